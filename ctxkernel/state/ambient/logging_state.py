@@ -13,8 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from ctxkernel.core.reflection import class_of
-from ctxkernel.state.ambient.live_objects import LiveObjects
-from ctxkernel.state.ambient.part import NotRestored, Part
+from ctxkernel.state.ambient.part import LiveObjects, NotRestored, Part
 from ctxkernel.state.base.own_modules import is_own
 from ctxkernel.state.types.process_objects import is_stored_handler
 
@@ -80,10 +79,7 @@ class Logging(Part):
         return found
 
     def put_back(self, objects: Mapping[str, Any]) -> list[str]:
-        """Make the attributes of loggers those of `own_objects`, and its handlers those of their tokens.
-
-        Returns the loggers that stay as they are: they were made since by a class that gives its loggers attributes.
-        """
+        """Restore the objects of `own_objects`; return the loggers that keep the attributes of their new class."""
         stay: list[str] = []
         loggers = {_LOGGER + name: one for name, one in _all() if not name or not _of_library(name)}
         for name, one in objects.items():

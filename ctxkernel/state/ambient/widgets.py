@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxkernel.core.reflection import class_of
-from ctxkernel.state.ambient.live_objects import LiveObjects
-from ctxkernel.state.ambient.part import NotRestored, Part
+from ctxkernel.state.ambient.part import LiveObjects, NotRestored, Part
 
 _DEFAULTS = "_static_immutable_initial_values"
 _PLAIN = (str, int, float, bool, type(None))

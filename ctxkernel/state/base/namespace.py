@@ -114,7 +114,7 @@ addresses = _fast_addresses if _IS_KNOWN else _slow_addresses
 """Return the addresses of the items of a tuple, eight bytes each."""
 
 
-class Snapshot:
+class NameSnapshot:
     """The names of a namespace in order, and the addresses of names and values."""
 
     __slots__ = ("at_names", "at_values", "names")
@@ -132,7 +132,7 @@ class Snapshot:
 _BLOCK = 2048
 
 
-def differences(old: Snapshot, new: Snapshot) -> tuple[list[str], list[str], list[str]]:
+def name_differences(old: NameSnapshot, new: NameSnapshot) -> tuple[list[str], list[str], list[str]]:
     """Return the names that were added, that stand at another address, and that are gone."""
     added: list[str] = []
     moved: list[str] = []

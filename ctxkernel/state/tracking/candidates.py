@@ -56,7 +56,7 @@ TOUCHES_ITS_WORDS = frozenset(_WORDS_ONLY.split())
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class CellNames:
     """The names in the text of a cell."""
 
     names: frozenset[str] = frozenset()
@@ -69,16 +69,16 @@ class Cell:
     """Whether it calls a magic, which can change the process without naming a variable."""
 
 
-def read_cell(source: str, transform: Transform | None = None) -> Cell:
+def read_cell(source: str, transform: Transform | None = None) -> CellNames:
     """Return the names that `source` can touch. Never raises; an unreadable cell gives its words."""
     return (_read_cell if len(source) <= 20_000 else _read_cell.__wrapped__)(source, transform)
 
 
 @functools.lru_cache(256)
-def _read_cell(source: str, transform: Transform | None) -> Cell:
+def _read_cell(source: str, transform: Transform | None) -> CellNames:
     found = _Reading(transform)
     found.read(source)
-    return Cell(frozenset(found.names), frozenset(found.replaced), found.anything, found.magics)
+    return CellNames(frozenset(found.names), frozenset(found.replaced), found.anything, found.magics)
 
 
 def names_used(source: str, transform: Transform | None = None) -> frozenset[str]:

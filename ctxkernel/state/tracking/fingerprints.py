@@ -23,8 +23,8 @@ from xxhash import xxh3_128_digest
 
 from ctxkernel.core.reflection import class_of
 from ctxkernel.state.base.code_objects import code_facts
-from ctxkernel.state.types import identities
 from ctxkernel.state.types.instances import is_cache
+from ctxkernel.state.types.object_names import value_of_label
 from ctxkernel.state.types.packer import Opened
 from ctxkernel.state.types.parts import SEEDS
 
@@ -84,7 +84,7 @@ class _Reader(pickle.Unpickler):
     labels: Sequence[str]
 
     def persistent_load(self, pid: Any) -> object:
-        return identities.value_of(self.labels[int(pid)])
+        return value_of_label(self.labels[int(pid)])
 
 
 @functools.lru_cache(5000)

@@ -30,7 +30,7 @@ CHUNK = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class Piece:
+class PackPiece:
     """Names that are stored together, packed at one moment."""
 
     names: tuple[str, ...]
@@ -54,18 +54,16 @@ class Moment:
     seconds: float | None = None
     chunks: Callable[[memoryview, Expired], tuple[str, ...]] | None = None
     """Gives the addresses of the chunks of a buffer; by default `chunks_of`, which hashes all of it."""
-    pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
+    pieces: dict[str, PackPiece] = field(default_factory=dict[str, PackPiece])
     """By name."""
-    first: dict[str, Piece] = field(default_factory=dict[str, Piece])
+    first: dict[str, PackPiece] = field(default_factory=dict[str, PackPiece])
     """The piece of each name before shared objects were found: comparable with an earlier piece of these names."""
     deferred: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     slow: set[str] = field(default_factory=set[str])
     """Those of the deferred names that used up more than half of the time by themselves."""
     faults: dict[str, str] = field(default_factory=dict[str, str])
     """Names that could not be packed for a fault of ours, and why."""
-    _hashed: dict[tuple[int, int], tuple[memoryview, tuple[str, ...]]] = field(
-        default_factory=dict[tuple[int, int], tuple[memoryview, tuple[str, ...]]]
-    )
+    _hashed: dict[tuple[int, int], Any] = field(default_factory=dict[tuple[int, int], Any])
     """By address and bytes: the memory, which has to stay for that, and the addresses of its chunks."""
     _blocks: list[Any] = field(default_factory=list[Any])
     _alive: list[Any] = field(default_factory=list[Any])
@@ -123,7 +121,7 @@ class Moment:
                 self.seconds = max(0.0, self.seconds - (time.thread_time() - start))
         self._alive.append(packed.noted)
         hashing = time.thread_time() - start - packing if chunks else 0.0
-        piece = Piece(tuple(values), packed, chunks, _key(packed, chunks), packing, hashing)
+        piece = PackPiece(tuple(values), packed, chunks, _key(packed, chunks), packing, hashing)
         self.pieces |= dict.fromkeys(values, piece)
         for name in values:
             self.first.setdefault(name, piece)

@@ -21,7 +21,7 @@ from ctxkernel.core.timeline import ChangeInfo, TypeInfo
 from ctxkernel.state.base.namespace import NOTHING, Hidden, Variable, some_of, weak_reference
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.candidates import Transform
-from ctxkernel.state.tracking.groups import Moment, Piece
+from ctxkernel.state.tracking.groups import Moment, PackPiece
 from ctxkernel.state.types.packer import Packer
 
 PACK_SHARE = 0.25
@@ -53,7 +53,7 @@ class Group:
 class Pending:
     """The names and pieces that the next checkpoint stores."""
 
-    pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
+    pieces: dict[str, PackPiece] = field(default_factory=dict[str, PackPiece])
     """By name."""
     names: set[str] = field(default_factory=set[str])
     """Names whose state may not be the stored one."""
@@ -121,8 +121,6 @@ class PackedVariables:
     def _pack_seconds(self) -> float:
         return self.settings.end_phase_ms / 1000 * PACK_SHARE
 
-    # -- names and groups -------------------------------------------------------------------------
-
     def _value(self, name: str) -> Any:
         return self.extras(name) if name in self._watched else self.namespace.get(name, NOTHING)
 
@@ -165,8 +163,6 @@ class PackedVariables:
         group = Group(tuple(sorted(names)), b"", tuple(labels), deps, seconds)
         self._groups |= dict.fromkeys(group.names, group)
 
-    # -- packing ----------------------------------------------------------------------------------
-
     def _moment(self, seconds: float | None) -> Moment:
         bounded = seconds is not None and self.may_defer()
         # A return needs hashes; for a cell, the system's record of written memory is enough.
@@ -185,7 +181,7 @@ class PackedVariables:
                 self._keep(piece)
                 self.pending.pieces |= dict.fromkeys(piece.names, piece)
 
-    def _keep(self, piece: Piece) -> Group:
+    def _keep(self, piece: PackPiece) -> Group:
         """Take a piece as the known content of its names."""
         packed = piece.packed
         group = Group(piece.names, piece.key, packed.labels, packed.deps, piece.seconds, piece.hashing)
@@ -198,7 +194,7 @@ class PackedVariables:
             group.prints = self._prints(piece)
         return group
 
-    def _store(self, piece: Piece) -> None:
+    def _store(self, piece: PackPiece) -> None:
         """Have the next checkpoint store a piece."""
         self.pending.pieces |= dict.fromkeys(piece.names, piece)
         self.pending.names.update(piece.names)
@@ -220,12 +216,10 @@ class PackedVariables:
             if piece.names in new or any(name not in self._groups for name in piece.names):
                 self._keep(piece)
 
-    def _is_same(self, piece: Piece, name: str, old: Mapping[str, Group]) -> bool:
+    def _is_same(self, piece: PackPiece, name: str, old: Mapping[str, Group]) -> bool:
         group = self._groups.get(name) or old.get(name)
         known = group is not None and (group.names, group.key, group.labels)
         return known == (piece.names, piece.key, piece.packed.labels)
-
-    # -- comparing --------------------------------------------------------------------------------
 
     def _compare(
         self,
@@ -287,7 +281,7 @@ class PackedVariables:
                     self._store(piece)
 
     def _take_altered(
-        self, piece: Piece, before: Group | None, moment: Moment, old: Mapping[str, Group], found: FoundChanges
+        self, piece: PackPiece, before: Group | None, moment: Moment, old: Mapping[str, Group], found: FoundChanges
     ) -> None:
         """Take in a piece that is not the one that is known; `before`: the group of its first name."""
         awaited = before is not None and not before.key
@@ -380,8 +374,6 @@ class PackedVariables:
     def _info(self, value: object) -> TypeInfo:
         return describe(value, self.settings.repr_chars, self.packer.module)
 
-    # -- fingerprints -----------------------------------------------------------------------------
-
     def fingerprint(self, name: str) -> str:
         """Return a short text, equal for equal content in any session; empty for content without one."""
         variable = self._variables[name]
@@ -391,7 +383,7 @@ class PackedVariables:
         found = group.prints.get(name, "") if group is not None else ""
         return "" if found.startswith(fingerprints.LIVE) else found
 
-    def _prints(self, piece: Piece) -> dict[str, str]:
+    def _prints(self, piece: PackPiece) -> dict[str, str]:
         packed = piece.packed
         try:
             trees = fingerprints.values_of(packed.stream, [one.nbytes for one in packed.buffers], piece.chunks)
@@ -399,7 +391,7 @@ class PackedVariables:
             return {}
         return {name: self._fingerprint(tree, piece) for name, tree in trees.items()}
 
-    def _fingerprint(self, tree: Any, piece: Piece) -> str:
+    def _fingerprint(self, tree: Any, piece: PackPiece) -> str:
         if isinstance(tree, type) and not hasattr(tree, "content") and (uid := getattr(tree, "label", "")):
             return self._shared_print(f"class:{uid}")
         return fingerprints.fingerprint(
@@ -424,7 +416,7 @@ def _visible(value: Any) -> bytes:
     return xxh3_128_digest(value.tobytes())
 
 
-def distinct(pieces: Mapping[str, Piece]) -> list[Piece]:
+def distinct(pieces: Mapping[str, PackPiece]) -> list[PackPiece]:
     """Return each piece once, referenced ones first: the fingerprints of the others need them."""
     once = list({id(one): one for one in pieces.values()}.values())
     return sorted(once, key=lambda piece: not piece.names[0].startswith(("shared:", "class:")))

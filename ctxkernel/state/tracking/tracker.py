@@ -29,8 +29,16 @@ from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
 from ctxkernel.state.base.code_objects import code_facts
-from ctxkernel.state.base.namespace import NOTHING, Snapshot, Variable, differences, is_atom, of_user, same_atoms
-from ctxkernel.state.tracking.candidates import ANYTHING_IN_A_FUNCTION, Cell, read_cell
+from ctxkernel.state.base.namespace import (
+    NOTHING,
+    NameSnapshot,
+    Variable,
+    is_atom,
+    name_differences,
+    of_user,
+    same_atoms,
+)
+from ctxkernel.state.tracking.candidates import ANYTHING_IN_A_FUNCTION, CellNames, read_cell
 from ctxkernel.state.tracking.groups import Moment
 from ctxkernel.state.tracking.packed_variables import FoundChanges, Group, PackedVariables, Pending
 
@@ -56,8 +64,8 @@ class NamespaceTracker(PackedVariables):
         """Whether no code of the user's ran since the last cell, so that names stand for the same objects."""
         self._new: set[str] = set()
         """Watched names since the last cell."""
-        self._snapshot = Snapshot(self.namespace)
-        self._cell = Cell()
+        self._snapshot = NameSnapshot(self.namespace)
+        self._cell = CellNames()
         self._candidates: set[str] = set()
         self._suspect = ""
         self._outside = ""
@@ -68,8 +76,6 @@ class NamespaceTracker(PackedVariables):
         self._last = NamespaceDiff()
         for name in of_user(self._snapshot.names, self.hidden):
             self._add(name)
-
-    # -- for the kernel ---------------------------------------------------------------------------
 
     @property
     def total(self) -> int:
@@ -154,8 +160,6 @@ class NamespaceTracker(PackedVariables):
         taken, self._bound = self._bound, set[str]()
         return taken
 
-    # -- for checkpoints and returns --------------------------------------------------------------
-
     def pack_rest(self) -> None:
         """Pack the names that the next checkpoint stores and that are not packed yet."""
         if not self.pending.names:
@@ -234,8 +238,6 @@ class NamespaceTracker(PackedVariables):
             return
         self._groups |= dict.fromkeys(names, Group(tuple(names), *known))
 
-    # -- around a cell ----------------------------------------------------------------------------
-
     def release(self) -> None:
         """Drop pieces that are not stored: the user's code runs next, and may resize the packed memory."""
         self.pending.pieces = {}
@@ -283,7 +285,7 @@ class NamespaceTracker(PackedVariables):
             diff = self._settle(added, moved, deleted, touched, self._cell, hurry=expired())
         if added or moved:
             # A function that the cell bound may have run, and the names that it uses were not known before.
-            further = self._reachable(Cell(frozenset((*added, *moved))))[0].difference(touched, added, moved)
+            further = self._reachable(CellNames(frozenset((*added, *moved))))[0].difference(touched, added, moved)
             if further:
                 more = self._settle((), (), (), further, self._cell, hurry=expired())
                 touched = touched | further
@@ -292,8 +294,6 @@ class NamespaceTracker(PackedVariables):
         self.touched = frozenset(touched)
         self._last = diff
         return diff
-
-    # -- which names ------------------------------------------------------------------------------
 
     def _add(self, name: str) -> None:
         variable = self._variables[name] = Variable(turn=self.turn)
@@ -309,13 +309,13 @@ class NamespaceTracker(PackedVariables):
         """Return the user's names that were added, moved to another address, deleted since the last call."""
         for _ in range(3):
             try:
-                new = Snapshot(self.namespace)
+                new = NameSnapshot(self.namespace)
                 break
             except RuntimeError:  # a thread came between
                 continue
         else:
             return [], [], []
-        added, moved, deleted = differences(self._snapshot, new)
+        added, moved, deleted = name_differences(self._snapshot, new)
         self._snapshot = new
         if self._bound is not None:
             self._bound.update(added, moved, deleted)
@@ -334,7 +334,7 @@ class NamespaceTracker(PackedVariables):
         gone = self._variables.keys() - self._watched - set(there)
         return added, moved, sorted(gone), self._variables.keys() - gone - set(moved)
 
-    def _find_candidates(self, cell: Cell) -> None:
+    def _find_candidates(self, cell: CellNames) -> None:
         """Find the variables that a cell can touch, and pack those that were not packed yet."""
         if self._unpacked:
             # Objects that names share are found only where the names were packed at one moment.
@@ -346,7 +346,7 @@ class NamespaceTracker(PackedVariables):
             self._candidates |= (names := self._complex())
             self._baseline([name for name in names if name not in self._groups])
 
-    def _reachable(self, cell: Cell) -> tuple[set[str], str]:
+    def _reachable(self, cell: CellNames) -> tuple[set[str], str]:
         """Return the variables that a cell can touch, and why it may touch any, or an empty text."""
         anything = cell.anything
         touched: set[str] = set()
@@ -397,15 +397,13 @@ class NamespaceTracker(PackedVariables):
             quick.add(id(group))
         return [name for name, group in known.items() if id(group) in quick]
 
-    # -- comparing --------------------------------------------------------------------------------
-
     def _settle(
         self,
         added: Collection[str],
         moved: Collection[str],
         deleted: Collection[str],
         touched: Collection[str],
-        cell: Cell | None = None,
+        cell: CellNames | None = None,
         *,
         seconds: float | None = 0,
         hurry: bool = False,

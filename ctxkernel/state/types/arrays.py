@@ -24,8 +24,8 @@ from xxhash import xxh3_64_hexdigest
 from ctxkernel.core.reflection import class_dict, class_mro, class_of, is_kind, loaded
 from ctxkernel.state.types.file_objects import is_anonymous
 from ctxkernel.state.types.instances import careful, instance_or
-from ctxkernel.state.types.pack_state import Kind, Taking
-from ctxkernel.state.types.parts import PARTS, Constructors, Reduction
+from ctxkernel.state.types.pack_state import Kind, PackState
+from ctxkernel.state.types.parts import PARTS, Reduction, StreamConstructors
 
 _COLUMN = 1000
 _EACH = 20
@@ -43,7 +43,7 @@ def _numpy() -> Any:
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class MemoryBlock:
     """Memory whose owner cannot be stored: of a library, or of an earlier restore."""
 
     holder: object
@@ -55,7 +55,7 @@ class Block:
         return self.address <= low and high <= self.address + self.nbytes
 
 
-class Map(Block):
+class FileMap(MemoryBlock):
     """A file that is mapped into memory."""
 
     __slots__ = ("mode", "offset", "path")
@@ -99,18 +99,18 @@ def _dtype(kind: Any) -> Any:
     return kind
 
 
-def array(taking: Taking, obj: Any) -> Reduction:
+def array(pack: PackState, obj: Any) -> Reduction:
     """A numpy.ndarray or a subclass of it."""
     ndarray = _numpy().ndarray
     cls = class_of(obj)
     if cls is memory_class():
-        return PARTS.memory_block, (taking.data(memoryview(ndarray.view(obj, ndarray))),)
+        return PARTS.memory_block, (pack.data(memoryview(ndarray.view(obj, ndarray))),)
     if cls is ndarray:
-        return _elements(taking, obj, obj, ())
+        return _elements(pack, obj, obj, ())
     if _says_itself(cls):
-        return careful(taking, obj)
-    reduction = _elements(taking, obj, ndarray.view(obj, ndarray), (cls,))
-    members = taking.plan(cls).dict_of(obj)
+        return careful(pack, obj)
+    reduction = _elements(pack, obj, ndarray.view(obj, ndarray), (cls,))
+    members = pack.plan(cls).dict_of(obj)
     if not members or reduction[0] is PARTS.mapped_view or len(reduction) != 2:
         return reduction
     if is_kind(cls, _numpy().memmap):
@@ -126,19 +126,19 @@ def _says_itself(cls: type) -> bool:
     return any(name in class_dict(base) for base in below for name in names)
 
 
-def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> Any:
+def _elements(pack: PackState, obj: Any, plain: Any, cls: tuple[type, ...]) -> Any:
     np, kind, flags = _numpy(), plain.dtype, plain.flags
     if kind.kind == "T":
-        taking.note("array of numpy's StringDType: a copy, where it was a view")
+        pack.note("array of numpy's StringDType: a copy, where it was a view")
         return plain.__reduce__()
-    root = _root(taking, obj)
+    root = _root(pack, obj)
     if is_kind(class_of(root), np.memmap) and class_of(root.base) is mmap.mmap:
         if root.mode == "c":
-            root = _block(taking, root.base, obj)
-        elif (known := next((one for one in taking.blocks if one.holder is root._mmap), None)) is not None:
+            root = _block(pack, root.base, obj)
+        elif (known := next((one for one in pack.blocks if one.holder is root._mmap), None)) is not None:
             root = known
         else:
-            taking.blocks.append(root := Map(root))
+            pack.blocks.append(root := FileMap(root))
     elif root is obj:
         if kind.hasobject:
             # Made whole before its items are: one of them may be a view of it.
@@ -146,33 +146,35 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
             state = (*(_repeated(items) or (items,)), flags.writeable)
             return PARTS.objects, (plain.shape, kind, bool(fortran), *cls), state, None, None, PARTS.fill_objects
         fortran = flags.f_contiguous and not flags.c_contiguous
-        if (flags.c_contiguous or fortran) and not (taking.blocks and _in_block(taking, plain)):
-            data = taking.data(memoryview((plain.T if fortran else plain).reshape(-1).view(np.uint8)))
+        if (flags.c_contiguous or fortran) and not (pack.blocks and _in_block(pack, plain)):
+            data = pack.data(memoryview((plain.T if fortran else plain).reshape(-1).view(np.uint8)))
             return PARTS.array, (data, _dtype(kind), plain.shape, fortran, flags.writeable, *cls)
-        root = _block(taking, obj, obj)
+        root = _block(pack, obj, obj)
     elif is_kind(class_of(root), np.ndarray):
-        if class_of(root) is not memory_class() and taking.blocks and _in_block(taking, root):
-            root = _block(taking, root, root)
+        if class_of(root) is not memory_class() and pack.blocks and _in_block(pack, root):
+            root = _block(pack, root, root)
     elif class_of(root) is mmap.mmap and not is_anonymous(root):
-        return taking.refuse(obj, "it maps a file")
+        return pack.refuse(obj, "it maps a file")
     elif not any(class_of(root) is one for one in _EXPORTERS):
-        root = _block(taking, root, plain)
+        root = _block(pack, root, plain)
     start, size = _extent(root)
     low, high = _bounds(plain)
     if low < start or high > start + size:
         raise ValueError("it looks beyond the memory that it is a view of")
     args = (root, _at(plain) - start, _dtype(kind), plain.shape, plain.strides, flags.writeable, *cls)
-    return PARTS.mapped_view if class_of(root) is Map and cls and is_kind(cls[0], np.memmap) else PARTS.array_view, args
+    return PARTS.mapped_view if class_of(root) is FileMap and cls and is_kind(
+        cls[0], np.memmap
+    ) else PARTS.array_view, args
 
 
-def _root(taking: Taking, arr: Any) -> Any:
+def _root(pack: PackState, arr: Any) -> Any:
     """Return the owner of an array's memory: an array, itself included, or another exporter."""
     np = _numpy()
     ndarray, memmap = np.ndarray, np.memmap
     base_of = ndarray.base.__get__
     node: Any = arr
     while True:
-        if class_of(node) is memory_class() or (node is not arr and taking.label_of(node)):
+        if class_of(node) is memory_class() or (node is not arr and pack.label_of(node)):
             return node
         base: Any = base_of(node)
         if base is None:
@@ -189,7 +191,7 @@ def _root(taking: Taking, arr: Any) -> Any:
 
 
 def _extent(root: Any) -> tuple[int, int]:
-    if class_of(root) in (Block, Map):
+    if class_of(root) in (MemoryBlock, FileMap):
         return root.address, root.nbytes
     if is_kind(class_of(root), _numpy().ndarray):
         low, high = _bounds(root)
@@ -198,39 +200,36 @@ def _extent(root: Any) -> tuple[int, int]:
     return _at(whole), whole.nbytes
 
 
-def _block(taking: Taking, holder: Any, example: Any) -> Block:
+def _block(pack: PackState, holder: Any, example: Any) -> MemoryBlock:
     low, high = _bounds(example)
-    for known in taking.blocks:
+    for known in pack.blocks:
         if known.holds(low, high) and (low < high or known.holder is holder):
             return known
     if holder is not example:
         with contextlib.suppress(TypeError, ValueError, BufferError):  # memory of several pieces, or that it hides
             whole = _numpy().frombuffer(holder, "u1")
             low, high = _at(whole), _at(whole) + whole.nbytes
-    made = Block(holder, low, high - low)
-    taking.blocks.append(made)
+    made = MemoryBlock(holder, low, high - low)
+    pack.blocks.append(made)
     return made
 
 
-def _in_block(taking: Taking, plain: Any) -> bool:
+def _in_block(pack: PackState, plain: Any) -> bool:
     low, high = _bounds(plain)
-    return any(one.holds(low, high) for one in taking.blocks)
+    return any(one.holds(low, high) for one in pack.blocks)
 
 
-def block(taking: Taking, obj: Block) -> Reduction:
+def block(pack: PackState, obj: MemoryBlock) -> Reduction:
     """Memory by itself."""
     np = _numpy()
     at = {"data": (obj.address, True), "shape": (obj.nbytes,), "typestr": "|u1", "version": 3}
     lying = types.SimpleNamespace(block=obj, __array_interface__=at)
     whole = np.asarray(lying) if obj.nbytes else np.empty(0, "u1")
-    return PARTS.memory_block, (taking.data(memoryview(whole)),)
+    return PARTS.memory_block, (pack.data(memoryview(whole)),)
 
 
 def _repeated(items: list[Any]) -> tuple[list[Any], bytes] | None:
-    """Return the texts of a column in which they come again and again, and which of them stands where; else None.
-
-    A pickle names each item by itself: ten times slower, there and back.
-    """
+    """Return the distinct texts of a column with repetitions, and their places; None for another. Ten times faster."""
     if len(items) < _COLUMN or not {str, class_of(None), float}.issuperset(map(type, items)):
         return None
     sample = items[::_EACH]
@@ -248,7 +247,7 @@ def _places(count: int) -> str:
     return "u1" if count <= 1 << 8 else "<u2" if count <= 1 << 16 else "<u4"
 
 
-def mapped(taking: Taking, obj: Map) -> Reduction:
+def mapped(pack: PackState, obj: FileMap) -> Reduction:
     """A map of a file: of the same file again, while it is as it was."""
     return PARTS.mapped_file, (os.path.abspath(obj.path), obj.path, obj.mode, obj.offset, obj.nbytes, obj.mark())
 
@@ -256,12 +255,12 @@ def mapped(taking: Taking, obj: Map) -> Reduction:
 _WHOLE_MAP = 64 * 1024 * 1024
 
 
-def record(taking: Taking, obj: Any) -> Reduction:
+def record(pack: PackState, obj: Any) -> Reduction:
     """A record of a structured array, in the memory of that array: a view without dimensions."""
     if obj.base is None:
         return NotImplemented
     if obj.dtype.hasobject:
-        return taking.refuse(obj, "it is a part of an array that holds objects")
+        return pack.refuse(obj, "it is a part of an array that holds objects")
     view = _numpy().asarray(DummyArray({**obj.__array_interface__, "shape": ()}, obj.base))
     view.dtype = obj.dtype
     return PARTS.record, (view,)
@@ -281,8 +280,8 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("numpy", "void", record),
     ("numpy", "generic", None),
     ("numpy.random", "RandomState", instance_or(("numpy.random.mtrand", "_rand"))),
-    (__name__, "Block", block),
-    (__name__, "Map", mapped),
+    (__name__, "MemoryBlock", block),
+    (__name__, "FileMap", mapped),
 )
 
 
@@ -302,7 +301,7 @@ def allocate(nbytes: int) -> memoryview:
     return memoryview(numpy.ndarray.__new__(memory_class(), (nbytes,), numpy.uint8))
 
 
-class ArrayParts(Constructors):
+class ArrayParts(StreamConstructors):
     """The constructors of arrays."""
 
     record = operator.itemgetter(())

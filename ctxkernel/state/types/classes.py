@@ -35,49 +35,52 @@ from ctxkernel.core.reflection import (
     registered,
 )
 from ctxkernel.state.types.code import CodeParts, by_name
-from ctxkernel.state.types.pack_state import Kind, Taking
+from ctxkernel.state.types.pack_state import Kind, PackState
 from ctxkernel.state.types.parts import PARTS, Reduction
 
 
-def class_(taking: Taking, obj: Any) -> Reduction:
+def class_(pack: PackState, obj: Any) -> Reduction:
     """A class: a name that can be imported, a uid, or, where this pack stores it, its content."""
-    if id(obj) in taking.by_value:
-        return _class_content(taking, obj)
+    if id(obj) in pack.by_value:
+        return _class_content(pack, obj)
     singleton = _SINGLETONS.get(id(obj))
     if singleton is not None:
         return type, (singleton[0],)
-    if (named := by_name(taking, class_module(obj), class_qualname(obj), obj)) is not None:
+    if (named := by_name(pack, class_module(obj), class_qualname(obj), obj)) is not None:
         return named
     if _NAMELESS.get(class_name(obj)) is obj:
         return PARTS.nameless_type, (class_name(obj),)
     if not class_flags(obj) & HEAP_TYPE:
         raise TypeError("a type that no module has under its name")
-    uid = taking.packer.uid(obj)
-    taking.classes[uid] = obj
-    return PARTS.own_class, (taking.label(f"class:{uid}"), class_qualname(obj))
+    uid = pack.packer.uid(obj)
+    pack.classes[uid] = obj
+    return PARTS.own_class, (pack.label(f"class:{uid}"), class_qualname(obj))
 
 
 _SINGLETONS = {id(type(one)): (one,) for one in (None, Ellipsis, NotImplemented)}
 _DICT: dict[Any, Any] = {}
 _DICTS: tuple[Any, ...] = _DICT, OrderedDict[Any, Any]()
-_ITERATED: tuple[Any, ...] = (
-    *(
-        list[Any](),
-        (),
-        "",
-        b"",
-        bytearray(),
-        _DICT,
-        _DICT.values(),
-        _DICT.items(),
-        set[Any](),
-        range(0),
-        range(1 << 70),
-    ),
+_ITERATED: Any = (
+    list[Any](),
+    (),
+    "",
+    b"",
+    bytearray(),
+    _DICT.values(),
+    _DICT.items(),
+    set[Any](),
+    range(0),
+    range(1 << 70),
 )
 _SAMPLES: tuple[Any, ...] = (
     *(view for made in _DICTS for view in (made.keys(), made.values(), made.items())),
-    *(*map(iter, _ITERATED), reversed(list[Any]()), iter(int, 0), memoryview(b""), weakref.ref(OrderedDict[Any, Any])),
+    *(
+        *map(iter, (*_DICTS, *_ITERATED)),
+        reversed(list[Any]()),
+        iter(int, 0),
+        memoryview(b""),
+        weakref.ref(OrderedDict[Any, Any]),
+    ),
 )
 _NAMELESS: dict[str, Any] = {
     class_name(one): one
@@ -93,7 +96,7 @@ _NAMELESS: dict[str, Any] = {
 _OF_THE_TYPE = frozenset(("__dict__", "__weakref__", "_abc_impl", "__slotnames__"))
 
 
-def _class_content(taking: Taking, obj: type) -> Reduction:
+def _class_content(pack: PackState, obj: type) -> Reduction:
     meta = class_of(obj)
     members = _members(obj)
     names = list(members)
@@ -101,7 +104,7 @@ def _class_content(taking: Taking, obj: type) -> Reduction:
         del members[names.pop()]  # `type` adds it where it did
     bases = type.__dict__["__bases__"].__get__(obj)
     args = (
-        *(taking.by_value[id(obj)], meta, class_name(obj), class_qualname(obj), bases, class_module(obj)),
+        *(pack.by_value[id(obj)], meta, class_name(obj), class_qualname(obj), bases, class_module(obj)),
         *(names, _slots(obj), _early(meta, members)),
     )
     return PARTS.make_class, args, (members, registered(obj)), None, None, PARTS.fill_class
@@ -144,10 +147,10 @@ def _early(meta: type, members: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def type_variable(taking: Taking, obj: Any) -> Reduction:
+def type_variable(pack: PackState, obj: Any) -> Reduction:
     """A TypeVar, ParamSpec or TypeVarTuple."""
     module, name = obj.__module__, obj.__name__
-    if module != taking.module and loaded(module).get(name) is obj:
+    if module != pack.module and loaded(module).get(name) is obj:
         return name
     kind = class_of(obj).__name__
     extra: dict[str, Any] = {}
@@ -167,10 +170,10 @@ def type_variable(taking: Taking, obj: Any) -> Reduction:
     )
 
 
-def new_type(taking: Taking, obj: Any) -> Reduction:
+def new_type(pack: PackState, obj: Any) -> Reduction:
     """A typing.NewType."""
     name, module = obj.__name__, obj.__module__
-    if module != taking.module and loaded(module).get(name) is obj:
+    if module != pack.module and loaded(module).get(name) is obj:
         return name
     return PARTS.new_type, (name, obj.__supertype__, module, obj.__qualname__)
 
@@ -265,7 +268,7 @@ _OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__annotations__",
 class Again:
     """A living class that takes the content that a stream has of it. Nothing is changed before `redefine`.
 
-    Its functions stay the same objects where the class is stored `alone`: else what is stored with it may hold others.
+    Its functions stay the same objects where the class is stored `alone`: else objects stored with it may hold others.
     """
 
     cls: Any

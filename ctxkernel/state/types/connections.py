@@ -68,7 +68,7 @@ class Connection(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ReconnectEntry:
     """How objects of one type are described and connected."""
 
     kind: str
@@ -83,11 +83,11 @@ class Entry:
 class Registry:
     """Entries by kind. The entry that was added last is asked first."""
 
-    def __init__(self, entries: tuple[Entry, ...] = ()) -> None:
-        self.entries: Mapping[str, Entry] = {entry.kind: entry for entry in entries}
+    def __init__(self, entries: tuple[ReconnectEntry, ...] = ()) -> None:
+        self.entries: Mapping[str, ReconnectEntry] = {entry.kind: entry for entry in entries}
         """Replaced as a whole by each change."""
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: ReconnectEntry) -> None:
         """Add an entry, in place of one of the same kind."""
         self.remove(entry.kind)
         self.entries = {**self.entries, entry.kind: entry}
@@ -101,10 +101,7 @@ class Registry:
         return any(entry.matches is None and _is_of(cls, kind) for kind, entry in self.entries.items())
 
     def describe(self, obj: Any) -> Description | str:
-        """Return the description of an object, or why it has none: empty where no entry is for it.
-
-        Raises nothing but KeyboardInterrupt.
-        """
+        """Return the description of an object, or why it has none: empty without an entry. Raises KeyboardInterrupt."""
         why = ""
         for kind, entry in reversed(list(self.entries.items())):
             try:
@@ -168,7 +165,7 @@ def reconnect(
     true. An entry of the same kind is replaced. Entries belong to the process: run this again in a new kernel.
     """
     name = kind if isinstance(kind, str) else f"{class_module(kind)}.{class_qualname(kind)}"
-    REGISTRY.add(Entry(name, describe, connect, matches))
+    REGISTRY.add(ReconnectEntry(name, describe, connect, matches))
 
 
 def _is_of(cls: type, name: str) -> bool:
@@ -223,4 +220,4 @@ def _dask(address: str) -> Any:
     return importlib.import_module("distributed").Client(address, timeout=_SECONDS)
 
 
-REGISTRY = Registry((Entry("distributed.client.Client", _address, _dask),))
+REGISTRY = Registry((ReconnectEntry("distributed.client.Client", _address, _dask),))

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from ctxkernel.core.reflection import class_dict, class_mro, class_of, class_qualname, is_kind
 from ctxkernel.core.text import one_line
 from ctxkernel.state.types.parts import said
-from ctxkernel.state.types.restorer import Restorer, find
+from ctxkernel.state.types.restorer import StreamRestorer, find
 
 _Base: Any = pickle._Pickler  # type: ignore[attr-defined]
 _BaseLoader: Any = pickle._Unpickler  # type: ignore[attr-defined]
@@ -160,7 +160,7 @@ _ATOMS = frozenset((type(None), bool, int, float, str, bytes, bytearray, pickle.
 class CarefulLoader(_BaseLoader):
     """Replaces an object that cannot be made by a stand-in, continues, and reports it to the restorer."""
 
-    restorer: Restorer
+    restorer: StreamRestorer
     dispatch: ClassVar[dict[int, Callable[..., None]]] = dict(_BaseLoader.dispatch)
 
     def find_class(self, module: str, name: str) -> Any:

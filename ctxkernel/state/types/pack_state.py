@@ -16,13 +16,13 @@ from ctxkernel.state.types import connections
 from ctxkernel.state.types.object_names import ObjectNames
 from ctxkernel.state.types.parts import PARTS, SMALL, Expired, Reduction
 
-Kind = Callable[["Taking", Any], Reduction] | None
+Kind = Callable[["PackState", Any], Reduction] | None
 """A reducer; None leaves the object to the pickler."""
 _MOST_REACHED = 100
 
 
 @dataclass(slots=True)
-class Outcome:
+class PackFindings:
     """The findings of one pack."""
 
     buffers: list[memoryview] = field(default_factory=list[memoryview])
@@ -48,7 +48,7 @@ class Outcome:
     """Code of the user's that runs at unpacking, or at the end of an unpacked object: `Point.__setstate__`."""
 
 
-class Taking(Outcome):
+class PackState(PackFindings):
     """The state of one pack: the findings so far, and the objects and memory that they refer to."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Taking(Outcome):
     ) -> Reduction:
         """Write a stand-in for `obj`; a restore in this process takes the object itself while it lives.
 
-        `held` is stored too, for nothing but to see whether it changed. `found`: its description, if it is known.
+        `held` is stored only to find changes of it. `found`: its description, if it is known.
         """
         found = connections.REGISTRY.describe(obj) if found is None else found
         if isinstance(found, str) and found not in ("", connections.CLOSED):

@@ -1,8 +1,9 @@
 """Names and types that the writing and the reading of streams share.
 
-A stream is a pickle whose constructors are names of `Restorer`'s methods, not of functions in modules: `Part("array")`
-is written as a call of the third seed. These names stay what they are: streams are kept for months. Seeds are objects
-that both sides know: they are in the memo before the first opcode, so that a dict of theirs is never taken for content.
+A stream is a pickle whose constructors are names of methods of `StreamRestorer`, not of functions in modules:
+`ConstructorName("array")` is written as a call of the third seed. The names never change: streams are kept for months.
+Seeds are objects that both sides have: they are in the memo before the first opcode, so that a dict of theirs is never
+stored as content.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class Unfinished(OutOfTime):
     """The time is used up, and the next try begins where this one ended."""
 
 
-class Part:
-    """A constructor in the stream: the method of `Restorer` with this name."""
+class ConstructorName:
+    """A constructor in the stream: the method of `StreamRestorer` with this name."""
 
     __slots__ = ("name",)
 
@@ -43,16 +44,16 @@ class Part:
 
     def __call__(self, *_: Any) -> NoReturn:
         """Raise TypeError: the pickler requires a callable, and no code calls it."""
-        raise TypeError(f"{self.name} is put together by a Restorer")
+        raise TypeError(f"{self.name} is put together by a StreamRestorer")
 
 
 PARTS: Any = types.SimpleNamespace()
-"""Every constructor that reducers write, as an attribute: those that `Restorer` has."""
+"""Every constructor that reducers write, as an attribute: those that `StreamRestorer` has."""
 
 
 @dataclass
-class Constructors:
-    """A part of `Restorer`: methods that streams call, and their data (see `Packer.unpack`)."""
+class StreamConstructors:
+    """A part of `StreamRestorer`: methods that streams call, and their data (see `Packer.unpack`)."""
 
     packer: ObjectNames
     labels: Sequence[str]
@@ -115,7 +116,7 @@ class Lost:
 
 
 def part_seed() -> NoReturn:
-    """Stand for `Restorer.part` while a stream is written."""
+    """Stand for `StreamRestorer.part` while a stream is written."""
     raise TypeError("only in a stream")
 
 

@@ -18,36 +18,31 @@ from typing import Any
 
 from ctxkernel.core.reflection import class_mro, class_of, class_qualname, is_any, is_kind, is_own_class, loaded
 from ctxkernel.state.types import arrays, classes, code, connections, file_objects, frames, instances, process_objects
-from ctxkernel.state.types.identities import MOST_IN_A_PACK
-from ctxkernel.state.types.object_names import ObjectNames
-from ctxkernel.state.types.pack_state import Kind, Taking
-from ctxkernel.state.types.parts import PARTS, SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, part_seed, said
-
-_WITHOUT_IDENTITY = frozenset(
-    (
-        "own_class",
-        "definition",
-        "module",
-        "code",
-        "code_from",
-        "found",
-        "live",
-        "handle",
-        "shared",
-        "nameless_type",
-        "member",
-        "enum_named",
-    )
+from ctxkernel.state.types.object_names import MOST_IN_A_PACK, ObjectNames
+from ctxkernel.state.types.pack_state import Kind, PackState
+from ctxkernel.state.types.parts import (
+    PARTS,
+    SEEDS,
+    SMALL,
+    ConstructorName,
+    Expired,
+    OutOfTime,
+    Reduction,
+    part_seed,
+    said,
 )
+
+_LOOKED_UP = "own_class definition module code code_from found live handle shared nameless_type member enum_named"
+_WITHOUT_IDENTITY = frozenset(_LOOKED_UP.split())
 """Constructors of objects that are looked up, so that other references to them make no difference."""
 _BUILTIN = (list, dict, set, bytearray, collections.deque, collections.defaultdict, collections.Counter)
-_VALUES: dict[int, type] = {id(Part): Part}
+_VALUES: dict[int, type] = {id(ConstructorName): ConstructorName}
 """By id: classes whose instances are values, so that it makes no difference whether two are one."""
 _MUTABLE = frozenset(map(id, (*_BUILTIN, collections.OrderedDict, types.SimpleNamespace)))
 """Ids of the exact types that the pickler stores by itself and that can change in place."""
 
 
-class Dispatcher(Taking):
+class Dispatcher(PackState):
     """Calls the reducer of each object of one pack. `reduce` is the pickler's `reducer_override`."""
 
     def __init__(
@@ -106,7 +101,7 @@ class Dispatcher(Taking):
             reduction = kind(self, obj)
             if class_of(reduction) is tuple and id(cls) not in _VALUES and id(cls) not in self.values:
                 made = reduction[0]
-                if class_of(made) is not Part or made.name not in _WITHOUT_IDENTITY:
+                if class_of(made) is not ConstructorName or made.name not in _WITHOUT_IDENTITY:
                     self.noted.append(obj)
             if self.identify and class_of(reduction) is tuple:
                 _temporaries(reduction[1:3], self.temporary, 0)
@@ -121,10 +116,7 @@ class Dispatcher(Taking):
             return self.refuse(obj, said(fault))
 
     def identity(self, obj: Any) -> int | None:
-        """Return the number of an object that is compared by identity and stored by value, None for any other.
-
-        The pickler's `persistent_id`.
-        """
+        """Return the number of an object that is compared by identity, None for any other: the `persistent_id`."""
         kind = class_of(obj)
         if kind is float:
             if obj == obj:
@@ -160,7 +152,7 @@ class Dispatcher(Taking):
     def identities(self, memo: dict[int, Any]) -> dict[int, object]:
         """Return mutable objects by id, with None for those that the pickler stores by itself.
 
-        `memo` is the pickler's, by id, and nobody else has it. What only the memo holds was made for this pack.
+        `memo` is the pickler's, by id. Objects that only the memo holds were made for this pack.
         """
         mutable, first, temporary = _MUTABLE, len(SEEDS), self.temporary
         found = {
@@ -200,7 +192,7 @@ class Dispatcher(Taking):
                 if kind is not _MISSING:
                     return kind if plan.honest or not plan.own else instances.guarded
         if handle:
-            return lambda taking, obj: (PARTS.handle, (obj.obj_id,))
+            return lambda pack, obj: (PARTS.handle, (obj.obj_id,))
         return instances.kind_of(self, cls, plan)
 
 
@@ -262,16 +254,16 @@ FINALIZED = "a finalizer is registered for it, which would run when it is replac
 def _connection(otherwise: Kind) -> Kind:
     """Return the reducer for a class that an entry of `reconnect` names: its attributes are not stored."""
 
-    def reduce(taking: Taking, obj: Any) -> Reduction:
+    def reduce(pack: PackState, obj: Any) -> Reduction:
         found = connections.REGISTRY.describe(obj)
         if found not in ("", connections.CLOSED):
-            return taking.refuse(obj, "a connection, which has no stored form", found=found)
-        return NotImplemented if otherwise is None else otherwise(taking, obj)
+            return pack.refuse(obj, "a connection, which has no stored form", found=found)
+        return NotImplemented if otherwise is None else otherwise(pack, obj)
 
     return reduce
 
 
-_OWN: dict[type, Kind] = {Part: lambda taking, obj: (part_seed, (obj.name,))}
+_OWN: dict[type, Kind] = {ConstructorName: lambda pack, obj: (part_seed, (obj.name,))}
 _KINDS = (process_objects.KINDS, file_objects.KINDS, code.KINDS, classes.KINDS, _OWN)
 _EXACT: dict[int, Kind] = {id(cls): None for cls in process_objects.PLAIN} | {
     id(cls): kind

@@ -15,11 +15,11 @@ from ctxkernel.state.types.classes import ClassParts
 from ctxkernel.state.types.file_objects import FileParts
 from ctxkernel.state.types.frames import FrameParts
 from ctxkernel.state.types.instances import InstanceParts
-from ctxkernel.state.types.parts import PARTS, Part
+from ctxkernel.state.types.parts import PARTS, ConstructorName
 from ctxkernel.state.types.process_objects import ThingParts
 
 
-class Restorer(ArrayParts, FrameParts, InstanceParts, ClassParts, FileParts, ThingParts):
+class StreamRestorer(ArrayParts, FrameParts, InstanceParts, ClassParts, FileParts, ThingParts):
     """The constructors of one stream; `part` gives them by name."""
 
     def part(self, name: str) -> Any:
@@ -65,13 +65,14 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, ClassParts, FileParts, Thi
         return made
 
 
-PARTS.__dict__.update({name: Part(name) for name in (*dir(Restorer), *Restorer.__dataclass_fields__) if name[0] != "_"})
+_NAMES = (*dir(StreamRestorer), *StreamRestorer.__dataclass_fields__)
+PARTS.__dict__.update({name: ConstructorName(name) for name in _NAMES if name[0] != "_"})
 
 
 class Loader(pickle.Unpickler):
     """The C unpickler; names of the namespace's module are looked up in the namespace."""
 
-    restorer: Restorer
+    restorer: StreamRestorer
 
     def find_class(self, module: str, name: str) -> Any:
         """Return the object that a module has under a name."""
@@ -82,7 +83,7 @@ class Loader(pickle.Unpickler):
         return self.restorer.identical(pid)
 
 
-def find(restorer: Restorer, otherwise: Callable[[str, str], Any], module: str, name: str) -> Any:
+def find(restorer: StreamRestorer, otherwise: Callable[[str, str], Any], module: str, name: str) -> Any:
     """Return the object that a module has under a name, with the namespace in place of its module."""
     if module == restorer.packer.module:
         first, *rest = name.split(".")
