@@ -118,7 +118,7 @@ class _Content:
         packed = self._packed
         tree = fingerprints.values_of(packed.stream, [one.nbytes for one in packed.buffers], self._chunks, most=text)
         labels = dict.fromkeys(packed.labels, "")
-        return fingerprints.fingerprint(
+        return fingerprints.content_fingerprint(
             tree["values"],
             buffers=self._chunks,
             shared=lambda label: labels.get(label, label),

@@ -142,7 +142,7 @@ def _make(name: str, labels: Sequence[str], args: tuple[Any, ...]) -> Any:
     return _named(name)(*args)
 
 
-def fingerprint(
+def content_fingerprint(
     value: Any,
     *,
     buffers: Sequence[Sequence[str]],

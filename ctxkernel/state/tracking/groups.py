@@ -19,7 +19,7 @@ from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
 
 from ctxkernel.core.reflection import class_of, is_any
 from ctxkernel.state.base.namespace import NOTHING
-from ctxkernel.state.types.file_objects import address
+from ctxkernel.state.types.file_objects import buffer_address
 from ctxkernel.state.types.packer import Packed, Packer
 from ctxkernel.state.types.parts import Expired, OutOfTime, Unfinished, never
 
@@ -182,7 +182,7 @@ class Moment:
     def _hash(self, packed: Packed, expired: Expired) -> tuple[tuple[str, ...], ...]:
         found: list[tuple[str, ...]] = []
         for view in packed.buffers:
-            key = address(view), view.nbytes
+            key = buffer_address(view), view.nbytes
             if key not in self._hashed:
                 self._hashed[key] = view, (self.chunks or chunks_of)(view, expired)
             found.append(self._hashed[key][1])

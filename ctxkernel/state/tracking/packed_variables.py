@@ -378,7 +378,9 @@ class PackedVariables:
         """Return a short text, equal for equal content in any session; empty for content without one."""
         variable = self._variables[name]
         if variable.atom is not NOTHING:
-            return fingerprints.fingerprint(variable.atom, buffers=(), shared=str, hidden=self._hidden_attributes)
+            return fingerprints.content_fingerprint(
+                variable.atom, buffers=(), shared=str, hidden=self._hidden_attributes
+            )
         group = self._groups.get(name)
         found = group.prints.get(name, "") if group is not None else ""
         return "" if found.startswith(fingerprints.LIVE) else found
@@ -394,7 +396,7 @@ class PackedVariables:
     def _fingerprint(self, tree: Any, piece: PackPiece) -> str:
         if isinstance(tree, type) and not hasattr(tree, "content") and (uid := getattr(tree, "label", "")):
             return self._shared_print(f"class:{uid}")
-        return fingerprints.fingerprint(
+        return fingerprints.content_fingerprint(
             tree, buffers=piece.chunks, shared=self._shared_print, hidden=self._hidden_attributes
         )
 

@@ -119,7 +119,7 @@ _BUFFER_WORDS = 16
 _FULL_RO = 0x011C
 
 
-def address(memory: Any) -> int:
+def buffer_address(memory: Any) -> int:
     """Return where the first item of a buffer lies."""
     found = (ctypes.c_void_p * _BUFFER_WORDS)()
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(memory), found, ctypes.c_int(_FULL_RO))
@@ -139,7 +139,7 @@ def view(pack: PackState, obj: memoryview) -> Reduction:
         return PARTS.released_memoryview, ()
     if below is None or obj.ndim == 0 or (obj.ndim > 1 and not obj.c_contiguous):
         return pack.refuse(obj, "its memory is laid out in a way that cannot be restored")
-    offset = address(obj) - address(below)
+    offset = buffer_address(obj) - buffer_address(below)
     if class_of(below) is _MEMORY_OF_FILE:
         (below,) = gc.get_referents(below)
     return PARTS.memoryview, (below, offset, obj.format, obj.shape, obj.strides, obj.readonly)

@@ -102,7 +102,7 @@ def _registered(cls: type) -> bool:
     return cls in copyreg.dispatch_table
 
 
-def kind_of(pack: PackState, cls: type, plan: Plan) -> Kind:
+def reducer_of(pack: PackState, cls: type, plan: Plan) -> Kind:
     """Return the reducer for instances of `cls`."""
     if is_kind(cls, enum.Enum) and (id(cls) in pack.by_value or plan.own):
         return _enum_member if id(cls) in pack.by_value else _enum_by_name
@@ -156,7 +156,7 @@ def careful(pack: PackState, obj: Any) -> Reduction:
     """Reduce `obj` as its class defines, or as its type does. Raises any exception of the class."""
     cls = class_of(obj)
     reducer = copyreg.dispatch_table.get(cls) if _registered(cls) else None
-    reduction = checked(pack, obj, reducer(obj) if reducer is not None else obj.__reduce_ex__(5))
+    reduction = checked_reduction(pack, obj, reducer(obj) if reducer is not None else obj.__reduce_ex__(5))
     if class_of(reduction) is tuple and not _holds_all(pack.plan(cls), obj, reduction):
         pack.unproven.append((obj, f"{class_qualname(cls)} says itself how it is stored"))
         # A change of an attribute that it left out would not be found.
@@ -235,7 +235,7 @@ _KNOWN_ITERATORS = frozenset(
 )
 
 
-def checked(pack: PackState, obj: Any, reduction: Any) -> Reduction:
+def checked_reduction(pack: PackState, obj: Any, reduction: Any) -> Reduction:
     """Return a reduction that the pickler accepts. Raises TypeError for an invalid one."""
     if class_of(reduction) is str:
         return _by_name(pack, obj, reduction)

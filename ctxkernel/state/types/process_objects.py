@@ -33,7 +33,7 @@ from typing import Any
 
 from ctxkernel.core.reflection import HEAP_TYPE, class_of, dict_items, is_kind, loaded
 from ctxkernel.state.types.file_objects import STANDARD
-from ctxkernel.state.types.instances import careful, class_defines, instance_or, kind_of
+from ctxkernel.state.types.instances import careful, class_defines, instance_or, reducer_of
 from ctxkernel.state.types.pack_state import Kind, PackState
 from ctxkernel.state.types.parts import PARTS, Lost, Reduction, StreamConstructors
 
@@ -217,7 +217,7 @@ def _handler(pack: PackState, obj: Any) -> Reduction:
     cls = class_of(obj)
     plan = pack.plan(cls)
     own = plan.own or cls.__module__ in pack.packer.own_modules
-    if is_stored_handler(obj, own) and (reduce := kind_of(pack, cls, plan)) is not None:
+    if is_stored_handler(obj, own) and (reduce := reducer_of(pack, cls, plan)) is not None:
         return reduce(pack, obj)
     held = {name: one for name, one in obj.__dict__.items() if name != "lock"}
     return pack.refuse(obj, "a handler of logging belongs to this process", held)

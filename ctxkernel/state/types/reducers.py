@@ -193,7 +193,7 @@ class Dispatcher(PackState):
                     return kind if plan.honest or not plan.own else instances.guarded
         if handle:
             return lambda pack, obj: (PARTS.handle, (obj.obj_id,))
-        return instances.kind_of(self, cls, plan)
+        return instances.reducer_of(self, cls, plan)
 
 
 def _temporaries(parts: Any, found: set[int], depth: int) -> None:
