@@ -26,6 +26,7 @@ np = pytest.importorskip("numpy")
 def as_it_was(monkeypatch, tmp_path):
     """Each test leaves the process as it found it."""
     monkeypatch.setattr(ambient, "PARTS", list(PARTS))
+    monkeypatch.setattr(ambient, "_replaced", set())
     monkeypatch.chdir(tmp_path)
     before = Ambient()
     values = before.capture()
@@ -409,6 +410,43 @@ def test_anybody_can_add_a_part():
     other = Verbosity()
     register(other)
     assert [one for one in ambient.PARTS if one.name == "verbosity"] == [other]
+
+
+def test_a_part_in_place_of_a_built_in_one_is_asked_itself():
+    """The witness of the built-in part says nothing about another one of its name."""
+
+    class Folder(Part):
+        name = "working folder"
+        value = 1
+
+        def capture(self):
+            return self.value
+
+    part = Folder()
+    register(part)
+    state = Ambient()
+    state.capture()
+    part.value = 2
+
+    assert state.capture() == {"working folder": 2}
+
+
+def test_changes_are_found_where_a_witness_cannot_be_read(tmp_path):
+    """In a working folder that was removed, each part is asked for its value."""
+    (tmp_path / "sub").mkdir()
+    os.chdir("sub")
+    state = Ambient()
+    state.capture()
+    (tmp_path / "sub").rmdir()
+    assert changes(state) == ["working folder"]
+    random.random()
+    decimal.getcontext().prec += 1
+    try:
+        assert changes(state) == ["decimal", "random"]
+        assert changes(state) == []
+    finally:
+        decimal.getcontext().prec -= 1
+        os.chdir(tmp_path)
 
 
 def test_which_parts_differ_is_told_without_touching_any():

@@ -17,9 +17,9 @@ import pytest
 
 from ctxkernel.state.ambient import Ambient, NotRestored, Part, passive
 from ctxkernel.state.ambient.caches import FunctionCaches
-from ctxkernel.state.ambient.left_running import Outside
-from ctxkernel.state.ambient.live_objects import LiveObjects
 from ctxkernel.state.ambient.logging_state import Logging
+from ctxkernel.state.ambient.part import LiveObjects
+from ctxkernel.state.ambient.process import Outside
 from ctxkernel.state.ambient.pyplot import OpenFigures
 from ctxkernel.state.ambient.widgets import WidgetValues
 

@@ -11,7 +11,15 @@ import pytest
 from ctxkernel.state.ambient import reconnect
 from ctxkernel.state.checkpoints.units import Unit, unit_from_json, unit_to_json
 from ctxkernel.state.types import connections as module
-from ctxkernel.state.types.connections import CLOSED, REGISTRY, Connection, Description, Entry, NotConnected, Registry
+from ctxkernel.state.types.connections import (
+    CLOSED,
+    REGISTRY,
+    Connection,
+    Description,
+    NotConnected,
+    ReconnectEntry,
+    Registry,
+)
 from ctxkernel.state.types.packer import Lost, Packer
 
 
@@ -105,7 +113,7 @@ def test_a_fault_of_a_user_s_function_costs_that_object_only(registry):
 
 
 def test_an_entry_is_a_plain_value():
-    entry = Entry("kind", lambda one: 1, lambda value: value, lambda one: True)
+    entry = ReconnectEntry("kind", lambda one: 1, lambda value: value, lambda one: True)
 
     assert Registry((entry,)).describe(object()) == ("kind", 1)
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tracker_rows import CHANGES, DECORATED, DECORATORS, LIBRARIES, UNCHANGED, Case, Notebook, names
 
-from ctxkernel.state.base.namespace import Snapshot, differences
+from ctxkernel.state.base.namespace import NameSnapshot, name_differences
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.state.types.packer import Packer
 
@@ -290,7 +290,7 @@ def test_a_snapshot_tells_names_added_moved_and_gone(items: list[tuple[str, int]
         else:
             new[name] = pool[at]
 
-    added, moved, gone = differences(Snapshot(old), Snapshot(new))
+    added, moved, gone = name_differences(NameSnapshot(old), NameSnapshot(new))
 
     assert set(added) == new.keys() - old.keys()
     assert set(gone) == old.keys() - new.keys()

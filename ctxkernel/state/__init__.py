@@ -1,1 +1,1 @@
-"""What a cell changed, and how to get back."""
+"""Detection, storage and restoration of the state after each cell."""

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ctxkernel.state.tracking.groups import CHUNK, chunk_address, chunks_of
-from ctxkernel.state.types.file_objects import address
+from ctxkernel.state.types.file_objects import buffer_address
 from ctxkernel.state.types.parts import Expired, OutOfTime, Unfinished, never
 
 if os.name == "posix":
@@ -183,7 +183,7 @@ class Memory:
     def chunks(self, view: memoryview, expired: Expired = never, *, prove: bool = False) -> tuple[str, ...]:
         """Return the addresses of the chunks of a buffer. Raises OutOfTime. `prove`: hash all of it."""
         pages = self.pages
-        start = address(view) if pages is not None and view.nbytes >= LEAST and os.getpid() == self._pid else 0
+        start = buffer_address(view) if pages is not None and view.nbytes >= LEAST and os.getpid() == self._pid else 0
         if pages is None or not start:
             return chunks_of(view, expired)
         key = start, view.nbytes

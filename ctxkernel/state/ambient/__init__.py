@@ -22,9 +22,9 @@ from typing import Any
 
 from ctxkernel.state.ambient import generators, libraries, process
 from ctxkernel.state.ambient.caches import FunctionCaches
-from ctxkernel.state.ambient.left_running import SIGNALS, Outside, signal_handler
 from ctxkernel.state.ambient.logging_state import Logging
 from ctxkernel.state.ambient.part import UNKNOWN, NotRestored, Part, Setting
+from ctxkernel.state.ambient.process import SIGNALS, Outside, signal_handler
 from ctxkernel.state.ambient.pyplot import OpenFigures
 from ctxkernel.state.ambient.widgets import WidgetValues
 from ctxkernel.state.types.connections import reconnect

@@ -1,8 +1,8 @@
 """Caches of the user's functions: `functools.lru_cache` and `cache`.
 
-A cache has no stored form, and what it returns may be an object that a cell changed. So a return clears each cache that
-was used since, and each that holds objects that can be changed, and says so. An empty cache is always right. One that
-was cleared and filled again may have been used as often as before: what it holds is compared as well.
+A cache has no stored form, and may return an object that a cell changed. So a return clears each cache that was used
+since, and each that holds mutable objects, and names it. An empty cache is always right. A cache that was cleared and
+filled again may have the same counts as before: its content is compared as well.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FunctionCaches(Part):
         self._found: dict[str, list[tuple[str, Any]]] = {}
         """Variable → its caches by name."""
         self._seen: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
-        """What was last captured of each cache."""
+        """The last captured counts of each cache."""
 
     looks_at_names = True
 
@@ -65,7 +65,7 @@ class FunctionCaches(Part):
     stamp = capture
 
     def _told(self, cache: Any) -> list[int]:
-        """Return what is captured of a cache. What it holds is only read where it was used since the last time."""
+        """Return the counts of a cache. Its content is only read where it was used since the last time."""
         hits, misses, _, size = cache.cache_info()
         known = self._seen.get(cache)
         if known is None or known[:3] != [hits, misses, size]:
@@ -131,7 +131,7 @@ def _caches_of(name: str, names: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _content_hash(cache: Any) -> int:
-    """Return a hash of what a cache holds; 0 where that is not known to be immutable."""
+    """Return a hash of the content of a cache; 0 where that may be mutable."""
     results, entries = held_by_cache(cache)
     found = [one for one in (*results, *entries) if type(one) is not dict and type(one).__name__ != "_lru_list_elem"]
     loose = sum(type(one) is dict for one in results) > 1 or any(type(one) is dict for one in entries)
@@ -148,7 +148,7 @@ class _NotImmutableError(Exception):
 
 
 def _hashable(value: Any, deep: int) -> Any:
-    """Return what has another hash for another type or value. Raises _NotImmutableError."""
+    """Return an object whose hash depends on type and value. Raises _NotImmutableError."""
     kind = class_of(value)
     if kind is int:
         return kind, hex(value)  # the hashes of -1 and -2 are equal

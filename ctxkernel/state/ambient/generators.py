@@ -77,7 +77,7 @@ def _memory_tells_draws(sample: Any) -> bool:
 
 
 def _torch_state() -> Any:
-    """Return states of generators (CPU; CUDA where it is in use) as bytes, and what results depend on besides."""
+    """Return states of generators (CPU; CUDA where it is in use) as bytes, and other settings that affect results."""
     torch = sys.modules["torch"]
     value = {
         "cpu": torch.get_rng_state().numpy().tobytes(),

@@ -1,4 +1,4 @@
-"""Options of libraries that decide what later cells show or compute."""
+"""Options of libraries that affect the results of later cells."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _copied(values: Any) -> dict[str, Any]:
 
 
 class _MatplotlibOptions(_Options):
-    """`matplotlib.rcParams`, but for what cannot change while the process runs."""
+    """`matplotlib.rcParams`, but for those that cannot change while the process runs."""
 
     name = "matplotlib"
     needs = "matplotlib"

@@ -1,7 +1,7 @@
 """Levels, filters and handlers of the module `logging`.
 
-Rule: the handlers of a logger are live objects and come back as such. In another process a handler is taken for the
-same where class, level, format and target agree; what is not found is named.
+Rule: the handlers of a logger are live objects and are restored as such. In another process, a handler with the same
+class, level, format and target is used in its place; a missing one is named.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from ctxkernel.core.reflection import class_of
-from ctxkernel.state.ambient.live_objects import LiveObjects
-from ctxkernel.state.ambient.part import NotRestored, Part
+from ctxkernel.state.ambient.part import LiveObjects, NotRestored, Part
 from ctxkernel.state.base.own_modules import is_own
 from ctxkernel.state.types.process_objects import is_stored_handler
 
@@ -67,7 +66,7 @@ class Logging(Part):
         return {"disable": logging.root.manager.disable, "loggers": loggers, "handlers": handlers}
 
     def own_objects(self) -> dict[str, Any]:
-        """Return what belongs to the state as variables do: stored handlers by token, attributes of loggers by name."""
+        """Return the objects that are stored like variables: handlers by token, attributes of loggers by name."""
         found: dict[str, Any] = {}
         for name, logger in (("", logging.root), *logging.root.manager.loggerDict.items()):
             if isinstance(logger, logging.PlaceHolder):
@@ -80,10 +79,7 @@ class Logging(Part):
         return found
 
     def put_back(self, objects: Mapping[str, Any]) -> list[str]:
-        """Make the attributes of loggers those of `own_objects`, and its handlers those of their tokens.
-
-        Returns the loggers that stay as they are: they were made since by a class that gives its loggers attributes.
-        """
+        """Restore the objects of `own_objects`; return the loggers that keep the attributes of their new class."""
         stay: list[str] = []
         loggers = {_LOGGER + name: one for name, one in _all() if not name or not _of_library(name)}
         for name, one in objects.items():
@@ -139,7 +135,7 @@ class Logging(Part):
             raise NotRestored("; ".join(dict.fromkeys(missing)))
 
     def _differences(self, value: Any) -> Iterator[Callable[[], object] | str]:
-        """Yield what has to be done, and what cannot be done as text. Changes nothing itself."""
+        """Yield the necessary changes as functions, and the impossible ones as texts. Changes nothing itself."""
         self._note_first()
         disable = value["disable"]
         if logging.root.manager.disable != disable:
@@ -183,7 +179,7 @@ class Logging(Part):
             elif told[token]["kind"] != "logging.NullHandler":
                 where = "belongs to an earlier kernel" if not self.live.here(token) else "is not held any more"
                 missing.append(f"logger {name or 'root'}: {_described(told[token])} {where}; add it again")
-        if foreign:  # what this process began with is not what the notebook's cells added
+        if foreign:  # the handlers that this process began with are not those that the notebook's cells added
             found += [one for one in self._first.get(name, _PRISTINE)[4] if one in now and one not in found]
         return found, missing
 

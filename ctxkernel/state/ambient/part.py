@@ -1,9 +1,15 @@
-"""The interface of a part of the ambient state."""
+"""The interface of a part of the ambient state, and tokens for objects without a stored form.
+
+A value of a part names such an object (a handler, a figure, an observer) by its token. `LiveObjects` keeps the object
+alive so that a return finds it; it is bounded. A token of another process is never found, so it is named.
+"""
 
 from __future__ import annotations
 
+import functools
+import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, ClassVar
 
 UNKNOWN = "ctxkernel: not known"
@@ -23,13 +29,13 @@ class Part:
 
     name: str
     needs: str = ""
-    """The module that must be loaded for it to mean anything; empty for none."""
+    """The module that must be loaded; empty for none."""
     imports: ClassVar[bool] = True
-    """Whether a restore imports that module; else it returns what `absent` says."""
+    """Whether a restore imports that module; else it returns the text of `absent`."""
     always: ClassVar[bool] = False
     """Whether a return restores it also where its value is the same in both states."""
     passive: ClassVar[bool] = False
-    """Whether a cell that changes it does nothing that another run of it, or of another cell, depends on."""
+    """Whether no other cell, and no other run of the cell, depends on a change of it."""
 
     active: Any = True
     """Whether there is anything to capture where `needs` is loaded; a property of some parts."""
@@ -50,7 +56,7 @@ class Part:
         return self.capture() == value
 
     def absent(self, value: Any) -> str:
-        """Return what a process that has not loaded the library lacks of `value`, for people; empty for nothing."""
+        """Return the parts of `value` that a process without the library lacks, for people; empty for none."""
         return ""
 
     looks_at_names: ClassVar[bool] = False
@@ -81,5 +87,63 @@ class Setting(Part):
         self.capture, self._write = read, write
 
     def restore(self, value: Any) -> None:
-        """Set it; what the function returns is no line for the user."""
+        """Set the value; return no lines."""
         self._write(value)
+
+
+MOST = 1000
+
+
+class LiveObjects:
+    """A bounded table of strong references, by token."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._objects: dict[str, Any] = {}
+        self._tokens: dict[int, str] = {}
+        self._count = 0
+
+    @functools.cached_property
+    def _process(self) -> str:
+        """Begins its tokens. Made with the first one: a process may be forked from one that imported this."""
+        return os.urandom(6).hex()
+
+    def token(self, obj: Any) -> str:
+        """Return the token of an object, the same as long as it is in the table."""
+        token = self._tokens.get(id(obj))
+        if token is None:
+            self._count += 1
+            token = self._tokens[id(obj)] = f"{self._process}-{self._count}"
+        else:
+            del self._objects[token]
+        self._objects[token] = obj  # the newest is last
+        if len(self._objects) > self._most:
+            self._drop(next(iter(self._objects)))
+        return token
+
+    def _drop(self, token: str) -> None:
+        obj = self._objects.pop(token)
+        if self._tokens.get(id(obj)) == token:
+            del self._tokens[id(obj)]
+
+    def get(self, token: str) -> Any:
+        """Return the object. Raises KeyError where it is not in the table."""
+        return self._objects[token]
+
+    def __contains__(self, token: object) -> bool:
+        return token in self._objects
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """Yield the tokens with their objects."""
+        return iter(tuple(self._objects.items()))
+
+    def adopt(self, token: str, obj: Any) -> None:
+        """Let a token name `obj` from now on: a copy that was loaded in the place of the object that it named."""
+        if token in self._objects:
+            self._drop(token)
+        self._objects[token] = obj
+        self._tokens[id(obj)] = token
+
+    def here(self, token: str) -> bool:
+        """Return whether this process gave the token."""
+        return token.startswith(self._process)

@@ -1,4 +1,7 @@
-"""The process: working directory, environment, import path, warnings, limits, locale, decimal arithmetic."""
+"""The process: working directory, environment, import path, warnings, limits, locale, decimal arithmetic.
+
+A return does not change threads, child processes and signal handlers: it names those of the cells between.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,22 @@ import functools
 import locale
 import os
 import re
+import signal
 import sys
+import threading
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from ctxkernel.projection.secrets import mask
-from ctxkernel.state.ambient.part import Part, Setting
+from ctxkernel.state.ambient.part import LiveObjects, Part, Setting
+from ctxkernel.state.base.namespace import some_of
 
 _SECRET = re.compile(r"(?i)key|token|secret|passw|passphrase|pwd|credential|auth")
 
 
 class Environment(Part):
-    """What was changed in the environment since the kernel started, but for credentials."""
+    """The changes of the environment since the kernel started, but for credentials."""
 
     name = "environment"
 
@@ -26,7 +33,7 @@ class Environment(Part):
         self._start = dict(os.environ)
 
     def capture(self) -> Any:
-        """Return what was set and what was removed since the start."""
+        """Return the variables that were set and removed since the start."""
         now = dict(os.environ)
         changed = {name: text for name, text in now.items() if self._start.get(name) != text}
         return {
@@ -35,7 +42,7 @@ class Environment(Part):
         }
 
     def restore(self, value: Any) -> None:
-        """Set and remove. Variables that look like credentials stay as they are."""
+        """Set and remove variables, but for those that may be credentials."""
         removed = set(value["removed"])
         aim = {name: text for name, text in self._start.items() if name not in removed} | value["set"]
         for name in [name for name in os.environ if name not in aim and not self.secret(name, os.environ[name])]:
@@ -45,7 +52,7 @@ class Environment(Part):
                 os.environ[name] = text
 
     def secret(self, name: str, text: str) -> bool:
-        """Whether a variable's name or text says that it is a credential."""
+        """Return whether a variable may be a credential, by its name or text."""
         return _SECRET.search(name) is not None or mask(text) != text
 
 
@@ -101,8 +108,8 @@ class _DecimalContext(Part):
     def restore(self, value: Any) -> None:
         context = decimal.getcontext()
         context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp = value[:6]
-        for signal in context.traps:
-            context.traps[signal] = signal.__name__ in value[6]
+        for trap in context.traps:
+            context.traps[trap] = trap.__name__ in value[6]
 
 
 def _folder() -> str:
@@ -116,6 +123,65 @@ def _folder() -> str:
 def _set_limits(value: Any) -> None:
     sys.setrecursionlimit(value[0])
     sys.set_int_max_str_digits(value[1])
+
+
+SIGNALS = [int(number) for number in signal.valid_signals() if number != signal.SIGINT]
+"""The kernel sets the handler of SIGINT itself, between cells."""
+signal_handler: Any = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
+"""Without the enumerations that the module `signal` makes of each number."""
+_OWN = "ctxkernel"
+
+
+class Outside(Part):
+    """Threads, child processes of multiprocessing, handlers of signals."""
+
+    name = "outside"
+    always = True
+    passive = True
+
+    def __init__(self) -> None:
+        self._live = LiveObjects()
+
+    def capture(self) -> Any:
+        """Return the tokens of the present ones."""
+        token = self._live.token
+        handlers = {number: one for number in SIGNALS if (one := signal_handler(number)) not in (signal.SIG_DFL, None)}
+        return {
+            "threads": sorted(token(one) for one in threading.enumerate() if not one.name.startswith(_OWN)),
+            "children": sorted(map(token, _children())),
+            "signals": {str(number): token(one) if callable(one) else str(one) for number, one in handlers.items()},
+        }
+
+    def matches(self, value: Any) -> bool:
+        """Return True: nothing is ever changed."""
+        return True
+
+    def restore(self, value: Any) -> Sequence[str]:
+        """Change nothing; name the ones that were started or set since."""
+        if not all(map(self._live.here, value["threads"])):  # of an earlier kernel: nothing was started since
+            return ()
+        lines: list[str] = []
+        now = self.capture()
+        for kind, word in (("threads", "thread"), ("children", "process")):
+            names = [str(self._live.get(token).name) for token in now[kind] if token not in value[kind]]
+            if names:
+                lines.append(f"{_named(word, names)}: started since, not stopped by going back")
+        then = value["signals"]
+        changed = [name for name in {**then, **now["signals"]} if then.get(name) != now["signals"].get(name)]
+        if changed:
+            names = [signal.Signals(int(name)).name for name in sorted(changed, key=int)]
+            lines.append(f"{_named('signal handler', names)}: set since, and left as it is")
+        return lines
+
+
+def _children() -> Any:
+    module = sys.modules.get("multiprocessing.process")
+    return list(getattr(module, "_children", ()))
+
+
+def _named(word: str, names: list[str]) -> str:
+    plural = "es" if word.endswith("s") else "s"
+    return f"{word}{plural if len(names) > 1 else ''} {some_of(names, 6)}"
 
 
 PARTS: list[Part] = [

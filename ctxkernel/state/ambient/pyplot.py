@@ -1,4 +1,4 @@
-"""Which figures pyplot has open, in which order, and their current axes. What a figure shows is not part of this."""
+"""The open figures of pyplot, their order and their current axes, without the content of the figures."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxkernel.core.reflection import class_of
-from ctxkernel.state.ambient.live_objects import LiveObjects
-from ctxkernel.state.ambient.part import NotRestored, Part
+from ctxkernel.state.ambient.part import LiveObjects, NotRestored, Part
 
 MOST_FIGURES = 64
 """Figures that are kept alive for a return, those that are open included."""
@@ -46,10 +45,7 @@ class OpenFigures(Part):
         return "; ".join(_missing(number, label) for number, label, *_ in value)
 
     def restore(self, value: Any) -> None:
-        """Open and close figures in pyplot. No figure is changed but for its number and label.
-
-        Raises NotRestored for figures that are not held.
-        """
+        """Open and close figures; only number and label change. Raises NotRestored for figures that are not held."""
         figures, missing = _gcf().figs, list[str]()
         before = {id(manager.canvas.figure): manager for manager in figures.values()}
         wanted: list[Any] = []

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxkernel.core.reflection import class_of
-from ctxkernel.state.ambient.live_objects import LiveObjects
-from ctxkernel.state.ambient.part import NotRestored, Part
+from ctxkernel.state.ambient.part import LiveObjects, NotRestored, Part
 
 _DEFAULTS = "_static_immutable_initial_values"
 _PLAIN = (str, int, float, bool, type(None))
@@ -53,7 +52,7 @@ class WidgetValues(Part):
         self.live = LiveObjects(20_000)
 
     def stamp(self) -> object:
-        """Return all values and observers, and what they belong to: about a microsecond a widget."""
+        """Return all values and observers with their widgets: about a microsecond a widget."""
         seen = _Values()
         for model_id, widget in list(_widgets().items()):
             own = widget.__dict__
@@ -68,7 +67,7 @@ class WidgetValues(Part):
         return seen
 
     def capture(self) -> Any:
-        """Return what differs from the defaults of each widget's class, by model id."""
+        """Return the differences from the defaults of each widget's class, by model id."""
         return {model_id: self._told(widget) for model_id, widget in list(_widgets().items())}
 
     def default(self) -> Any:
@@ -125,7 +124,7 @@ class WidgetValues(Part):
         return sorted(found, key=lambda one: (one[0], one[1]))
 
     def _set(self, widget: Any, told: dict[str, Any]) -> None:
-        """Set what differs. Raises KeyError for an object that is not held; nothing is changed then."""
+        """Set the differing values. Raises KeyError for an object that is not held; nothing is changed then."""
         own, defaults = widget.__dict__, getattr(class_of(widget), _DEFAULTS, {})
         now, then = self._told(widget).get("traits", {}), told.get("traits", {})
         names = [name for name in {**now, **then} if now.get(name) != then.get(name)]
@@ -151,7 +150,7 @@ class WidgetValues(Part):
             widget.send_state(synced)
 
     def _stored(self, value: Any) -> Any:
-        """Return a value as plain data: itself, or a list of what it is and what it holds."""
+        """Return a value as plain data: itself, or a list of its kind and its content."""
         kind = class_of(value)
         if kind in _PLAIN and (kind is not str or len(value) <= _MOST_TEXT):
             return value
@@ -164,7 +163,7 @@ class WidgetValues(Part):
         return [_TOKEN, self.live.token(value)]
 
     def _value(self, stored: Any) -> Any:
-        """Return what `_stored` was given, or an equal value. Raises KeyError where it is not held any more."""
+        """Return the argument of `_stored`, or an equal value. Raises KeyError where it is not held any more."""
         if class_of(stored) is not list:
             return stored
         kind, content = stored
@@ -184,7 +183,7 @@ def _widgets() -> dict[str, Any]:
 
 
 def _closed(told: Iterator[Any] | Any) -> str:
-    """Return which widgets are not there, but for those that only say how another one looks."""
+    """Return the names of missing widgets, but for layouts and styles."""
     kinds = Counter(one["kind"] for one in told if not one["kind"].endswith(("Layout", "Style")))
     if not kinds:
         return ""

@@ -1,4 +1,4 @@
-"""Code objects: which global names they use, and a digest of what they do.
+"""Code objects: the global names that they use, and a digest of their behaviour.
 
 Rule: line numbers, file names and layout do not count: the same cell run again makes equal functions.
 """
@@ -29,7 +29,7 @@ _MOST_CODES = 4000
 
 
 class CodeFacts:
-    """What one code object, with those inside it, is and uses."""
+    """The digest and the global names of one code object, with those inside it."""
 
     __slots__ = ("digest", "names")
 

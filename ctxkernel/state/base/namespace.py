@@ -1,7 +1,7 @@
 """The names and values of a namespace: small immutables are kept, of other objects only addresses.
 
 Rule 1: a snapshot holds addresses, no objects: keeping them alive would double the memory of a large rebinding.
-Rule 2: so an address proves nothing by itself: an object may be gone and another one lie where it was.
+Rule 2: so an equal address is no proof: an object may be gone, and another one have its address.
 Rule 3: of a value, only a small immutable is kept; of all others a fingerprint and a weak reference.
 """
 
@@ -27,19 +27,19 @@ _SMALL_TEXT = 1024
 
 @dataclass(slots=True, eq=False)
 class Variable:
-    """What is kept of one name."""
+    """The data that the tracker keeps of one name."""
 
     atom: Any = NOTHING
     visible: bytes = b""
-    """Hash of what an array shows of memory that others look into too."""
+    """Hash of the content of an array whose memory others share."""
     turn: int = 0
-    """The turn in which it was last known to be what is kept of it."""
+    """The last turn in which its value was known."""
     weak: weakref.ref[Any] | None = None
     info: TypeInfo | None = None
 
 
 def is_atom(value: object) -> bool:
-    """Say whether a value is an immutable so small that it is kept itself."""
+    """Return whether a value is an immutable so small that it is kept itself."""
     cls = type(value)
     if cls is float:
         return value == value  # noqa: PLR0124 - NaN is compared by identity, so it is not kept by value
@@ -51,7 +51,7 @@ def is_atom(value: object) -> bool:
 
 
 def same_atoms(old: object, new: object) -> bool:
-    """Say whether two small immutables are of one type and value."""
+    """Return whether two small immutables have the same type and value."""
     # By text for numbers: 0.0 and -0.0 are equal but not the same, nan is the same but not equal.
     cls = type(old)
     if cls is not type(new):
@@ -114,7 +114,7 @@ addresses = _fast_addresses if _IS_KNOWN else _slow_addresses
 """Return the addresses of the items of a tuple, eight bytes each."""
 
 
-class Snapshot:
+class NameSnapshot:
     """The names of a namespace in order, and the addresses of names and values."""
 
     __slots__ = ("at_names", "at_values", "names")
@@ -132,7 +132,7 @@ class Snapshot:
 _BLOCK = 2048
 
 
-def differences(old: Snapshot, new: Snapshot) -> tuple[list[str], list[str], list[str]]:
+def name_differences(old: NameSnapshot, new: NameSnapshot) -> tuple[list[str], list[str], list[str]]:
     """Return the names that were added, that stand at another address, and that are gone."""
     added: list[str] = []
     moved: list[str] = []

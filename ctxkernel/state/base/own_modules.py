@@ -1,10 +1,10 @@
 """The user's own modules, and their variables as part of a state.
 
 Own modules are those whose file is neither Python's nor an installed library's.
-A module is a variable of the tracker's, `module:<name>`, whose value is made here: how the module differs from what
-its file defines, and the data that its names, classes and functions hold. Other libraries are no part of it.
+A module is a variable of the tracker's, `module:<name>`, whose value is made here: the differences of the module from
+the definitions in its file, and the data of its names, classes and functions. Libraries are no part of it.
 
-Rule: a function or class that the file defines is known by its path, whatever a cell has put in its place.
+Rule: a function or class that the file defines keeps its path, even where a cell replaced it.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from ctxkernel.state.base.namespace import NOTHING
 
 PREFIX = "module:"
 PYPLOT = "matplotlib.pyplot"
-"""Its open figures are treated as variables of it: what it draws on is shared with the user's names."""
+"""Its open figures are treated as its variables: they share objects with the user's names."""
 LOGGING = "logging"
-"""So are handlers that are stored, and attributes that the user gave to loggers: his names share what they hold."""
+"""So are stored handlers, and attributes that the user gave to loggers: they share objects with the user's names."""
 _CACHED: Any = type(functools.lru_cache(lambda: None))
 _FUNCTIONS = (types.FunctionType, _CACHED)
 _BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, property, staticmethod, classmethod)
@@ -52,12 +52,12 @@ _NOT_OF_A_CLASS = frozenset(
     ("__dict__", "__weakref__", "__module__", "__slotnames__", "__annotations__", "__annotations_cache__")
 ).union(("__annotate_func__", _REGISTRY))
 _OF_A_FUNCTION: dict[str, Any] = {"__dict__": {}, "__defaults__": None, "__kwdefaults__": None}
-"""Its attributes that hold data, and what they are where nothing is said of them."""
+"""Attributes of a function that hold data, and their defaults."""
 _REACHES = frozenset(
     ("run_cell", "run_code", "user_ns", "user_global_ns", "user_module", "f_globals", "f_locals", "__main__")
 ).union(("get_objects", "get_referrers"))
 _REACHES_BY_SHELL = frozenset(("ev", "ex", "push", "drop_by_id", "run_line_magic", "run_cell_magic", "run_cell_async"))
-"""Words of code that can reach any variable of the notebook; the second ones where it says `get_ipython`, too."""
+"""Words of code that can reach any variable of the notebook; the second set only together with `get_ipython`."""
 _ABOUT = ""
 """The place of the module, which a new process imports to load it, when it was loaded again, and which places were
 deleted."""
@@ -99,7 +99,7 @@ IN_PLACE: dict[str, Callable[[], dict[str, Any]]] = {PYPLOT: _figures}
 
 
 class OwnModule:
-    """One of them: what its file defines, and its variables."""
+    """An own module: the definitions in its file, and its variables."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -109,7 +109,7 @@ class OwnModule:
         """Whether one of its functions can reach any variable of the notebook."""
         self._spec: object = NOTHING
         self._defined: dict[str, Any] = {}
-        """By place: what is known by its identity, and not stored while it stands there."""
+        """By place: objects that are known by identity, and not stored while they are in their place."""
         self._definitions: dict[str, Any] = {}
         """By path: its functions and classes."""
         if (module := sys.modules.get(name)) is not None and name not in IN_PLACE:
@@ -146,7 +146,7 @@ class OwnModule:
         for name, held in _cells(f"{place}.", function):
             if isinstance(held, (*_BY_IDENTITY, type, types.ModuleType)):
                 self._defined[name] = held
-            # What a decorator wraps, and the functions that it made.
+            # The function that a decorator wraps, and the functions that it made.
             local = isinstance(held, types.FunctionType) and (held.__module__ == self.name or "<" in held.__qualname__)
             if local and not any(held is known for known in self._definitions.values()):
                 self._learn_function(name, held)
@@ -200,11 +200,11 @@ class OwnModule:
                 self._put(place, value)
 
     def is_loaded_again(self, values: Mapping[str, Any] | None) -> bool:
-        """Say whether it was loaded again since a state had these values, so that what it defines is not the same."""
+        """Return whether it was loaded again since a state had these values, so that its definitions differ."""
         return values is not None and values.get(_ABOUT, _NOTHING_KNOWN)[1] != self._loaded
 
     def _put(self, place: str, value: Any) -> None:
-        """Set what stands in a place; NOTHING removes it."""
+        """Set the object in a place; NOTHING removes it."""
         path, _, name = place.rpartition(".")
         if not path:
             names = module_dict(sys.modules[self.name])
@@ -235,7 +235,7 @@ class OwnModule:
 
 
 def _is_code(name: str, value: Any) -> bool:
-    """Say whether a member of a class is known by its identity, rather than by what it holds."""
+    """Return whether a member of a class is known by its identity, rather than by its content."""
     return name.startswith("__") or isinstance(value, _BY_IDENTITY) or class_of(value) in _LAYOUT
 
 
@@ -248,7 +248,7 @@ def _members(prefix: str, cls: type) -> Iterator[tuple[str, Any]]:
 
 
 def _words(code: types.CodeType) -> Iterator[str]:
-    """Yield the global names and attributes that code mentions, and `__main__` where it has that as a text."""
+    """Yield the global names and attributes that code mentions, and `__main__` where a text is that."""
     yield from code.co_names
     for const in code.co_consts:
         if class_of(const) is types.CodeType:
@@ -258,7 +258,7 @@ def _words(code: types.CodeType) -> Iterator[str]:
 
 
 def _cells(prefix: str, function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a function has of the functions around it, but for what is not set yet."""
+    """Yield the variables of enclosing functions that a function uses, but for unset ones."""
     if class_of(function) is types.FunctionType:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):

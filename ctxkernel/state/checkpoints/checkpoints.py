@@ -1,11 +1,11 @@
-"""Takes the state after every cell. `state.checkpoints.restore` brings one back.
+"""Storage of the state after every cell. `state.checkpoints.restore` restores one.
 
-    what the tracker packed after the cell → units → what is not stored yet goes to the chunk store, large data and what
-    could not be packed in time outside of the user's time (`state.checkpoints.storage`)
+    pieces that the tracker packed after the cell → units → new data go to the chunk store; large data, and names that
+    could not be packed in time, outside of the user's time (`state.checkpoints.storage`)
 
-Rule 1: what cannot be stored is named with the reason, in the state and in every plan.
-Rule 2: a state is whole, or what is not known of it yet or at all is named: nothing is believed to be unchanged.
-Rule 3: what has no stored form is held while a state within reach has it, and is there again as it is then.
+Rule 1: a value that cannot be stored is named with the reason, in the state and in every plan.
+Rule 2: a state is complete, or its unknown parts are named: no value is assumed to be unchanged.
+Rule 3: an object without a stored form is held while a state within reach has it, and returns in its present condition.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ctxkernel.core.replay import CheckpointInfo, CheckpointState
 from ctxkernel.state.base.namespace import NOTHING, is_atom
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.states import Known, States
-from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, Storage, Taking, unit_of
+from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, StateChanges, Storage, unit_of
 from ctxkernel.state.checkpoints.units import State, Unit, missing_of
-from ctxkernel.state.tracking.groups import Piece
+from ctxkernel.state.tracking.groups import PackPiece
 from ctxkernel.state.tracking.tracker import NamespaceTracker, Pending
 from ctxkernel.state.types import connections
 
@@ -39,14 +39,14 @@ MOST_STATES_HELD = 20
 
 @dataclass(slots=True)
 class Taken:
-    """What `take` gives: the row for the log, and what it says."""
+    """The result of `take`: the facts for the log, and the manifest."""
 
     info: CheckpointInfo
     manifest: dict[str, Any]
 
 
 class Checkpointer:
-    """The states of one session, and what of the present one is stored."""
+    """The states of one session, and the stored units of the present one."""
 
     def __init__(self, tracker: NamespaceTracker, storage: Storage) -> None:
         self.states = States(storage.chunks.read)
@@ -54,13 +54,13 @@ class Checkpointer:
         self.storage = storage
         self._packer, self._value = storage.packer, storage.value
         self._current: State = {}
-        """What is live now, by what was stored of it last."""
+        """The present state, by the units that were stored last."""
         self.base: str | None = None
-        """The execution whose state is the present one, but for `_apart`, as far as is known."""
+        """The execution whose state is the present one, as far as is known, but for `_apart`."""
         self._labels: set[str] = set()
         """Shared objects that `_current` has."""
         self._apart: set[str] = set()
-        """Names that the state of `base` has and that could not be brought back."""
+        """Names of the state of `base` that could not be restored."""
         self._others: set[str] = set()
         """Names whose units in `_current` are not those that the state of `base` has."""
         self._lacks = False
@@ -76,13 +76,11 @@ class Checkpointer:
         self.held: dict[str | None, dict[str, Any]] = {}
         """Execution → values of its state whose data are not stored, by name."""
         self.prints: dict[tuple[str | None, tuple[str, ...]], Any] = {}
-        """What tells whether such values are as they were: by execution and the names of a unit."""
+        """Keys that show whether such values changed: by execution and the names of a unit."""
         self.left: tuple[str | None, int] = ("", -1)
         """The state that was left last, and the tracker's turn then."""
         self.writing: dict[str, list[Any]] = {}
         """Execution → tickets that write data of its checkpoint."""
-
-    # -- taking -------------------------------------------------------------------------------
 
     def take(
         self, execution_id: str, plain: Mapping[str, Any], gone: Iterable[str] = (), *, whole: bool = False
@@ -110,31 +108,31 @@ class Checkpointer:
         self, execution_id: str, pending: Pending, plain: Mapping[str, Any], gone: Iterable[str], *, whole: bool
     ) -> Taken:
         start = time.perf_counter()
-        taking = Taking(execution_id)
+        changes = StateChanges(execution_id)
         self._turns[execution_id] = self.tracker.turn
         doubts = self._doubts(execution_id) if self.tracker.doubts else {}
         plain = self._plain = {**self._plain, **plain}
         if self._apart or self._labels or gone or pending.names:
-            self._drop_gone(pending, gone, taking)
+            self._drop_gone(pending, gone, changes)
         for name in self.tracker.touched & self._current.keys():
             for token, _ in self._current[name].live:
                 self._used[token] = self.tracker.turn
         fault = ""
         try:
             if plain or self._others or pending.names or pending.pieces or pending.deferred or pending.faults:
-                self._add_changes(pending, plain, taking)
+                self._add_changes(pending, plain, changes)
         except StoreError as error:  # no room, a folder that is gone: the next checkpoint tries again
             fault = str(error)
         under_way: list[Any] = []
-        for ticket in taking.tickets:
+        for ticket in changes.tickets:
             if not ticket.done or not ticket.fault:
                 under_way.append(ticket)
             else:
                 fault = fault or ticket.fault
         state: CheckpointState = "skipped" if fault else "writing" if under_way else "durable"
         elapsed = round((time.perf_counter() - start) * 1000, 3)
-        info = CheckpointInfo(f"c{execution_id}", execution_id, state, taking.written, elapsed, taking.missing, fault)
-        known = Known(self.base, taking.units, sorted(taking.gone), info)
+        info = CheckpointInfo(f"c{execution_id}", execution_id, state, changes.written, elapsed, changes.missing, fault)
+        known = Known(self.base, changes.units, sorted(changes.gone), info)
         if fault:
             self._fail(known, fault)
         listed = list({id(unit): unit for unit in self._current.values()}.values()) if whole else known.units
@@ -152,25 +150,25 @@ class Checkpointer:
             self.writing[execution_id] = under_way
         return Taken(info, manifest)
 
-    def _add_changes(self, pending: Pending, plain: Mapping[str, Any], taking: Taking) -> None:
-        """Make units of what changed, and write what is not stored yet. Raises StoreError."""
+    def _add_changes(self, pending: Pending, plain: Mapping[str, Any], changes: StateChanges) -> None:
+        """Make units of the changes, and write new data. Raises StoreError."""
         others, self._others = self._others, set[str]()
         for unit in {id(one): one for name in others if (one := self._current.get(name))}.values():
-            self._put(unit, taking)
-        self._atoms(pending, plain, taking)
+            self._put(unit, changes)
+        self._atoms(pending, plain, changes)
         for piece in {id(one): one for one in pending.pieces.values()}.values():
             unequal = self.storage.unequal(piece)
             if unequal is None:
                 pending.deferred.update(piece.names)
             else:
-                self._unit(piece, unequal, taking)
-        self._defer(pending, taking)
+                self._unit(piece, unequal, changes)
+        self._defer(pending, changes)
         for name, why in pending.faults.items():
-            self._put(Unit((name,), missing={name: why}), taking)
-        self.storage.write(taking, self._current)
+            self._put(Unit((name,), missing={name: why}), changes)
+        self.storage.write(changes, self._current)
 
     def _doubts(self, execution_id: str) -> dict[str, list[str]]:
-        """Note which earlier states are in doubt: names changed without a cell that touched them, at a time unknown."""
+        """Note uncertain earlier states: names changed without a cell that touched them, at an unknown time."""
         found: dict[str, list[str]] = {}
         doubts, self.tracker.doubts = self.tracker.doubts, {}
         for name, turn in doubts.items():
@@ -181,30 +179,30 @@ class Checkpointer:
         self.states.doubt(found, execution_id)
         return found
 
-    def _drop_gone(self, pending: Pending, gone: Iterable[str], taking: Taking) -> None:
-        taking.gone |= {name for name in self._apart if self._value(name) is NOTHING}
+    def _drop_gone(self, pending: Pending, gone: Iterable[str], changes: StateChanges) -> None:
+        changes.gone |= {name for name in self._apart if self._value(name) is NOTHING}
         self._apart = set()
         dead = {label for label in self._labels if self._packer.part_of(label) is None}
-        # One that a unit still refers to is a part of that, whether or not the live values have it.
+        # One that a unit still refers to is a part of that, even where the live values have it not.
         while dead and (used := {one for n, u in self._current.items() if n not in dead for one in u.labels} & dead):
             dead -= used
         for label in dead:
             self._labels.discard(label)
             if self._current.pop(label, None) is not None:
-                taking.gone.add(label)
+                changes.gone.add(label)
         for name in (*gone, *sorted(pending.names)):
             if name in self._current and not name.startswith(("class:", "shared:")) and self._value(name) is NOTHING:
                 self._current.pop(name)
-                taking.gone.add(name)
+                changes.gone.add(name)
 
-    def _put(self, unit: Unit, taking: Taking) -> None:
+    def _put(self, unit: Unit, changes: StateChanges) -> None:
         """Make a unit that of its names."""
-        taking.add(unit)
-        taking.missing |= missing_of(unit)
+        changes.add(unit)
+        changes.missing |= missing_of(unit)
         self._current |= dict.fromkeys(unit.names, unit)
         self._labels.update(name for name in unit.names if name.startswith("shared:"))
 
-    def _atoms(self, pending: Pending, plain: Mapping[str, Any], taking: Taking) -> None:
+    def _atoms(self, pending: Pending, plain: Mapping[str, Any], changes: StateChanges) -> None:
         """Store small immutables, and plain values, together in one stream."""
         values = dict(plain)
         for name in sorted(pending.names):
@@ -219,11 +217,11 @@ class Checkpointer:
                 stored[digest] = value
             unit = Unit((name,), digest, place or ("", 0))
             if place is None or not unit.equals(self._current.get(name)):
-                self._put(unit, taking)
+                self._put(unit, changes)
         if stored:
-            taking.streams.append(("", pickle.dumps(stored, 5), tuple(stored)))
+            changes.streams.append(("", pickle.dumps(stored, 5), tuple(stored)))
 
-    def _unit(self, piece: Piece, unequal: Mapping[str, str], taking: Taking) -> None:
+    def _unit(self, piece: PackPiece, unequal: Mapping[str, str], changes: StateChanges) -> None:
         """Make a piece the unit of its names."""
         packed, names = piece.packed, piece.names
         old = self._current.get(names[0])
@@ -233,17 +231,17 @@ class Checkpointer:
         for token, thing in packed.live.items():
             self._used.setdefault(token, self.tracker.turn)
             if token not in again or self._packer.tokens.object(token) is None:
-                self._hold(token, thing)  # a connection is let go of with the user's last reference to it
-        self.storage.note(piece, old, taking)
-        unit = unit_of(piece, digest, place or ("", 0), taking.execution_id)
+                self._hold(token, thing)  # a connection is released with the user's last reference to it
+        self.storage.note(piece, old, changes)
+        unit = unit_of(piece, digest, place or ("", 0), changes.execution_id)
         if unequal:
-            live = *unit.live, *self._hold_unequal(unequal, taking.execution_id)
+            live = *unit.live, *self._hold_unequal(unequal, changes.execution_id)
             unit = replace(unit, missing={**packed.faults, **unequal}, live=live)
         if unit.equals(old) and place is not None and old is not None and old.stream[0]:
             return
         if place is None:
-            taking.streams.append((digest, packed.stream, ()))
-        self._put(unit, taking)
+            changes.streams.append((digest, packed.stream, ()))
+        self._put(unit, changes)
 
     def _hold_unequal(self, names: Iterable[str], version: str) -> Iterator[tuple[str, str]]:
         """Hold the values whose copies are not equal to them; yields their tokens."""
@@ -258,25 +256,23 @@ class Checkpointer:
             yield token, version
 
     def _hold(self, token: str, thing: Any) -> None:
-        """Hold an object without a stored form, unless letting go of it is how the user ends it."""
+        """Hold an object without a stored form, unless the user ends it by releasing it."""
         if token in self.shelf or is_any(class_of(thing), *_CLOSING):
             return
         self.shelf[token] = thing
         while len(self.shelf) > MOST_HELD:
             del self.shelf[next(iter(self.shelf))]
 
-    def _defer(self, pending: Pending, taking: Taking) -> None:
-        """Have what could not be packed in time packed outside of the user's time."""
+    def _defer(self, pending: Pending, changes: StateChanges) -> None:
+        """Have names that could not be packed in time packed outside of the user's time."""
         names = sorted(name for name in pending.deferred if self._value(name) is not NOTHING)
         if not names:
             return
-        taking.groups, taking.before = tuple((name,) for name in names), dict(self._current)
-        self._put(Unit(tuple(names), job=taking.execution_id), taking)
-
-    # -- what became of it --------------------------------------------------------------------
+        changes.groups, changes.before = tuple((name,) for name in names), dict(self._current)
+        self._put(Unit(tuple(names), job=changes.execution_id), changes)
 
     def poll(self) -> list[tuple[CheckpointInfo, dict[str, Any]]]:
-        """See what the background has finished. Returns (info, rows for the log) of checkpoints that are now whole.
+        """Return (info, rows for the log) of checkpoints that the background completed.
 
         The rows map jobs to units, as JSON: they are to be signed and stored with the state of the checkpoint.
         """
@@ -335,28 +331,26 @@ class Checkpointer:
         return all((now := self._current.get(name)) is not None and now.job == job for name in names)
 
     def _fail(self, known: Known, fault: str) -> None:
-        """Data of a checkpoint could not be written: what is live of it stays known, and is stored with the next."""
+        """Note that data of a checkpoint could not be written: its live units are stored with the next one."""
         self._lacks = True
         for at, unit in enumerate(known.units):
             gone = unit.digest and self.storage.absent(unit.addresses)
             if not (self.states.made_of(unit) is None if unit.job else gone):
                 continue
-            # One whose content is not known is equal to itself only.
+            # A unit of unknown content is equal to itself only.
             digest, missing = unit.digest or f"{unit.job} {at}", dict.fromkeys(unit.names, fault)
             failed = known.units[at] = replace(unit, digest=digest, stream=("", 0), missing=missing, job="")
             for name in unit.names:
                 if self._current.get(name) is unit:
                     self._current[name] = failed
 
-    # -- the present --------------------------------------------------------------------------
-
     @property
     def unstored(self) -> set[str]:
-        """Names whose live value may differ from what is stored."""
+        """Names whose live value may differ from the stored one."""
         return self.tracker.pending.names | self._apart
 
     def state(self, execution_id: str | None) -> State:
-        """Return the state after an execution; that before all of them for None. Raises CheckpointError."""
+        """Return the state after an execution, None for the first one. Raises CheckpointError."""
 
         def settle() -> None:
             self.storage.background.wait(BACKGROUND_SECONDS)
@@ -369,10 +363,10 @@ class Checkpointer:
         return self.states.state(execution_id, settle)
 
     def known_now(self) -> State:
-        """Return what is live, by what is stored of it."""
+        """Return the present state, by its stored units."""
         current = dict(self._current)
         for unit in {id(unit): unit for unit in current.values() if unit.job}.values():
-            current |= units.by_name(self.states.made_of(unit) or ())
+            current |= units.units_by_name(self.states.made_of(unit) or ())
         return current
 
     def needed_now(self) -> set[str]:
@@ -380,13 +374,13 @@ class Checkpointer:
         return {address for unit in self.known_now().values() for address in unit.addresses}
 
     def load(self, execution_id: str, manifest: Mapping[str, Any], info: CheckpointInfo) -> None:
-        """Take in a manifest of an earlier kernel. Raises KeyError, TypeError, ValueError or what reading raises."""
+        """Take in a manifest of an earlier kernel. Raises KeyError, TypeError, ValueError or an error of reading."""
         for unit in self.states.load(execution_id, manifest, info):
             if unit.digest:
                 self.storage.streams.setdefault(unit.digest, unit.stream)
 
     def living(self, unit: Unit) -> dict[str, Any]:
-        """Return by token what of a unit is not stored, but lives. A closed connection does not."""
+        """Return by token the living objects of a unit that are not stored. A closed connection does not count."""
         found: dict[str, Any] = {}
         again = {one.token for one in unit.again}
         for token in (*(token for token, _ in unit.live), *again):
@@ -398,7 +392,7 @@ class Checkpointer:
         return found
 
     def hold_connections(self, leaving: Iterable[Unit]) -> None:
-        """Hold the connections that a return is about to remove, so that the way back finds them."""
+        """Hold the connections that a return is about to remove, so that a return to this state finds them."""
         for unit in leaving:
             living = self.living(unit)
             for one in unit.again:
@@ -414,12 +408,12 @@ class Checkpointer:
             self.shelf[token] = thing
 
     def used_since(self, unit: Unit, execution_id: str | None) -> bool:
-        """Say whether a cell after that state may have used what the unit holds only alive."""
+        """Return whether a cell after that state may have used the living objects of a unit."""
         turn = self._turns.get(execution_id or "", -1)
         return any(self._used.get(token, turn) > turn for token, _ in unit.live)
 
     def made_again(self, names: Iterable[str]) -> None:
-        """These are live again, made anew: the next checkpoint stores them."""
+        """Have the next checkpoint store names that were made again."""
         self._apart.difference_update(names)
         state = self.state(self.base)
         for name in names:
@@ -429,7 +423,7 @@ class Checkpointer:
             self.tracker.store_again(name)
 
     def hold(self, at: str | None, values: Mapping[str, Any], prints: Mapping[tuple[str, ...], Any]) -> None:
-        """Hold values whose data are not stored, of the state after the execution `at`, which is about to be left."""
+        """Hold values without stored data, of the state after the execution `at`, which is about to be left."""
         self.left = at, self.tracker.turn
         if values:
             self.held[at] = {**self.held.pop(at, {}), **values}
@@ -441,7 +435,7 @@ class Checkpointer:
     def settled(
         self, execution_id: str | None, target: Mapping[str, Unit], lost: set[str], others: Iterable[str]
     ) -> None:
-        """The present is `target` now, but for the names that were lost. `others` are not as the state has them."""
+        """Take `target` as the present state, but for the names that were lost. `others` differ from the state."""
         self._lacks = True
         self._others = {name for name in others if name in target}
         self._current = {name: unit for name, unit in target.items() if name not in lost}
@@ -459,4 +453,4 @@ _CLOSING = (
     *(("tarfile", "TarFile"), ("multiprocessing.shared_memory", "SharedMemory"), ("h5py", "HLObject")),
     ("sqlite3", "Connection"),
 )
-"""What a program may rely on to be closed when nobody holds it any more."""
+"""Classes whose objects a program may rely on to be closed at their release."""

@@ -1,7 +1,7 @@
-"""Compares the units of a state with those of now: what is kept, loaded, removed and lost by a return.
+"""Comparison of the units of a state with the present ones: kept, loaded, removed and lost by a return.
 
 Rule 1: a name is kept in place only if it is equal, with all that it shares with others.
-Rule 2: nothing is changed. What cannot be brought back is named with the reason.
+Rule 2: nothing is changed. A value that cannot be restored is named with the reason.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _CHANGED = "it changed without a cell that used it, at a time that is not known"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What lies between now and a state."""
+    """The difference between now and a state."""
 
     execution_id: str | None
     target: State
     stale: dict[str, str]
-    """Names that come back as they are now, since nothing else of them is there; and why."""
+    """Names that keep their present value, since no other one is available; and why."""
     lost: dict[str, str] = field(default_factory=dict[str, str])
     """Names, or places in their values (`d['x']`), whose content the state had and that cannot be loaded; and why."""
     absent: dict[str, str] = field(default_factory=dict[str, str])
@@ -57,7 +57,7 @@ class StateComparison:
         self._address, self._value = storage.address, storage.value
 
     def compare(self, execution_id: str | None) -> Difference:
-        """Return what lies between now and the state after an execution. Raises CheckpointError."""
+        """Return the difference between now and the state after an execution. Raises CheckpointError."""
         checkpoints = self._checkpoints
         target = checkpoints.state(execution_id)
         current = checkpoints.known_now()
@@ -82,7 +82,7 @@ class StateComparison:
                 keep |= with_it
                 stale |= self._used(unit, execution_id)
                 continue
-            # An option of the process stays as it is, and an object without a name is part of what has one.
+            # An option of the process stays as it is, and an object without a name is part of a named one.
             if gap and (unit.digest or not unit.missing) and not unit.names[0].startswith(("ambient:", "shared:")):
                 lacking = [each for each, value in there.items() if value is not NOTHING or each in current]
                 found.absent.update(dict.fromkeys(lacking, gap))
@@ -101,12 +101,12 @@ class StateComparison:
         return replace(found, keep=kept, load=tuple(load.values()), drop=drop, nbytes=nbytes)
 
     def _doubtful(self, execution_id: str | None, target: State, current: State) -> dict[str, str]:
-        """Return the names whose value in a state is not certain, and why. One that is live still stays as it is."""
+        """Return the names whose value in a state is uncertain, and why. A name with the same unit now is kept."""
         found: dict[str, str] = {}
         doubts = self._checkpoints.states.doubts(execution_id)
         states: dict[str, State] = {later: {} for later in doubts.values()}
         for later in states:
-            with contextlib.suppress(CheckpointError):  # an earlier kernel's, of which nothing is left
+            with contextlib.suppress(CheckpointError):  # of an earlier kernel, without data
                 states[later] = self._checkpoints.state(later)
         for name, later in doubts.items():
             if name not in target:
@@ -123,7 +123,7 @@ class StateComparison:
         return found
 
     def _equal_now(self, target: State, current: State, held: Mapping[str, Any]) -> set[str]:
-        """Return the names of a state that are equal to what is there now, with all that they share with others."""
+        """Return the names of a state that are equal now, with all objects that they share with others."""
         unstored = self._checkpoints.unstored | self._tracker.changed_since()
         # A shared object that is another one now may be equal, but what was held refers to the one that was held.
         unstored |= {
@@ -147,9 +147,9 @@ class StateComparison:
             keep -= gone
 
     def _proven(self, target: State, current: State, keep: set[str]) -> set[str]:
-        """Return more names that are equal to what is there now, though what they are stored together with is not.
+        """Return more names that are equal now: packed as in the state they give the same bytes.
 
-        Packed as the state has them they give the same bytes, and what they share now with others goes.
+        Names that are stored with them differ, and objects that they share with others now are removed.
         """
         users: dict[str, set[str]] = {}
         for name, unit in current.items():
@@ -172,14 +172,14 @@ class StateComparison:
         return found
 
     def _is_packed(self, unit: Unit, value: Callable[[str], Any]) -> bool:
-        """Say whether values, packed as a unit was, are its content."""
+        """Return whether values, packed as a unit was, are its content."""
         values = {name: value(name) for name in unit.names}
         if any(one is NOTHING for one in values.values()):
             return False
         return self._print(unit, values)[0] == (unit.digest, [one.chunks for one in unit.buffers])
 
     def _not_stored(self, unit: Unit, current: State, found: Difference) -> None:
-        """Say what of a unit cannot be had as it was: as it is now if alive, else connected again, else lost."""
+        """Add the parts of a unit that are not stored: kept as they are if alive, else connected again, else lost."""
         missing = units.missing_of(unit)
         whole = () if missing else unit.names
         if whole and len(unit.live) == len(unit.again):
@@ -201,24 +201,24 @@ class StateComparison:
             found.stale.update(self._used(unit, found.execution_id))
 
     def _used(self, unit: Unit, execution_id: str | None) -> dict[str, str]:
-        """Return what of a unit is not stored and may have been used since a state."""
+        """Return the parts of a unit that are not stored and may have been used since a state."""
         used = self._checkpoints.used_since(unit, execution_id)
         return dict.fromkeys(units.missing_of(unit) or unit.names, _AS_NOW) if used else {}
 
     def _unloadable(self, unit: Unit) -> str:
-        """Say why nothing of a unit can be loaded, or return an empty text."""
+        """Return why a unit cannot be loaded, or an empty text."""
         if not unit.stream[0]:
             return next(iter(unit.missing.values()), "it was not stored")
         gone = self._checkpoints.storage.absent(unit.addresses)
         return f"its data are missing: {self._chunks.why_missing(gone[0])}" if gone else ""
 
     def _gap(self, unit: Unit, state: State, keep: Collection[str] = ()) -> str:
-        """Say why a unit, or what it shares with others, cannot be loaded; an empty text where all can."""
+        """Return why a unit, or an object that it shares with others, cannot be loaded; empty where all can."""
         shared = (state[label] for label in unit.labels if label in state and label not in keep)
         return self._unloadable(unit) or next(filter(None, (self._gap(one, state, keep) for one in shared)), "")
 
     def _is_as_then(self, unit: Unit, execution_id: str | None, held: Mapping[str, Any]) -> bool:
-        """Say whether values that were held when a state was left are still what they were."""
+        """Return whether values that were held when a state was left did not change."""
         if any(held.get(name, NOTHING) is NOTHING for name in unit.names):
             return False
         if self._checkpoints.left == (execution_id, self._tracker.turn - 1):
@@ -230,7 +230,7 @@ class StateComparison:
     def _shared_as_then(
         self, unit: Unit, difference: Difference, held: Mapping[str, Any], keep: Collection[str]
     ) -> set[str] | None:
-        """Return the objects of a state that a unit shares with others, where all of them live and are as then."""
+        """Return the objects of a state that a unit shares with others, where all of them live and are equal."""
         target = difference.target
         found, todo = set[str](), [label for label in unit.labels if label not in keep]
         while todo:
@@ -245,7 +245,7 @@ class StateComparison:
         return found
 
     def _print(self, unit: Unit, values: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Return what is equal for equal values of a unit's names, and the same whatever its objects are called."""
+        """Return two keys that are equal for equal values of a unit's names; the second one without labels."""
         packed = self._packer.pack({name: values[name] for name in unit.names}, labels=unit.labels)
         chunks = [chunks_of(view) for view in packed.buffers]
         return (self._address(packed.stream), chunks), (self._address(packed.body), chunks)
@@ -264,15 +264,12 @@ class StateComparison:
     def _patches(
         self, unit: Unit | None, target: State, current: State, keep: Collection[str]
     ) -> list[tuple[memoryview, str]] | None:
-        """Where a unit differs from now in the content of large buffers only, return what to write; else None.
-
-        What it refers to is kept then, or patched as well.
-        """
+        """Return the chunks to write where a unit and its references differ in buffers only; else None."""
         now = current.get(unit.names[0]) if unit is not None else None
         if unit is None or now is None or now.names != unit.names:
             return None
         if not unit.buffers or now.live or unit.live or unit.missing or self._unloadable(now):
-            return None  # what is not stored is held, and stays what it is
+            return None  # unstored objects are held, and stay the same
         if now.digest != unit.digest or [one.nbytes for one in now.buffers] != [one.nbytes for one in unit.buffers]:
             return None
         values = {name: self._any(name) for name in unit.names}
@@ -296,7 +293,7 @@ class StateComparison:
 
 
 def _shares_lazily(values: Mapping[str, Any]) -> bool:
-    """Whether a frame shares memory with another one until one of them is written to: pandas would not see us write."""
+    """Return whether a frame shares memory with another one until a write, which pandas would not notice."""
     frames = [one for one in values.values() if is_any(class_of(one), ("pandas", "DataFrame"), ("pandas", "Series"))]
     blocks = (block for one in frames for block in getattr(getattr(one, "_mgr", None), "blocks", ()))
     return any(block.refs.has_reference() for block in blocks)

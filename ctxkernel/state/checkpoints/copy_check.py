@@ -1,4 +1,4 @@
-"""Whether what was packed comes back as it is, for objects whose class says itself how it is stored.
+"""Check whether packed values come back equal, for objects whose class defines how it is stored.
 
 A copy is unpacked, and both are packed by their attributes, whatever their classes say: equal content means faithful.
 
@@ -23,7 +23,7 @@ from ctxkernel.state.types.parts import said
 
 MOST_BYTES = 64 * 1024 * 1024
 MOST_SECONDS = 0.01
-"""Bytes that are copied, and what packing may have taken, of values that are compared while the user waits."""
+"""Limits of values that are compared while the user waits: bytes to copy, and time of packing."""
 _OF_PICKLE = frozenset(("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__"))
 
 
@@ -108,7 +108,7 @@ class _Content:
         self._chunks = [chunks_of(one) for one in self._packed.buffers]
 
     def exact(self) -> object:
-        """Return what is equal only for equal fingerprints, and not for each."""
+        """Return a key that is equal only for equal fingerprints, and not for all of them."""
         packed = self._packed
         labels = [label for label in packed.labels if not label.startswith("live:")]
         return bytes(packed.body), self._chunks, labels, [*map(id, packed.live.values())]
@@ -118,7 +118,7 @@ class _Content:
         packed = self._packed
         tree = fingerprints.values_of(packed.stream, [one.nbytes for one in packed.buffers], self._chunks, most=text)
         labels = dict.fromkeys(packed.labels, "")
-        return fingerprints.fingerprint(
+        return fingerprints.content_fingerprint(
             tree["values"],
             buffers=self._chunks,
             shared=lambda label: labels.get(label, label),

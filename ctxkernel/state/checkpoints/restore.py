@@ -1,12 +1,12 @@
-"""Brings a state back: what differs from now, and only that.
+"""Restoration of a state: only of the values that differ from now.
 
     compare   the units of a state with those of now (`state.checkpoints.comparison`)
-    fetch     unpickle what is loaded; where only the content of large buffers differs, note what to write into them
+    fetch     unpickle loaded values; where only the content of large buffers differs, note the chunks to write
     settle    write, bind names, tell the tracker
 
-Rule 1: what equals the present is kept in place, so that live objects stay the same objects.
-Rule 2: nothing is changed before all was fetched: a fault or an interrupt until then leaves everything as it was.
-Rule 3: what could not be brought back is named with the reason; no restore pretends.
+Rule 1: equal values are kept in place, so that live objects stay the same objects.
+Rule 2: nothing is changed before all was fetched: a fault or an interrupt until then changes nothing.
+Rule 3: a value that could not be restored is named with the reason.
 """
 
 from __future__ import annotations
@@ -33,38 +33,38 @@ from ctxkernel.state.types.classes import Again
 from ctxkernel.state.types.packer import Lost
 
 _NAME = re.compile(r"\w+(:[\w.]+)?")
-"""The name with which a place in a value begins."""
+"""The name at the beginning of a place in a value."""
 COPY_BYTES = 256 * 1024 * 1024
 """Up to so many bytes a value of another state is copied to be compared."""
 HELD_BYTES = 64 * 1024 * 1024
-"""Large data up to which values are held that share objects with something that has no stored form."""
+"""Limit of data that are held because they share objects with an object without a stored form."""
 _MARGIN = 1.5
-"""So many times the memory that a state needs has to be free, to load it."""
+"""Free memory that loading a state requires, as a multiple of its data."""
 
 
 @dataclass(slots=True)
 class Fetched:
-    """What is ready to be put in place."""
+    """The values that are ready to be set."""
 
     difference: Difference
     current: State
-    """What is live until it is in place, by what is stored of it."""
+    """The present state until then, by its stored units."""
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     patches: list[tuple[memoryview, str]] = field(default_factory=list[tuple[memoryview, str]])
     """Places in live buffers, and the chunks that belong there."""
     patched: set[str] = field(default_factory=set[str])
     again: dict[str, Again] = field(default_factory=dict[str, Again])
-    """By uid: living classes, and what they become."""
+    """By uid: living classes, and their new content."""
     lost: dict[str, str] = field(default_factory=dict[str, str])
     as_now: dict[str, str] = field(default_factory=dict[str, str])
     made: dict[str, Any] = field(default_factory=dict[str, Any])
     """New connections by token; a NotConnected for one that could not be made."""
     connected: dict[str, connections.Connection] = field(default_factory=dict[str, connections.Connection])
-    """What they are connected from, and where they are."""
+    """Their descriptions, and their places."""
 
 
 class Restorer(StateComparison):
-    """Brings states back.
+    """Restores states.
 
     `bind(values, gone)` sets and removes variables and pseudo-names; `free_memory()` gives bytes, or None if unknown;
     `head()` gives the execution that ended last, which may have no checkpoint.
@@ -83,10 +83,10 @@ class Restorer(StateComparison):
         self._free_memory = free_memory
         self._head = head
         self._unlike: tuple[str | None, set[str]] = None, set()
-        """The state that was restored last, and names that may not be as it has them."""
+        """The state that was restored last, and names whose values may differ from it."""
 
     def then(self, execution_id: str, name: str) -> Any:
-        """Return a copy of what a variable was after an execution; NOTHING where that takes more than a moment."""
+        """Return a copy of the value of a variable after an execution; NOTHING where that takes more than a moment."""
         try:
             state = self._checkpoints.state(execution_id)
             unit = state.get(name)
@@ -111,13 +111,8 @@ class Restorer(StateComparison):
         except Exception:  # code of the user's may run: a `__setstate__`
             return NOTHING
 
-    # -- fetching -----------------------------------------------------------------------------
-
     def fetch(self, difference: Difference) -> Fetched:
-        """Load what differs; changes nothing but what the user's own `__setstate__` changes.
-
-        Raises CheckpointError where there is not memory enough.
-        """
+        """Load differing values; only a `__setstate__` changes anything. Raises CheckpointError without memory."""
         free = self._free_memory()
         if free is not None and difference.nbytes * _MARGIN > free:
             raise CheckpointError(
@@ -129,15 +124,15 @@ class Restorer(StateComparison):
         for unit in difference.load if not difference.held else ():  # these may be instances of classes that live
             for name in unit.names:
                 if name.startswith("class:") and name not in known:
-                    self._packer.classes.forget(name[6:])  # one that is only not collected yet
+                    self._packer.classes.forget(name[6:])  # one that is not collected yet
         fetched = Fetched(difference, known, lost=dict(difference.lost), values=dict(difference.held))
         for unit in sorted(difference.load, key=_order):
-            if not fetched.values.keys() >= set(unit.names):  # else it was loaded by what refers to it
+            if not fetched.values.keys() >= set(unit.names):  # else a unit that refers to it loaded it
                 self._guarded(fetched, unit, lambda unit=unit: self._fetch(fetched, unit))
         return fetched
 
     def _class(self, fetched: Fetched, uid: str) -> object | None:
-        """Make a class of a state that is not alive, with what is stored with it; instances of it are being loaded."""
+        """Make a class that is not alive, with the objects stored with it; instances of it are being loaded."""
         unit = fetched.difference.target.get(f"class:{uid}")
         if unit is None or not unit.digest:
             return None
@@ -187,12 +182,12 @@ class Restorer(StateComparison):
         for token, _ in unit.live:
             if token.startswith("unequal:") and token in living:
                 values[token.removeprefix("unequal:").rpartition(":")[0]] = living[token]
-        fetched.values = values | fetched.values  # a class that refers to itself may have been made by what it holds
+        fetched.values = values | fetched.values  # an object of a class may have made the class
         if not said:
             return
         why = f"a part of it cannot be had back: {'; '.join(said[:3])}"
         told = {found[0] for place in fetched.lost if (found := _NAME.match(place))}
-        # Where there are more things to say than stand-ins, any name may hold the others.
+        # With more losses than stand-ins, any name may hold the others.
         all_names = len(gone) < len(said) and fetched.lost.keys().isdisjoint(units.missing_of(unit))
         for name in unit.names:
             if name.startswith(("class:", "shared:")) or (name in told and not all_names):
@@ -246,10 +241,8 @@ class Restorer(StateComparison):
             self._chunks.read_into(chunk, memory[at * CHUNK : min((at + 1) * CHUNK, buffer.nbytes)])
         return memory
 
-    # -- putting in place ---------------------------------------------------------------------
-
     def settle(self, fetched: Fetched) -> dict[str, str]:
-        """Make the fetched state the present. Returns the names that could not be brought back, and why."""
+        """Make the fetched state the present. Return the names that could not be restored, and why."""
         difference, lost = fetched.difference, fetched.lost
         for view, chunk in fetched.patches:
             self._chunks.read_into(chunk, view)
@@ -267,9 +260,9 @@ class Restorer(StateComparison):
         recorded = self._checkpoints.state(difference.execution_id)
         others = [name for name, unit in difference.target.items() if unit is not recorded.get(name)]
         self._checkpoints.settled(difference.execution_id, difference.target, gone, others)
-        # What is alive only may have gone on, or hold the objects that these were: it is compared with no stored state.
+        # An object that is alive only may have changed, or hold replaced objects: it is compared with no stored state.
         self._unlike = difference.execution_id, {name for unit in difference.load if unit.live for name in unit.names}
-        # What came back without a part of it is not what is stored.
+        # A value without one of its parts differs from the stored one.
         lacking = fetched.values.keys() & {found[0] for place in lost if (found := _NAME.match(place))}
         shared = [label for label in difference.held if is_shared(label)]
         held = difference.held.keys() | self._unlike[1] | lacking
@@ -278,7 +271,7 @@ class Restorer(StateComparison):
         return lost
 
     def _hold(self, difference: Difference, gone: set[str]) -> None:
-        """Hold what the present loses and whose data are not stored, so that the way back finds it."""
+        """Hold values of the present whose data are not stored, so that a return to it finds them."""
         current = self._checkpoints.known_now()
         doubtful = self._checkpoints.states.doubts(self._checkpoints.base)
         leaving = {
@@ -292,7 +285,7 @@ class Restorer(StateComparison):
             unit = current.get(name)
             if name.startswith(("class:", "shared:")):
                 continue
-            # Something in it may have no stored form: it is held besides where it is small enough.
+            # It may hold an object without a stored form: it is held as well where it is small enough.
             shared = _labels_of(unit, current) if unit is not None else {}
             nbytes = unit.nbytes + sum(one.nbytes for one in shared.values()) if unit is not None else 0
             stored = unit is not None and (not unit.live or nbytes > HELD_BYTES) and not self._gap(unit, current)
@@ -307,7 +300,7 @@ class Restorer(StateComparison):
         known = held.keys() - unlike if at == self._checkpoints.base else held.keys()
         whole = {unit.names: unit for unit in current.values() if known >= set(unit.names)}
         prints = {names: self._print(unit, held)[1] for names, unit in whole.items()}
-        # A cell without a checkpoint may have changed what is held: it is not the state of the last checkpoint.
+        # A cell without a checkpoint may have changed held values: they are not of the state of the last checkpoint.
         self._checkpoints.hold(self._head(), held, prints)
         self._checkpoints.hold_connections(current[name] for name in leaving if name in current)
 
@@ -325,5 +318,5 @@ def _labels_of(unit: Unit, state: State) -> State:
 
 
 def _order(unit: Unit) -> int:
-    """Return when a unit is loaded: classes that are redefined before what refers to their members."""
+    """Return the rank of a unit in loading: redefined classes before units that refer to their members."""
     return next((at for at, kind in enumerate(("shared:", "class:")) if any(n.startswith(kind) for n in unit.names)), 2)

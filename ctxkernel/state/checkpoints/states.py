@@ -1,4 +1,4 @@
-"""The states that a session knows: what each checkpoint changed, and what background jobs made of it.
+"""The states of a session: the changes of each checkpoint, and the results of background jobs.
 
 Rule: a state is put together from the differences on its way, oldest first. Nothing is unpickled here.
 """
@@ -16,7 +16,7 @@ from ctxkernel.state.checkpoints.units import State, Unit
 
 
 class CheckpointError(CtxError):
-    """A state that cannot be had, with the reason."""
+    """A state is not available, with the reason."""
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class Known:
     gone: list[str]
     info: CheckpointInfo
     doubts: dict[str, str] = field(default_factory=dict[str, str])
-    """Names whose value then is not certain, and the execution in which they were found to be others."""
+    """Names whose value then is uncertain, and the execution in which their change was found."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,15 +39,15 @@ class States:
     known: dict[str, Known] = field(default_factory=dict[str, Known])
     """By execution."""
     made: dict[str, list[Unit]] = field(default_factory=dict[str, list[Unit]])
-    """What background jobs gave."""
+    """The results of background jobs."""
 
     def info(self, execution_id: str) -> CheckpointInfo | None:
-        """Return what is known of the checkpoint after an execution; None where there is none."""
+        """Return the known facts of the checkpoint after an execution; None where there is none."""
         known = self.known.get(execution_id)
         return known.info if known else None
 
     def load(self, execution_id: str, manifest: Mapping[str, Any], info: CheckpointInfo) -> list[Unit]:
-        """Take in a manifest, and return its units. Raises KeyError, TypeError, ValueError or what reading raises."""
+        """Take in a manifest, and return its units. Raises KeyError, TypeError, ValueError or an error of reading."""
         if manifest.get("v") != units.VERSION:
             raise ValueError(f"{info.checkpoint_id} has the format {manifest.get('v')!r}, not {units.VERSION}")
         base = manifest.get("base")
@@ -59,26 +59,26 @@ class States:
         return made
 
     def doubt(self, found: Mapping[str, Iterable[str]], later: str) -> None:
-        """Note that names, found to be others in the execution `later`, changed in the course of these executions."""
+        """Note that names whose change was found in the execution `later` changed during these executions."""
         for name, between in found.items():
             for execution_id in between:
                 if execution_id in self.known:
                     self.known[execution_id].doubts.setdefault(name, later)
 
     def doubts(self, execution_id: str | None) -> Mapping[str, str]:
-        """Return the names whose value in a state is not certain, and where they were found to be others."""
+        """Return the names whose value in a state is uncertain, and the executions in which their change was found."""
         known = self.known.get(execution_id or "")
         return known.doubts if known is not None else {}
 
     def follows(self, execution_id: str | None, earlier: str) -> bool:
-        """Say whether a state was reached by way of an earlier one."""
+        """Return whether a state follows from an earlier one."""
         while execution_id is not None and execution_id != earlier:
             known = self.known.get(execution_id)
             execution_id = known.base if known is not None else None
         return execution_id == earlier
 
     def finish(self, job: str, result: Mapping[str, Any]) -> list[Unit]:
-        """Take in what a background job gave, and return its units. Raises as `load`."""
+        """Take in the result of a background job, and return its units. Raises as `load`."""
         made = self.made[job] = self._units(result)
         return made
 
@@ -86,14 +86,11 @@ class States:
         return [units.unit_from_json(one, lambda blob: units.read_recipe(self._read(blob))) for one in listed["units"]]
 
     def made_of(self, unit: Unit) -> list[Unit] | None:
-        """What became of a unit: itself, or what its job gave; None while that is under way."""
+        """Return the result of a unit: itself, or that of its job; None while the job runs."""
         return self.made.get(unit.job) if unit.job else [unit]
 
     def state(self, execution_id: str | None, settle: Callable[[], None]) -> State:
-        """Return the state after an execution; that before all of them for None.
-
-        `settle()` waits for background jobs. Raises CheckpointError.
-        """
+        """Return the state after an execution. `settle()` waits for jobs. Raises CheckpointError."""
         chain: list[Known] = []
         at = execution_id
         while at is not None:
@@ -112,7 +109,7 @@ class States:
                 if (made := self.made_of(unit)) is None:
                     why = "it was still being stored when the kernel ended"
                     made = [Unit((name,), missing={name: why}) for name in unit.names]
-                state |= units.by_name(made)
+                state |= units.units_by_name(made)
         return state
 
     def chunks(self) -> Iterator[str]:
@@ -122,7 +119,7 @@ class States:
                 yield from (chunk for one in self.made_of(unit) or () for chunk in one.chunks)
 
     def thin(self, gone: set[str]) -> list[CheckpointInfo]:
-        """Note that chunks were given up for space; returns the checkpoints that lost some of their own."""
+        """Note that chunks were deleted for space; return the checkpoints that lost some of their own."""
         out: list[CheckpointInfo] = []
         for known in self.known.values():
             made = [one for unit in known.units for one in self.made_of(unit) or ()]

@@ -1,4 +1,4 @@
-"""Puts what a checkpoint found to be new into the chunk store: small data at once, large data in the background.
+"""Storage of new data of a checkpoint: small data at once, large data in the background.
 
 Rule: nothing is stored twice: an equal stream or chunk is the one that is there.
 """
@@ -16,20 +16,20 @@ from ctxkernel.core.reflection import class_module, class_qualname
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.copy_check import MOST_SECONDS, unfaithful
 from ctxkernel.state.checkpoints.units import Buffer, State, Unit
-from ctxkernel.state.tracking.groups import CHUNK, Moment, Piece
+from ctxkernel.state.tracking.groups import CHUNK, Moment, PackPiece
 from ctxkernel.state.types.packer import Packer
 
 INLINE_BYTES = 4 * 1024 * 1024
 BACKGROUND_SECONDS = 120.0
 BASES_SECONDS = 30.0
-"""What a job waits for chunks of an earlier one, to store the difference only."""
+"""Time that a job waits for chunks of an earlier one, to store the difference only."""
 PATIENCE_SECONDS = 0.25
-"""What the user waits for an earlier job to end, where as many as may be are under way."""
+"""Time that the user waits for an earlier job, where the maximum of jobs is under way."""
 
 
 @dataclass(slots=True)
-class Taking:
-    """What one `take` collects."""
+class StateChanges:
+    """The changes that one `take` collects."""
 
     execution_id: str
     units: list[Unit] = field(default_factory=list[Unit])
@@ -40,9 +40,9 @@ class Taking:
     fresh: dict[str, tuple[memoryview, str | None]] = field(default_factory=dict[str, tuple[memoryview, str | None]])
     """Chunks to be written: data, and the chunk that stood there before."""
     groups: tuple[tuple[str, ...], ...] = ()
-    """What could not be packed in time: a job with the id of the execution packs it."""
+    """Names that could not be packed in time: a job with the id of the execution packs them."""
     before: Mapping[str, Unit] = field(default_factory=dict[str, Unit])
-    """What was stored of all names until then."""
+    """The stored units of all names until then."""
     tickets: list[Any] = field(default_factory=list[Any])
     written: int = 0
 
@@ -54,10 +54,10 @@ class Taking:
 
 @dataclass(slots=True)
 class Storage:
-    """Where the streams and buffers of one session are, and how new ones get there.
+    """The streams and buffers of one session.
 
-    `address(data)` is the address of a trusted blob; `value(name)` gives a variable, or what a pseudo-name (`Out[5]`,
-    `target:v1`) stands for; NOTHING where there is none.
+    `address(data)` is the address of a trusted blob; `value(name)` gives the value of a variable or a
+    pseudo-name (`Out[5]`, `target:v1`); NOTHING where there is none.
     """
 
     packer: Packer
@@ -76,13 +76,13 @@ class Storage:
         place = self.streams.get(digest)
         return place if place is not None and self.chunks.has(place[0]) else None
 
-    def note(self, piece: Piece, old: Unit | None, taking: Taking) -> None:
+    def note(self, piece: PackPiece, old: Unit | None, changes: StateChanges) -> None:
         """Note the chunks of a piece that have to be written."""
         for chunk, data, base in _with_bases(piece, old):
-            if chunk not in taking.fresh and not self.background.has_or_pending(chunk):
-                taking.fresh[chunk] = data, base
+            if chunk not in changes.fresh and not self.background.has_or_pending(chunk):
+                changes.fresh[chunk] = data, base
 
-    def unequal(self, piece: Piece) -> dict[str, str] | None:
+    def unequal(self, piece: PackPiece) -> dict[str, str] | None:
         """Return the names whose stored form would lose something, and why; None where a cell would have to wait."""
         packed, bounded = piece.packed, self.background.can_fork
         if not packed.unproven:
@@ -97,15 +97,15 @@ class Storage:
         """Store a long list of chunks, and return its address."""
         return put_blob(self.chunks if into is None else into, self.address, units.recipe(chunks))[0]
 
-    def write(self, taking: Taking, current: State) -> None:
-        """Store what is new: small data now, large data in the background. Raises StoreError."""
-        if taking.streams:
-            self._bundle(taking, current)
-        fresh, groups = taking.fresh, taking.groups
+    def write(self, changes: StateChanges, current: State) -> None:
+        """Store new data: small data now, large data in the background. Raises StoreError."""
+        if changes.streams:
+            self._bundle(changes, current)
+        fresh, groups = changes.fresh, changes.groups
         nbytes = sum(view.nbytes for view, _ in fresh.values())
         if nbytes <= INLINE_BYTES:
             for chunk, (view, base) in fresh.items():
-                taking.written += self.chunks.put(chunk, view, base=base)
+                changes.written += self.chunks.put(chunk, view, base=base)
             fresh = {}
         if not fresh and not groups:
             return
@@ -115,59 +115,59 @@ class Storage:
         bases = {base for _, base in fresh.values() if base is not None and not self.chunks.has(base)}
 
         def job(writer: Any) -> dict[str, Any]:
-            # A difference to what an earlier job is writing takes a fraction of the room.
+            # A difference to chunks of an earlier job takes a fraction of the space.
             end = time.monotonic() + BASES_SECONDS
             while writer.missing(bases) and time.monotonic() < end:
                 time.sleep(0.02)
                 writer.refresh()
             for chunk, (view, base) in fresh.items():
                 writer.put(chunk, view, base=base)
-            return {taking.execution_id: self._pack_and_put(writer, taking)} if groups else {}
+            return {changes.execution_id: self._pack_and_put(writer, changes)} if groups else {}
 
         ticket = self.background.submit(
             job, nbytes=nbytes, seconds=BACKGROUND_SECONDS, addresses=tuple(fresh), patience=PATIENCE_SECONDS
         )
-        taking.written += nbytes
-        taking.tickets.append(ticket)
+        changes.written += nbytes
+        changes.tickets.append(ticket)
 
-    def _pack_and_put(self, writer: Any, taking: Taking) -> dict[str, Any]:
-        """Pack groups and store all of it; returns the manifest's form of what it gave. For a background job."""
+    def _pack_and_put(self, writer: Any, changes: StateChanges) -> dict[str, Any]:
+        """Pack and store groups; return their units in the manifest's form. For a background job."""
         recipe = functools.partial(self.recipe, into=writer)
         self.packer.process = uuid.uuid4().hex[:8]
         moment = Moment(self.packer, self.value)
-        moment.pack(taking.groups)
+        moment.pack(changes.groups)
         made: list[dict[str, Any]] = []
         for piece in {id(one): one for one in moment.pieces.values()}.values():
             packed = piece.packed
             blob, _ = put_blob(writer, self.address, units.bundle([packed.stream]))
-            for chunk, data, base in _with_bases(piece, taking.before.get(piece.names[0])):
+            for chunk, data, base in _with_bases(piece, changes.before.get(piece.names[0])):
                 writer.put(chunk, data, base=base)
-            unit = unit_of(piece, self.address(packed.stream), (blob, 0), taking.execution_id)
+            unit = unit_of(piece, self.address(packed.stream), (blob, 0), changes.execution_id)
             if unequal := self.unequal(piece):
                 unit = replace(unit, missing={**unit.missing, **unequal})
             more = {"k": piece.key.hex(), "z": piece.seconds, "a": list(packed.labels), "e": sorted(packed.deps)}
-            # The kernel finds by their ids which objects these tokens are of.
+            # The kernel finds the objects of these tokens by their ids.
             ids = [(token, id(obj), class_qualname(type(obj))) for token, obj in packed.live.items()]
             made.append(units.unit_to_json(unit, recipe) | more | {"u": sorted(unequal or ()), "i": ids})
         failed = [Unit((name,), missing={name: why}) for name, why in moment.faults.items()]
         return {"units": made + [units.unit_to_json(unit, recipe) for unit in failed]}
 
-    def _bundle(self, taking: Taking, current: State) -> None:
-        blob = units.bundle([stream for _, stream, _ in taking.streams])
+    def _bundle(self, changes: StateChanges, current: State) -> None:
+        blob = units.bundle([stream for _, stream, _ in changes.streams])
         address, written = put_blob(self.chunks, self.address, blob)
-        taking.written += written
-        for part, (digest, _, atoms) in enumerate(taking.streams):
+        changes.written += written
+        for part, (digest, _, atoms) in enumerate(changes.streams):
             for one in atoms or (digest,):
                 self.streams[one] = address, part
-        for at, unit in enumerate(taking.units):
+        for at, unit in enumerate(changes.units):
             if unit.digest and not unit.stream[0]:
-                placed = taking.units[at] = replace(unit, stream=self.streams[unit.digest])
+                placed = changes.units[at] = replace(unit, stream=self.streams[unit.digest])
                 for name in unit.names:
                     if current.get(name) is unit:
                         current[name] = placed
 
     def absent(self, addresses: Iterable[str]) -> list[str]:
-        """Return those addresses whose data are not there, nor on their way."""
+        """Return the addresses whose data are neither stored nor being written."""
         return [one for one in self.chunks.missing(addresses) if not self.background.has_or_pending(one)]
 
     def wait_for(self, target: Mapping[str, Unit]) -> None:
@@ -183,7 +183,7 @@ def put_blob(chunks: Any, address: Callable[[Any], str], blob: bytes) -> tuple[s
     return place, chunks.put(place, blob)
 
 
-def _with_bases(piece: Piece, old: Unit | None) -> Iterator[tuple[str, memoryview, str | None]]:
+def _with_bases(piece: PackPiece, old: Unit | None) -> Iterator[tuple[str, memoryview, str | None]]:
     """Yield the chunks of a piece: address, data, and the address of the chunk that stood there before."""
     for at, (view, chunks) in enumerate(zip(piece.packed.buffers, piece.chunks, strict=True)):
         before: Sequence[str] = ()
@@ -194,7 +194,7 @@ def _with_bases(piece: Piece, old: Unit | None) -> Iterator[tuple[str, memoryvie
             yield chunk, view[place * CHUNK : (place + 1) * CHUNK], base
 
 
-def unit_of(piece: Piece, digest: str, place: tuple[str, int], version: str) -> Unit:
+def unit_of(piece: PackPiece, digest: str, place: tuple[str, int], version: str) -> Unit:
     """Return a piece as a unit."""
     packed = piece.packed
     return Unit(
@@ -211,7 +211,7 @@ def unit_of(piece: Piece, digest: str, place: tuple[str, int], version: str) -> 
 
 
 def own_classes(module: str) -> Iterator[type]:
-    """Yield the living classes that say they are of the namespace's module."""
+    """Yield the living classes whose module is that of the namespace."""
     todo, seen = [object], {id(object)}
     while todo:
         for cls in type.__subclasses__(todo.pop()):

@@ -1,4 +1,4 @@
-"""What a checkpoint consists of: units of names that share objects, and the manifest that lists what changed.
+"""The parts of a checkpoint: units of names that share objects, and the manifest that lists the changes.
 
 A state is a mapping from names to units. A manifest is the difference to the state of another checkpoint, as JSON:
 
@@ -47,15 +47,15 @@ class Unit:
     missing: Mapping[str, str] = field(default_factory=dict[str, str])
     """Names of the unit whose value is not stored, and why."""
     parts: tuple[str, ...] = ()
-    """Things within stored values that are not stored themselves."""
+    """Objects within stored values that are not stored themselves."""
     live: tuple[tuple[str, str], ...] = ()
-    """(token, version) of what is not stored, but can be had while it lives and nobody touched it."""
+    """(token, version) of objects that are not stored, but available while they live and are not touched."""
     job: str = ""
-    """What stores it, where that is still under way."""
+    """The job that stores it, while that is under way."""
     labels: tuple[str, ...] = ()
     """Objects with units of their own that it refers to: `shared:<token>`."""
     again: tuple[Connection, ...] = ()
-    """What is not stored, and can be connected again once it is gone."""
+    """Objects that are not stored, and can be connected again after their end."""
 
     @property
     def chunks(self) -> list[str]:
@@ -73,7 +73,7 @@ class Unit:
         return sum(buffer.nbytes for buffer in self.buffers)
 
     def equals(self, other: Unit | None) -> bool:
-        """Whether both hold the same content, and all of it is known."""
+        """Return whether both hold the same content, and all of it is known."""
         if other is None or self.names != other.names or self.live != other.live:
             return False
         if self.job or other.job:
@@ -83,11 +83,11 @@ class Unit:
 
 
 State = dict[str, Unit]
-"""Names → units: what a checkpoint restores."""
+"""Names → units of a checkpoint."""
 
 
 def missing_of(unit: Unit) -> dict[str, str]:
-    """Return what of a unit is not stored: names, and places in values (`d['x']`), with the reason."""
+    """Return the unstored names and places in values (`d['x']`) of a unit, with the reason."""
     parts = [part.rpartition(" in ") for part in unit.parts]
     return {**unit.missing, **{where: f"{what} cannot be stored" for what, _, where in parts}}
 
@@ -129,7 +129,7 @@ def unit_from_json(made: Mapping[str, Any], recipe: Callable[[str], Sequence[str
 
 
 def references(manifest: Mapping[str, Any], read: Callable[[str], bytes | memoryview]) -> Iterator[str]:
-    """Yield the addresses of all that a manifest needs. Raises what `read` raises for a blob that lists chunks."""
+    """Yield the addresses of all data of a manifest. Raises errors of `read` for a blob that lists chunks."""
     for unit in manifest.get("units", ()):
         if "s" in unit:
             yield unit["s"][0]
@@ -167,6 +167,6 @@ def unbundle(blob: bytes | memoryview, part: int) -> memoryview:
     return view[start : start + sizes[part]]
 
 
-def by_name(units: Iterable[Unit]) -> State:
+def units_by_name(units: Iterable[Unit]) -> State:
     """Return names → units; of several units of a name the last one."""
     return {name: unit for unit in units for name in unit.names}

@@ -56,8 +56,8 @@ TOUCHES_ITS_WORDS = frozenset(_WORDS_ONLY.split())
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """What can be read from the text of a cell."""
+class CellNames:
+    """The names in the text of a cell."""
 
     names: frozenset[str] = frozenset()
     """Every global name that it mentions."""
@@ -69,16 +69,16 @@ class Cell:
     """Whether it calls a magic, which can change the process without naming a variable."""
 
 
-def read_cell(source: str, transform: Transform | None = None) -> Cell:
-    """Return what `source` can touch. Never raises; an unreadable cell gives its words."""
+def read_cell(source: str, transform: Transform | None = None) -> CellNames:
+    """Return the names that `source` can touch. Never raises; an unreadable cell gives its words."""
     return (_read_cell if len(source) <= 20_000 else _read_cell.__wrapped__)(source, transform)
 
 
 @functools.lru_cache(256)
-def _read_cell(source: str, transform: Transform | None) -> Cell:
+def _read_cell(source: str, transform: Transform | None) -> CellNames:
     found = _Reading(transform)
     found.read(source)
-    return Cell(frozenset(found.names), frozenset(found.replaced), found.anything, found.magics)
+    return CellNames(frozenset(found.names), frozenset(found.replaced), found.anything, found.magics)
 
 
 def names_used(source: str, transform: Transform | None = None) -> frozenset[str]:
@@ -126,7 +126,7 @@ def _no_warnings() -> Generator[None]:
 
 
 class _Reading:
-    """What is found in a cell, and in the cells that its magics run."""
+    """The names in a cell, and in the cells that its magics run."""
 
     def __init__(self, transform: Transform | None, *, uses: bool = False) -> None:
         self.transform = transform
@@ -165,7 +165,7 @@ class _Reading:
             self._texts(code)
 
     def _texts(self, code: CodeType) -> None:
-        # What is executed or looked up by name often stands there as a text: these are looked at first.
+        # Code often holds names that it executes or looks up as texts: these are checked first.
         for const in code.co_consts:
             if type(const) is str:
                 self.add_words(const)
@@ -173,7 +173,7 @@ class _Reading:
                 self._texts(const)
 
     def without_magics(self, source: str) -> str:
-        """Return `source` with calls of `get_ipython()` in the place of magics, as far as it can be had."""
+        """Return `source` with calls of `get_ipython()` in place of magics, as far as possible."""
         try:
             with _no_warnings():
                 return (self.transform or _stock_transform())(source)
@@ -181,7 +181,7 @@ class _Reading:
             return source
 
     def _only_magics(self, text: str, depth: int) -> bool:
-        """Read the magics in `text`; say whether `get_ipython` is used for nothing else."""
+        """Read the magics in `text`; return whether `get_ipython` is used for nothing else."""
         tree = syntax_tree(text)
         uses = seen = 0
         for node in ast.walk(tree) if tree is not None else ():

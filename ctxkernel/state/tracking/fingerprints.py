@@ -1,4 +1,4 @@
-"""Content fingerprints of packed values: for telling a person what changed. Nothing rests on them.
+"""Content fingerprints of packed values, for messages about changes and for checks of copies.
 
 A pack is read as a tree of plain containers and nodes, without making any object of it, and the tree is hashed. Equal
 fingerprints mean equal content: the order of a dict counts and so does which places hold one mutable object, but not
@@ -23,8 +23,8 @@ from xxhash import xxh3_128_digest
 
 from ctxkernel.core.reflection import class_of
 from ctxkernel.state.base.code_objects import code_facts
-from ctxkernel.state.types import identities
 from ctxkernel.state.types.instances import is_cache
+from ctxkernel.state.types.object_names import value_of_label
 from ctxkernel.state.types.packer import Opened
 from ctxkernel.state.types.parts import SEEDS
 
@@ -35,11 +35,11 @@ MOST_TEXT = 4 * 1024 * 1024
 
 
 class TooLarge(Exception):
-    """A value that holds more than is looked at."""
+    """A value with more content than the limit."""
 
 
 class _Node:
-    """An object as its pack describes it. What made it, a class say, is a class of ours with that name."""
+    """An object as its pack describes it. Its class has the name of the constructor."""
 
     label = ""
 
@@ -72,7 +72,7 @@ class _Node:
 
 
 _FILLS = ("fill", "update_dict", "adopt", "index_references", "position", "skip")
-"""How the names begin of what gives an object that is made already its content."""
+"""Prefixes of constructors that set the content of an existing object."""
 
 
 class _Reader(pickle.Unpickler):
@@ -84,7 +84,7 @@ class _Reader(pickle.Unpickler):
     labels: Sequence[str]
 
     def persistent_load(self, pid: Any) -> object:
-        return identities.value_of(self.labels[int(pid)])
+        return value_of_label(self.labels[int(pid)])
 
 
 @functools.lru_cache(5000)
@@ -142,7 +142,7 @@ def _make(name: str, labels: Sequence[str], args: tuple[Any, ...]) -> Any:
     return _named(name)(*args)
 
 
-def fingerprint(
+def content_fingerprint(
     value: Any,
     *,
     buffers: Sequence[Sequence[str]],
@@ -168,7 +168,7 @@ def fingerprint(
 
 
 LIVE = "live:"
-"""Begins the fingerprint of what holds an object of this process: another process has another one."""
+"""Prefix of a fingerprint that depends on an object of this process."""
 Hidden = Callable[[str], frozenset[str]]
 _NO_CONTENT = frozenset(
     ("__dict__", "__weakref__", "__firstlineno__", "__static_attributes__", "__annotate_func__", "__annotate__")
@@ -189,7 +189,7 @@ class _Walker:
     out: bytearray = field(default_factory=bytearray)
     seen: dict[int, int] = field(default_factory=dict[int, int])
     made: list[Any] = field(default_factory=list[Any])
-    """Keeps what is made for this walk, so that an id stays its own."""
+    """Keeps the objects that are made for this walk alive, so that ids stay unique."""
     count: int = 0
     alive: bool = False
     """Whether it holds something of this process, so that the content says nothing in another one."""
@@ -275,7 +275,7 @@ class _Walker:
                 self.alive = True
                 out += one.args[0].encode()
             case "database" | "file":
-                self.alive = True  # what it holds lies elsewhere
+                self.alive = True  # its content is elsewhere
             case "code" | "code_from":
                 out += b"%d;" % _code_digest(one)
                 return None
@@ -335,7 +335,7 @@ class _Walker:
 
 
 def _as_array(view: _Node) -> _Node | None:
-    """Return what a view shows, as an array of its own: of a small array, or of a whole block; None for another one."""
+    """Return a view of a small array, or of a whole block, as an array of its own; None for another view."""
     root, offset, kind, shape, strides, writeable, *cls = view.args
     if isinstance(root, _Node) and root.made == "memory_block" and not offset and not cls and class_of(kind) is str:
         step: int = sys.modules["numpy"].dtype(kind).itemsize

@@ -1,9 +1,9 @@
-"""Packs of several names at one moment: each name by itself, or together with what it shares objects with.
+"""Packs of several names at one moment: each name by itself, or together with names that share its objects.
 
 Rule 1: no code of the user's runs between two packs of a moment, and its objects stay alive: an id is one object.
 Rule 2: two names that hold one mutable object are packed together. An array or an index that several names hold has a
 pack of its own, to which theirs refer: a change of it is no change of their packs.
-Rule 3: a pack is whole or it is not made: what takes longer than it may is returned as deferred.
+Rule 3: a pack is whole or it is not made: names that take too long are returned as deferred.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
 
 from ctxkernel.core.reflection import class_of, is_any
 from ctxkernel.state.base.namespace import NOTHING
-from ctxkernel.state.types.file_objects import address
+from ctxkernel.state.types.file_objects import buffer_address
 from ctxkernel.state.types.packer import Packed, Packer
 from ctxkernel.state.types.parts import Expired, OutOfTime, Unfinished, never
 
@@ -30,7 +30,7 @@ CHUNK = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class Piece:
+class PackPiece:
     """Names that are stored together, packed at one moment."""
 
     names: tuple[str, ...]
@@ -54,18 +54,16 @@ class Moment:
     seconds: float | None = None
     chunks: Callable[[memoryview, Expired], tuple[str, ...]] | None = None
     """Gives the addresses of the chunks of a buffer; by default `chunks_of`, which hashes all of it."""
-    pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
+    pieces: dict[str, PackPiece] = field(default_factory=dict[str, PackPiece])
     """By name."""
-    first: dict[str, Piece] = field(default_factory=dict[str, Piece])
-    """The piece of each name before it was known what it shares: comparable with an earlier piece of these names."""
+    first: dict[str, PackPiece] = field(default_factory=dict[str, PackPiece])
+    """The piece of each name before shared objects were found: comparable with an earlier piece of these names."""
     deferred: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     slow: set[str] = field(default_factory=set[str])
     """Those of the deferred names that used up more than half of the time by themselves."""
     faults: dict[str, str] = field(default_factory=dict[str, str])
     """Names that could not be packed for a fault of ours, and why."""
-    _hashed: dict[tuple[int, int], tuple[memoryview, tuple[str, ...]]] = field(
-        default_factory=dict[tuple[int, int], tuple[memoryview, tuple[str, ...]]]
-    )
+    _hashed: dict[tuple[int, int], Any] = field(default_factory=dict[tuple[int, int], Any])
     """By address and bytes: the memory, which has to stay for that, and the addresses of its chunks."""
     _blocks: list[Any] = field(default_factory=list[Any])
     _alive: list[Any] = field(default_factory=list[Any])
@@ -73,7 +71,7 @@ class Moment:
     _most: float = 0.0
 
     def pack(self, groups: Iterable[Sequence[str]], *, join: bool = True, refer: bool = True) -> None:
-        """Pack groups of names, and whatever they refer to that has a pack of its own. `join`: find what they share.
+        """Pack groups of names, and referenced objects with packs of their own. `join`: find shared objects.
 
         `refer`: whether they may refer to something. Where that is not so after all, a single group is packed twice.
         """
@@ -83,7 +81,7 @@ class Moment:
             for names in todo:
                 self._pack(names, identities=several)
             todo = self._referred()
-            if todo and join and not several:  # what it shares with these is known by its identities
+            if todo and join and not several:  # identities show the objects that it shares with these
                 several, todo = True, [*first, *todo]
         while several and (again := self._shared()):
             for names in again:
@@ -99,7 +97,7 @@ class Moment:
         values = {name: value for name in names if (value := self.value_of(name)) is not NOTHING}
         if not values:
             return
-        for name in values:  # one of before it was known what these share
+        for name in values:  # one that was made before shared objects were found
             self.pieces.pop(name, None)
         start = time.thread_time()
         most = self._most = self._most or self.seconds or 0.0
@@ -123,18 +121,18 @@ class Moment:
                 self.seconds = max(0.0, self.seconds - (time.thread_time() - start))
         self._alive.append(packed.noted)
         hashing = time.thread_time() - start - packing if chunks else 0.0
-        piece = Piece(tuple(values), packed, chunks, _key(packed, chunks), packing, hashing)
+        piece = PackPiece(tuple(values), packed, chunks, _key(packed, chunks), packing, hashing)
         self.pieces |= dict.fromkeys(values, piece)
         for name in values:
             self.first.setdefault(name, piece)
 
     def value_of(self, name: str) -> Any:
-        """Return what a name or a label stands for; NOTHING where there is nothing."""
+        """Return the value of a name or a label; NOTHING where there is none."""
         part = self.packer.part_of(name)
         return self.value(name) if part is None else part
 
     def _referred(self) -> list[tuple[str, ...]]:
-        """Return what the pieces refer to and that has no piece yet: shared objects, and classes of the user's."""
+        """Return the labels in the pieces that have no piece yet: of shared objects, and classes of the user's."""
         wanted: dict[str, None] = {}
         for piece in {id(one): one for one in self.pieces.values()}.values():
             for label in piece.packed.labels:
@@ -184,7 +182,7 @@ class Moment:
     def _hash(self, packed: Packed, expired: Expired) -> tuple[tuple[str, ...], ...]:
         found: list[tuple[str, ...]] = []
         for view in packed.buffers:
-            key = address(view), view.nbytes
+            key = buffer_address(view), view.nbytes
             if key not in self._hashed:
                 self._hashed[key] = view, (self.chunks or chunks_of)(view, expired)
             found.append(self._hashed[key][1])
@@ -202,7 +200,7 @@ def _key(packed: Packed, chunks: Sequence[Sequence[str]]) -> bytes:
 
 
 def is_shareable(obj: Any) -> bool:
-    """Say whether an object has a pack of its own where several names hold it: it holds no object of the user's."""
+    """Return whether an object has a pack of its own where several names hold it: it holds no object of the user's."""
     if is_any(class_of(obj), ("numpy", "ndarray")):
         return not sys.modules["numpy"].ndarray.dtype.__get__(obj).hasobject
     return (

@@ -21,7 +21,7 @@ from ctxkernel.core.timeline import ChangeInfo, TypeInfo
 from ctxkernel.state.base.namespace import NOTHING, Hidden, Variable, some_of, weak_reference
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.candidates import Transform
-from ctxkernel.state.tracking.groups import Moment, Piece
+from ctxkernel.state.tracking.groups import Moment, PackPiece
 from ctxkernel.state.types.packer import Packer
 
 PACK_SHARE = 0.25
@@ -38,7 +38,7 @@ class Group:
 
     names: tuple[str, ...]
     key: bytes
-    """Empty until it is known what the names share."""
+    """Empty while the shared objects of the names are unknown."""
     labels: tuple[str, ...]
     deps: set[str] | frozenset[str]
     seconds: float
@@ -51,9 +51,9 @@ class Group:
 
 @dataclass(slots=True)
 class Pending:
-    """What the next checkpoint has to store."""
+    """The names and pieces that the next checkpoint stores."""
 
-    pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
+    pieces: dict[str, PackPiece] = field(default_factory=dict[str, PackPiece])
     """By name."""
     names: set[str] = field(default_factory=set[str])
     """Names whose state may not be the stored one."""
@@ -89,7 +89,7 @@ class FoundChanges:
 
 @dataclass(eq=False, repr=False)
 class PackedVariables:
-    """The variables of one namespace, a plain dict, and what is known of their content.
+    """The variables of one namespace, a plain dict, and their content as it was packed last.
 
     `hidden`: names that are not the user's, as a set or a function. `transform`: IPython's rewriting of a cell into
     plain Python. `packer`: made here where none is given. `extras(name)`: the value of a name that is watched.
@@ -121,8 +121,6 @@ class PackedVariables:
     def _pack_seconds(self) -> float:
         return self.settings.end_phase_ms / 1000 * PACK_SHARE
 
-    # -- names and groups -------------------------------------------------------------------------
-
     def _value(self, name: str) -> Any:
         return self.extras(name) if name in self._watched else self.namespace.get(name, NOTHING)
 
@@ -149,12 +147,12 @@ class PackedVariables:
         return {other for other in group.names if other != name and self._groups.get(other) is group}
 
     def _is_slow(self, names: Sequence[str]) -> bool:
-        """Say whether a group is deferred at once, as packing it took long the last time: a fork costs less."""
+        """Return whether a group is deferred at once, as packing it took long the last time: a fork costs less."""
         group = self._groups.get(names[0])
         return group is not None and group.seconds > self._pack_seconds / 2
 
     def _await(self, names: Collection[str], moment: Moment) -> None:
-        """Treat names as one group until it is known what they share."""
+        """Treat names as one group while their shared objects are unknown."""
         if not names:
             return
         known = [group for name in names if (group := self._groups.get(name))]
@@ -164,8 +162,6 @@ class PackedVariables:
         seconds = 0.0 if moment.slow.isdisjoint(names) else self._pack_seconds
         group = Group(tuple(sorted(names)), b"", tuple(labels), deps, seconds)
         self._groups |= dict.fromkeys(group.names, group)
-
-    # -- packing ----------------------------------------------------------------------------------
 
     def _moment(self, seconds: float | None) -> Moment:
         bounded = seconds is not None and self.may_defer()
@@ -185,8 +181,8 @@ class PackedVariables:
                 self._keep(piece)
                 self.pending.pieces |= dict.fromkeys(piece.names, piece)
 
-    def _keep(self, piece: Piece) -> Group:
-        """Take a piece as what is known of its names."""
+    def _keep(self, piece: PackPiece) -> Group:
+        """Take a piece as the known content of its names."""
         packed = piece.packed
         group = Group(piece.names, piece.key, packed.labels, packed.deps, piece.seconds, piece.hashing)
         for name in piece.names:
@@ -198,7 +194,7 @@ class PackedVariables:
             group.prints = self._prints(piece)
         return group
 
-    def _store(self, piece: Piece) -> None:
+    def _store(self, piece: PackPiece) -> None:
         """Have the next checkpoint store a piece."""
         self.pending.pieces |= dict.fromkeys(piece.names, piece)
         self.pending.names.update(piece.names)
@@ -216,16 +212,14 @@ class PackedVariables:
         new |= {tuple(names) for names in groups if names[0].startswith(("class:", "shared:"))}
         moment.pack(new, join=False)
         for piece in distinct(moment.pieces):
-            # What these refer to is packed by itself here; it may be stored together with others.
+            # Objects that these refer to are packed by themselves here; they may be stored together with others.
             if piece.names in new or any(name not in self._groups for name in piece.names):
                 self._keep(piece)
 
-    def _is_same(self, piece: Piece, name: str, old: Mapping[str, Group]) -> bool:
+    def _is_same(self, piece: PackPiece, name: str, old: Mapping[str, Group]) -> bool:
         group = self._groups.get(name) or old.get(name)
         known = group is not None and (group.names, group.key, group.labels)
         return known == (piece.names, piece.key, piece.packed.labels)
-
-    # -- comparing --------------------------------------------------------------------------------
 
     def _compare(
         self,
@@ -249,7 +243,7 @@ class PackedVariables:
         moment.pack(groups, refer=any(group.labels for group in old.values()))
         deferred = {name for each in moment.deferred for name in each}
         if deferred and len(groups) + len(moment.deferred) > 1:
-            # What these share is only known when all are packed at one moment.
+            # Shared objects are only found when all names are packed at one moment.
             deferred |= {name for each in groups for name in each}
         found.deferred |= deferred
         self._await(deferred, moment)
@@ -261,8 +255,8 @@ class PackedVariables:
         self.pending.faults |= moment.faults
 
     def _take_pieces(self, moment: Moment, old: Mapping[str, Group], found: FoundChanges) -> None:
-        """Take in what was packed, but for what is deferred."""
-        # What a return to a state before it was shared left out of what is known: its users are stored with it.
+        """Take in the pieces of a moment, but for deferred names."""
+        # Unknown after a return to a state before it was shared: its users are stored with it.
         fresh = {name for name in moment.pieces if name.startswith("shared:") and name not in self._groups}
         for piece in distinct(moment.pieces):
             if not found.deferred.isdisjoint(piece.names):
@@ -287,7 +281,7 @@ class PackedVariables:
                     self._store(piece)
 
     def _take_altered(
-        self, piece: Piece, before: Group | None, moment: Moment, old: Mapping[str, Group], found: FoundChanges
+        self, piece: PackPiece, before: Group | None, moment: Moment, old: Mapping[str, Group], found: FoundChanges
     ) -> None:
         """Take in a piece that is not the one that is known; `before`: the group of its first name."""
         awaited = before is not None and not before.key
@@ -318,13 +312,13 @@ class PackedVariables:
                 self._change(name, found)
 
     def _store_users(self, labels: Collection[str], moment: Moment) -> None:
-        """Have the next checkpoint store what refers by name to members of classes that differ now."""
+        """Have the next checkpoint store the groups that refer to members of classes that differ now."""
         groups = {group.names for group in self._groups.values() if not group.deps.isdisjoint(labels)}
         for name in {name for names in groups if moment.pieces.keys().isdisjoint(names) for name in names}:
             self.store_again(name)
 
     def _holds_changed(self, name: str, labels: Collection[str]) -> bool:
-        """Say whether a dict holds a class of the user's that differs now: the scope of an `exec`."""
+        """Return whether a dict holds a class of the user's that differs now: the scope of an `exec`."""
         value: Any = self._value(name)
         if class_of(value) is not dict:
             return False
@@ -380,18 +374,18 @@ class PackedVariables:
     def _info(self, value: object) -> TypeInfo:
         return describe(value, self.settings.repr_chars, self.packer.module)
 
-    # -- fingerprints -----------------------------------------------------------------------------
-
     def fingerprint(self, name: str) -> str:
         """Return a short text, equal for equal content in any session; empty for content without one."""
         variable = self._variables[name]
         if variable.atom is not NOTHING:
-            return fingerprints.fingerprint(variable.atom, buffers=(), shared=str, hidden=self._hidden_attributes)
+            return fingerprints.content_fingerprint(
+                variable.atom, buffers=(), shared=str, hidden=self._hidden_attributes
+            )
         group = self._groups.get(name)
         found = group.prints.get(name, "") if group is not None else ""
         return "" if found.startswith(fingerprints.LIVE) else found
 
-    def _prints(self, piece: Piece) -> dict[str, str]:
+    def _prints(self, piece: PackPiece) -> dict[str, str]:
         packed = piece.packed
         try:
             trees = fingerprints.values_of(packed.stream, [one.nbytes for one in packed.buffers], piece.chunks)
@@ -399,10 +393,10 @@ class PackedVariables:
             return {}
         return {name: self._fingerprint(tree, piece) for name, tree in trees.items()}
 
-    def _fingerprint(self, tree: Any, piece: Piece) -> str:
+    def _fingerprint(self, tree: Any, piece: PackPiece) -> str:
         if isinstance(tree, type) and not hasattr(tree, "content") and (uid := getattr(tree, "label", "")):
             return self._shared_print(f"class:{uid}")
-        return fingerprints.fingerprint(
+        return fingerprints.content_fingerprint(
             tree, buffers=piece.chunks, shared=self._shared_print, hidden=self._hidden_attributes
         )
 
@@ -417,14 +411,14 @@ class PackedVariables:
 
 
 def _visible(value: Any) -> bytes:
-    """Return a hash of what an array shows of memory that others share; empty for what is large, or no array."""
+    """Return a hash of the content of an array whose memory is shared; empty for a large one, or another object."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is None or class_of(value) is not numpy.ndarray or value.nbytes > VISIBLE_BYTES or value.dtype.hasobject:
         return b""
     return xxh3_128_digest(value.tobytes())
 
 
-def distinct(pieces: Mapping[str, Piece]) -> list[Piece]:
-    """Return each piece once, those that others refer to first: their fingerprints need them."""
+def distinct(pieces: Mapping[str, PackPiece]) -> list[PackPiece]:
+    """Return each piece once, referenced ones first: the fingerprints of the others need them."""
     once = list({id(one): one for one in pieces.values()}.values())
     return sorted(once, key=lambda piece: not piece.names[0].startswith(("shared:", "class:")))

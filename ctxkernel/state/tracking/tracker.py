@@ -1,19 +1,19 @@
-"""What a cell did to the user's variables: the one detection of changes, for the namespace diff and for checkpoints.
+"""Detection of the changes that a cell made to variables, for the namespace diff and for checkpoints.
 
-The namespace is not hooked; the user's code runs at full speed. Before a cell, its text says which variables it can
+The namespace is not hooked; the user's code runs at full speed. Before a cell, its text gives the variables that it can
 touch (`candidates`): those that it mentions, those that the functions, classes and instances behind them use, and those
 that are stored together with one of these. After it, these are packed (`groups`), and every other variable is checked
 for another address (`state.base.namespace`). Equal bytes mean unchanged.
 
-Rule 1: nothing of the user's is run but what packing runs (a `__reduce__`); nothing but small immutables is kept.
+Rule 1: of the user's code, only methods of pickling run (`__reduce__`); only small immutables are kept.
 Rule 2: a variable is reported as changed where its content differs. Binding it to another object with equal content is
-no change; `rebound` has those, as a checkpoint cares. What has no readable content (a socket) is compared by identity.
-Rule 3: an address is not an identity: what a cell may have bound anew is compared by content as well.
-Rule 4: no truncated result is believed. What could not be packed in time is `deferred`: a checkpoint finishes it.
-Rule 5: what a cell does not touch costs nothing that grows with its size.
+no change; `rebound` has those, for checkpoints. Objects without readable content (a socket) are compared by identity.
+Rule 3: an address is not an identity: names that a cell may have bound anew are compared by content as well.
+Rule 4: no truncated result is used. Names that could not be packed in time are `deferred`: a checkpoint finishes them.
+Rule 5: the cost of variables that a cell does not touch does not grow with their size.
 
-What changes without a cell that touches it (threads, callbacks, C code) is found when it is packed the next time: by a
-cell that touches it, by `verify`, which every return calls, or after `suspect_all`. The states in between are `doubts`.
+A change without a cell that touches the variable (threads, callbacks, C code) is found at its next pack: by a cell that
+touches it, by `verify_next`, which every return calls, or after `suspect_all`. The states in between are `doubts`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,21 @@ from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
 from ctxkernel.state.base.code_objects import code_facts
-from ctxkernel.state.base.namespace import NOTHING, Snapshot, Variable, differences, is_atom, of_user, same_atoms
-from ctxkernel.state.tracking.candidates import ANYTHING_IN_A_FUNCTION, Cell, read_cell
+from ctxkernel.state.base.namespace import (
+    NOTHING,
+    NameSnapshot,
+    Variable,
+    is_atom,
+    name_differences,
+    of_user,
+    same_atoms,
+)
+from ctxkernel.state.tracking.candidates import ANYTHING_IN_A_FUNCTION, CellNames, read_cell
 from ctxkernel.state.tracking.groups import Moment
 from ctxkernel.state.tracking.packed_variables import FoundChanges, Group, PackedVariables, Pending
 
 REFRESH_SECONDS = 0.001
-"""Processor time for packing again, before a cell, what it touches: changes outside of any cell."""
+"""Processor time for packing the candidates of a cell before it runs: changes outside of any cell."""
 _VERIFY = "a return"
 
 
@@ -56,8 +64,8 @@ class NamespaceTracker(PackedVariables):
         """Whether no code of the user's ran since the last cell, so that names stand for the same objects."""
         self._new: set[str] = set()
         """Watched names since the last cell."""
-        self._snapshot = Snapshot(self.namespace)
-        self._cell = Cell()
+        self._snapshot = NameSnapshot(self.namespace)
+        self._cell = CellNames()
         self._candidates: set[str] = set()
         self._suspect = ""
         self._outside = ""
@@ -68,8 +76,6 @@ class NamespaceTracker(PackedVariables):
         self._last = NamespaceDiff()
         for name in of_user(self._snapshot.names, self.hidden):
             self._add(name)
-
-    # -- what the kernel asks ---------------------------------------------------------------------
 
     @property
     def total(self) -> int:
@@ -98,7 +104,7 @@ class NamespaceTracker(PackedVariables):
         return not self._cell.names and not self._cell.anything and not self._cell.magics
 
     def may_bind(self, names: re.Pattern[str]) -> bool:
-        """Say whether the last cell may have bound or deleted names of this form."""
+        """Return whether the last cell may have bound or deleted names of this form."""
         cell = self._cell
         return bool(cell.anything or cell.magics or any(map(names.fullmatch, cell.names)))
 
@@ -118,7 +124,7 @@ class NamespaceTracker(PackedVariables):
             self.pending.names.discard(name)
 
     def contents(self) -> dict[str, object]:
-        """Return by name what is equal for equal values. Changes nothing."""
+        """Return by name a value that is equal for equal content. Changes nothing."""
         values = {name: self._value(name) for name in self.names()}
         moment = Moment(self.packer, self._value)
         moment.pack([(name,) for name, value in values.items() if not is_atom(value)], join=False)
@@ -154,10 +160,8 @@ class NamespaceTracker(PackedVariables):
         taken, self._bound = self._bound, set[str]()
         return taken
 
-    # -- what checkpoints and returns ask ---------------------------------------------------------
-
     def pack_rest(self) -> None:
-        """Pack what the next checkpoint has to store and that is not packed yet."""
+        """Pack the names that the next checkpoint stores and that are not packed yet."""
         if not self.pending.names:
             return
         ready = self.pending.pieces.keys() | self.pending.deferred | self.pending.faults.keys()
@@ -165,7 +169,7 @@ class NamespaceTracker(PackedVariables):
         if not lacking:
             return
         moment = self._moment(self._pack_seconds)
-        # They may share objects with what the cell touched or bound, and with nothing else.
+        # They may share objects only with names that the cell touched or bound.
         ran = {*self.touched, *self.rebound, *self._last.added, *self._last.changed}
         moment.pack(self._whole_groups(sorted({*lacking, *filter(self._is_complex, ran)})))
         deferred = {name for names in moment.deferred for name in names}
@@ -175,12 +179,12 @@ class NamespaceTracker(PackedVariables):
         self.pending.faults |= moment.faults
 
     def take_pending(self) -> Pending:
-        """Return what the next checkpoint has to store, and begin it anew."""
+        """Return the content of the next checkpoint, and begin a new one."""
         taken, self.pending = self.pending, Pending()
         return taken
 
     def settle(self, target: Collection[str], loaded: Sequence[Sequence[str]], held: Collection[str]) -> None:
-        """Take a state that a return restored as what is stored; `target` are all its names.
+        """Take a state that a return restored as the stored one; `target` are all its names.
 
         `loaded`: the groups of names that it loaded. `held`: names that come back as they are and are not stored.
         """
@@ -204,14 +208,14 @@ class NamespaceTracker(PackedVariables):
                 self._add(name)
 
     def accept(self, names: Iterable[str]) -> None:
-        """Take the present values of names as what is stored: the process that they belong to was restored since."""
+        """Take the present values of names as the stored ones: the process that they belong to was restored since."""
         groups = self._whole_groups(name for name in names if name in self._groups)
         for name in {name for group in groups for name in group}:
             del self._groups[name]
         self.settle_loaded(groups)
 
     def store_unchanged(self, names: Iterable[str]) -> None:
-        """Have the next checkpoint store names that did not change, and what refers to one of them."""
+        """Have the next checkpoint store names that did not change, and the names that refer to one of them."""
         more = set(names)
         while more:
             self.pending.names |= more
@@ -219,7 +223,7 @@ class NamespaceTracker(PackedVariables):
             more = users - self.pending.names
 
     def take_result(self, names: Sequence[str], listed: Mapping[str, Any]) -> None:
-        """Take in what a background job found these names to be, where no later cell touched them."""
+        """Take in the result of a background job for these names, where no later cell touched them."""
         if not self.pending.names.isdisjoint(names):
             return
         shared = [label for label in (*names, *listed["a"]) if label.startswith("shared:")]
@@ -234,10 +238,8 @@ class NamespaceTracker(PackedVariables):
             return
         self._groups |= dict.fromkeys(names, Group(tuple(names), *known))
 
-    # -- around a cell ----------------------------------------------------------------------------
-
     def release(self) -> None:
-        """Drop what was packed and not stored: the user's code runs next, and may resize the packed memory."""
+        """Drop pieces that are not stored: the user's code runs next, and may resize the packed memory."""
         self.pending.pieces = {}
         if self.packer.tokens.held:
             self.packer.tokens.release()
@@ -282,8 +284,8 @@ class NamespaceTracker(PackedVariables):
         if added or moved or deleted or touched:
             diff = self._settle(added, moved, deleted, touched, self._cell, hurry=expired())
         if added or moved:
-            # A function that the cell got hold of may have run, and what that uses was not known before.
-            further = self._reachable(Cell(frozenset((*added, *moved))))[0].difference(touched, added, moved)
+            # A function that the cell bound may have run, and the names that it uses were not known before.
+            further = self._reachable(CellNames(frozenset((*added, *moved))))[0].difference(touched, added, moved)
             if further:
                 more = self._settle((), (), (), further, self._cell, hurry=expired())
                 touched = touched | further
@@ -292,8 +294,6 @@ class NamespaceTracker(PackedVariables):
         self.touched = frozenset(touched)
         self._last = diff
         return diff
-
-    # -- which names ------------------------------------------------------------------------------
 
     def _add(self, name: str) -> None:
         variable = self._variables[name] = Variable(turn=self.turn)
@@ -309,13 +309,13 @@ class NamespaceTracker(PackedVariables):
         """Return the user's names that were added, moved to another address, deleted since the last call."""
         for _ in range(3):
             try:
-                new = Snapshot(self.namespace)
+                new = NameSnapshot(self.namespace)
                 break
             except RuntimeError:  # a thread came between
                 continue
         else:
             return [], [], []
-        added, moved, deleted = differences(self._snapshot, new)
+        added, moved, deleted = name_differences(self._snapshot, new)
         self._snapshot = new
         if self._bound is not None:
             self._bound.update(added, moved, deleted)
@@ -328,16 +328,16 @@ class NamespaceTracker(PackedVariables):
         return fresh, again, deleted
 
     def _everything(self, moved: list[str]) -> tuple[list[str], list[str], list[str], set[str]]:
-        """Return all names as added, moved, deleted and touched: by the namespace, and not by the last look at it."""
+        """Return all names as added, moved, deleted and touched: by the namespace, and not by the last snapshot."""
         there = of_user(tuple(self.namespace), self.hidden)
         added = [name for name in there if name not in self._variables]
         gone = self._variables.keys() - self._watched - set(there)
         return added, moved, sorted(gone), self._variables.keys() - gone - set(moved)
 
-    def _find_candidates(self, cell: Cell) -> None:
+    def _find_candidates(self, cell: CellNames) -> None:
         """Find the variables that a cell can touch, and pack those that were not packed yet."""
         if self._unpacked:
-            # What a name shares with another is known only where both were packed at one moment.
+            # Objects that names share are found only where the names were packed at one moment.
             self._unpacked = False
             self._baseline([name for name in sorted(self._complex()) if name not in self._groups])
         self._candidates, anything = self._reachable(cell)
@@ -346,7 +346,7 @@ class NamespaceTracker(PackedVariables):
             self._candidates |= (names := self._complex())
             self._baseline([name for name in names if name not in self._groups])
 
-    def _reachable(self, cell: Cell) -> tuple[set[str], str]:
+    def _reachable(self, cell: CellNames) -> tuple[set[str], str]:
         """Return the variables that a cell can touch, and why it may touch any, or an empty text."""
         anything = cell.anything
         touched: set[str] = set()
@@ -397,15 +397,13 @@ class NamespaceTracker(PackedVariables):
             quick.add(id(group))
         return [name for name, group in known.items() if id(group) in quick]
 
-    # -- comparing --------------------------------------------------------------------------------
-
     def _settle(
         self,
         added: Collection[str],
         moved: Collection[str],
         deleted: Collection[str],
         touched: Collection[str],
-        cell: Cell | None = None,
+        cell: CellNames | None = None,
         *,
         seconds: float | None = 0,
         hurry: bool = False,
@@ -427,7 +425,7 @@ class NamespaceTracker(PackedVariables):
         again: set[str] = set()
         for name in (*moved, *deleted):
             if (group := self._groups.get(name)) is not None:
-                # What it referred to may have changed before it was bound anew.
+                # Objects that it referred to may have changed before it was bound anew.
                 again |= self._groups.keys() & set(group.labels)
         for name in deleted:
             again |= self._dissolve(name)
@@ -476,7 +474,7 @@ class NamespaceTracker(PackedVariables):
         return todo
 
     def _report(self, found: FoundChanges, turns: Mapping[str, int], deleted: Collection[str]) -> NamespaceDiff:
-        """Return what was found as a diff, and note what changed for the next checkpoint."""
+        """Return the findings as a diff, and note the changes for the next checkpoint."""
         if found.outside:
             for name in found.altered - found.changed.keys():
                 if name in self._variables and name not in found.added:

@@ -1,8 +1,7 @@
-"""How arrays of NumPy are taken apart and put together. Does not import it.
+"""Reducers and constructors of arrays of NumPy. Does not import it.
 
-Rule 1: memory is stored once, as it lies; every array that looks into it, strided, turned or broadcast, is a view.
-Rule 2: memory of some size is handed out where it lies, not copied; put together again, it is the memory that the
-caller gives, where that can be written to.
+Rule 1: memory is stored once, as it is laid out; every array of it, strided, transposed or broadcast, is a view.
+Rule 2: large memory is not copied. A restored array uses the memory that the caller gives, where that is writable.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from xxhash import xxh3_64_hexdigest
 from ctxkernel.core.reflection import class_dict, class_mro, class_of, is_kind, loaded
 from ctxkernel.state.types.file_objects import is_anonymous
 from ctxkernel.state.types.instances import careful, instance_or
-from ctxkernel.state.types.pack_state import Kind, Taking
-from ctxkernel.state.types.parts import PARTS, Constructors, Reduction
+from ctxkernel.state.types.pack_state import Kind, PackState
+from ctxkernel.state.types.parts import PARTS, Reduction, StreamConstructors
 
 _COLUMN = 1000
 _EACH = 20
@@ -44,8 +43,8 @@ def _numpy() -> Any:
 
 
 @dataclass(slots=True, eq=False)
-class Block:
-    """Memory that is nobody's whom we could store: a library's, or what an earlier restore gave."""
+class MemoryBlock:
+    """Memory whose owner cannot be stored: of a library, or of an earlier restore."""
 
     holder: object
     address: int
@@ -56,7 +55,7 @@ class Block:
         return self.address <= low and high <= self.address + self.nbytes
 
 
-class Map(Block):
+class FileMap(MemoryBlock):
     """A file that is mapped into memory."""
 
     __slots__ = ("mode", "offset", "path")
@@ -71,7 +70,7 @@ class Map(Block):
         self.offset = root.offset - root.offset % mmap.ALLOCATIONGRANULARITY
 
     def mark(self) -> tuple[int, int, str]:
-        """Return what tells whether the file is as it is now. Writes to a map may leave the file's time alone."""
+        """Return a mark of the present content of the file. Writes to a map may not change the file's time."""
         whole = None
         if self.mode != "r" and self.nbytes <= _WHOLE_MAP:
             whole = _numpy().frombuffer(self.holder, "u1")
@@ -100,18 +99,18 @@ def _dtype(kind: Any) -> Any:
     return kind
 
 
-def array(taking: Taking, obj: Any) -> Reduction:
+def array(pack: PackState, obj: Any) -> Reduction:
     """A numpy.ndarray or a subclass of it."""
     ndarray = _numpy().ndarray
     cls = class_of(obj)
     if cls is memory_class():
-        return PARTS.memory_block, (taking.data(memoryview(ndarray.view(obj, ndarray))),)
+        return PARTS.memory_block, (pack.data(memoryview(ndarray.view(obj, ndarray))),)
     if cls is ndarray:
-        return _elements(taking, obj, obj, ())
+        return _elements(pack, obj, obj, ())
     if _says_itself(cls):
-        return careful(taking, obj)
-    reduction = _elements(taking, obj, ndarray.view(obj, ndarray), (cls,))
-    members = taking.plan(cls).dict_of(obj)
+        return careful(pack, obj)
+    reduction = _elements(pack, obj, ndarray.view(obj, ndarray), (cls,))
+    members = pack.plan(cls).dict_of(obj)
     if not members or reduction[0] is PARTS.mapped_view or len(reduction) != 2:
         return reduction
     if is_kind(cls, _numpy().memmap):
@@ -120,26 +119,26 @@ def array(taking: Taking, obj: Any) -> Reduction:
 
 
 def _says_itself(cls: type) -> bool:
-    """Say whether a subclass brings its own way of being stored. Masked arrays do, but lose what they share."""
+    """Return whether a subclass defines how it is stored. Masked arrays do, but lose shared memory."""
     masked = loaded("numpy.ma").get("MaskedArray")
     below = itertools.takewhile(lambda base: base is not _numpy().ndarray and base is not masked, class_mro(cls))
     names = ("__reduce__", "__reduce_ex__", "__setstate__", "__getstate__")
     return any(name in class_dict(base) for base in below for name in names)
 
 
-def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> Any:
+def _elements(pack: PackState, obj: Any, plain: Any, cls: tuple[type, ...]) -> Any:
     np, kind, flags = _numpy(), plain.dtype, plain.flags
     if kind.kind == "T":
-        taking.note("array of numpy's StringDType: a copy, where it was a view")
+        pack.note("array of numpy's StringDType: a copy, where it was a view")
         return plain.__reduce__()
-    root = _root(taking, obj)
+    root = _root(pack, obj)
     if is_kind(class_of(root), np.memmap) and class_of(root.base) is mmap.mmap:
         if root.mode == "c":
-            root = _block(taking, root.base, obj)
-        elif (known := next((one for one in taking.blocks if one.holder is root._mmap), None)) is not None:
+            root = _block(pack, root.base, obj)
+        elif (known := next((one for one in pack.blocks if one.holder is root._mmap), None)) is not None:
             root = known
         else:
-            taking.blocks.append(root := Map(root))
+            pack.blocks.append(root := FileMap(root))
     elif root is obj:
         if kind.hasobject:
             # Made whole before its items are: one of them may be a view of it.
@@ -147,33 +146,35 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
             state = (*(_repeated(items) or (items,)), flags.writeable)
             return PARTS.objects, (plain.shape, kind, bool(fortran), *cls), state, None, None, PARTS.fill_objects
         fortran = flags.f_contiguous and not flags.c_contiguous
-        if (flags.c_contiguous or fortran) and not (taking.blocks and _in_block(taking, plain)):
-            data = taking.data(memoryview((plain.T if fortran else plain).reshape(-1).view(np.uint8)))
+        if (flags.c_contiguous or fortran) and not (pack.blocks and _in_block(pack, plain)):
+            data = pack.data(memoryview((plain.T if fortran else plain).reshape(-1).view(np.uint8)))
             return PARTS.array, (data, _dtype(kind), plain.shape, fortran, flags.writeable, *cls)
-        root = _block(taking, obj, obj)
+        root = _block(pack, obj, obj)
     elif is_kind(class_of(root), np.ndarray):
-        if class_of(root) is not memory_class() and taking.blocks and _in_block(taking, root):
-            root = _block(taking, root, root)
+        if class_of(root) is not memory_class() and pack.blocks and _in_block(pack, root):
+            root = _block(pack, root, root)
     elif class_of(root) is mmap.mmap and not is_anonymous(root):
-        return taking.refuse(obj, "it maps a file")
+        return pack.refuse(obj, "it maps a file")
     elif not any(class_of(root) is one for one in _EXPORTERS):
-        root = _block(taking, root, plain)
+        root = _block(pack, root, plain)
     start, size = _extent(root)
     low, high = _bounds(plain)
     if low < start or high > start + size:
         raise ValueError("it looks beyond the memory that it is a view of")
     args = (root, _at(plain) - start, _dtype(kind), plain.shape, plain.strides, flags.writeable, *cls)
-    return PARTS.mapped_view if class_of(root) is Map and cls and is_kind(cls[0], np.memmap) else PARTS.array_view, args
+    return PARTS.mapped_view if class_of(root) is FileMap and cls and is_kind(
+        cls[0], np.memmap
+    ) else PARTS.array_view, args
 
 
-def _root(taking: Taking, arr: Any) -> Any:
-    """Return whose memory an array looks into: an array, itself included, or what else exports memory."""
+def _root(pack: PackState, arr: Any) -> Any:
+    """Return the owner of an array's memory: an array, itself included, or another exporter."""
     np = _numpy()
     ndarray, memmap = np.ndarray, np.memmap
     base_of = ndarray.base.__get__
     node: Any = arr
     while True:
-        if class_of(node) is memory_class() or (node is not arr and taking.label_of(node)):
+        if class_of(node) is memory_class() or (node is not arr and pack.label_of(node)):
             return node
         base: Any = base_of(node)
         if base is None:
@@ -190,7 +191,7 @@ def _root(taking: Taking, arr: Any) -> Any:
 
 
 def _extent(root: Any) -> tuple[int, int]:
-    if class_of(root) in (Block, Map):
+    if class_of(root) in (MemoryBlock, FileMap):
         return root.address, root.nbytes
     if is_kind(class_of(root), _numpy().ndarray):
         low, high = _bounds(root)
@@ -199,39 +200,36 @@ def _extent(root: Any) -> tuple[int, int]:
     return _at(whole), whole.nbytes
 
 
-def _block(taking: Taking, holder: Any, example: Any) -> Block:
+def _block(pack: PackState, holder: Any, example: Any) -> MemoryBlock:
     low, high = _bounds(example)
-    for known in taking.blocks:
+    for known in pack.blocks:
         if known.holds(low, high) and (low < high or known.holder is holder):
             return known
     if holder is not example:
         with contextlib.suppress(TypeError, ValueError, BufferError):  # memory of several pieces, or that it hides
             whole = _numpy().frombuffer(holder, "u1")
             low, high = _at(whole), _at(whole) + whole.nbytes
-    made = Block(holder, low, high - low)
-    taking.blocks.append(made)
+    made = MemoryBlock(holder, low, high - low)
+    pack.blocks.append(made)
     return made
 
 
-def _in_block(taking: Taking, plain: Any) -> bool:
+def _in_block(pack: PackState, plain: Any) -> bool:
     low, high = _bounds(plain)
-    return any(one.holds(low, high) for one in taking.blocks)
+    return any(one.holds(low, high) for one in pack.blocks)
 
 
-def block(taking: Taking, obj: Block) -> Reduction:
+def block(pack: PackState, obj: MemoryBlock) -> Reduction:
     """Memory by itself."""
     np = _numpy()
     at = {"data": (obj.address, True), "shape": (obj.nbytes,), "typestr": "|u1", "version": 3}
     lying = types.SimpleNamespace(block=obj, __array_interface__=at)
     whole = np.asarray(lying) if obj.nbytes else np.empty(0, "u1")
-    return PARTS.memory_block, (taking.data(memoryview(whole)),)
+    return PARTS.memory_block, (pack.data(memoryview(whole)),)
 
 
 def _repeated(items: list[Any]) -> tuple[list[Any], bytes] | None:
-    """Return the texts of a column in which they come again and again, and which of them stands where; else None.
-
-    A pickle names each item by itself: ten times slower, there and back.
-    """
+    """Return the distinct texts of a column with repetitions, and their places; None for another. Ten times faster."""
     if len(items) < _COLUMN or not {str, class_of(None), float}.issuperset(map(type, items)):
         return None
     sample = items[::_EACH]
@@ -249,7 +247,7 @@ def _places(count: int) -> str:
     return "u1" if count <= 1 << 8 else "<u2" if count <= 1 << 16 else "<u4"
 
 
-def mapped(taking: Taking, obj: Map) -> Reduction:
+def mapped(pack: PackState, obj: FileMap) -> Reduction:
     """A map of a file: of the same file again, while it is as it was."""
     return PARTS.mapped_file, (os.path.abspath(obj.path), obj.path, obj.mode, obj.offset, obj.nbytes, obj.mark())
 
@@ -257,12 +255,12 @@ def mapped(taking: Taking, obj: Map) -> Reduction:
 _WHOLE_MAP = 64 * 1024 * 1024
 
 
-def record(taking: Taking, obj: Any) -> Reduction:
-    """A record of a structured array, which looks into the memory of that array: a view without dimensions."""
+def record(pack: PackState, obj: Any) -> Reduction:
+    """A record of a structured array, in the memory of that array: a view without dimensions."""
     if obj.base is None:
         return NotImplemented
     if obj.dtype.hasobject:
-        return taking.refuse(obj, "it is a part of an array that holds objects")
+        return pack.refuse(obj, "it is a part of an array that holds objects")
     view = _numpy().asarray(DummyArray({**obj.__array_interface__, "shape": ()}, obj.base))
     view.dtype = obj.dtype
     return PARTS.record, (view,)
@@ -270,7 +268,7 @@ def record(taking: Taking, obj: Any) -> Reduction:
 
 @dataclass(slots=True)
 class DummyArray:
-    """Memory at an address, and whose it is: what NumPy's `as_strided` makes, which `_root` knows by this name."""
+    """Memory at an address, and its owner: as NumPy's `as_strided` makes it, which `_root` finds by this name."""
 
     __array_interface__: dict[str, Any]
     base: Any
@@ -282,19 +280,19 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("numpy", "void", record),
     ("numpy", "generic", None),
     ("numpy.random", "RandomState", instance_or(("numpy.random.mtrand", "_rand"))),
-    (__name__, "Block", block),
-    (__name__, "Map", mapped),
+    (__name__, "MemoryBlock", block),
+    (__name__, "FileMap", mapped),
 )
 
 
 @functools.cache
 def memory_class() -> Any:
-    """Return the class of arrays that hold memory which a restore was given: numpy names it as the base of others."""
+    """Return the class of arrays that hold memory of a restore: numpy gives them as the base of others."""
     return type("Memory", (_numpy().ndarray,), {"__module__": __name__})
 
 
 def allocate(nbytes: int) -> memoryview:
-    """Return memory for what is unpacked: an array that lies in it is packed as one of its own memory."""
+    """Return memory for unpacked data: an array in it is packed as one of its own memory."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is None:
         return memoryview(bytearray(nbytes))
@@ -303,7 +301,7 @@ def allocate(nbytes: int) -> memoryview:
     return memoryview(numpy.ndarray.__new__(memory_class(), (nbytes,), numpy.uint8))
 
 
-class ArrayParts(Constructors):
+class ArrayParts(StreamConstructors):
     """The constructors of arrays."""
 
     record = operator.itemgetter(())
@@ -341,7 +339,7 @@ class ArrayParts(Constructors):
     def array_view(
         self, root: Any, offset: int, kind: Any, shape: Any, strides: Any, writeable: bool, cls: Any = None
     ) -> Any:
-        """Return an array that looks into the memory of another object."""
+        """Return an array in the memory of another object."""
         np = _numpy()
         cls = cls or np.ndarray
         base = root
@@ -388,7 +386,7 @@ class ArrayParts(Constructors):
         return made
 
     def mapped_view(self, root: Any, offset: int, *args: Any) -> Any:
-        """Return an array that looks into a map of a file, and knows that."""
+        """Return an array in a map of a file, with the attributes of a memmap."""
         made = self.array_view(root, offset, *args)
         made._mmap, made.filename, made.mode, made.offset = root._mmap, root.filename, root.mode, root.offset + offset
         return made

@@ -1,8 +1,8 @@
-"""How classes of the user's, and type variables, are taken apart and put together.
+"""Reducers and constructors of classes of the user's, and of type variables.
 
 Rule 1: a class of the user's is its uid. Its content is stored once, by the pack that is asked for `class:<uid>`, and
 comes back as it was: neither its metaclass nor `__init_subclass__` nor `__set_name__` is run a second time.
-Rule 2: a living class becomes what a stream has of it, so that its instances stay its instances.
+Rule 2: a living class takes the content in a stream, so that its instances stay its instances.
 """
 
 from __future__ import annotations
@@ -35,49 +35,52 @@ from ctxkernel.core.reflection import (
     registered,
 )
 from ctxkernel.state.types.code import CodeParts, by_name
-from ctxkernel.state.types.pack_state import Kind, Taking
+from ctxkernel.state.types.pack_state import Kind, PackState
 from ctxkernel.state.types.parts import PARTS, Reduction
 
 
-def class_(taking: Taking, obj: Any) -> Reduction:
+def class_(pack: PackState, obj: Any) -> Reduction:
     """A class: a name that can be imported, a uid, or, where this pack stores it, its content."""
-    if id(obj) in taking.by_value:
-        return _class_content(taking, obj)
+    if id(obj) in pack.by_value:
+        return _class_content(pack, obj)
     singleton = _SINGLETONS.get(id(obj))
     if singleton is not None:
         return type, (singleton[0],)
-    if (named := by_name(taking, class_module(obj), class_qualname(obj), obj)) is not None:
+    if (named := by_name(pack, class_module(obj), class_qualname(obj), obj)) is not None:
         return named
     if _NAMELESS.get(class_name(obj)) is obj:
         return PARTS.nameless_type, (class_name(obj),)
     if not class_flags(obj) & HEAP_TYPE:
         raise TypeError("a type that no module has under its name")
-    uid = taking.packer.uid(obj)
-    taking.classes[uid] = obj
-    return PARTS.own_class, (taking.label(f"class:{uid}"), class_qualname(obj))
+    uid = pack.packer.uid(obj)
+    pack.classes[uid] = obj
+    return PARTS.own_class, (pack.label(f"class:{uid}"), class_qualname(obj))
 
 
 _SINGLETONS = {id(type(one)): (one,) for one in (None, Ellipsis, NotImplemented)}
 _DICT: dict[Any, Any] = {}
 _DICTS: tuple[Any, ...] = _DICT, OrderedDict[Any, Any]()
-_ITERATED: tuple[Any, ...] = (
-    *(
-        list[Any](),
-        (),
-        "",
-        b"",
-        bytearray(),
-        _DICT,
-        _DICT.values(),
-        _DICT.items(),
-        set[Any](),
-        range(0),
-        range(1 << 70),
-    ),
+_ITERATED: Any = (
+    list[Any](),
+    (),
+    "",
+    b"",
+    bytearray(),
+    _DICT.values(),
+    _DICT.items(),
+    set[Any](),
+    range(0),
+    range(1 << 70),
 )
 _SAMPLES: tuple[Any, ...] = (
     *(view for made in _DICTS for view in (made.keys(), made.values(), made.items())),
-    *(*map(iter, _ITERATED), reversed(list[Any]()), iter(int, 0), memoryview(b""), weakref.ref(OrderedDict[Any, Any])),
+    *(
+        *map(iter, (*_DICTS, *_ITERATED)),
+        reversed(list[Any]()),
+        iter(int, 0),
+        memoryview(b""),
+        weakref.ref(OrderedDict[Any, Any]),
+    ),
 )
 _NAMELESS: dict[str, Any] = {
     class_name(one): one
@@ -93,7 +96,7 @@ _NAMELESS: dict[str, Any] = {
 _OF_THE_TYPE = frozenset(("__dict__", "__weakref__", "_abc_impl", "__slotnames__"))
 
 
-def _class_content(taking: Taking, obj: type) -> Reduction:
+def _class_content(pack: PackState, obj: type) -> Reduction:
     meta = class_of(obj)
     members = _members(obj)
     names = list(members)
@@ -101,7 +104,7 @@ def _class_content(taking: Taking, obj: type) -> Reduction:
         del members[names.pop()]  # `type` adds it where it did
     bases = type.__dict__["__bases__"].__get__(obj)
     args = (
-        *(taking.by_value[id(obj)], meta, class_name(obj), class_qualname(obj), bases, class_module(obj)),
+        *(pack.by_value[id(obj)], meta, class_name(obj), class_qualname(obj), bases, class_module(obj)),
         *(names, _slots(obj), _early(meta, members)),
     )
     return PARTS.make_class, args, (members, registered(obj)), None, None, PARTS.fill_class
@@ -144,10 +147,10 @@ def _early(meta: type, members: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def type_variable(taking: Taking, obj: Any) -> Reduction:
+def type_variable(pack: PackState, obj: Any) -> Reduction:
     """A TypeVar, ParamSpec or TypeVarTuple."""
     module, name = obj.__module__, obj.__name__
-    if module != taking.module and loaded(module).get(name) is obj:
+    if module != pack.module and loaded(module).get(name) is obj:
         return name
     kind = class_of(obj).__name__
     extra: dict[str, Any] = {}
@@ -167,10 +170,10 @@ def type_variable(taking: Taking, obj: Any) -> Reduction:
     )
 
 
-def new_type(taking: Taking, obj: Any) -> Reduction:
+def new_type(pack: PackState, obj: Any) -> Reduction:
     """A typing.NewType."""
     name, module = obj.__name__, obj.__module__
-    if module != taking.module and loaded(module).get(name) is obj:
+    if module != pack.module and loaded(module).get(name) is obj:
         return name
     return PARTS.new_type, (name, obj.__supertype__, module, obj.__qualname__)
 
@@ -219,15 +222,15 @@ class ClassParts(CodeParts):
         return made
 
     def type_alias(self, name: str, value: Any, variables: tuple[Any, ...], module: str) -> Any:
-        """Return what `type X = …` makes."""
+        """Return a type alias, as `type X = …` makes it."""
         return typing.TypeAliasType(name, value, type_params=variables)  # type: ignore[attr-defined]
 
     def make_class(
         self, uid: str, meta: Any, name: str, path: str, bases: Any, module: str, names: Any, slots: Any, early: Any
     ) -> Any:
-        """Return a class without its members, and know it by its uid from here on: a member may refer to it."""
+        """Return a class without its members, and register its uid: a member may refer to it."""
         if uid not in self.known and (meanwhile := self.packer.classes.object(uid)) is not None:
-            return meanwhile  # by what one of its bases holds
+            return meanwhile  # made by an object that one of its bases holds
         if (again := self.again.get(uid)) is not None and again.fits(bases, slots):
             self.made[uid] = again.cls
             return again.cls
@@ -263,9 +266,9 @@ _OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__annotations__",
 
 @dataclass(slots=True)
 class Again:
-    """A living class that is to become what a stream has of it. Nothing is changed before `redefine`.
+    """A living class that takes the content that a stream has of it. Nothing is changed before `redefine`.
 
-    Its functions stay the same objects where the class is stored `alone`: else what is stored with it may hold others.
+    Its functions stay the same objects where the class is stored `alone`: else objects stored with it may hold others.
     """
 
     cls: Any
@@ -273,7 +276,7 @@ class Again:
     members: dict[str, Any] | None = None
     """None before `take`, and where they do not fit."""
     _functions: list[tuple[Any, Any]] = field(default_factory=list[tuple[Any, Any]])
-    """Living functions, and what they become."""
+    """Living functions, and their new content."""
     _registered: list[Any] = field(default_factory=list[Any])
 
     def fits(self, bases: tuple[Any, ...], slots: list[str] | None) -> bool:
@@ -281,7 +284,7 @@ class Again:
         return self.cls.__bases__ == bases and _slots(self.cls) == slots
 
     def take(self, members: dict[str, Any], classes: list[Any]) -> None:
-        """Take what a stream has."""
+        """Take the content in a stream."""
         old = _members(self.cls)
         if self._is_enum and old["_member_map_"].keys() != members["_member_map_"].keys():
             return
@@ -297,7 +300,7 @@ class Again:
         return (enum := sys.modules.get("enum")) is not None and is_kind(self.cls, enum.Enum)
 
     def redefine(self) -> bool:
-        """Make the class what was taken; False where nothing fitted."""
+        """Give the class the content that was taken; return False where none was."""
         if self.members is None:
             return False
         cls, own, old = self.cls, {"__doc__", "__abstractmethods__"}, _members(self.cls)
@@ -328,7 +331,7 @@ def _can_become(live: Any, made: Any) -> bool:
 
 
 def _without_hooks(meta: Any, name: str, bases: tuple[Any, ...], members: dict[str, Any]) -> Any:
-    """Make a class as `type` does, without what a metaclass or a base does on top of it."""
+    """Make a class as `type` does, without the hooks of metaclasses and bases."""
     make = type.__new__
     hooked = any(
         "__init_subclass__" in class_dict(each) and class_module(each) not in _HARMLESS

@@ -1,6 +1,6 @@
-"""How functions and what code is made of are taken apart and put together.
+"""Reducers and constructors of functions and of the parts of code.
 
-Rule 1: what a module that can be imported has under its name is that name.
+Rule 1: an object that an importable module has under its name is stored as that name.
 Rule 2: a function of the namespace comes back with the namespace as its globals; one of a module's code with the
 module's; one that was made by `exec` in a dict of its own with that dict. Of the copy of the namespace that attrs makes
 for the functions of a class, only what their code names is stored.
@@ -32,40 +32,40 @@ from ctxkernel.core.reflection import (
     module_dict,
 )
 from ctxkernel.state.base.code_objects import code_facts
-from ctxkernel.state.types.pack_state import Kind, Taking
-from ctxkernel.state.types.parts import PARTS, Constructors, Reduction
+from ctxkernel.state.types.pack_state import Kind, PackState
+from ctxkernel.state.types.parts import PARTS, Reduction, StreamConstructors
 
 _DICT: dict[Any, Any] = {}
 _get: Callable[..., Any] = dict[Any, Any].get
 
 
-def function(taking: Taking, obj: types.FunctionType) -> Reduction:
+def function(pack: PackState, obj: types.FunctionType) -> Reduction:
     """A function: a name, a member of a class, or its code with all that it holds."""
     scope: Any = obj.__globals__
     used: tuple[dict[str, Any], ...] = ()
     module, path = obj.__module__, obj.__qualname__
-    if (named := by_name(taking, module, path, obj)) is not None:
+    if (named := by_name(pack, module, path, obj)) is not None:
         return named
-    if scope is taking.namespace:
-        taking.deps |= code_facts(obj.__code__).names
-        owner = _owner(taking, path, obj)
+    if scope is pack.namespace:
+        pack.deps |= code_facts(obj.__code__).names
+        owner = _owner(pack, path, obj)
         if owner is not None:
-            taking.deps.add(f"class:{taking.packer.uid(owner)}")
+            pack.deps.add(f"class:{pack.packer.uid(owner)}")
             return PARTS.member, (owner, path.rpartition(".")[2])
     else:
         name = _get(scope, "__name__")
         if class_of(name) is str and loaded(name) is scope:
             scope = name
-            taking.uses_module(name)
+            pack.uses_module(name)
         elif (
-            # Only of those that attrs writes nobody else holds the globals: what others share stays shared.
+            # Only the globals of functions that attrs writes have no other user: shared globals stay shared.
             obj.__code__.co_filename.startswith("<attrs generated ")
-            and (copied := _copied(taking, scope)) is not None
+            and (copied := _copied(pack, scope)) is not None
             and (names := _names(obj)) is not None
         ):
             scope, used = copied, ({one: scope[one] for one in sorted(names) if one in scope},)
     cells = obj.__closure__ or ()
-    taking.cells.update(map(id, cells))
+    pack.cells.update(map(id, cells))
     content = tuple([(cell, held[0]) for cell in cells if (held := _held(cell))])
     more = (obj.__dict__ or None, getattr(obj, "__type_params__", ()) or None)
     about = obj.__name__, path, module, obj.__doc__, obj.__defaults__, obj.__kwdefaults__, obj.__annotations__ or None
@@ -73,22 +73,22 @@ def function(taking: Taking, obj: types.FunctionType) -> Reduction:
     return PARTS.function, (obj.__code__, scope, cells), state, None, None, PARTS.fill_function
 
 
-def _copied(taking: Taking, scope: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what stands for a copy of the namespace that no name of the user's has; None for any other dict."""
-    own = taking.namespace
+def _copied(pack: PackState, scope: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a substitute for a copy of the namespace that is no variable; None for any other dict."""
+    own = pack.namespace
     if "__name__" not in scope or scope["__name__"] != _get(own, "__name__"):
         return None
-    if id(scope) not in taking.copied:
+    if id(scope) not in pack.copied:
         named = any(value is scope for value in list(own.values()))
         some = {one: scope[one] for one in ("__name__", "__builtins__") if one in scope}
-        taking.copied[id(scope)] = scope, None if named else some
-    return taking.copied[id(scope)][1]
+        pack.copied[id(scope)] = scope, None if named else some
+    return pack.copied[id(scope)][1]
 
 
 def _names(func: types.FunctionType) -> set[str] | None:
     """Return the names that a function may look up in its globals; None where it may look up any."""
     names = set(code_facts(func.__code__).names)
-    for text in func.__annotations__.values():  # `typing.get_type_hints` looks for what they name
+    for text in func.__annotations__.values():  # `typing.get_type_hints` looks these names up
         if class_of(text) is str:
             with contextlib.suppress(SyntaxError, ValueError):
                 names.update(compile(text, "<annotation>", "eval", dont_inherit=True).co_names)
@@ -98,19 +98,19 @@ def _names(func: types.FunctionType) -> set[str] | None:
 _ANY = frozenset(("eval", "exec", "globals", "locals", "vars", "__import__"))
 
 
-def by_name(taking: Taking, module: Any, path: Any, obj: object) -> Reduction | None:
-    """Return the name of what a module defines; NotImplemented where the pickler writes it, None for anything else."""
-    if class_of(module) is not str or class_of(path) is not str or module == taking.module:
+def by_name(pack: PackState, module: Any, path: Any, obj: object) -> Reduction | None:
+    """Return the name of a module's definition; NotImplemented where the pickler writes it, None for other objects."""
+    if class_of(module) is not str or class_of(path) is not str or module == pack.module:
         return None
     own = path in DEFINED.get(module, ())
     if not (DEFINED[module][path] is obj if own else _by_import(module, path, obj)):
         return None
-    taking.uses_module(module)
+    pack.uses_module(module)
     return (PARTS.definition, (module, path)) if own else NotImplemented
 
 
 def _by_import(module: str, path: str, obj: object) -> bool:
-    """Say whether the pickler finds `obj` by its name: it asks as `getattr` does, so nothing may be in between."""
+    """Return whether the pickler finds `obj` by its name, with `getattr` and without code of the user's."""
     parts = path.split(".")
     if "<locals>" in parts:
         return False
@@ -123,19 +123,19 @@ def _by_import(module: str, path: str, obj: object) -> bool:
     return found is obj
 
 
-def _owner(taking: Taking, path: str, obj: object) -> type | None:
+def _owner(pack: PackState, path: str, obj: object) -> type | None:
     """Return the class of the user's that has a function as its member, where it is stored by itself."""
     holder, _, name = path.rpartition(".")
     if not holder or "<" in path:
         return None
     parts = holder.split(".")
-    found: Any = _get(taking.namespace, parts[0])
+    found: Any = _get(pack.namespace, parts[0])
     for part in parts[1:]:
         if not is_kind(class_of(found), type):
             return None
         member: Callable[[str], Any] = class_dict(found).get
         found = member(part)
-    if not is_kind(class_of(found), type) or id(found) in taking.by_value:
+    if not is_kind(class_of(found), type) or id(found) in pack.by_value:
         return None
     return found if function_of(class_dict(found).get(name)) is obj else None
 
@@ -147,15 +147,15 @@ def _held(cell: types.CellType) -> tuple[Any] | None:
         return None
 
 
-def cell(taking: Taking, obj: types.CellType) -> Reduction:
+def cell(pack: PackState, obj: types.CellType) -> Reduction:
     """A cell of a closure. With a function it is made empty: its content may be that function."""
     held = _held(obj)
-    if id(obj) in taking.cells or held is None:
+    if id(obj) in pack.cells or held is None:
         return PARTS.cell, ()
     return PARTS.cell, (), held, None, None, PARTS.fill_cell
 
 
-def code(taking: Taking, obj: types.CodeType) -> Reduction:
+def code(pack: PackState, obj: types.CodeType) -> Reduction:
     """A code object."""
     try:
         # The second version of the format: later ones depend on who else refers to a constant.
@@ -166,37 +166,37 @@ def code(taking: Taking, obj: types.CodeType) -> Reduction:
         return PARTS.code_from, (sys.version_info[:2], tuple([getattr(obj, f"co_{name}") for name in names.split()]))
 
 
-def method(taking: Taking, obj: types.MethodType) -> Reduction:
-    """A bound method: found again in the class where it is the class's own, else the function and what it is of."""
+def method(pack: PackState, obj: types.MethodType) -> Reduction:
+    """A bound method: found in the class where the class has it, else the function and its owner."""
     func, owner = obj.__func__, obj.__self__
     name: Any = getattr(func, "__name__", None)
     cls: Any = owner if is_kind(class_of(owner), type) else class_of(owner)
-    if class_of(name) is str and id(cls) not in taking.by_value:
+    if class_of(name) is str and id(cls) not in pack.by_value:
         base = next((base for base in class_mro(cls) if name in class_dict(base)), None)
         if base is not None and function_of(class_dict(base)[name]) is func:
-            if class_module(base) == taking.module:
-                taking.deps.add(f"class:{taking.packer.uid(base)}")
+            if class_module(base) == pack.module:
+                pack.deps.add(f"class:{pack.packer.uid(base)}")
             return PARTS.bound, (owner, name)
     return types.MethodType, (func, owner)
 
 
-def remembering(taking: Taking, obj: Any) -> Reduction:
+def remembering(pack: PackState, obj: Any) -> Reduction:
     """A function under `functools.lru_cache`: the cache starts empty."""
     module, path = getattr(obj, "__module__", None), getattr(obj, "__qualname__", None)
-    if (named := by_name(taking, module, path, obj)) is not None:
+    if (named := by_name(pack, module, path, obj)) is not None:
         return named
     members = {name: one for name, one in obj.__dict__.items() if name not in ("__wrapped__", "cache_parameters")}
     wrapped = obj.__wrapped__
     if obj.cache_info().currsize:
-        taking.note(f"the cache of {getattr(wrapped, '__name__', 'a function')}: empty")
+        pack.note(f"the cache of {getattr(wrapped, '__name__', 'a function')}: empty")
         held = (one for some in held_by_cache(obj) for one in some)
-        taking.noted += [one for one in held if class_of(one) not in _UNCHANGED]  # the cache may give it out again
+        pack.noted += [one for one in held if class_of(one) not in _UNCHANGED]  # the cache may give it out again
     settings = obj.cache_parameters()
     return PARTS.remembering, (wrapped, settings["maxsize"], settings["typed"]), members, None, None, PARTS.update_dict
 
 
 def held_by_cache(obj: Any) -> tuple[list[Any], list[Any]]:
-    """Return what the cache of a function holds: links, results and the dict of entries; and what is in that."""
+    """Return the content of a function's cache: links, results and the dict of entries; and the items of that dict."""
     own = (obj.__wrapped__, obj.__dict__)
     held = [one for one in gc.get_referents(obj) if not any(one is known for known in own)]
     return held, [one for entries in held if class_of(entries) is dict for one in gc.get_referents(entries)]
@@ -205,17 +205,17 @@ def held_by_cache(obj: Any) -> tuple[list[Any], list[Any]]:
 _UNCHANGED = frozenset((type, types.FunctionType, tuple, str, bytes, int, float, complex, bool, type(None)))
 
 
-def property_(taking: Taking, obj: Any) -> Reduction:
+def property_(pack: PackState, obj: Any) -> Reduction:
     """A property."""
     cls, get = class_of(obj), property.__dict__
     doc = get["__doc__"].__get__(obj)
     texts = [one for one in gc.get_referents(obj) if class_of(one) is str and one is not doc]
     parts = (*(get[name].__get__(obj) for name in ("fget", "fset", "fdel")), doc, texts[0] if texts else None)
-    members = None if cls is property else taking.plan(cls).dict_of(obj) or None
+    members = None if cls is property else pack.plan(cls).dict_of(obj) or None
     return PARTS.property, (cls, *parts), members, None, None, PARTS.update_dict
 
 
-def mapping_proxy(taking: Taking, obj: Any) -> Reduction:
+def mapping_proxy(pack: PackState, obj: Any) -> Reduction:
     """A read-only view of a mapping: of the same mapping again."""
     (below,) = gc.get_referents(obj)
     owner = getattr(below.get("__dict__"), "__objclass__", None) if class_of(below) is dict else None
@@ -224,14 +224,14 @@ def mapping_proxy(taking: Taking, obj: Any) -> Reduction:
     return types.MappingProxyType, (below,)
 
 
-def module_(taking: Taking, obj: Any) -> Reduction:
+def module_(pack: PackState, obj: Any) -> Reduction:
     """A module that can be imported: its name."""
     names: tuple[Any, ...] = module_dict(obj).get("__name__"), getattr(module_dict(obj).get("__spec__"), "name", None)
     for name in names:
         if class_of(name) is str and sys.modules.get(name) is obj:
-            taking.uses_module(name)
+            pack.uses_module(name)
             return PARTS.module, (name,)
-    return taking.refuse(obj, "a module that is made by hand cannot be imported again")
+    return pack.refuse(obj, "a module that is made by hand cannot be imported again")
 
 
 KINDS: dict[Any, Kind] = {
@@ -239,7 +239,7 @@ KINDS: dict[Any, Kind] = {
     types.CellType: cell,
     types.CodeType: code,
     types.MethodType: method,
-    # What it keeps is in the instances.
+    # Its values are in the instances.
     functools.cached_property: lambda _, obj: (PARTS.cached_property, (obj.func, obj.attrname, obj.__doc__)),
     types.MappingProxyType: mapping_proxy,
     class_of(_DICT.keys()): lambda _, obj: (PARTS.dict_view, (*gc.get_referents(obj), "keys")),
@@ -255,7 +255,7 @@ BELOW: dict[Any, Kind] = {
 
 
 # Bases that keep `__init_subclass__` of the other bases from running; the second is laid out without a dict.
-class CodeParts(Constructors):
+class CodeParts(StreamConstructors):
     """The constructors of functions and classes."""
 
     cell = types.CellType
@@ -345,7 +345,7 @@ class CodeParts(Constructors):
         return sys.modules.get(name) or importlib.import_module(name)
 
     def definition(self, module: str, path: str) -> Any:
-        """Return what a module of the user's defines."""
+        """Return a definition of a module of the user's."""
         if path in (own := DEFINED.get(module, {})):
             return own[path]
         return operator.attrgetter(path)(self.module(module))

@@ -31,11 +31,11 @@ CLOSED = "it cannot be connected again"
 
 
 class NotConnected(Exception):
-    """A connection could not be made again. The text says which, why, and what to do."""
+    """A connection could not be made again. The text names it, the reason and the next step."""
 
 
 class Description(NamedTuple):
-    """All that is stored of an object: the entry that it belongs to, and what `describe` returned."""
+    """The stored data of an object: the kind of its entry, and the result of `describe`."""
 
     kind: str
     value: Any
@@ -68,14 +68,14 @@ class Connection(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ReconnectEntry:
     """How objects of one type are described and connected."""
 
     kind: str
     describe: Callable[[Any], Any]
     """Returns plain data for an object; None where this one cannot be connected again."""
     connect: Callable[[Any], Any]
-    """Returns an object for what `describe` returned. It may raise anything."""
+    """Returns an object for a result of `describe`. It may raise any exception."""
     matches: Callable[[Any], bool] | None = None
     """Which objects without a stored form it is for; None for the instances of the class that the kind names."""
 
@@ -83,11 +83,11 @@ class Entry:
 class Registry:
     """Entries by kind. The entry that was added last is asked first."""
 
-    def __init__(self, entries: tuple[Entry, ...] = ()) -> None:
-        self.entries: Mapping[str, Entry] = {entry.kind: entry for entry in entries}
+    def __init__(self, entries: tuple[ReconnectEntry, ...] = ()) -> None:
+        self.entries: Mapping[str, ReconnectEntry] = {entry.kind: entry for entry in entries}
         """Replaced as a whole by each change."""
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: ReconnectEntry) -> None:
         """Add an entry, in place of one of the same kind."""
         self.remove(entry.kind)
         self.entries = {**self.entries, entry.kind: entry}
@@ -101,10 +101,7 @@ class Registry:
         return any(entry.matches is None and _is_of(cls, kind) for kind, entry in self.entries.items())
 
     def describe(self, obj: Any) -> Description | str:
-        """Return the description of an object, or why it has none: empty where no entry is for it.
-
-        Raises nothing but KeyboardInterrupt.
-        """
+        """Return the description of an object, or why it has none: empty without an entry. Raises KeyboardInterrupt."""
         why = ""
         for kind, entry in reversed(list(self.entries.items())):
             try:
@@ -168,18 +165,18 @@ def reconnect(
     true. An entry of the same kind is replaced. Entries belong to the process: run this again in a new kernel.
     """
     name = kind if isinstance(kind, str) else f"{class_module(kind)}.{class_qualname(kind)}"
-    REGISTRY.add(Entry(name, describe, connect, matches))
+    REGISTRY.add(ReconnectEntry(name, describe, connect, matches))
 
 
 def _is_of(cls: type, name: str) -> bool:
-    """Return whether `cls` or one of its bases has this full name, or is what its module has under it."""
+    """Return whether `cls` or one of its bases has this full name, or is the object that its module has under it."""
     module, _, last = name.rpartition(".")
     public = loaded(module).get(last)
     return any(one is public or f"{class_module(one)}.{class_qualname(one)}" == name for one in class_mro(cls))
 
 
 def _unfit(value: Any, kind: str) -> str:
-    """Return what is wrong with a description, in one line; empty for nothing."""
+    """Return the fault of a description, in one line; empty for a valid one."""
     texts: list[str] = []
     if wrong := _not_plain(value, texts, _DEEP):
         return f"{kind}: describe() returned {wrong}; return text, numbers, lists, tuples or dicts of them"
@@ -223,4 +220,4 @@ def _dask(address: str) -> Any:
     return importlib.import_module("distributed").Client(address, timeout=_SECONDS)
 
 
-REGISTRY = Registry((Entry("distributed.client.Client", _address, _dask),))
+REGISTRY = Registry((ReconnectEntry("distributed.client.Client", _address, _dask),))

@@ -1,6 +1,6 @@
-"""The slow ways: a pickler for what lies too deep for the C one, an unpickler that goes on where something fails.
+"""Slow fallbacks: a pickler without a limit of depth, and an unpickler that continues after a failure.
 
-Both are the standard library's own picklers in Python, of which these replace what recurses and what raises.
+Both extend the picklers in Python of the standard library.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from ctxkernel.core.reflection import class_dict, class_mro, class_of, class_qualname, is_kind
 from ctxkernel.core.text import one_line
 from ctxkernel.state.types.parts import said
-from ctxkernel.state.types.restorer import Restorer, find
+from ctxkernel.state.types.restorer import StreamRestorer, find
 
 _Base: Any = pickle._Pickler  # type: ignore[attr-defined]
 _BaseLoader: Any = pickle._Unpickler  # type: ignore[attr-defined]
@@ -23,7 +23,7 @@ Steps = Iterator[object]
 
 
 class DeepPickler(_Base):
-    """Writes what the C pickler writes, with a stack of its own: no depth is too deep."""
+    """Writes the same as the C pickler, with a stack of its own, to any depth."""
 
     reducer_override: Callable[[Any], Any]
 
@@ -48,7 +48,7 @@ class DeepPickler(_Base):
                 stack.pop()
 
     def _begin(self, obj: Any) -> Steps | None:
-        """Write what needs no other object; return the steps of what does."""
+        """Write an object without parts; return the steps of any other."""
         self.framer.commit_frame()
         if (number := self.persistent_id(obj)) is not None:
             self.dispatch[int](self, number)
@@ -158,13 +158,13 @@ _ATOMS = frozenset((type(None), bool, int, float, str, bytes, bytearray, pickle.
 
 
 class CarefulLoader(_BaseLoader):
-    """Puts a stand-in where something cannot be put together, and goes on. Tells the restorer."""
+    """Replaces an object that cannot be made by a stand-in, continues, and reports it to the restorer."""
 
-    restorer: Restorer
+    restorer: StreamRestorer
     dispatch: ClassVar[dict[int, Callable[..., None]]] = dict(_BaseLoader.dispatch)
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what a module has under a name, or a stand-in."""
+        """Return the object that a module has under a name, or a stand-in."""
         try:
             base: Any = super()
             return find(self.restorer, base.find_class, module, name)
@@ -174,7 +174,7 @@ class CarefulLoader(_BaseLoader):
             return self._lose(f"{module}.{name}", fault)
 
     def persistent_load(self, pid: Any) -> Any:
-        """Return what is compared by identity, or a stand-in."""
+        """Return an object that is compared by identity, or a stand-in."""
         try:
             return self.restorer.identical(pid)
         except ImportError as fault:
@@ -192,7 +192,7 @@ class CarefulLoader(_BaseLoader):
         return any(obj is one for one in self.restorer.stand_ins)
 
     def guard(self, what: str, make: Callable[..., Any], *args: Any) -> Any:
-        """Return what `make(*args)` returns, or a stand-in where it raises."""
+        """Return the result of `make(*args)`, or a stand-in where it raises."""
         try:
             return make(*args)
         except (KeyboardInterrupt, MemoryError):
@@ -205,7 +205,7 @@ class CarefulLoader(_BaseLoader):
         args = self.stack.pop()
         func = self.stack[-1]
         if self.is_lost(func):
-            return  # the stand-in of what would have made it stands for it
+            return  # the stand-in of its maker stands for it
         self.stack[-1] = self.guard(_named(func, args), func, *args)
 
     def make_instance(self, **keywords: Any) -> None:
@@ -237,7 +237,7 @@ def _new(cls: Any) -> Any:
 
 
 def _named(func: Any, args: tuple[Any, ...]) -> str:
-    """Return what a call would have made."""
+    """Return the name of the object that a call would have made."""
     first: Any = args[0] if args else None
     for one in (first, func):
         if is_kind(class_of(one), type):
@@ -246,7 +246,7 @@ def _named(func: Any, args: tuple[Any, ...]) -> str:
 
 
 def _item_loader(load: Callable[..., None], taken: int) -> Callable[..., None]:
-    """Guard an opcode that adds to the object below what it takes; `taken` 0: all down to the mark."""
+    """Guard an opcode that adds items to an object; `taken`: the number of items, 0 for all down to the mark."""
 
     def guarded(self: CarefulLoader) -> None:
         if not taken:

@@ -1,4 +1,4 @@
-"""How files, databases and memory are taken apart and put together.
+"""Reducers and constructors of files, databases and memory.
 
 Rule: a file that is open for reading is opened again where it stood. An object whose copy would be a side effect or a
 loss has no stored form: it is alive in this process, or lost.
@@ -23,8 +23,8 @@ from typing import Any
 
 from ctxkernel.core.reflection import class_of, is_kind
 from ctxkernel.state.types.instances import careful, instance_or
-from ctxkernel.state.types.pack_state import Kind, Taking
-from ctxkernel.state.types.parts import PARTS, Constructors, Reduction
+from ctxkernel.state.types.pack_state import Kind, PackState
+from ctxkernel.state.types.parts import PARTS, Reduction, StreamConstructors
 
 STANDARD = tuple(("sys", name) for name in ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__"))
 
@@ -34,7 +34,7 @@ _fspath: Any = os.fspath
 _NAMES: Any = (str, bytes, os.PathLike)
 
 
-def file(taking: Taking, obj: Any) -> Reduction:
+def file(pack: PackState, obj: Any) -> Reduction:
     """An open file: for reading it is opened again where it stood; any other is alive or lost."""
     mode: Any = getattr(obj, "mode", None)
     name: Any = getattr(obj, "name", None)
@@ -44,43 +44,43 @@ def file(taking: Taking, obj: Any) -> Reduction:
     if obj.closed:
         return PARTS.closed_file, (kind, name if named else None, mode)
     if not named:
-        return taking.refuse(obj, "it has no name under which it could be opened again")
+        return pack.refuse(obj, "it has no name under which it could be opened again")
     if not isinstance(mode, str):
         mode = "rb"
     if any(letter in mode for letter in "wax+"):
-        return taking.refuse(obj, "it is open for writing")
+        return pack.refuse(obj, "it is open for writing")
     path: str | bytes = os.path.abspath(_fspath(name))
     known, there = os.fstat(obj.fileno()), os.stat(path)
     if not stat.S_ISREG(known.st_mode) or (known.st_dev, known.st_ino) != (there.st_dev, there.st_ino):
-        return taking.refuse(obj, "it is no regular file, or the file under its name is another one")
+        return pack.refuse(obj, "it is no regular file, or the file under its name is another one")
     text = (obj.encoding, obj.errors) if is_text else None
     return PARTS.file, (kind, path, name, mode, text, obj.tell())
 
 
-def _memory_file(taking: Taking, obj: Any) -> Reduction:
+def _memory_file(pack: PackState, obj: Any) -> Reduction:
     if obj.closed:
         return PARTS.closed_memory, (class_of(obj),)
     vars(obj)  # its state has this dict once somebody asked for it
-    return careful(taking, obj)
+    return careful(pack, obj)
 
 
-def database(taking: Taking, obj: sqlite3.Connection) -> Reduction:
+def database(pack: PackState, obj: sqlite3.Connection) -> Reduction:
     """A connection of sqlite3: one in memory with its content, one of a file by its path."""
     cursor = sqlite3.Connection.cursor(obj)
     cursor.row_factory = None
     listed = list(sqlite3.Cursor.execute(cursor, "PRAGMA database_list"))
     if [row[1] for row in listed if row[1] != "temp"] != ["main"]:
-        return taking.refuse(obj, "other databases are attached to it")
+        return pack.refuse(obj, "other databases are attached to it")
     settings = (obj.isolation_level, obj.row_factory, obj.text_factory)
     path = listed[0][2]
     if obj.in_transaction:
-        taking.note("sqlite3 connection: the open transaction is not restored as one")
+        pack.note("sqlite3 connection: the open transaction is not restored as one")
     content = None
     if not path:
         (pages,) = sqlite3.Cursor.execute(cursor, "PRAGMA page_count").fetchone()
         content = sqlite3.Connection.serialize(obj) if pages else b""
     if registered := sorted(_registered(obj) - _of_every_database()):
-        return taking.refuse(obj, "functions are registered with it", [registered, path, content, settings])
+        return pack.refuse(obj, "functions are registered with it", [registered, path, content, settings])
     return PARTS.database, (class_of(obj), path, content, settings)
 
 
@@ -106,11 +106,11 @@ def _of_every_database() -> set[str]:
         return _registered(made)
 
 
-def cursor(taking: Taking, obj: sqlite3.Cursor) -> Reduction:
+def cursor(pack: PackState, obj: sqlite3.Cursor) -> Reduction:
     """A cursor of sqlite3: alive only from the first statement on, and seen to change with its connection."""
     result = [obj.lastrowid, obj.rowcount, obj.description]
     if result != [None, -1, None]:
-        return taking.refuse(obj, "the result of its last statement has no stored form", [obj.connection, *result])
+        return pack.refuse(obj, "the result of its last statement has no stored form", [obj.connection, *result])
     return PARTS.cursor, (class_of(obj), obj.connection, obj.row_factory, obj.arraysize)
 
 
@@ -119,7 +119,7 @@ _BUFFER_WORDS = 16
 _FULL_RO = 0x011C
 
 
-def address(memory: Any) -> int:
+def buffer_address(memory: Any) -> int:
     """Return where the first item of a buffer lies."""
     found = (ctypes.c_void_p * _BUFFER_WORDS)()
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(memory), found, ctypes.c_int(_FULL_RO))
@@ -131,15 +131,15 @@ def address(memory: Any) -> int:
 _MEMORY_OF_FILE = type(io.BytesIO().getbuffer().obj)
 
 
-def view(taking: Taking, obj: memoryview) -> Reduction:
+def view(pack: PackState, obj: memoryview) -> Reduction:
     """A memoryview: of the same object again, the same part of it."""
     try:
         below: Any = obj.obj
     except ValueError:
         return PARTS.released_memoryview, ()
     if below is None or obj.ndim == 0 or (obj.ndim > 1 and not obj.c_contiguous):
-        return taking.refuse(obj, "its memory is laid out in a way that cannot be restored")
-    offset = address(obj) - address(below)
+        return pack.refuse(obj, "its memory is laid out in a way that cannot be restored")
+    offset = buffer_address(obj) - buffer_address(below)
     if class_of(below) is _MEMORY_OF_FILE:
         (below,) = gc.get_referents(below)
     return PARTS.memoryview, (below, offset, obj.format, obj.shape, obj.strides, obj.readonly)
@@ -153,10 +153,10 @@ def is_anonymous(held: mmap.mmap) -> bool:
         return True
 
 
-def anonymous_map(taking: Taking, obj: mmap.mmap) -> Reduction:
+def anonymous_map(pack: PackState, obj: mmap.mmap) -> Reduction:
     """An mmap that is of no file."""
     if not is_anonymous(obj):
-        return taking.refuse(obj, "it maps a file")
+        return pack.refuse(obj, "it maps a file")
     return PARTS.anonymous_map, (obj[:], obj.tell())
 
 
@@ -167,14 +167,14 @@ KINDS: dict[Any, Kind] = {
     **dict.fromkeys(_FILES, _open_file),
     io.BytesIO: _memory_file,
     io.StringIO: _memory_file,
-    array.array: lambda taking, obj: (PARTS.machine_values, (obj.typecode, taking.data(memoryview(obj).cast("B")))),
+    array.array: lambda pack, obj: (PARTS.machine_values, (obj.typecode, pack.data(memoryview(obj).cast("B")))),
     memoryview: view,
     mmap.mmap: anonymous_map,
 }
 BELOW: dict[Any, Kind] = {io.TextIOWrapper: _open_file, sqlite3.Connection: database, sqlite3.Cursor: cursor}
 
 
-class FileParts(Constructors):
+class FileParts(StreamConstructors):
     """The constructors of files, databases and memory."""
 
     def file(self, kind: str, path: Any, name: Any, mode: str, text: Any, position: int) -> Any:
@@ -255,7 +255,7 @@ class FileParts(Constructors):
 def _opened(
     kind: str, path: Any, name: Any, mode: str | None, encoding: str = "utf-8", errors: str | None = None
 ) -> Any:
-    """Open a file; `name` and `mode` are what it says of itself."""
+    """Open a file; `name` and `mode` are its attributes."""
     writing = mode is not None and any(letter in mode for letter in "wax")
     made: Any = io.FileIO(path, "w" if writing else "r")
     if name is not None:

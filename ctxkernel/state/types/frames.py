@@ -1,7 +1,7 @@
-"""How frames and tensors are taken apart and put together: pandas, Arrow, torch. Imports none of them.
+"""Reducers and constructors of frames and tensors: pandas, Arrow, torch. Imports none of them.
 
 Rule 1: their memory is stored as that of arrays is (`state.types.arrays`): once, and shared again.
-Rule 2: pandas keeps in mind which frames share memory, so that a write to one copies first: so must what is restored.
+Rule 2: pandas tracks which frames share memory, so that a write to one copies first; this is restored.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import importlib
 import sys
 from typing import Any
 
-from ctxkernel.state.types.arrays import Block
+from ctxkernel.state.types.arrays import MemoryBlock
 from ctxkernel.state.types.instances import careful
 from ctxkernel.state.types.object_names import ObjectNames
-from ctxkernel.state.types.pack_state import Kind, Taking
-from ctxkernel.state.types.parts import PARTS, SMALL, Constructors, Reduction
+from ctxkernel.state.types.pack_state import Kind, PackState
+from ctxkernel.state.types.parts import PARTS, SMALL, Reduction, StreamConstructors
 
 
-def frame(taking: Taking, obj: Any) -> Reduction:
+def frame(pack: PackState, obj: Any) -> Reduction:
     """A DataFrame or Series: as pandas stores it, and the attributes that pandas leaves out."""
     made, args, state, *_ = obj.__reduce_ex__(5)
     if "_metadata" in state:
@@ -30,14 +30,14 @@ def frame(taking: Taking, obj: Any) -> Reduction:
 _STORED = frozenset(("_mgr", "_item_cache", "_attrs", "_flags", "_cacher", "_is_copy", "_name"))
 
 
-def frame_block(taking: Taking, obj: Any) -> Reduction:
-    """A block of a frame. Who shares its memory follows from the memory."""
-    _remember(taking.packer, owner_of(obj.values), obj.refs)
+def frame_block(pack: PackState, obj: Any) -> Reduction:
+    """A block of a frame. Other users of its memory follow from the memory."""
+    _remember(pack.packer, owner_of(obj.values), obj.refs)
     return PARTS.frame_block, (obj.values, obj.mgr_locs.indexer, obj.ndim)
 
 
 def _remember(packer: ObjectNames, owner: Any, refs: Any) -> None:
-    """Note what pandas keeps of who shares the memory of an object."""
+    """Note pandas' record of the blocks that share the memory of an object."""
     with contextlib.suppress(TypeError):  # no weak reference: nothing else can be found to share it
         packer.references[owner] = refs
 
@@ -50,12 +50,12 @@ def owner_of(values: Any) -> Any:
     return values
 
 
-def series_manager(taking: Taking, obj: Any) -> Reduction:
-    """What a Series is made of. pandas would store the values alone, and not who else has them."""
+def series_manager(pack: PackState, obj: Any) -> Reduction:
+    """The manager of a Series. pandas would store the values alone, without the other references to them."""
     return type(obj), (obj.blocks[0], obj.axes[0])
 
 
-def index(taking: Taking, obj: Any) -> Reduction:
+def index(pack: PackState, obj: Any) -> Reduction:
     """An Index, which may share its values with a frame."""
     reduction = obj.__reduce_ex__(5)
     if getattr(obj, "_references", None) is None or any(one is not None for one in reduction[2:]):
@@ -63,13 +63,13 @@ def index(taking: Taking, obj: Any) -> Reduction:
     return (*reduction[:2], True, None, None, PARTS.index_references)
 
 
-def arrow_extension(taking: Taking, obj: Any) -> Reduction:
+def arrow_extension(pack: PackState, obj: Any) -> Reduction:
     """An array of pandas over one of Arrow. pandas would copy its pieces into one."""
     return PARTS.new, (type(obj),), (dict(obj.__dict__), None, None, None), None, None, PARTS.fill
 
 
-def arrow(taking: Taking, obj: Any) -> Reduction:
-    """An Array of pyarrow: the buffers that it looks into, which others may look into too."""
+def arrow(pack: PackState, obj: Any) -> Reduction:
+    """An Array of pyarrow: its buffers, which other arrays may share."""
     pyarrow = sys.modules["pyarrow"]
     kind, buffers = obj.type, obj.buffers()
     if sum(one.size for one in buffers if one is not None) > 2 * obj.nbytes + SMALL:  # a small part of a large array
@@ -77,31 +77,31 @@ def arrow(taking: Taking, obj: Any) -> Reduction:
         buffers = obj.buffers()
     simple = not (kind.num_fields or isinstance(kind, pyarrow.DictionaryType | pyarrow.BaseExtensionType))
     if not simple or "view" in str(kind) or not all(one is None or one.is_cpu for one in buffers):
-        return careful(taking, obj)
-    # A list of what is missing that lists nothing stays only where its count is said to be unknown.
+        return careful(pack, obj)
+    # An empty list of nulls stays only where the number of nulls is given as unknown.
     nulls = -1 if buffers and buffers[0] is not None else obj.null_count
-    return PARTS.arrow, (kind, len(obj), nulls, obj.offset, [_arrow_memory(taking, one) for one in buffers])
+    return PARTS.arrow, (kind, len(obj), nulls, obj.offset, [_arrow_memory(pack, one) for one in buffers])
 
 
-def _arrow_memory(taking: Taking, buffer: Any) -> Any:
+def _arrow_memory(pack: PackState, buffer: Any) -> Any:
     if buffer is None:
         return None
     if not buffer.size:
         return None, 0, 0
-    held = memory_of(taking.constant, buffer, buffer.address, buffer.size)
+    held = memory_of(pack.constant, buffer, buffer.address, buffer.size)
     return held, buffer.address - held.address, buffer.size
 
 
-def memory_of(blocks: list[Any], holder: Any, start: int, size: int) -> Block:
+def memory_of(blocks: list[Any], holder: Any, start: int, size: int) -> MemoryBlock:
     """Return the memory that holds this part of itself."""
     found = next((known for known in blocks if size and known.holds(start, start + size)), None)
     if found is None:
-        blocks.append(found := Block(holder, start, size))
+        blocks.append(found := MemoryBlock(holder, start, size))
     return found
 
 
-def tensor(taking: Taking, obj: Any) -> Reduction:
-    """A tensor: its storage is memory that others may look into."""
+def tensor(pack: PackState, obj: Any) -> Reduction:
+    """A tensor: its storage is memory that others may share."""
     torch = sys.modules["torch"]
     plain = (
         type(obj) in (torch.Tensor, torch.nn.Parameter)
@@ -113,10 +113,10 @@ def tensor(taking: Taking, obj: Any) -> Reduction:
         and obj.is_leaf
     )
     if not plain:
-        return careful(taking, obj)
+        return careful(pack, obj)
     storage = obj.untyped_storage()
     start, size = storage.data_ptr(), storage.nbytes()
-    held = memory_of(taking.blocks, storage, start, size)
+    held = memory_of(pack.blocks, storage, start, size)
     shift = start - held.address
     kind = str(obj.dtype).partition(".")[2]
     args = (held, shift, size, kind, obj.storage_offset(), tuple(obj.shape), obj.stride(), obj.requires_grad)
@@ -138,16 +138,16 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
 )
 
 
-class FrameParts(Constructors):
+class FrameParts(StreamConstructors):
     """The constructors of frames and tensors."""
 
     def fill_frame(self, frame: Any, state: tuple[dict[str, Any], dict[str, Any]]) -> None:
-        """Give a frame what pandas stores of it, and its other attributes."""
+        """Set the state of a frame as pandas stores it, and its other attributes."""
         frame.__setstate__(state[0])
         frame.__dict__.update(state[1])
 
     def frame_block(self, values: Any, placement: Any, ndim: int) -> Any:
-        """Return a block of a frame, entered with those that share its memory."""
+        """Return a block of a frame, registered with those that share its memory."""
         internals: Any = importlib.import_module("pandas._libs.internals")
         made = internals._unpickle_block(values, placement, ndim)
         refs = self.packer.references.get(owner_of(values))
@@ -159,7 +159,7 @@ class FrameParts(Constructors):
         return made
 
     def index_references(self, index: Any, _: Any) -> None:
-        """Enter an index with the blocks that share its memory."""
+        """Register an index with the blocks that share its memory."""
         owner = owner_of(getattr(index, "_values", None))
         refs = self.packer.references.get(owner)
         if refs is None:

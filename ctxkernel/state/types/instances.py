@@ -1,8 +1,8 @@
-"""How instances of classes that no table names are taken apart and put together.
+"""Reducers and constructors of instances whose classes are in no table.
 
-Rule 1: what the class says itself (`__reduce__`, `__getstate__`, `copyreg`, …) is done, as pickle does it.
-Rule 2: where it says nothing, the instance is its attributes, and what a built-in base holds. These are read by the
-base's own methods and put back by them: no `__setattr__`, `__setitem__` or `__iter__` of the user's runs.
+Rule 1: methods of the class (`__reduce__`, `__getstate__`, `copyreg`, …) are used, as pickle uses them.
+Rule 2: without such methods, an instance is its attributes and the content of a built-in base. The base's own methods
+read and set these: no `__setattr__`, `__setitem__` or `__iter__` of the user's runs.
 Rule 3: `object.__reduce_ex__` remembers the names of slots on the class: not on the user's.
 """
 
@@ -33,8 +33,8 @@ from ctxkernel.core.reflection import (
     module_dict,
     python_made,
 )
-from ctxkernel.state.types.pack_state import Kind, Taking
-from ctxkernel.state.types.parts import PARTS, Constructors, Reduction
+from ctxkernel.state.types.pack_state import Kind, PackState
+from ctxkernel.state.types.parts import PARTS, Reduction, StreamConstructors
 
 _NEWOBJ: Any = copyreg.__newobj__  # type: ignore[attr-defined]
 
@@ -83,11 +83,11 @@ _CUSTOM = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__get
 
 
 _ROW_ARGS = class_dict(_C.namedtuple("_Row", "field"))["__getnewargs__"].__code__
-"""What every named tuple has: it says no more than that it is a tuple."""
+"""The method of every named tuple, which adds nothing to the tuple itself."""
 
 
 def _customs(cls: type) -> set[str]:
-    """Return what of the pickling protocol the classes above built-in ones define."""
+    """Return the methods of the pickling protocol that the classes above built-in ones define."""
     # Counter's own way loses attributes.
     made = [base for base in class_mro(cls) if class_flags(base) & HEAP_TYPE and base is not collections.Counter]
     found = [(name, class_dict(base).get(name)) for base in made for name in _CUSTOM]
@@ -97,80 +97,80 @@ def _customs(cls: type) -> set[str]:
 def _registered(cls: type) -> bool:
     """Say whether `copyreg` has a reducer for `cls`, without asking a metaclass for a hash."""
     meta = class_of(cls)
-    if meta is not type and defines(meta, "__hash__", "__eq__"):
+    if meta is not type and class_defines(meta, "__hash__", "__eq__"):
         return any(each is cls for each in copyreg.dispatch_table)
     return cls in copyreg.dispatch_table
 
 
-def kind_of(taking: Taking, cls: type, plan: Plan) -> Kind:
+def reducer_of(pack: PackState, cls: type, plan: Plan) -> Kind:
     """Return the reducer for instances of `cls`."""
-    if is_kind(cls, enum.Enum) and (id(cls) in taking.by_value or plan.own):
-        return _enum_member if id(cls) in taking.by_value else _enum_by_name
+    if is_kind(cls, enum.Enum) and (id(cls) in pack.by_value or plan.own):
+        return _enum_member if id(cls) in pack.by_value else _enum_by_name
     customs = _customs(cls)
     solid = next(base for base in class_mro(cls) if not python_made(base))
     known = solid is object or any(is_kind(solid, base) for base in _CONTAINERS) or solid in _AS_BASE
-    if taking.plain and known:
+    if pack.plain and known:
         customs = set[str]()
-    elif customs and customs <= _OF_STATE and known and plan.own and id(cls) not in taking.own_way:
+    elif customs and customs <= _OF_STATE and known and plan.own and id(cls) not in pack.own_way:
         # Its `__getstate__` may leave something out, and all that an instance holds are its attributes.
-        by_attributes = _by_attributes(taking, cls, plan, solid)
+        by_attributes = _by_attributes(pack, cls, plan, solid)
         if by_attributes is not None:
 
-            def reduce(taking: Taking, obj: Any) -> Reduction:
-                taking.by_attributes.append(obj)
-                return by_attributes(taking, obj)
+            def reduce(pack: PackState, obj: Any) -> Reduction:
+                pack.by_attributes.append(obj)
+                return by_attributes(pack, obj)
 
             return reduce
     if plan.own:
-        for name in sorted({*customs, *(one for one in ("__new__", "__del__") if defines(cls, one))}):
-            taking.runs.setdefault(f"{class_qualname(cls)}.{name}")
-    if (_registered(cls) and not (taking.plain and known)) or customs:
+        for name in sorted({*customs, *(one for one in ("__new__", "__del__") if class_defines(cls, one))}):
+            pack.runs.setdefault(f"{class_qualname(cls)}.{name}")
+    if (_registered(cls) and not (pack.plain and known)) or customs:
         return _way_of(plan)
-    if not plan.own and defines(cls, "__del__"):
-        return lambda taking, obj: taking.refuse(obj, "it cleans up when it goes, and a copy of it would do so too")
-    return _by_attributes(taking, cls, plan, solid) or _way_of(plan)
+    if not plan.own and class_defines(cls, "__del__"):
+        return lambda pack, obj: pack.refuse(obj, "it cleans up when it goes, and a copy of it would do so too")
+    return _by_attributes(pack, cls, plan, solid) or _way_of(plan)
 
 
 def _way_of(plan: Plan) -> Kind:
-    """Return the reducer that asks the class."""
+    """Return the reducer that uses the methods of the class."""
     own = _careful_own if plan.honest else guarded
     return own if plan.own else careful
 
 
-def guarded(taking: Taking, obj: Any) -> Reduction:
-    """Refuse an object whose class answers itself for its attributes: to ask it runs code of the user's."""
-    return taking.refuse(obj, "its class answers itself for what it is and has")
+def guarded(pack: PackState, obj: Any) -> Reduction:
+    """Refuse an object whose class overrides the access to its attributes: reading them runs code of the user's."""
+    return pack.refuse(obj, "its class answers itself for what it is and has")
 
 
-def _by_attributes(taking: Taking, cls: type, plan: Plan, solid: type) -> Kind:
-    """Return the reducer that stores attributes and what a built-in base holds; None where a base holds more."""
+def _by_attributes(pack: PackState, cls: type, plan: Plan, solid: type) -> Kind:
+    """Return the reducer that stores attributes and the content of a built-in base; None where a base holds more."""
     if solid is object:
-        return _plain(taking, cls, plan)
+        return _plain(pack, cls, plan)
     for base, (read, _) in _CONTAINERS.items():
         if is_kind(solid, base):
             return _container(plan, base, read)
     return _value(plan, solid) if solid in _AS_BASE else None
 
 
-def careful(taking: Taking, obj: Any) -> Reduction:
-    """Do what the class of `obj` says, or what its type does by itself. Raises what that raises."""
+def careful(pack: PackState, obj: Any) -> Reduction:
+    """Reduce `obj` as its class defines, or as its type does. Raises any exception of the class."""
     cls = class_of(obj)
     reducer = copyreg.dispatch_table.get(cls) if _registered(cls) else None
-    reduction = checked(taking, obj, reducer(obj) if reducer is not None else obj.__reduce_ex__(5))
-    if class_of(reduction) is tuple and not _holds_all(taking.plan(cls), obj, reduction):
-        taking.unproven.append((obj, f"{class_qualname(cls)} says itself how it is stored"))
-        # What it left out could change and nobody would see it.
-        attributes = {str(name): _seen(one, 3) for name, one in taking.plan(cls).attributes(obj)}
+    reduction = checked_reduction(pack, obj, reducer(obj) if reducer is not None else obj.__reduce_ex__(5))
+    if class_of(reduction) is tuple and not _holds_all(pack.plan(cls), obj, reduction):
+        pack.unproven.append((obj, f"{class_qualname(cls)} says itself how it is stored"))
+        # A change of an attribute that it left out would not be found.
+        attributes = {str(name): _seen(one, 3) for name, one in pack.plan(cls).attributes(obj)}
         if len(reduction) == 2:
             return (*reduction, attributes, None, None, PARTS.skip)
-        if taking.plan(cls).own or class_module(cls) in taking.packer.own_modules:
+        if pack.plan(cls).own or class_module(cls) in pack.packer.own_modules:
             func, args, *rest = reduction
             return PARTS.made_by, (func, args, attributes), *rest
     return reduction
 
 
 def _seen(value: Any, depth: int) -> Any:
-    """Return what tells whether a value changed, as plain data: all of it, or its type and length."""
+    """Return plain data that differs when a value changes: all of the value, or its type and length."""
     if class_of(value) in _ATOMS:
         return value
     if class_of(value) in (list, tuple, dict, set) and depth and len(value) <= 1000:
@@ -183,14 +183,14 @@ def _seen(value: Any, depth: int) -> Any:
 _ATOMS = frozenset((bool, int, float, complex, str, bytes, type(None)))
 
 
-def instance_or(*known: tuple[str, str], otherwise: Callable[[Taking, Any], Reduction] = careful) -> Kind:
+def instance_or(*known: tuple[str, str], otherwise: Callable[[PackState, Any], Reduction] = careful) -> Kind:
     """Return a reducer that writes objects which live in a module as their name, and others as `otherwise` does."""
 
-    def reduce(taking: Taking, obj: Any) -> Reduction:
+    def reduce(pack: PackState, obj: Any) -> Reduction:
         for module, name in known:
             if loaded(module).get(name) is obj:
                 return PARTS.found, (module, name)
-        return otherwise(taking, obj)
+        return otherwise(pack, obj)
 
     return reduce
 
@@ -198,11 +198,11 @@ def instance_or(*known: tuple[str, str], otherwise: Callable[[Taking, Any], Redu
 _TRUSTED = frozenset(
     ("matplotlib", "polars", "pyarrow", "datetime", "zoneinfo", "decimal", "pathlib", "numpy", "torch", "uuid")
 )
-"""Libraries whose objects store all of their content, or leave out only what belongs to a front end."""
+"""Libraries whose objects store all of their content, but for data of a front end."""
 
 
 def _holds_all(plan: Plan, obj: Any, reduction: tuple[Any, ...]) -> bool:
-    """Say whether the attributes of an object are in what its class stores of it, as the same objects."""
+    """Return whether a reduction holds all attributes of an object, as the same objects."""
     if not python_made(plan.cls) or class_module(plan.cls).partition(".")[0] in _TRUSTED:
         return True  # to ask an object made in C for its attributes could give it some
     attributes = [value for name, value in plan.attributes(obj) if not is_cache(name)]
@@ -216,14 +216,14 @@ def _holds_all(plan: Plan, obj: Any, reduction: tuple[Any, ...]) -> bool:
 
 
 def is_cache(name: object) -> bool:
-    """Say whether an attribute of a library's object is called what libraries call their caches."""
+    """Return whether an attribute of a library's object has the name of a cache."""
     return isinstance(name, str) and ("cache" in name or name in ("stale", "_stale") or name.startswith("_has_"))
 
 
-def _careful_own(taking: Taking, obj: Any) -> Reduction:
+def _careful_own(pack: PackState, obj: Any) -> Reduction:
     before = [base for base in class_mro(class_of(obj)) if "__slotnames__" not in class_dict(base)]
     try:
-        return careful(taking, obj)
+        return careful(pack, obj)
     finally:
         for base in before:
             if "__slotnames__" in class_dict(base) and not importable(base):
@@ -235,10 +235,10 @@ _KNOWN_ITERATORS = frozenset(
 )
 
 
-def checked(taking: Taking, obj: Any, reduction: Any) -> Reduction:
-    """Return a reduction that the pickler will not choke on. Raises TypeError for one that is none."""
+def checked_reduction(pack: PackState, obj: Any, reduction: Any) -> Reduction:
+    """Return a reduction that the pickler accepts. Raises TypeError for an invalid one."""
     if class_of(reduction) is str:
-        return _by_name(taking, obj, reduction)
+        return _by_name(pack, obj, reduction)
     if not is_kind(class_of(reduction), tuple) or not 2 <= len(reduction) <= 6:
         raise TypeError(f"its __reduce__ returned {class_of(reduction).__name__}, not a string or a tuple of 2 to 6")
     func, args, *rest = cast("tuple[Any, ...]", reduction)
@@ -254,15 +254,15 @@ def checked(taking: Taking, obj: Any, reduction: Any) -> Reduction:
     return (func, args, *rest)
 
 
-def _by_name(taking: Taking, obj: Any, name: str) -> Reduction:
+def _by_name(pack: PackState, obj: Any, name: str) -> Reduction:
     module: Any = getattr(obj, "__module__", None)
     if module is None:
-        of_the_user = ("__main__", "__mp_main__", taking.module)
+        of_the_user = ("__main__", "__mp_main__", pack.module)
         others = [(found, holder) for found, holder in list(sys.modules.items()) if found not in of_the_user]
         module = next((found for found, holder in others if _reach(holder, name) is obj), None)
-    if module == taking.module:
+    if module == pack.module:
         # A name of the user's, perhaps the very one that is stored here: by its attributes then.
-        return PARTS.new, (class_of(obj),), _state(taking, obj), None, None, PARTS.fill
+        return PARTS.new, (class_of(obj),), _state(pack, obj), None, None, PARTS.fill
     if class_of(module) is str and _reach(sys.modules.get(module), name) is obj:
         return name
     raise TypeError(f"it says that it is {name}, and no module has it under that name")
@@ -272,14 +272,14 @@ def _reach(found: Any, path: str) -> Any:
     return functools.reduce(lambda one, part: getattr(one, part, None), path.split("."), found)
 
 
-def _state(taking: Taking, obj: Any, base: type | None = None, content: Any = None) -> tuple[Any, ...]:
-    """Return what `Restorer.fill` takes: the dict, slots, and what a built-in base holds."""
-    plan = taking.plan(class_of(obj))
+def _state(pack: PackState, obj: Any, base: type | None = None, content: Any = None) -> tuple[Any, ...]:
+    """Return the state for `StreamRestorer.fill`: the dict, the slots, and the content of a built-in base."""
+    plan = pack.plan(class_of(obj))
     return plan.dict_of(obj) or None, dict(plan.slots_of(obj)) or None, base, content
 
 
 def _references() -> int:
-    """Return what `sys.getrefcount` says of a `__dict__` that only its object, and one local variable, refer to."""
+    """Return the reference count of a `__dict__` to which only its object and one local variable refer."""
     probe: Any = type("Probe", (), {})()
     probe.x = 1
     members = probe.__dict__
@@ -289,33 +289,33 @@ def _references() -> int:
 _ALONE = _references()
 
 
-def _plain(taking: Taking, cls: type, plan: Plan) -> Kind:
+def _plain(pack: PackState, cls: type, plan: Plan) -> Kind:
     get = plan.get_dict
-    new: Any = PARTS.new if defines(cls, "__new__") or not plan.honest else _NEWOBJ
+    new: Any = PARTS.new if class_defines(cls, "__new__") or not plan.honest else _NEWOBJ
     args = (cls,)
     single = new is PARTS.new and not plan.own
     # The unpickler would ask the empty instance for `__setstate__`.
-    asked = defines(cls, "__getattr__", "__getattribute__", "__setstate__")
+    asked = class_defines(cls, "__getattr__", "__getattribute__", "__setstate__")
     if not plan.slots and get is not None and not asked:
 
-        def reduce(taking: Taking, obj: Any) -> Reduction:
+        def reduce(pack: PackState, obj: Any) -> Reduction:
             members = get(obj)
             if sys.getrefcount(members) > _ALONE or class_of(members) is not dict:
                 return PARTS.new, args, members, None, None, PARTS.adopt  # `vars(obj)` has a name of its own
-            if single and not members and (found := _sentinel(taking, obj)):
+            if single and not members and (found := _sentinel(pack, obj)):
                 return found
             return new, args, members or None
 
         return reduce
     if not plan.slots and get is None:
-        return lambda taking, obj: _sentinel(taking, obj) or (new, args)
-    return lambda taking, obj: (PARTS.new, args, _state(taking, obj), None, None, PARTS.fill)
+        return lambda pack, obj: _sentinel(pack, obj) or (new, args)
+    return lambda pack, obj: (PARTS.new, args, _state(pack, obj), None, None, PARTS.fill)
 
 
-def _sentinel(taking: Taking, obj: Any) -> Reduction:
-    """Return how an object without attributes is found that a library keeps to compare others with; None for others."""
+def _sentinel(pack: PackState, obj: Any) -> Reduction:
+    """Return the place of an object without attributes that a module holds as a sentinel; None for others."""
     module, name = _module_objects(len(sys.modules)).get(id(obj), ("", ""))
-    found = module not in taking.packer.own_modules and loaded(module).get(name) is obj
+    found = module not in pack.packer.own_modules and loaded(module).get(name) is obj
     return (PARTS.found, (module, name)) if found else None
 
 
@@ -332,15 +332,15 @@ def _module_objects(_: int) -> dict[int, tuple[str, str]]:
     }
 
 
-def defines(cls: type, *names: str) -> bool:
+def class_defines(cls: type, *names: str) -> bool:
     """Say whether a class statement above `cls`, or its own, has any of these members."""
     return any(name in class_dict(base) for base in class_mro(cls) if class_flags(base) & HEAP_TYPE for name in names)
 
 
 def _container(plan: Plan, base: type, read: Callable[[Any], Any]) -> Kind:
-    def reduce(taking: Taking, obj: Any) -> Reduction:
+    def reduce(pack: PackState, obj: Any) -> Reduction:
         itself = plan.dict_of(obj) is obj  # `self.__dict__ = self`
-        state = (obj, None, base, read(obj)) if itself else _state(taking, obj, base, read(obj))
+        state = (obj, None, base, read(obj)) if itself else _state(pack, obj, base, read(obj))
         return PARTS.new, (plan.cls,), state, None, None, PARTS.fill
 
     return reduce
@@ -350,34 +350,34 @@ def _value(plan: Plan, base: type) -> Kind:
     bare = not plan.slots and plan.get_dict is None
     as_base = _AS_BASE[base]
 
-    def reduce(taking: Taking, obj: Any) -> Reduction:
+    def reduce(pack: PackState, obj: Any) -> Reduction:
         # An exact copy of the base's part: the same object must not come back here.
         args = (base, plan.cls, as_base(obj))
         if bare:
             return PARTS.value, args
-        return PARTS.value, args, _state(taking, obj), None, None, PARTS.fill
+        return PARTS.value, args, _state(pack, obj), None, None, PARTS.fill
 
     return reduce
 
 
-def _enum_member(taking: Taking, obj: Any) -> Reduction:
+def _enum_member(pack: PackState, obj: Any) -> Reduction:
     """A member of an enumeration that is itself in this pack: by its attributes."""
     cls = class_of(obj)
     solid = next((base for base in _AS_BASE if is_kind(cls, base)), object)
     content = None if solid is object else _AS_BASE[solid](obj)
-    state = taking.plan(cls).dict_of(obj), None, None, None
+    state = pack.plan(cls).dict_of(obj), None, None, None
     return PARTS.enum_member, (solid, cls, content), state, None, None, PARTS.fill
 
 
-def _enum_by_name(taking: Taking, obj: Any) -> Reduction:
+def _enum_by_name(pack: PackState, obj: Any) -> Reduction:
     """A member of an enumeration of the user's that has a pack of its own: its value may be changed."""
     cls = class_of(obj)
-    name = (taking.plan(cls).dict_of(obj) or {}).get("_name_")
+    name = (pack.plan(cls).dict_of(obj) or {}).get("_name_")
     named = _B.dict.get(class_dict(cls).get("_member_map_", {}), name) is obj
-    return (PARTS.enum_named, (cls, name)) if named else careful(taking, obj)
+    return (PARTS.enum_named, (cls, name)) if named else careful(pack, obj)
 
 
-class InstanceParts(Constructors):
+class InstanceParts(StreamConstructors):
     """The constructors of instances."""
 
     def enum_named(self, cls: Any, name: str) -> Any:
@@ -413,7 +413,7 @@ class InstanceParts(Constructors):
             obj.__dict__ = members
 
     def fill(self, obj: Any, state: tuple[Any, ...]) -> None:
-        """Give an instance its attributes, and what a built-in base of it holds."""
+        """Set the attributes of an instance, and the content of a built-in base."""
         members, slots, base, content = state
         held: Mapping[str, Any] = slots or {}
         if base is not None:

@@ -1,18 +1,189 @@
-"""Names under which streams refer to objects that they do not hold: uids of classes, tokens and labels."""
+"""Names under which streams refer to objects that they do not hold: uids of classes, tokens and labels.
+
+Rule 1: no object is hashed or compared.
+Rule 2: no object is kept alive, except one without weak references in `Named.hold`, until the next `Named.release`, and
+the objects of `Identities`.
+Rule 3: a token of `Identities` is made of the address of its object, so that a forked process gives the same one.
+"""
 
 from __future__ import annotations
 
 import gc
+import importlib
 import itertools
+import math
+import sys
 import uuid
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from ctxkernel.core.reflection import class_of, class_qualname
 from ctxkernel.state.base.own_modules import OwnModule
-from ctxkernel.state.base.weak_tables import ById, Named
-from ctxkernel.state.types.identities import Identities
+
+_TEXT = "==SUPPRESS=="
+_NANS = (b"G\x7f\xf8", b"G\xff\xf8", b"\0\0\xf8\x7f")
+"""The bytes of NaN as a float and, the other way round, as a `numpy.float64`."""
+_LONG = 1024
+MOST_IN_A_PACK = 1000
+"""Objects that get a token in one pack; others are stored by value."""
+_MOST = 10_000
+"""Objects that are kept alive."""
+_CONSTANTS = (("math", "nan"), ("numpy", "nan"), ("argparse", "SUPPRESS"))
+
+
+def needs_identities(stream: bytes) -> bool:
+    """Return whether a part of a stream may contain NaN or the text `argparse.SUPPRESS`."""
+    if _TEXT.encode() in stream:
+        return True
+    numpy = sys.modules.get("numpy")
+    if numpy is None or len(stream) < _LONG:
+        return any(one in stream for one in _NANS)
+    data = numpy.frombuffer(stream, "u1")  # a search for bytes would stop often in a list of numbers
+    at = numpy.flatnonzero(data == 0xF8)
+    one, two, after = data[at - 1], data[at - 2], data[(at + 1) % len(data)]
+    found = (two == ord("G")) & ((one == 0x7F) | (one == 0xFF)) | (two == 0) & (one == 0) & (after == 0x7F)
+    return bool(found.any())
+
+
+class Identities:
+    """Tokens of objects that the pickler stores by value although programs compare their identity, at most `_MOST`.
+
+    `nan in values` and a key that is NaN are found by identity; argparse compares `argparse.SUPPRESS` with `is`.
+    Only a stream in which `needs_identities` finds such a value is packed with tokens.
+    """
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = f"nan-{uuid.uuid4().hex[:8]}"
+        self._known: dict[str, object] = {}
+        self._tokens: dict[int, str] = {}
+
+    def token(self, obj: object) -> str:
+        """Return the token of an object: for a constant of a module its name."""
+        if (known := self._tokens.get(id(obj))) is None:
+            names = (f"{one}.{name}" for one, name in _CONSTANTS if getattr(sys.modules.get(one), name, None) is obj)
+            known = next(names, f"{self._process}-{id(obj):x}")
+            self._add(known, obj)
+        return known
+
+    def object(self, token: str) -> object:
+        """Return the object with a token; a new NaN where there is none. Raises ImportError for a constant."""
+        if token not in self._known:
+            module, _, name = token.rpartition(".")
+            self._add(token, getattr(importlib.import_module(module), name) if module else float("nan"))
+        return self._known[token]
+
+    def _add(self, token: str, obj: object) -> None:
+        if len(self._known) >= _MOST:
+            self._begin()  # an address that is used again must not give an old token
+        self._known[token] = obj
+        self._tokens[id(obj)] = token
+
+
+def value_of_label(label: str) -> object:
+    """Return the value that a label stands for, whatever its identity."""
+    return _TEXT if label.endswith(".SUPPRESS") else math.nan
+
+
+_ALONE = 2
+"""The result of `sys.getrefcount` for an object to which only one attribute refers."""
+
+
+class ById:
+    """A value for each of some objects."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Callable[[], Any], Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __setitem__(self, obj: Any, value: Any) -> None:
+        """Set the value of an object. Raises TypeError for an object that has no weak references."""
+        key = id(obj)
+        self._known[key] = weakref.ref(obj, lambda ref: self._forget(key, ref)), value
+
+    def _forget(self, key: int, ref: object) -> None:
+        if (known := self._known.get(key)) is not None and known[0] is ref:
+            del self._known[key]
+
+    def get(self, obj: Any) -> Any:
+        """Return the value of an object; None where it has none."""
+        known = self._known.get(id(obj))
+        return known[1] if known is not None and known[0]() is obj else None
+
+
+class _Held:
+    """A reference to an object that has no weak ones. The only strong reference of its table."""
+
+    __slots__ = ("obj",)
+
+    def __init__(self, obj: Any) -> None:
+        self.obj = obj
+
+    def __call__(self) -> Any:
+        return self.obj
+
+
+class Named(ById):
+    """A name for each of some objects, and the object of a name: the newest one of several."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._refs: dict[str, list[Callable[[], Any]]] = {}
+        """By name, the newest last."""
+        self.held: dict[str, _Held] = {}
+        """By name, objects without weak references: those of `hold`."""
+
+    def add(self, name: str, obj: Any) -> None:
+        """Take `obj` as the newest object of a name. If it has a name, it keeps that for `get`. Raises TypeError."""
+        ref = weakref.ref(obj, lambda ref: self._drop(name, ref))
+        if self.get(obj) is None:
+            self[obj] = name
+        self._refs[name] = [*(one for one in self._refs.get(name, ()) if one() is not obj), ref]
+
+    def hold(self, name: str, obj: Any) -> None:
+        """Take an object without weak references as the only object of a name, and keep it alive until `release`."""
+        held = self.held[name] = _Held(obj)
+        self._known[id(obj)] = held, name
+        self._refs[name] = [held]
+
+    def release(self) -> None:
+        """Drop the objects that only this table still keeps alive."""
+        for name, held in [*self.held.items()]:
+            if sys.getrefcount(held.obj) <= _ALONE:
+                del self.held[name]
+                self.forget(name)
+                self._forget(id(held.obj), held)
+
+    def _drop(self, name: str, ref: object) -> None:
+        if left := [one for one in self._refs.pop(name, ()) if one is not ref]:
+            self._refs[name] = left
+
+    def replace(self, name: str, obj: Any) -> None:
+        """Take `obj` as the only object of a name. Raises TypeError."""
+        before = self.object(name)
+        self.forget(name)
+        self._known.pop(id(before), None)
+        self.add(name, obj)
+
+    def forget(self, name: str) -> None:
+        """Have no object of this name; those that have it keep it for `get`."""
+        self._refs.pop(name, None)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of which an object is alive."""
+        return frozenset(self._refs)
+
+    def object(self, name: str) -> Any:
+        """Return the living object of a name, or None."""
+        found = self._refs.get(name)
+        return found[-1]() if found else None
 
 
 @dataclass(eq=False, repr=False)
@@ -28,11 +199,11 @@ class ObjectNames:
         self.own_modules: dict[str, OwnModule] = {}
         """Modules of the user's own, by name: files in his folder."""
         self.references = ById()
-        """What pandas keeps of who shares a block of memory, by the object that owns the memory."""
+        """Pandas' records of shared blocks of memory, by the object that owns the memory."""
         self.classes = Named()
         """The user's classes, by uid: a class keeps its own for life; several may have been made of one."""
         self.tokens = Named()
-        """What has no stored form, by token."""
+        """Objects without a stored form, by token."""
         self.identities = Identities()
         """Objects that are stored by value and compared by identity."""
         self.labels = Named()
@@ -63,7 +234,7 @@ class ObjectNames:
     def adopt_tokens(self, found: Iterable[tuple[str, int, str]]) -> None:
         """Take over tokens that a forked process gave: token, id, type.
 
-        An id says nothing by itself, so the object is looked for among those that the garbage collector knows.
+        An id is no proof, so the object is searched among those of the garbage collector.
         """
         wanted = {key: (token, kind) for token, key, kind in found if self.tokens.object(token) is None}
         for obj in [one for one in gc.get_objects() if id(one) in wanted] if wanted else ():
@@ -77,6 +248,6 @@ class ObjectNames:
             self.labels.add(f"shared:{self.token(obj)}", obj)
 
     def part_of(self, label: str) -> Any:
-        """Return what a label stands for: a class, or an object with a pack of its own; None where it is gone."""
+        """Return the object with a label: a class, or an object with a pack of its own; None where it is gone."""
         kind, _, name = label.partition(":")
         return self.classes.object(name) if kind == "class" else self.labels.object(label)

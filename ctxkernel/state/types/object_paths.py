@@ -21,7 +21,7 @@ _OF_C: tuple[Any, ...] = (
     *(class_of(iter(getattr({}, name)())) for name in ("keys", "values", "items")),
     *(collections.deque, types.MappingProxyType, functools.partial, class_of(iter([])), class_of(iter(()))),
 )
-"""Containers that are looked into as the garbage collector does."""
+"""Containers whose content the garbage collector gives."""
 
 
 def places(
@@ -30,7 +30,7 @@ def places(
     lacking: Iterable[tuple[object, str]],
     expired: Callable[[], bool],
 ) -> Iterator[str]:
-    """Yield `what in place`: for (object, what it is) that are missing, for (object, what it lacks) that are there."""
+    """Yield `text in place` for each (object, text) that is missing, or lacks a part."""
     gone = {id(obj): text for obj, text in missing}
     what = gone | {id(obj): text for obj, text in lacking}
     named: dict[int, int] = dict.fromkeys(what, 0)
@@ -55,7 +55,7 @@ def places(
 def _walk(
     values: Mapping[str, object], ends: Collection[int], expired: Callable[[], bool], left: list[int]
 ) -> Iterator[tuple[object, str, str]]:
-    """Yield what values hold, layer by layer, with its place and the name; `left`: how many are visited at most."""
+    """Yield the objects in values, layer by layer, with place and name; `left`: the number of visits that remain."""
     seen: set[int] = set()
     plans: dict[int, Plan] = {}
     layer: list[tuple[object, str, str]] = [(value, name, name) for name, value in values.items()]

@@ -16,21 +16,21 @@ from ctxkernel.state.types import connections
 from ctxkernel.state.types.object_names import ObjectNames
 from ctxkernel.state.types.parts import PARTS, SMALL, Expired, Reduction
 
-Kind = Callable[["Taking", Any], Reduction] | None
+Kind = Callable[["PackState", Any], Reduction] | None
 """A reducer; None leaves the object to the pickler."""
 _MOST_REACHED = 100
 
 
 @dataclass(slots=True)
-class Outcome:
-    """The findings of taking objects apart."""
+class PackFindings:
+    """The findings of one pack."""
 
     buffers: list[memoryview] = field(default_factory=list[memoryview])
     """Memory of at least 64 KiB each, as bytes, where it lies."""
     faults: dict[str, str] = field(default_factory=dict[str, str])
     """Names that have no stored form, and why. Unpacking gives them while they are alive (`live`), and else not."""
     live: dict[str, object] = field(default_factory=dict[str, object])
-    """By token, what is not stored but alive in this process."""
+    """By token, objects that are not stored but alive in this process."""
     shared: dict[str, object] = field(default_factory=dict[str, object])
     """By label, the objects that it refers to and that have packs of their own."""
     deps: set[str] = field(default_factory=set[str])
@@ -43,12 +43,12 @@ class Outcome:
     classes: dict[str, type] = field(default_factory=dict[str, type])
     """By uid, the classes of the user's that it refers to."""
     rebuilt: dict[str, None] = field(default_factory=dict[str, None])
-    """What is made anew rather than restored: `lock: a new, open one`."""
+    """Objects that are made anew rather than restored: `lock: a new, open one`."""
     runs: dict[str, None] = field(default_factory=dict[str, None])
-    """Code of the user's that runs when it is unpacked, or when what was unpacked goes: `Point.__setstate__`."""
+    """Code of the user's that runs at unpacking, or at the end of an unpacked object: `Point.__setstate__`."""
 
 
-class Taking(Outcome):
+class PackState(PackFindings):
     """The state of one pack: the findings so far, and the objects and memory that they refer to."""
 
     def __init__(
@@ -73,27 +73,26 @@ class Taking(Outcome):
                 self.root = value
         self.plans: dict[int, Plan] = {}
         self.missing: list[tuple[object, str]] = []
-        """What is not stored, and what it is."""
+        """Objects that are not stored, with a description."""
         self.left_out: list[tuple[object, str]] = []
-        """What is stored without a part of it, and which."""
+        """Objects that are stored without a part of them, and that part."""
         self.fault_names: list[str] = []
         """The names of `faults`, in the stream."""
         self.again: list[tuple[object, connections.Connection]] = []
-        """What is not stored and has a description, from which it can be connected again."""
+        """Objects that are not stored, with the description from which they can be connected again."""
         self.members: set[int] | None = None
         """Ids of the targets of weak references that are in the pack; None until that is known."""
         self.targets: list[object] = []
         self.cells: set[int] = set()
         """Cells whose content comes with a function."""
         self.copied: dict[int, tuple[dict[str, Any], dict[str, Any] | None]] = {}
-        """By id: dicts that functions have as their globals and that are copies of the namespace, and what is stored
-        in their place; None where they are stored as they are."""
+        """By id: copies of the namespace that are the globals of functions, and their substitutes; None for none."""
         self.blocks: list[Any] = []
-        """Memory that is stored by itself, as arrays met it …"""
+        """Memory that is stored by itself: of arrays …"""
         self.constant: list[Any] = []
-        """… and such that nobody writes to, so that it makes no difference who shares it."""
+        """… and memory that is never written, so that sharing it makes no difference."""
         self.labels: dict[str, int] = {}
-        """What the stream refers to and does not hold, by its label, with its number in the stream."""
+        """By label, the number in the stream of an object that the stream does not hold."""
         self.label_of: Callable[[object], str | None] = packer.labels.get
         """Returns the label of an object that has a pack of its own, None for any other."""
         self.own_way: set[int] = set()
@@ -112,7 +111,7 @@ class Taking(Outcome):
     ) -> Reduction:
         """Write a stand-in for `obj`; a restore in this process takes the object itself while it lives.
 
-        `held` is stored too, for nothing but to see whether it changed. `found`: its description, if it is known.
+        `held` is stored only to find changes of it. `found`: its description, if it is known.
         """
         found = connections.REGISTRY.describe(obj) if found is None else found
         if isinstance(found, str) and found not in ("", connections.CLOSED):
@@ -133,7 +132,7 @@ class Taking(Outcome):
         return made if held is None else (*made, held, None, None, PARTS.skip)
 
     def uses_module(self, name: str) -> None:
-        """Note that code of a module can run by what is stored: one of the user's own may change its variables."""
+        """Note that a stored object can run code of a module, which may change the variables of an own module."""
         module = self.packer.own_modules.get(name)
         if module is not None or name in IN_PLACE:
             self.deps.add(f"module:{name}")
@@ -141,7 +140,7 @@ class Taking(Outcome):
             self.deps.add("__main__")
 
     def note(self, text: str) -> None:
-        """Say that something is made anew rather than restored."""
+        """Note an object that is made anew rather than restored."""
         self.rebuilt.setdefault(text)
 
     def buffer(self, memory: memoryview) -> int:
@@ -150,7 +149,7 @@ class Taking(Outcome):
         return len(self.buffers) - 1
 
     def data(self, memory: memoryview) -> bytes | int:
-        """Return what the stream holds of memory: all of it where it is small, else the number of a buffer."""
+        """Return memory as the stream holds it: its bytes where it is small, else the number of a buffer."""
         return bytes(memory) if memory.nbytes < SMALL else self.buffer(memory)
 
     def plan(self, cls: type) -> Plan:
@@ -161,7 +160,7 @@ class Taking(Outcome):
 
 
 def reached(namespace: dict[str, Any], obj: Any) -> list[Any]:
-    """Return what an object without a stored form writes into or calls: files in memory, functions of the user's."""
+    """Return the targets of an object without a stored form: files in memory, functions of the user's."""
     found: list[Any] = []
     todo = gc.get_referents(obj)[:_MOST_REACHED]
     todo += [

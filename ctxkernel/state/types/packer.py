@@ -1,8 +1,8 @@
-"""Packs of values: a stream, and large memory beside it; what two names share, they share again when it is unpacked.
+"""Packs of values: a stream, and large memory beside it. Names that share an object share it again after unpacking.
 
-Rule 1: a value that cannot be stored costs its own name; something inside of one becomes a stand-in. Both are said.
-Rule 2: large memory is not copied: `Packed.buffers` are the user's own arrays and must be let go of before the user's
-code runs again (a bytearray cannot be resized while it is looked at).
+Rule 1: a value that cannot be stored costs its own name; an object inside of one becomes a stand-in. Both are named.
+Rule 2: large memory is not copied: `Packed.buffers` are the user's own arrays and must be released before the user's
+code runs again (a bytearray cannot be resized while a view of it exists).
 Rule 3: packing changes nothing of the user's, and keeps nothing alive but `Packed.buffers` and `Packed.live`.
 
 A stream: magic, version, number of seeds, bytes of the labels; the labels of what it refers to and does not hold; the
@@ -31,13 +31,12 @@ from ctxkernel.core.reflection import class_of, is_own_class
 from ctxkernel.state.types import fallbacks
 from ctxkernel.state.types.classes import Again
 from ctxkernel.state.types.connections import Connection
-from ctxkernel.state.types.identities import is_needed
-from ctxkernel.state.types.object_names import ObjectNames
+from ctxkernel.state.types.object_names import ObjectNames, needs_identities
 from ctxkernel.state.types.object_paths import places
-from ctxkernel.state.types.pack_state import Outcome, Taking
+from ctxkernel.state.types.pack_state import PackFindings, PackState
 from ctxkernel.state.types.parts import SEEDS, SMALL, Expired, Lost, OutOfTime, never, part_seed, said
 from ctxkernel.state.types.reducers import FINALIZED, Cache, Dispatcher
-from ctxkernel.state.types.restorer import Loader, Restorer
+from ctxkernel.state.types.restorer import Loader, StreamRestorer
 
 __all__ = ["Lost", "Opened", "OutOfTime", "Packed", "Packer"]
 
@@ -54,18 +53,18 @@ _TRIES = _CULPRITS + 5
 
 
 @dataclass(slots=True)
-class Packed(Outcome):
-    """Values as a stream, and what to know about it."""
+class Packed(PackFindings):
+    """Values as a stream, and the findings about it."""
 
     stream: bytes = b""
     parts: tuple[str, ...] = ()
-    """What is not stored inside of values that are: `generator in d['x']`."""
+    """Objects that are not stored inside of stored values: `generator in d['x']`."""
     again: tuple[Connection, ...] = ()
-    """What of `live` can be connected again once it is gone."""
+    """Objects of `live` that can be connected again after their end."""
     labels: tuple[str, ...] = ()
-    """What the stream refers to: `class:<uid>`, `live:<token>`, `shared:<token>`, in the order of their numbers."""
+    """Labels of referenced objects: `class:<uid>`, `live:<token>`, `shared:<token>`, in the order of their numbers."""
     identities: dict[int, object] = field(default_factory=dict[int, object])
-    """What can be changed in place, by id; None for what the pickler stores by itself. Only where it was asked for.
+    """Mutable objects by id; None for those that the pickler stores by itself. Only where requested.
 
     Valid while `noted` is alive and no code of the user's runs.
     """
@@ -83,17 +82,17 @@ class Packed(Outcome):
 
 
 class _Out:
-    """What the pickler writes to: cuts out large pieces, which it hands over without copying them."""
+    """The output of the pickler: takes out large pieces without copying them."""
 
-    def __init__(self, taking: Taking) -> None:
-        self.taking = taking
+    def __init__(self, pack: PackState) -> None:
+        self.pack = pack
         self.pieces: list[bytes] = []
         self.size = 0
         self.frame = 0
         self.cuts: list[tuple[int, int]] = []
 
     def write(self, data: Any) -> int:
-        if self.taking.expired():
+        if self.pack.expired():
             raise OutOfTime
         size = len(data)
         if size < SMALL or _is_frame(data, size) or size == self.frame:
@@ -102,7 +101,7 @@ class _Out:
             # The pickler in Python writes the head of a frame by itself.
             self.frame = int.from_bytes(data[1:], "little") if size == 9 and data[0] == _FRAME else 0
         else:
-            self.cuts.append((self.size, self.taking.buffer(memoryview(data).cast("B"))))
+            self.cuts.append((self.size, self.pack.buffer(memoryview(data).cast("B"))))
         return size
 
 
@@ -112,7 +111,7 @@ def _is_frame(data: Any, size: int) -> bool:
 
 
 class _In(io.RawIOBase):
-    """What the unpickler reads from, by a BufferedReader: puts the large pieces back in."""
+    """The input of the unpickler, by a BufferedReader: inserts the large pieces again."""
 
     def __init__(self, pieces: Iterable[memoryview]) -> None:
         self._pieces = iter(pieces)
@@ -132,6 +131,45 @@ class _In(io.RawIOBase):
         return size
 
 
+@dataclass(slots=True)
+class _Tries:
+    """Findings of earlier tries of one pack, which the next one needs."""
+
+    refused: dict[int, str]
+    own_way: set[int] = field(default_factory=set[int])
+    members: set[int] | None = None
+    culprits: list[object] = field(default_factory=list[object])
+    """Objects that were refused, so that their ids stay their own."""
+    deep: bool = False
+    identify: bool = False
+
+    def blame(self, pack: Dispatcher, fault: Exception) -> bool:
+        """Take in why the pickler failed; return False where no single object is to blame."""
+        culprit = pack.current
+        if isinstance(fault, RecursionError) and not self.deep and not pack.recurses(culprit):
+            self.deep = True
+        elif culprit is not None and id(culprit) not in self.refused and len(self.culprits) < _CULPRITS:
+            self.culprits.append(culprit)
+            self.refused[id(culprit)] = said(fault)
+        else:
+            return False
+        return True
+
+    def is_last(self, pack: Dispatcher, pickler: Any, out: _Out) -> bool:
+        """Take in what a try found; return whether no further one is needed."""
+        again = {id(class_of(one)) for one in pack.by_attributes} - self.own_way
+        if pack.targets and self.members is None:
+            known = pickler.memo.copy()
+            self.members = {id(one) for one in pack.targets if id(one) in known}
+        elif not self.identify and any(map(needs_identities, out.pieces)):
+            self.identify = True
+        elif again and pack.missing:  # the methods of a class may know how to store these
+            self.own_way |= again
+        else:
+            return True
+        return False
+
+
 @dataclass(eq=False, repr=False)
 class Packer(ObjectNames):
     """Packs and unpacks values of one namespace, whose module has the name `module`."""
@@ -143,8 +181,6 @@ class Packer(ObjectNames):
         self._memo: dict[int, tuple[int, object]] = {}
         self._registry: tuple[int, object] = 0, None
         self._targets: list[int] = []
-
-    # -- packing ----------------------------------------------------------------------------------
 
     def pack(
         self,
@@ -165,63 +201,42 @@ class Packer(ObjectNames):
         # A name that is one object with a text in the values would be written as a reference to it, or not.
         values = {name[:1] + name[1:]: value for name, value in values.items()}
         blocks = [] if blocks is None else blocks
-        refused = dict.fromkeys(self._finalized(), FINALIZED)
-        own_way: set[int] = set()
+        tries = _Tries(dict.fromkeys(self._finalized(), FINALIZED))
         alone: dict[str, str] = {}
-        members: set[int] | None = None
-        culprits: list[object] = []
-        deep = identify = False
         with _undisturbed():
             for _ in range(_TRIES):
-                taking = Dispatcher(self, self.cache, values, expired, plain=plain)
-                taking.blocks, taking.own_way, taking.identify = blocks, own_way, identities
-                taking.refused, taking.members, taking.deep = refused, members, deep
+                pack = Dispatcher(self, self.cache, values, expired, plain=plain)
+                pack.blocks, pack.own_way, pack.identify = blocks, tries.own_way, identities
+                pack.refused, pack.members, pack.deep = tries.refused, tries.members, tries.deep
                 if labels is not None:
-                    taking.label_of = lambda obj: label if (label := self.labels.get(obj)) in labels else None
-                out = _Out(taking)
+                    pack.label_of = lambda obj: label if (label := self.labels.get(obj)) in labels else None
+                out = _Out(pack)
                 try:
-                    pickler = self._dump(taking, out, values, identify=identify)
+                    pickler = self._dump(pack, out, values, identify=tries.identify)
                 except (OutOfTime, KeyboardInterrupt):
                     raise
                 except Exception as fault:
-                    culprit = taking.current
-                    if isinstance(fault, RecursionError) and not deep and not taking.recurses(culprit):
-                        deep = True
-                    elif culprit is not None and id(culprit) not in refused and len(culprits) < _CULPRITS:
-                        culprits.append(culprit)  # so that its id stays its own
-                        refused[id(culprit)] = said(fault)
-                    else:
+                    if not tries.blame(pack, fault):
                         alone |= self._faulty(values, expired, said(fault))
                         values = {name: value for name, value in values.items() if name not in alone}
                     continue
-                if taking.targets and members is None:
-                    known = pickler.memo.copy()
-                    members = {id(one) for one in taking.targets if id(one) in known}
-                    del known
-                    continue
-                if not identify and any(map(is_needed, out.pieces)):
-                    identify = True
-                    continue
-                again = {id(type(one)) for one in taking.by_attributes} - own_way
-                if again and taking.missing:  # a class that says how it is stored may know what to do about these
-                    own_way |= again
-                    continue
-                memo = pickler.memo.copy() if identities else None
-                pickler.clear_memo()
-                return _packed(taking, out, values, alone, memo)
+                if tries.is_last(pack, pickler, out):
+                    memo = pickler.memo.copy() if identities else None
+                    pickler.clear_memo()
+                    return _packed(pack, out, values, alone, memo)
         reason = "it cannot be stored together with what it shares objects with"
         return Packed(faults=dict.fromkeys(values, reason) | alone)
 
-    def _dump(self, taking: Dispatcher, out: _Out, values: dict[str, object], *, identify: bool = False) -> Any:
-        make = fallbacks.DeepPickler if taking.deep else _Pickler
-        pickler: Any = make(out, 5, buffer_callback=taking.keep_out)
-        pickler.reducer_override = taking.reduce
+    def _dump(self, pack: Dispatcher, out: _Out, values: dict[str, object], *, identify: bool = False) -> Any:
+        make = fallbacks.DeepPickler if pack.deep else _Pickler
+        pickler: Any = make(out, 5, buffer_callback=pack.keep_out)
+        pickler.reducer_override = pack.reduce
         if identify:
-            pickler.persistent_id = taking.identity
-        pickler.memo = dict(self._seeds()) if taking.deep else self._seeds()
+            pickler.persistent_id = pack.identity
+        pickler.memo = dict(self._seeds()) if pack.deep else self._seeds()
         faults: list[str] = []
-        taking.fault_names = faults
-        taking.temporary |= {id(values), id(faults)}
+        pack.fault_names = faults
+        pack.temporary |= {id(values), id(faults)}
         pickler.dump((values, faults))
         return pickler
 
@@ -251,19 +266,17 @@ class Packer(ObjectNames):
         return self._memo
 
     def _faulty(self, values: dict[str, object], expired: Expired, reason: str) -> dict[str, str]:
-        """Return the names that cannot even be packed by themselves; all, where none is to blame."""
+        """Return the names that cannot be packed by themselves; all of them where each can."""
         found: dict[str, str] = {}
         for name, value in values.items():
-            taking = Dispatcher(self, self.cache, {name: value}, expired)
+            pack = Dispatcher(self, self.cache, {name: value}, expired)
             try:
-                self._dump(taking, _Out(taking), {name: value})
+                self._dump(pack, _Out(pack), {name: value})
             except (OutOfTime, KeyboardInterrupt):
                 raise
             except Exception as fault:
                 found[name] = said(fault)
         return found or dict.fromkeys(values, reason)
-
-    # -- unpacking --------------------------------------------------------------------------------
 
     def unpack(
         self,
@@ -289,7 +302,7 @@ class Packer(ObjectNames):
         """
         opened = Opened(stream)
         given = handles, live, lost, classes, shared, trial, again, self.classes.names
-        restorer = Restorer(self, opened.labels, buffers, *given)
+        restorer = StreamRestorer(self, opened.labels, buffers, *given)
         with _undisturbed():
             values, faults = self._load(restorer, opened)
         if report is not None:
@@ -297,7 +310,7 @@ class Packer(ObjectNames):
         stand_ins = {id(one) for one in restorer.stand_ins}
         return {name: value for name, value in values.items() if name not in faults or id(value) not in stand_ins}
 
-    def _load(self, restorer: Restorer, opened: Opened) -> tuple[dict[str, object], list[str]]:
+    def _load(self, restorer: StreamRestorer, opened: Opened) -> tuple[dict[str, object], list[str]]:
         seeds = [restorer.part if seed is part_seed else seed for _, seed in self._seeds().values()]
 
         def load(kind: Any) -> Any:
@@ -309,7 +322,7 @@ class Packer(ObjectNames):
             return load(Loader)
         except (KeyboardInterrupt, MemoryError):
             raise
-        except BaseException:  # of the user's code, or of a library that is not what it was: the careful way
+        except BaseException:  # of the user's code, or of a library that has changed: load piece by piece
             restorer.said.clear()
             restorer.stand_ins.clear()
             return load(fallbacks.CarefulLoader)
@@ -317,10 +330,7 @@ class Packer(ObjectNames):
 
 @contextlib.contextmanager
 def _undisturbed() -> Generator[None]:
-    """Keep the garbage collector off what is made, hundreds of thousands of objects that all stay.
-
-    And set the recursion limit back where code of the user's, such as a `__reduce__`, changes it.
-    """
+    """Disable the garbage collector, and restore the recursion limit where code of the user's changes it."""
     on, limit = gc.isenabled(), sys.getrecursionlimit()
     gc.disable()
     try:
@@ -337,7 +347,7 @@ class _Pickler(pickle.Pickler):
 
 
 class Opened:
-    """A stream, taken apart. Raises ValueError for what is no stream of ours."""
+    """The sections of a stream. Raises ValueError for an invalid stream."""
 
     def __init__(self, stream: Any) -> None:
         whole = memoryview(stream)
@@ -346,7 +356,7 @@ class Opened:
         if magic != _MAGIC or version != _VERSION or self.seeds > len(SEEDS):
             raise ValueError("not a pack that this version can read")
         self.labels = bytes(whole[_HEAD.size : _HEAD.size + size]).decode().split()
-        """What the numbers in the pickle stand for."""
+        """The labels of the numbers in the pickle."""
         at = _HEAD.size + size
         self.cuts: list[Any] = [_CUT.unpack_from(whole, at + n * _CUT.size) for n in range(cuts)]
         """Places in the pickle, and the buffers that were cut out there."""
@@ -356,7 +366,7 @@ class Opened:
         self.pickle = whole[at + 4 * turns :]
 
     def turns(self, seeds: Sequence[Any], buffers: Sequence[Any]) -> Any:
-        """Yield what the unpickler asks for: the seeds, then buffers."""
+        """Yield the objects that the unpickler requests: the seeds, then buffers."""
         yield from seeds[: self.seeds]
         for number in self.order:
             yield buffers[number]
@@ -373,35 +383,35 @@ class Opened:
 
 
 def _packed(
-    taking: Dispatcher, out: _Out, values: dict[str, object], alone: dict[str, str], memo: dict[int, Any] | None
+    pack: Dispatcher, out: _Out, values: dict[str, object], alone: dict[str, str], memo: dict[int, Any] | None
 ) -> Packed:
-    taking.faults |= alone
-    labels = "\n".join(taking.labels).encode()
-    head = [_HEAD.pack(_MAGIC, _VERSION, len(SEEDS), len(labels), len(out.cuts), len(taking.ordered)), labels]
+    pack.faults |= alone
+    labels = "\n".join(pack.labels).encode()
+    head = [_HEAD.pack(_MAGIC, _VERSION, len(SEEDS), len(labels), len(out.cuts), len(pack.ordered)), labels]
     head += [_CUT.pack(*cut) for cut in out.cuts]
-    head.append(struct.pack(f"<{len(taking.ordered)}I", *taking.ordered))
+    head.append(struct.pack(f"<{len(pack.ordered)}I", *pack.ordered))
     parts: Iterable[str] = ()
-    if taking.missing or taking.left_out:
-        parts = places(values, taking.missing, taking.left_out, taking.expired)
+    if pack.missing or pack.left_out:
+        parts = places(values, pack.missing, pack.left_out, pack.expired)
     return Packed(
-        **{name: getattr(taking, name) for name in Outcome.__dataclass_fields__},
+        **{name: getattr(pack, name) for name in PackFindings.__dataclass_fields__},
         stream=b"".join([*head, *out.pieces]),
         parts=tuple(parts),
-        again=_connections(taking, values),
-        labels=tuple(taking.labels),
-        identities=taking.identities(memo) if memo is not None else {},
+        again=_connections(pack, values),
+        labels=tuple(pack.labels),
+        identities=pack.identities(memo) if memo is not None else {},
     )
 
 
-def _connections(taking: Taking, values: dict[str, object]) -> tuple[Connection, ...]:
-    """Return what can be connected again, with the names and places that refer to it."""
-    if not taking.again:
+def _connections(pack: PackState, values: dict[str, object]) -> tuple[Connection, ...]:
+    """Return the connections that can be made again, with the names and places that refer to them."""
+    if not pack.again:
         return ()
-    found = {one.token: list(taking.tops.get(id(obj), ())) for obj, one in taking.again}
-    token_of = {id(obj): one.token for obj, one in taking.again}
-    missing = [(obj, token_of.get(id(obj), "")) for obj, _ in taking.missing]
-    for text in places(values, missing, (), taking.expired):
+    found = {one.token: list(pack.tops.get(id(obj), ())) for obj, one in pack.again}
+    token_of = {id(obj): one.token for obj, one in pack.again}
+    missing = [(obj, token_of.get(id(obj), "")) for obj, _ in pack.missing]
+    for text in places(values, missing, (), pack.expired):
         token, _, place = text.partition(" in ")
         if token:
             found[token].append(place)
-    return tuple(one._replace(places=tuple(found[one.token])) for _, one in taking.again)
+    return tuple(one._replace(places=tuple(found[one.token])) for _, one in pack.again)

@@ -1,8 +1,9 @@
-"""What taking objects apart and putting them together again have in common.
+"""Names and types that the writing and the reading of streams share.
 
-A stream is a pickle whose constructors are names of `Restorer`'s methods, not of functions in modules: `Part("array")`
-is written as a call of the third seed. These names stay what they are: streams are kept for months. Seeds are objects
-that both sides know: they are in the memo before the first opcode, so that a dict of theirs is never taken for content.
+A stream is a pickle whose constructors are names of methods of `StreamRestorer`, not of functions in modules:
+`ConstructorName("array")` is written as a call of the third seed. The names never change: streams are kept for months.
+Seeds are objects that both sides have: they are in the memo before the first opcode, so that a dict of theirs is never
+stored as content.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SMALL = 64 * 1024
 """Bytes from which on memory stays outside of the stream."""
 
 Reduction = Any
-"""What `__reduce_ex__` may return, or NotImplemented for what the pickler does by itself."""
+"""A result of `__reduce_ex__`, or NotImplemented for objects that the pickler stores by itself."""
 
 SEEDS = ("namespace", "builtins", "part", "sys.modules", "sys.path", "sys.argv", "_ih", "_oh", "_dh")
 """Longer from version to version, never another order."""
@@ -33,8 +34,8 @@ class Unfinished(OutOfTime):
     """The time is used up, and the next try begins where this one ended."""
 
 
-class Part:
-    """A constructor in the stream: the method of `Restorer` with this name."""
+class ConstructorName:
+    """A constructor in the stream: the method of `StreamRestorer` with this name."""
 
     __slots__ = ("name",)
 
@@ -42,21 +43,21 @@ class Part:
         self.name = name
 
     def __call__(self, *_: Any) -> NoReturn:
-        """Raise TypeError: the pickler asks for something callable, and nobody calls it."""
-        raise TypeError(f"{self.name} is put together by a Restorer")
+        """Raise TypeError: the pickler requires a callable, and no code calls it."""
+        raise TypeError(f"{self.name} is put together by a StreamRestorer")
 
 
 PARTS: Any = types.SimpleNamespace()
-"""Every constructor that reducers write, as an attribute: those that `Restorer` has."""
+"""Every constructor that reducers write, as an attribute: those that `StreamRestorer` has."""
 
 
 @dataclass
-class Constructors:
-    """A part of `Restorer`: methods that streams call, and what they work with (see `Packer.unpack`)."""
+class StreamConstructors:
+    """A part of `StreamRestorer`: methods that streams call, and their data (see `Packer.unpack`)."""
 
     packer: ObjectNames
     labels: Sequence[str]
-    """What the numbers in the stream stand for."""
+    """The labels of the numbers in the stream."""
     buffers: Sequence[Any]
     handle: Callable[[str], object]
     _live: Callable[[str], object | None]
@@ -64,19 +65,19 @@ class Constructors:
     _classes: Callable[[str], object | None]
     _shared: Callable[[str], object | None]
     trial: bool
-    """Whether nothing else is to know the classes that are made."""
+    """Whether new classes stay unknown outside of this stream."""
     again: Mapping[str, Any]
-    """By uid, an `Again` for each living class that is to become what the stream has."""
+    """By uid, an `Again` for each living class that takes the content in the stream."""
     known: frozenset[str]
     """Uids of the classes that were alive before."""
     made: dict[str, type] = field(default_factory=dict[str, type])
     """By uid, the classes that this stream made."""
     said: list[str] = field(default_factory=list[str])
-    """What could not be restored as it was."""
+    """Differences between the restored values and the stored ones."""
     stand_ins: list[object] = field(default_factory=list[object])
 
     def living(self, number: int) -> Any:
-        """Return what has this label and is alive still, or None."""
+        """Return the living object with this label, or None."""
         return self._live(self.labels[number].removeprefix("live:"))
 
     def memory(self, data: Any) -> Any:
@@ -85,9 +86,9 @@ class Constructors:
 
 
 class Lost:
-    """A stand-in for what could not be stored. Says what it is; every use raises RuntimeError with the next move.
+    """A stand-in for an object that could not be stored. Every use raises RuntimeError with the next step.
 
-    Names with a leading underscore are simply missing, so that displays, copies and `hasattr` go by it.
+    Names with a leading underscore are simply missing, so that displays, copies and `hasattr` work.
     """
 
     __slots__ = ("_what",)
@@ -115,7 +116,7 @@ class Lost:
 
 
 def part_seed() -> NoReturn:
-    """Stand for `Restorer.part` while a stream is written."""
+    """Stand for `StreamRestorer.part` while a stream is written."""
     raise TypeError("only in a stream")
 
 
@@ -128,7 +129,7 @@ Expired = Callable[[], bool]
 
 
 def said(fault: BaseException) -> str:
-    """Return what an exception of the user's says: its type and its text."""
+    """Return the type and the text of an exception of the user's."""
     try:
         text = one_line(str(fault))
     except Exception:  # its `__str__` is the user's

@@ -1,7 +1,7 @@
-"""How what belongs to the process is taken apart: locks, files, databases, weak references; and plain library types.
+"""Reducers and constructors of objects that belong to the process, such as locks, and of plain library types.
 
-Rule 1: what cannot be had again without a side effect or a loss is no copy: it is alive in this process, or lost.
-Rule 2: what is made anew instead of being restored is said (`Taking.note`).
+Rule 1: an object whose copy would be a side effect or a loss has no stored form: it is alive in this process, or lost.
+Rule 2: an object that is made anew instead of restored is named (`PackState.note`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from typing import Any
 
 from ctxkernel.core.reflection import HEAP_TYPE, class_of, dict_items, is_kind, loaded
 from ctxkernel.state.types.file_objects import STANDARD
-from ctxkernel.state.types.instances import careful, defines, instance_or, kind_of
-from ctxkernel.state.types.pack_state import Kind, Taking
-from ctxkernel.state.types.parts import PARTS, Constructors, Lost, Reduction
+from ctxkernel.state.types.instances import careful, class_defines, instance_or, reducer_of
+from ctxkernel.state.types.pack_state import Kind, PackState
+from ctxkernel.state.types.parts import PARTS, Lost, Reduction, StreamConstructors
 
 _B: Any = builtins
 _C: Any = collections
@@ -50,52 +50,52 @@ PLAIN: tuple[type, ...] = (
 """Exact types that the pickler stores right by itself, and without code of the user's."""
 
 
-def _live(reason: str) -> Callable[[Taking, Any], Reduction]:
-    return lambda taking, obj: taking.refuse(obj, reason)
+def _live(reason: str) -> Callable[[PackState, Any], Reduction]:
+    return lambda pack, obj: pack.refuse(obj, reason)
 
 
 _RUNS = "it is running code, which has no stored form"
 
 
-def _running(taking: Taking, obj: Any) -> Reduction:
-    """A generator or coroutine: alive only. Where it stands and what it holds say whether it ran on."""
+def _running(pack: PackState, obj: Any) -> Reduction:
+    """A generator or coroutine: alive only. Its position and its objects show whether it ran on."""
     frame = next((one for name in ("gi_frame", "cr_frame", "ag_frame") if (one := getattr(obj, name, None))), None)
     referents = itertools.pairwise((None, *gc.get_referents(obj)))
     # A dict right after the frame is its `f_locals`, which is there once somebody has asked for it.
     referents = (one for before, one in referents if before is not frame or class_of(one) is not dict)
     held = [one for one in referents if class_of(one) not in (types.FrameType, types.CodeType)]
-    return taking.refuse(obj, _RUNS, [-2 if frame is None else frame.f_lasti, held])
+    return pack.refuse(obj, _RUNS, [-2 if frame is None else frame.f_lasti, held])
 
 
-def _lock(taking: Taking, obj: Any) -> Reduction:
-    taking.note("lock: a new, open one")
+def _lock(pack: PackState, obj: Any) -> Reduction:
+    pack.note("lock: a new, open one")
     held = None
-    if repr(obj).startswith("<locked"):  # that one, where it lives: nobody would let go of a new one
-        token = taking.packer.token(obj)
-        taking.live[token] = obj
-        held = taking.label(f"live:{token}")
-        taking.left_out.append((obj, "a held lock"))
+    if repr(obj).startswith("<locked"):  # that one, while it lives: no code would release a new one
+        token = pack.packer.token(obj)
+        pack.live[token] = obj
+        held = pack.label(f"live:{token}")
+        pack.left_out.append((obj, "a held lock"))
     return PARTS.lock, ("RLock" if class_of(obj) is _RLOCK else "Lock", held)
 
 
 _RLOCK = type(threading.RLock())
 
 
-def _thread_local(taking: Taking, obj: Any) -> Reduction:
+def _thread_local(pack: PackState, obj: Any) -> Reduction:
     """A `threading.local`: by the attributes that it has in this thread, where no other thread has some."""
     members: dict[str, Any] = obj.__dict__
     args, *given, spaces = [one for one in gc.get_referents(obj) if class_of(one) in (tuple, dict)]
-    if given or taking.plan(class_of(obj)).slots or [*map(id, spaces.values())] != [id(members)]:
-        return taking.refuse(obj, "other threads have values in it", [args, *given, *spaces.values()])
+    if given or pack.plan(class_of(obj)).slots or [*map(id, spaces.values())] != [id(members)]:
+        return pack.refuse(obj, "other threads have values in it", [args, *given, *spaces.values()])
     return PARTS.new, (class_of(obj), *args), members or None, None, None, PARTS.update_dict
 
 
-def _context_variable(taking: Taking, obj: Any) -> Reduction:
+def _context_variable(pack: PackState, obj: Any) -> Reduction:
     """A variable of the context, alive only: whether its value or default changed is seen."""
-    return taking.refuse(obj, _PROCESS, [obj.get(None), gc.get_referents(obj)])
+    return pack.refuse(obj, _PROCESS, [obj.get(None), gc.get_referents(obj)])
 
 
-def ordered(taking: Taking, obj: collections.OrderedDict[Any, Any]) -> Reduction:
+def ordered(pack: PackState, obj: collections.OrderedDict[Any, Any]) -> Reduction:
     """An OrderedDict: that of the dict below is another order once something was moved."""
     order: list[Any] = [*_C.OrderedDict.__iter__(obj)]
     if all(map(operator.is_, order, _B.dict.__iter__(obj))):
@@ -103,46 +103,46 @@ def ordered(taking: Taking, obj: collections.OrderedDict[Any, Any]) -> Reduction
     return PARTS.ordered, (), (dict(dict_items(obj)), order), None, None, PARTS.fill_ordered
 
 
-def _weakly(taking: Taking, obj: Any, target: Any, part: Any, *callback: Any) -> Reduction:
-    """A weak reference or proxy: to what is in this pack it is one again."""
+def _weakly(pack: PackState, obj: Any, target: Any, part: Any, *callback: Any) -> Reduction:
+    """A weak reference or proxy: restored where its target is in this pack."""
     if target is not None:
-        taking.targets.append(target)
-    if target is None or taking.members is None:
+        pack.targets.append(target)
+    if target is None or pack.members is None:
         return PARTS.weak, (None, None)
-    if id(target) not in taking.members:
-        return taking.refuse(obj, "it refers weakly to something outside of what is stored with it")
+    if id(target) not in pack.members:
+        return pack.refuse(obj, "it refers weakly to something outside of what is stored with it")
     return part, (target, *callback)
 
 
-def _weak_proxy(taking: Taking, obj: Any) -> Reduction:
-    return _weakly(taking, obj, obj.__repr__.__self__, PARTS.weak_proxy)
+def _weak_proxy(pack: PackState, obj: Any) -> Reduction:
+    return _weakly(pack, obj, obj.__repr__.__self__, PARTS.weak_proxy)
 
 
-def weak_method(taking: Taking, obj: Any) -> Reduction:
+def weak_method(pack: PackState, obj: Any) -> Reduction:
     """A weakref.WeakMethod."""
     if (bound := obj()) is not None:
-        taking.targets.append(bound.__self__)
-        if id(bound.__self__) in (taking.members or ()):
+        pack.targets.append(bound.__self__)
+        if id(bound.__self__) in (pack.members or ()):
             return PARTS.weak_method, (bound,)
     return PARTS.weak, (None, None)
 
 
-def weak_container(taking: Taking, obj: Any) -> Reduction:
+def weak_container(pack: PackState, obj: Any) -> Reduction:
     """A weak set or dict: with those of its items that are in this pack."""
     items: list[Any] = [(one, None) for one in obj] if is_kind(class_of(obj), weakref.WeakSet) else list(obj.items())
     watched = [pair[is_kind(class_of(obj), weakref.WeakValueDictionary)] for pair in items]
-    taking.targets.extend(watched)
-    known = taking.members or ()
+    pack.targets.extend(watched)
+    known = pack.members or ()
     kept = [pair for pair, one in zip(items, watched, strict=True) if id(one) in known]
-    if taking.members is not None and len(kept) < len(items):
-        taking.note(f"{class_of(obj).__name__}: without what only others hold")
+    if pack.members is not None and len(kept) < len(items):
+        pack.note(f"{class_of(obj).__name__}: without what only others hold")
     return PARTS.weak_container, (class_of(obj),), kept, None, None, PARTS.fill_weak_container
 
 
 _DICT_ITERATORS: dict[type, str] = {type(iter(getattr({}, name)())): name for name in ("keys", "values", "items")}
 
 
-def dict_iterator(taking: Taking, obj: Any) -> Reduction:
+def dict_iterator(pack: PackState, obj: Any) -> Reduction:
     """An iterator of a dict: the dict, and how far it went. Raises RuntimeError where that has another size now."""
     held = next((one for one in gc.get_referents(obj) if is_kind(class_of(one), dict)), dict[Any, Any]())
     left = operator.length_hint(obj)
@@ -152,16 +152,16 @@ def dict_iterator(taking: Taking, obj: Any) -> Reduction:
     return PARTS.dict_iterator, (held, _DICT_ITERATORS[class_of(obj)], size - left, size)
 
 
-def _list_iterator(taking: Taking, obj: Any) -> Reduction:
+def _list_iterator(pack: PackState, obj: Any) -> Reduction:
     """An iterator of a list, which may lie in that list, or stand where the list has no items any more."""
     made, args, *index = obj.__reduce__()
     return (made, args, *index, None, None, PARTS.position) if index else (made, args)
 
 
-def iterator(taking: Taking, obj: Any) -> Reduction:
+def iterator(pack: PackState, obj: Any) -> Reduction:
     """An iterator of itertools. The interpreter warns that later ones cannot be stored: not the user's concern."""
     with warnings.catch_warnings(action="ignore"):
-        return careful(taking, obj)
+        return careful(pack, obj)
 
 
 _field_kind = instance_or(
@@ -170,37 +170,37 @@ _field_kind = instance_or(
 )
 
 
-def exception(taking: Taking, obj: BaseException) -> Reduction:
+def exception(pack: PackState, obj: BaseException) -> Reduction:
     """An exception with its cause and context, without the frames of its traceback."""
     cls = class_of(obj)
-    if defines(cls, "__reduce__", "__reduce_ex__", "__getstate__"):
-        return careful(taking, obj)
+    if class_defines(cls, "__reduce__", "__reduce_ex__", "__getstate__"):
+        return careful(pack, obj)
     traced = obj.__traceback__ is not None
     if traced:
-        taking.left_out.append((obj, f"the traceback of a {cls.__name__}"))
+        pack.left_out.append((obj, f"the traceback of a {cls.__name__}"))
     native: Any = next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
     args = native.__reduce__(obj)[1]
-    plan = taking.plan(cls)
+    plan = pack.plan(cls)
     chained = obj.__cause__, obj.__context__, obj.__suppress_context__
     state = (plan.dict_of(obj) or None, plan.slots_of(obj) or None, *chained, obj.args)
-    known = (traced,) if traced and not taking.plain else ()  # one that was loaded without its traceback is another
+    known = (traced,) if traced and not pack.plain else ()  # one that was loaded without its traceback is another
     return PARTS.exception, (native, cls, args, *known), state, None, None, PARTS.fill_exception
 
 
-def _figure(taking: Taking, obj: Any) -> Reduction:
-    func, args, state, *rest = careful(taking, obj)
+def _figure(pack: PackState, obj: Any) -> Reduction:
+    func, args, state, *rest = careful(pack, obj)
     if class_of(state) is dict:
         state.pop("_restore_to_pylab", None)  # a restored figure is nobody's current one
     return (func, args, state, *rest)
 
 
-def _shell(taking: Taking, obj: Any) -> Reduction:
+def _shell(pack: PackState, obj: Any) -> Reduction:
     return PARTS.found, ("IPython", "get_ipython", True)
 
 
-def _macro(taking: Taking, obj: Any) -> Reduction:
-    taking.deps.add("exec")  # a cell that is its name runs its text
-    return careful(taking, obj)
+def _macro(pack: PackState, obj: Any) -> Reduction:
+    pack.deps.add("exec")  # a cell that is its name runs its text
+    return careful(pack, obj)
 
 
 def is_stored_handler(obj: Any, own: bool) -> bool:
@@ -212,38 +212,38 @@ def is_stored_handler(obj: Any, own: bool) -> bool:
     return own and (stream is None or any(stream is loaded(module).get(name) for module, name in STANDARD))
 
 
-def _handler(taking: Taking, obj: Any) -> Reduction:
+def _handler(pack: PackState, obj: Any) -> Reduction:
     """A handler of logging: by attributes, or alive only; then its attributes say whether it changed."""
     cls = class_of(obj)
-    plan = taking.plan(cls)
-    own = plan.own or cls.__module__ in taking.packer.own_modules
-    if is_stored_handler(obj, own) and (reduce := kind_of(taking, cls, plan)) is not None:
-        return reduce(taking, obj)
+    plan = pack.plan(cls)
+    own = plan.own or cls.__module__ in pack.packer.own_modules
+    if is_stored_handler(obj, own) and (reduce := reducer_of(pack, cls, plan)) is not None:
+        return reduce(pack, obj)
     held = {name: one for name, one in obj.__dict__.items() if name != "lock"}
-    return taking.refuse(obj, "a handler of logging belongs to this process", held)
+    return pack.refuse(obj, "a handler of logging belongs to this process", held)
 
 
-def _logger(taking: Taking, obj: Any) -> Reduction:
+def _logger(pack: PackState, obj: Any) -> Reduction:
     """A logger: found by its name; its configuration and attributes are put back by the ambient part of logging."""
-    taking.uses_module("logging")
+    pack.uses_module("logging")
     if logging.getLogger(obj.name) is obj:
-        return careful(taking, obj)
+        return careful(pack, obj)
     members = {name: one for name, one in obj.__dict__.items() if name not in ("_cache", "manager")}
     return PARTS.new, (class_of(obj),), {**members, "_cache": {}}, None, None, PARTS.update_dict
 
 
-def _widget(taking: Taking, obj: Any) -> Reduction:
+def _widget(pack: PackState, obj: Any) -> Reduction:
     """A widget: alive only; its values say whether it changed."""
     values = {name: one for name, one in obj._trait_values.items() if _is_simple(one)}
     listed = [one for by_type in obj._trait_notifiers.values() for observers in by_type.values() for one in observers]
-    observers = [one for one in listed if _is_users(taking, one)]
-    return taking.refuse(obj, "a widget lives with its front end", [values, observers])
+    observers = [one for one in listed if _is_users(pack, one)]
+    return pack.refuse(obj, "a widget lives with its front end", [values, observers])
 
 
-def _is_users(taking: Taking, observer: Any) -> bool:
-    """Say whether an observer is the user's: what it holds may change with the widget."""
+def _is_users(pack: PackState, observer: Any) -> bool:
+    """Return whether an observer is the user's: its objects may change with the widget."""
     if class_of(observer) is types.FunctionType:
-        return observer.__globals__ is taking.namespace
+        return observer.__globals__ is pack.namespace
     methods = (types.MethodType, types.BuiltinMethodType)
     owner = getattr(observer, "__self__", None) if class_of(observer) in methods else None
     return (
@@ -257,7 +257,7 @@ def _is_simple(value: Any) -> bool:
     return class_of(value) in (bool, int, float, str, class_of(None))
 
 
-def _callbacks(taking: Taking, obj: Any) -> Reduction:
+def _callbacks(pack: PackState, obj: Any) -> Reduction:
     """A registry of callbacks of matplotlib, whose own way of being stored draws a number from its counter."""
     members: dict[str, Any] = obj.__dict__
     stored = {
@@ -283,11 +283,11 @@ def _draws(func: Any) -> bool:
     return str(module).partition(".")[0] in ("matplotlib", "mpl_toolkits", "matplotlib_inline", "ipympl")
 
 
-def _foreign(taking: Taking, obj: Any) -> Reduction:
-    """Data of ctypes: what lies in the memory of another object, or is an address, is alive only."""
+def _foreign(pack: PackState, obj: Any) -> Reduction:
+    """Data of ctypes: data in the memory of another object, and addresses, are alive only."""
     if obj._b_base_ is not None or (obj._objects and not obj._b_needsfree_) or isinstance(obj, _POINTERS):
-        return taking.refuse(obj, "it looks into memory that is not its own", [bytes(obj), obj._b_base_, obj._objects])
-    return careful(taking, obj)
+        return pack.refuse(obj, "it looks into memory that is not its own", [bytes(obj), obj._b_base_, obj._objects])
+    return careful(pack, obj)
 
 
 _POINTERS = (ctypes._Pointer, ctypes.c_void_p, ctypes._CFuncPtr)  # type: ignore[attr-defined]
@@ -298,16 +298,16 @@ KINDS: dict[Any, Kind] = {
     type(threading.Lock()): _lock,
     _RLOCK: _lock,
     contextvars.ContextVar: _context_variable,
-    contextvars.Token: lambda taking, obj: taking.refuse(obj, _PROCESS, [obj.var, obj.old_value]),
+    contextvars.Token: lambda pack, obj: pack.refuse(obj, _PROCESS, [obj.var, obj.old_value]),
     collections.OrderedDict: ordered,
     random.Random: instance_or(("random", "_inst")),
-    random.SystemRandom: lambda taking, obj: (random.SystemRandom, ()),
-    Lost: lambda taking, obj: (PARTS.stand_in, obj.__reduce__()[1]),
-    weakref.ref: lambda taking, obj: _weakly(taking, obj, obj(), PARTS.weak, obj.__callback__),
+    random.SystemRandom: lambda pack, obj: (random.SystemRandom, ()),
+    Lost: lambda pack, obj: (PARTS.stand_in, obj.__reduce__()[1]),
+    weakref.ref: lambda pack, obj: _weakly(pack, obj, obj(), PARTS.weak, obj.__callback__),
     weakref.WeakMethod: weak_method,
     **dict.fromkeys((weakref.ProxyType, weakref.CallableProxyType), _weak_proxy),
     **dict.fromkeys((weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary), weak_container),
-    weakref.finalize: lambda taking, obj: taking.refuse(obj, "it is registered with this process", obj.peek()),
+    weakref.finalize: lambda pack, obj: pack.refuse(obj, "it is registered with this process", obj.peek()),
     **dict.fromkeys((types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType), _running),
     types.FrameType: _live(_RUNS),
     types.TracebackType: _live("it holds frames of code that ran"),
@@ -323,11 +323,11 @@ BELOW: dict[Any, Kind] = {
     BaseException: exception,
     threading.local: _thread_local,
     # It lets go of its function when it ends, at any time.
-    threading.Thread: lambda taking, obj: taking.refuse(obj, "a thread", []),
+    threading.Thread: lambda pack, obj: pack.refuse(obj, "a thread", []),
 }
 
 _PROCESS = "it belongs to this process"
-# The second half is the kernel's own: a copy would take what it runs on away from a kernel that has just started.
+# The second half is the kernel's own: a copy would replace the objects on which a new kernel runs.
 _OF_THE_PROCESS = """
 asyncio.AbstractEventLoop concurrent.futures.Executor concurrent.futures.Future multiprocessing.managers.BaseManager
 multiprocessing.pool.Pool multiprocessing.process.BaseProcess multiprocessing.shared_memory.SharedMemory
@@ -350,7 +350,7 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("dataclasses", "_HAS_DEFAULT_FACTORY_CLASS", _field_kind),
     ("os", "_Environ", instance_or(("os", "environ"), ("os", "environb"))),
     ("logging", "Handler", _handler),
-    ("_queue", "SimpleQueue", lambda taking, obj: taking.refuse(obj, _PROCESS, gc.get_referents(obj))),
+    ("_queue", "SimpleQueue", lambda pack, obj: pack.refuse(obj, _PROCESS, gc.get_referents(obj))),
     *(
         (module, name, _live(reason))
         for reason, listed in _ALIVE_ONLY.items()
@@ -366,8 +366,8 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
 )
 
 
-class ThingParts(Constructors):
-    """The constructors of what belongs to the process."""
+class ThingParts(StreamConstructors):
+    """The constructors of objects that belong to the process."""
 
     ordered = collections.OrderedDict
     weak_container = operator.call
@@ -375,7 +375,7 @@ class ThingParts(Constructors):
     weak_proxy = weakref.proxy
 
     def found(self, module: str, name: str, call: bool = False) -> Any:
-        """Return what a module has under a name, or what that returns."""
+        """Return the object that a module has under a name, or the result of calling it."""
         one = getattr(importlib.import_module(module), name)
         return one() if call else one
 

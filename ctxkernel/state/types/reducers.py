@@ -1,4 +1,4 @@
-"""How one pack takes objects apart: which reducer is for which object, and what becomes of what has none.
+"""Selection of the reducer for each object of a pack.
 
 Rule 1: a fault in the user's code costs the object it is of: a stand-in is written in its place, never less.
 Rule 2: nothing of the user's is changed, not even by what the standard library remembers on a class.
@@ -18,36 +18,31 @@ from typing import Any
 
 from ctxkernel.core.reflection import class_mro, class_of, class_qualname, is_any, is_kind, is_own_class, loaded
 from ctxkernel.state.types import arrays, classes, code, connections, file_objects, frames, instances, process_objects
-from ctxkernel.state.types.identities import MOST_IN_A_PACK
-from ctxkernel.state.types.object_names import ObjectNames
-from ctxkernel.state.types.pack_state import Kind, Taking
-from ctxkernel.state.types.parts import PARTS, SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, part_seed, said
-
-_WITHOUT_IDENTITY = frozenset(
-    (
-        "own_class",
-        "definition",
-        "module",
-        "code",
-        "code_from",
-        "found",
-        "live",
-        "handle",
-        "shared",
-        "nameless_type",
-        "member",
-        "enum_named",
-    )
+from ctxkernel.state.types.object_names import MOST_IN_A_PACK, ObjectNames
+from ctxkernel.state.types.pack_state import Kind, PackState
+from ctxkernel.state.types.parts import (
+    PARTS,
+    SEEDS,
+    SMALL,
+    ConstructorName,
+    Expired,
+    OutOfTime,
+    Reduction,
+    part_seed,
+    said,
 )
-"""Constructors of what is looked up, so that it makes no difference who else refers to it."""
+
+_LOOKED_UP = "own_class definition module code code_from found live handle shared nameless_type member enum_named"
+_WITHOUT_IDENTITY = frozenset(_LOOKED_UP.split())
+"""Constructors of objects that are looked up, so that other references to them make no difference."""
 _BUILTIN = (list, dict, set, bytearray, collections.deque, collections.defaultdict, collections.Counter)
-_VALUES: dict[int, type] = {id(Part): Part}
+_VALUES: dict[int, type] = {id(ConstructorName): ConstructorName}
 """By id: classes whose instances are values, so that it makes no difference whether two are one."""
 _MUTABLE = frozenset(map(id, (*_BUILTIN, collections.OrderedDict, types.SimpleNamespace)))
 """Ids of the exact types that the pickler stores by itself and that can change in place."""
 
 
-class Dispatcher(Taking):
+class Dispatcher(PackState):
     """Calls the reducer of each object of one pack. `reduce` is the pickler's `reducer_override`."""
 
     def __init__(
@@ -63,7 +58,7 @@ class Dispatcher(Taking):
         self._cache = cache
         self.kinds: dict[int, Kind] = dict(_EXACT) if plain else cache.known().copy()
         self.held: list[type] = []
-        """Classes, so that an id stays what it is while the pack is made."""
+        """Classes that are kept alive, so that their ids stay valid."""
         self.ordered: list[int] = []
         """Which buffers the stream asks for one after the other."""
         self.refused: dict[int, str] = {}
@@ -106,7 +101,7 @@ class Dispatcher(Taking):
             reduction = kind(self, obj)
             if class_of(reduction) is tuple and id(cls) not in _VALUES and id(cls) not in self.values:
                 made = reduction[0]
-                if class_of(made) is not Part or made.name not in _WITHOUT_IDENTITY:
+                if class_of(made) is not ConstructorName or made.name not in _WITHOUT_IDENTITY:
                     self.noted.append(obj)
             if self.identify and class_of(reduction) is tuple:
                 _temporaries(reduction[1:3], self.temporary, 0)
@@ -121,10 +116,7 @@ class Dispatcher(Taking):
             return self.refuse(obj, said(fault))
 
     def identity(self, obj: Any) -> int | None:
-        """Return the number of an object that is compared by identity and stored by value, None for any other.
-
-        The pickler's `persistent_id`.
-        """
+        """Return the number of an object that is compared by identity, None for any other: the `persistent_id`."""
         kind = class_of(obj)
         if kind is float:
             if obj == obj:
@@ -140,7 +132,7 @@ class Dispatcher(Taking):
         return self.label(label)
 
     def recurses(self, obj: object) -> bool:
-        """Say whether the code of `obj` itself knows no end, rather than that it lies deep down."""
+        """Return whether the code of `obj` itself recurses without end, rather than that it is deeply nested."""
         kind = self.kinds.get(id(class_of(obj)))
         try:
             if kind is not None:
@@ -158,9 +150,9 @@ class Dispatcher(Taking):
         return False
 
     def identities(self, memo: dict[int, Any]) -> dict[int, object]:
-        """Return what can be changed in place, by id, with None for what the pickler stores by itself.
+        """Return mutable objects by id, with None for those that the pickler stores by itself.
 
-        `memo` is the pickler's, by id, and nobody else has it. What only the memo holds was made for this pack.
+        `memo` is the pickler's, by id. Objects that only the memo holds were made for this pack.
         """
         mutable, first, temporary = _MUTABLE, len(SEEDS), self.temporary
         found = {
@@ -200,12 +192,12 @@ class Dispatcher(Taking):
                 if kind is not _MISSING:
                     return kind if plan.honest or not plan.own else instances.guarded
         if handle:
-            return lambda taking, obj: (PARTS.handle, (obj.obj_id,))
-        return instances.kind_of(self, cls, plan)
+            return lambda pack, obj: (PARTS.handle, (obj.obj_id,))
+        return instances.reducer_of(self, cls, plan)
 
 
 def _temporaries(parts: Any, found: set[int], depth: int) -> None:
-    """Find the containers in what a reducer returned that nothing else refers to: they were made for it."""
+    """Find the containers in a reduction to which nothing else refers: they were made for it."""
     for one in parts.values() if class_of(parts) is dict else parts:
         kind = class_of(one)
         if kind is tuple:
@@ -232,14 +224,14 @@ _VALUE_TYPES = (
 
 
 class Cache:
-    """Reducers of library classes, which stay what they are until other libraries are there."""
+    """Reducers of library classes, which are valid until another library is imported."""
 
     def __init__(self) -> None:
         self._of: tuple[object, ...] = ()
         """The reducers of libraries, how many `copyreg` has, and the entries of `reconnect`, when these were found."""
         self._kinds: dict[int, Kind] = {}
         self._held: list[type] = []
-        """Their classes, so that an id stays what it is."""
+        """Their classes, so that their ids stay valid."""
 
     def known(self) -> dict[int, Kind]:
         """Return the reducers that are known, by id of a class."""
@@ -250,7 +242,7 @@ class Cache:
         return self._kinds
 
     def add(self, cls: type, kind: Kind) -> None:
-        """Take in the reducer of a class."""
+        """Add the reducer of a class."""
         self._kinds[id(cls)] = kind
         self._held.append(cls)
 
@@ -262,16 +254,16 @@ FINALIZED = "a finalizer is registered for it, which would run when it is replac
 def _connection(otherwise: Kind) -> Kind:
     """Return the reducer for a class that an entry of `reconnect` names: its attributes are not stored."""
 
-    def reduce(taking: Taking, obj: Any) -> Reduction:
+    def reduce(pack: PackState, obj: Any) -> Reduction:
         found = connections.REGISTRY.describe(obj)
         if found not in ("", connections.CLOSED):
-            return taking.refuse(obj, "a connection, which has no stored form", found=found)
-        return NotImplemented if otherwise is None else otherwise(taking, obj)
+            return pack.refuse(obj, "a connection, which has no stored form", found=found)
+        return NotImplemented if otherwise is None else otherwise(pack, obj)
 
     return reduce
 
 
-_OWN: dict[type, Kind] = {Part: lambda taking, obj: (part_seed, (obj.name,))}
+_OWN: dict[type, Kind] = {ConstructorName: lambda pack, obj: (part_seed, (obj.name,))}
 _KINDS = (process_objects.KINDS, file_objects.KINDS, code.KINDS, classes.KINDS, _OWN)
 _EXACT: dict[int, Kind] = {id(cls): None for cls in process_objects.PLAIN} | {
     id(cls): kind
@@ -286,7 +278,7 @@ _MODULES = tuple(dict.fromkeys(row[0] for row in _TABLE))
 
 
 def _libraries() -> dict[int, Kind]:
-    """Return the reducers for classes of those libraries that are imported by now, and what is below them."""
+    """Return the reducers for classes of the libraries that are imported, and for their subclasses."""
     return _of_imported(tuple(map(sys.modules.__contains__, _MODULES)))
 
 

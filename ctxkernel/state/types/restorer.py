@@ -1,6 +1,6 @@
-"""How objects are put together again from a stream.
+"""Construction of objects from a stream.
 
-Rule: a class of the user's is looked for by its uid: alive, then by the caller; never by its name.
+Rule: a class of the user's is found by its uid: alive, then by the caller; never by its name.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from ctxkernel.state.types.classes import ClassParts
 from ctxkernel.state.types.file_objects import FileParts
 from ctxkernel.state.types.frames import FrameParts
 from ctxkernel.state.types.instances import InstanceParts
-from ctxkernel.state.types.parts import PARTS, Part
+from ctxkernel.state.types.parts import PARTS, ConstructorName
 from ctxkernel.state.types.process_objects import ThingParts
 
 
-class Restorer(ArrayParts, FrameParts, InstanceParts, ClassParts, FileParts, ThingParts):
+class StreamRestorer(ArrayParts, FrameParts, InstanceParts, ClassParts, FileParts, ThingParts):
     """The constructors of one stream; `part` gives them by name."""
 
     def part(self, name: str) -> Any:
-        """Return a constructor by its name. Raises AttributeError for a name that this version does not know."""
+        """Return a constructor by its name. Raises AttributeError for an unknown name."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self, name)
@@ -46,14 +46,14 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, ClassParts, FileParts, Thi
         return found
 
     def identical(self, number: int) -> object:
-        """Return what is compared by identity. Raises ImportError."""
+        """Return an object that is compared by identity. Raises ImportError."""
         return self.packer.identities.object(self.labels[number].removeprefix("live:"))
 
     def skip(self, obj: Any, state: Any) -> None:
-        """Do nothing with what was stored for comparisons only."""
+        """Ignore data that were stored for comparisons only."""
 
     def live(self, number: int, what: str) -> Any:
-        """Return what is alive still, or a stand-in."""
+        """Return the living object, or a stand-in."""
         found = self.living(number)
         return self.lose(what) if found is None else found
 
@@ -65,25 +65,26 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, ClassParts, FileParts, Thi
         return made
 
 
-PARTS.__dict__.update({name: Part(name) for name in (*dir(Restorer), *Restorer.__dataclass_fields__) if name[0] != "_"})
+_NAMES = (*dir(StreamRestorer), *StreamRestorer.__dataclass_fields__)
+PARTS.__dict__.update({name: ConstructorName(name) for name in _NAMES if name[0] != "_"})
 
 
 class Loader(pickle.Unpickler):
     """The C unpickler; names of the namespace's module are looked up in the namespace."""
 
-    restorer: Restorer
+    restorer: StreamRestorer
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what a module has under a name."""
+        """Return the object that a module has under a name."""
         return find(self.restorer, super().find_class, module, name)
 
     def persistent_load(self, pid: Any) -> object:
-        """Return what is compared by identity. Raises ImportError."""
+        """Return an object that is compared by identity. Raises ImportError."""
         return self.restorer.identical(pid)
 
 
-def find(restorer: Restorer, otherwise: Callable[[str, str], Any], module: str, name: str) -> Any:
-    """Return what a module has under a name; the namespace stands for its module."""
+def find(restorer: StreamRestorer, otherwise: Callable[[str, str], Any], module: str, name: str) -> Any:
+    """Return the object that a module has under a name, with the namespace in place of its module."""
     if module == restorer.packer.module:
         first, *rest = name.split(".")
         if first not in restorer.packer.namespace:
