@@ -72,11 +72,11 @@ class CtxKernelMixin:
         if copied is not None and not silent:
             return self._show_again(ctx, copied)
         cell = self._request(ctx, code, silent, store_history, cell_meta, cell_id)
-        ctx.turns.then = None
+        ctx.turns.next()
         ctx.turns.executing = True
         try:
             reply = await self._execute(ctx, cell, run)
-            then, ctx.turns.then = ctx.turns.then, None
+            then = ctx.turns.next()
             if then is not None:
                 reply = await then.carry_out(lambda one: self._execute(ctx, one, run), cell, reply)
         finally:
@@ -240,7 +240,7 @@ class CtxKernelMixin:
 
 
 def _parent_header(kernel: Any) -> dict[str, Any]:
-    return (kernel.get_parent("shell") or {}).get("header") or {}
+    return _dict_of(_dict_of(kernel.get_parent("shell")).get("header"))
 
 
 def _dict_of(value: object) -> dict[str, Any]:

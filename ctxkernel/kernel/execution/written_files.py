@@ -31,14 +31,12 @@ class Listing:
 
     def lacks(self, path: str) -> bool:
         """Return whether there surely was no file of that path."""
-        while path not in self.names:
-            folder, name = os.path.split(path)
-            if folder in self.folders:
-                return not name.startswith(".") and name not in SKIPPED
-            if folder == path:
-                return False
-            path = folder
-        return False
+        if path in self.names:
+            return False
+        folder, name = os.path.split(path)
+        if folder in self.folders:
+            return not name.startswith(".") and name not in SKIPPED
+        return folder != path and self.lacks(folder)
 
 
 def _stamp(stat: os.stat_result) -> tuple[int, int]:

@@ -206,7 +206,7 @@ def details(namespace: Mapping[str, Any], source: str, old_source: str, upstream
         if name in seen:
             continue
         seen.add(name)
-        value = namespace.get(name)
+        value: Any = namespace.get(name)
         is_class = is_kind(type(value), type)
         is_own = type(value) is types.FunctionType and value.__globals__ is namespace
         if is_own or (is_class and is_own_class(cast("type", value), module)):
@@ -227,7 +227,7 @@ def details(namespace: Mapping[str, Any], source: str, old_source: str, upstream
 
 def _dotted(value: Any) -> str:
     """Return the module and name of a function; a bound one of C, `f = random.random`, has its class's module."""
-    owner = None if type(value) is types.FunctionType else value.__self__
+    owner: Any = None if type(value) is types.FunctionType else value.__self__
     if owner is None or type(owner) is types.ModuleType:
         return f"{value.__module__ or 'builtins'}.{value.__name__}"
     return f"{class_module(type(owner))}.{value.__name__}"

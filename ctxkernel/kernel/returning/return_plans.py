@@ -236,8 +236,9 @@ def _shared(session: ReturnSession, made: Mapping[str, Any], others: Mapping[str
     labels = {name: set(moment.pieces[name].packed.labels) for name in moment.pieces if name in values}
     for name in made.keys() & labels.keys():
         for other in others.keys() & labels.keys():
-            cls = f"class:{session.packer.uid(others[other])}" if is_kind(type(others[other]), type) else ""
-            common = {one for one in labels[name] & labels[other] if one.startswith("shared:") or one == cls}
-            if common or type(made[name]) is others[other] or other in moment.pieces[name].names:
+            one: Any = others[other]
+            cls = f"class:{session.packer.uid(one)}" if is_kind(type(one), type) else ""
+            common = [label for label in labels[name] & labels[other] if label.startswith("shared:") or label == cls]
+            if common or type(made[name]) is one or other in moment.pieces[name].names:
                 held[name] = other
     return held
