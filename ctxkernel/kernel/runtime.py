@@ -328,6 +328,7 @@ class Runtime:
 
         session = ReturnSession(
             shell=self.shell,
+            namespace=self.shell.user_ns,
             loop=self.loop,
             tracker=self.tracker,
             packer=self.packer,

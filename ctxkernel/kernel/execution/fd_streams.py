@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 if os.name == "posix":
@@ -93,6 +94,9 @@ class WatchedPipe:
                 self._idle.wait(0.02)
                 if self._read >= target and not self.busy:
                     return
+
+
+_is_busy = attrgetter("busy")
 
 
 def _pending(fd: int) -> int:
@@ -191,7 +195,7 @@ class Streams:
         if self._c_flush is not None and self._pipes:
             self._c_flush()
         # First the pipes, then whether a reader is busy with what it took out: it says so before it does.
-        if self._pipes and (self._poll.poll(0) or any(pipe.busy for pipe in self._pipes)):
+        if self._pipes and (self._poll.poll(0) or True in map(_is_busy, self._pipes)):
             for pipe in self._pipes:
                 pipe.drain()
         for name, stock, settle in self._stock:

@@ -141,8 +141,9 @@ class Interrupts:
 
     def deliver(self) -> list[tuple[str, BaseException]]:
         """Call the handlers of the signals that came while our code ran; return what they raised, by signal."""
-        raised: list[tuple[str, BaseException]] = [("a signal", fault) for fault in self._raised]
-        self._raised.clear()
+        raised: list[tuple[str, BaseException]] = []
+        while self._raised:
+            raised.append(("a signal", self._raised.pop(0)))
         while self._due:
             number = self._due.popitem()[0]
             try:

@@ -60,14 +60,11 @@ class FileScan:
         except OSError:  # the cell removed its own working folder
             return ()
         since_ns = int(since * 1e9) - CLOCK_SLACK_NS
-        found = [
-            (path, stat)
-            for path, stat in self.look(folder, expired)
-            if max(stat.st_mtime_ns, stat.st_ctime_ns) >= since_ns
-        ]
         artifacts: list[Artifact] = []
-        for path, stat in found:
-            # Within the slack of the clock the cell before this one may have written it.
+        for path, stat in self.look(folder, expired):
+            if max(stat.st_mtime_ns, stat.st_ctime_ns) < since_ns:
+                continue
+            # Within the slack of the clock the previous cell may have written it.
             if self._seen.get(path) == _stamp(stat) or path.endswith(".ipynb") or path == self._session_path():
                 continue
             self.note(path, stat)

@@ -94,11 +94,6 @@ class CheckpointService:
         if back is not None and self.is_first:
             back.live.note_start()
 
-    def follow(self) -> None:
-        """Watch what the cell that just ended put into `Out`, and what handles look at now."""
-        if self.returning is not None:
-            self.returning.live.follow()
-
     def extend_trail(self, ended: TurnResult, *, again: bool) -> None:
         """Note a turn as a step that `%ctx undo` can take back; `again`: it is part of a re-run."""
         if self.returning is not None:
@@ -111,7 +106,7 @@ class CheckpointService:
         back, execution_id, blind = self.returning, execution.execution_id, self.loop.blind
         if back is None:
             return None
-        row = None if blind else self.guard("checkpoints", lambda: back.take(execution_id), None)
+        row = None if blind else self.guard("checkpoints", back.take, None, execution_id)
         if row is None:
             part = "namespace diff" if blind else "checkpoints"
             why = blind or "the checkpoint failed"
@@ -120,7 +115,8 @@ class CheckpointService:
             if part not in self.guard.off:
                 self.notices.tell(f"ctxkernel: no state is kept after {execution.statement_id}: {row.reason}")
         else:
-            self._tell_stored(row, execution_id)
+            if self.health.fault or row.state not in ("durable", "writing"):
+                self._tell_stored(row, execution_id)
             self.room.added += row.nbytes
         return row
 
@@ -128,10 +124,6 @@ class CheckpointService:
         """Tell, once for each trouble, that the data of a checkpoint could not be stored."""
         if told := self.health.stored(made, execution_id.rpartition(".")[0]):
             self.notices.tell(f"ctxkernel: {told}")
-
-    def info(self, execution_id: str) -> CheckpointInfo | None:
-        """Return the facts about the checkpoint after an execution; None if there is none."""
-        return None if self.returning is None else self.health.info(execution_id)
 
     def pair(self, request: CellRequest) -> None:
         """Find the execution that a notebook's cell re-runs."""

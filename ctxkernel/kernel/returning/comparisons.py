@@ -45,12 +45,8 @@ class RunFacts:
     """Execution → content hashes of the names that it added or changed."""
     touched: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """Execution → names that it may have touched."""
-    _alike: dict[frozenset[str], frozenset[str]] = field(default_factory=dict[frozenset[str], frozenset[str]])
+    alike: dict[frozenset[str], frozenset[str]] = field(default_factory=dict[frozenset[str], frozenset[str]])
     """One object for equal sets in `touched`: many cells touch the same names."""
-
-    def touch(self, execution_id: str, names: frozenset[str]) -> None:
-        """Note the names that an execution may have touched."""
-        self.touched[execution_id] = self._alike.setdefault(names, names)
 
     def fingerprints_at(self, path: Path) -> dict[str, str]:
         """Return the known fingerprints of names at the end of a path."""

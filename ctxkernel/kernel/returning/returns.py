@@ -126,7 +126,7 @@ class Returning:
             prints = manifest["f"] = {name: self.comparisons.now(name) for name in names}
             self.facts.fingerprints[execution_id] = prints
         if tracker.touched:
-            self.facts.touch(execution_id, tracker.touched)
+            self.facts.touched[execution_id] = self.facts.alike.setdefault(tracker.touched, tracker.touched)
             manifest["t"] = sorted(tracker.touched)[:_MOST_TOUCHED]
         return CheckpointRow(
             info.checkpoint_id, manifest, info.bytes_new, state=info.state, reason=info.reason, time_ms=info.time_ms

@@ -275,7 +275,7 @@ class Turns:
     def _complete_result(self, cell: CellTurn) -> TurnResult:
         """Add the checkpoint and the comparison to the result, which then waits to be stored."""
         assert cell.result is not None
-        info = self.checkpoints.info(cell.result.execution.execution_id)
+        info = self.checkpoints.health.info(cell.result.execution.execution_id)
         self.last = dataclasses.replace(cell.result, checkpoint=info, comparison=cell.comparison)
         if "session store" not in self.guard.off:
             self.unstored.append((self.last, cell.row, cell.outside_row))
@@ -314,7 +314,7 @@ class Turns:
         Step("timeline", _read_outcome, gives="outcome", needs=("read", "written"), essential=True),
         Step("threads and tasks", "activity.ran", gives="ran", otherwise=_ANYTHING),
         Step("namespace diff", "tracker.suspect_all", needs=("ran",), when="cell.ran"),
-        Step("checkpoints", "checkpoints.follow"),
+        Step("checkpoints", "checkpoints.returning.live.follow", when="checkpoints.returning"),
         Step("timeline", _end_statement, gives="result", needs=("outcome", "committed"), bounded=True, essential=True),
         Step("timeline", _plan_rerun, needs=("result",), when="checkpoints.committed"),
         *FINISH,
