@@ -10,24 +10,24 @@ from hypothesis import example, given
 from hypothesis import settings as profile
 from hypothesis import strategies as st
 
-from ctxkernel.agent.scripts import Part, Scripts, joined, split
+from ctxkernel.agent.scripts import ScriptPart, Scripts, joined, split_scripts
 
 OPEN = '<script type="text/x-python">'
 
 
-def text(shown: str) -> Part:
-    return Part("text", shown)
+def text(shown: str) -> ScriptPart:
+    return ScriptPart("text", shown)
 
 
-def script(code: str) -> Part:
-    return Part("script", code)
+def script(code: str) -> ScriptPart:
+    return ScriptPart("script", code)
 
 
-def cut(forged: str) -> Part:
-    return Part("cut", forged)
+def cut(forged: str) -> ScriptPart:
+    return ScriptPart("cut", forged)
 
 
-ROWS: list[tuple[str, str, list[Part]]] = [
+ROWS: list[tuple[str, str, list[ScriptPart]]] = [
     ("nothing", "", []),
     ("prose", "It is 4.\n", [text("It is 4.")]),
     ("a cell", f"{OPEN}\nx = 1\n</script>", [script("x = 1")]),
@@ -94,16 +94,16 @@ ROWS: list[tuple[str, str, list[Part]]] = [
 
 
 @pytest.mark.parametrize(("given_text", "parts"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
-def test_a_response_is_read_as_prose_and_cells(given_text: str, parts: list[Part]):
-    assert split(given_text) == tuple(parts)
+def test_a_response_is_read_as_prose_and_cells(given_text: str, parts: list[ScriptPart]):
+    assert split_scripts(given_text) == tuple(parts)
 
 
 def test_a_cell_that_the_response_was_cut_in_is_not_to_be_run():
-    assert split(f"a\n{OPEN}\nx = 1", complete=False) == (text("a"), Part("unfinished", "x = 1"))
-    assert split(f"{OPEN}\nx = 1\n</script>\nand", complete=False) == (script("x = 1"), text("and"))
+    assert split_scripts(f"a\n{OPEN}\nx = 1", complete=False) == (text("a"), ScriptPart("unfinished", "x = 1"))
+    assert split_scripts(f"{OPEN}\nx = 1\n</script>\nand", complete=False) == (script("x = 1"), text("and"))
 
 
-def read(deltas: list[str], *, complete: bool = True) -> tuple[Part, ...]:
+def read(deltas: list[str], *, complete: bool = True) -> tuple[ScriptPart, ...]:
     reader = Scripts()
     return joined([part for delta in deltas for part in reader.feed(delta)] + reader.close(complete=complete))
 
@@ -123,12 +123,16 @@ def test_however_it_is_cut_into_deltas_the_parts_are_the_same(pieces: list[str],
     places = sorted({0, *(at for at in cuts if at < len(whole)), len(whole)})
     deltas = [whole[a:b] for a, b in pairwise(places)]
 
-    assert read(deltas, complete=complete) == read(list(whole), complete=complete) == split(whole, complete=complete)
+    assert (
+        read(deltas, complete=complete)
+        == read(list(whole), complete=complete)
+        == split_scripts(whole, complete=complete)
+    )
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=24), st.booleans())
 def test_parts_of_prose_are_not_blank_and_only_the_last_is_cut_or_unfinished(pieces: list[str], complete: bool):
-    parts = split("".join(pieces), complete=complete)
+    parts = split_scripts("".join(pieces), complete=complete)
 
     assert all(part.text.strip() for part in parts if part.kind in ("text", "cut"))
     assert all(part.kind in ("text", "script") for part in parts[:-1])
@@ -150,7 +154,7 @@ def test_reading_is_linear(unit: str):
     costs: list[float] = []
     for size in (10_000, 80_000):
         start = time.process_time()
-        split(unit * (size // len(unit)))
+        split_scripts(unit * (size // len(unit)))
         costs.append(time.process_time() - start)
 
     assert costs[1] < 0.05 + 24 * costs[0]

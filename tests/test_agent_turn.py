@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxkernel.agent.asks import Ask, Bounds, Ending, Spent
+from ctxkernel.agent.asks import Ask, AskEnding, Bounds, Spent
 from ctxkernel.agent.failures import ModelFailure
 from ctxkernel.agent.streaming import CallDelta, Response, StreamEvent, TextDelta
-from ctxkernel.agent.turn import ResponseRecord, Stopped, Turn
+from ctxkernel.agent.turn import AskTurn, ResponseRecord, Stopped
 from ctxkernel.agent.unfinished import left_open
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Execution
@@ -148,7 +148,7 @@ rounds = st.lists(st.one_of(responses, responses, st.just("a word"), faults), ma
 decisions = st.lists(st.sampled_from(["approve", "edit", "reject", "all", "ask"]), max_size=8)
 
 
-def begin(bench: Bench, question: str, script: Sequence[Any], mode: Any) -> Turn:
+def begin(bench: Bench, question: str, script: Sequence[Any], mode: Any) -> AskTurn:
     from ctxkernel.core.turn import Outcome
 
     loop = bench.turns.loop
@@ -157,10 +157,10 @@ def begin(bench: Bench, question: str, script: Sequence[Any], mode: Any) -> Turn
     bench.turns.now += 1
     loop.end(Outcome("ok"), bench.turns.now)
     ask = Ask(turn.execution.execution_id, question, "0:x", bench.turns.loop.settings.model, mode, Bounds(rounds=6))
-    return Turn(ask, bench, Scripted(script), Screen())
+    return AskTurn(ask, bench, Scripted(script), Screen())
 
 
-def decide(bench: Bench, turn: Turn, what: str) -> None:
+def decide(bench: Bench, turn: AskTurn, what: str) -> None:
     """Do what a command does in a statement of its own."""
     from ctxkernel.core.turn import Outcome
 
@@ -176,7 +176,7 @@ def decide(bench: Bench, turn: Turn, what: str) -> None:
     loop.end(Outcome("ok"), bench.turns.now)
 
 
-def play(script: Sequence[Any], said: Sequence[str], mode: str, model: str) -> tuple[Bench, Ending]:
+def play(script: Sequence[Any], said: Sequence[str], mode: str, model: str) -> tuple[Bench, AskEnding]:
     bench = Bench(Settings(model=model))
     bench.turns.run("x = 1")
     turn = begin(bench, "why?", script, mode)
@@ -230,7 +230,7 @@ SCRIPT = {"type": "text", "text": 'Look:\n<script type="text/x-python">\nprint(1
 HALF = {"type": "text", "text": 'Look:\n<script type="text/x-python">\nprint(1)'}
 
 
-def played(script: Sequence[Any], model: str) -> tuple[Bench, Ending, list[str], list[Observation]]:
+def played(script: Sequence[Any], model: str) -> tuple[Bench, AskEnding, list[str], list[Observation]]:
     """Return the bench, the ending, the sources that ran, and the results of calls."""
     bench, ending = play(script, [], "auto", model)
     log = bench.turns.loop.log

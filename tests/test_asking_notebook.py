@@ -13,7 +13,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from ctxkernel.agent.recorded import RecordedAsk, load
+from ctxkernel.agent.recorded import RecordedAsk, load_turns
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = [path for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if "%%ask" in path.read_text("utf-8")]
@@ -44,7 +44,7 @@ def test_the_notebook_is_clean():
 
 
 def turns(path: Path) -> list[RecordedAsk]:
-    return load(path.read_text("utf-8"), path.name)
+    return load_turns(path.read_text("utf-8"), path.name)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from hypothesis import settings as profile
 from hypothesis import strategies as st
 from injection_rows import EVERYWHERE, TEXTS, TRIES
 
-from ctxkernel.agent.scripts import split
+from ctxkernel.agent.scripts import split_scripts
 from ctxkernel.core.replay import HeadMove
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Artifact, ExceptionInfo, Execution, Statement
@@ -252,7 +252,7 @@ def check_scripts(projection: Projection) -> None:
         if message["role"] != "assistant":
             texts = [block["text"] for block in message["content"]]
             for text in (*texts, "".join(texts)):
-                assert not [part for part in split(text) if part.kind in ("script", "unfinished")], text[:2000]
+                assert not [part for part in split_scripts(text) if part.kind in ("script", "unfinished")], text[:2000]
                 assert not SCRIPT.search(text)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from kernels import RunningKernel, once, starter
 
-from ctxkernel.agent.recorded import ask_key, dump, of_session
+from ctxkernel.agent.recorded import ask_key, dump_turns, of_session
 from ctxkernel.cli import main
 from ctxkernel.store.log.session import SessionReader
 from ctxkernel.testing import MessagesServer, answer, call, error, say, think
@@ -480,7 +480,7 @@ def test_recorded_turns_need_no_key_and_a_missing_one_is_a_clear_error(tmp_path:
         with SessionReader(next((tmp_path / "a").rglob("*.sqlite"))) as reader:
             asks = of_session(reader.requests(), reader.records())
     turns = tmp_path / "t.turns.json"
-    turns.write_text(dump(asks), "utf-8")
+    turns.write_text(dump_turns(asks), "utf-8")
     kernel = start_kernel(env={"CTXKERNEL_TURNS": str(turns), "CTXKERNEL_ANSWERS": "recorded"})
 
     ran = kernel.run("%%ask\nmake z")

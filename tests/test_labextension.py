@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import ctxkernel
-from ctxkernel.kernel.display.bundle import bundle, modules_of, read_module
+from ctxkernel.kernel.display.bundle import bundle_modules, modules_of, read_module
 from ctxkernel.kernel.display.inline_panel import APP, STYLES, renderer
 
 LAB = Path(__file__).resolve().parent.parent / "ctxkernel/lab"
@@ -86,7 +86,7 @@ def test_a_bundle_has_a_scope_for_each_module(tmp_path: Path):
     (tmp_path / "b.js").write_text(b, encoding="utf-8")
     (tmp_path / "a.js").write_text(f"/** A. */\n\nimport {{ one as other }} from './b.js';\n\n{a}", encoding="utf-8")
 
-    first, second, last = bundle(tmp_path / "a.js").replace("\n\n", "\n").split("})();\n")
+    first, second, last = bundle_modules(tmp_path / "a.js").replace("\n\n", "\n").split("})();\n")
 
     assert first == "const $module0 = (() => {\nconst own = 1;\nreturn { one: own };\n"
     body = "const { one: other } = $module0;\nconst own = other;\nreturn { default: own };\n"

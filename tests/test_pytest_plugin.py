@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from ctxkernel.agent.recorded import RecordedAsk, Round, ask_key, dump
+from ctxkernel.agent.recorded import RecordedAsk, Round, ask_key, dump_turns
 
 PLUGINS = ("-p", "ctxkernel.cli.pytest_plugin")
 """By name, and no others: a test must not rest on what is installed."""
@@ -62,7 +62,7 @@ def asks(*questions: str) -> str:
             ),
         )
         made.append(RecordedAsk(ask_key(number, question), question, rounds))
-    return dump(made)
+    return dump_turns(made)
 
 
 def ran(pytester: pytest.Pytester, *names: str) -> pytest.RunResult:

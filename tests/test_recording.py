@@ -12,7 +12,7 @@ import pytest
 from kernels import RunningKernel, StartKernel
 from test_kernel_asking import KEY, Bench, bench_in, cell, shown
 
-from ctxkernel.agent.recorded import RecordedAsk, ask_key, dump, load
+from ctxkernel.agent.recorded import RecordedAsk, ask_key, dump_turns, load_turns
 from ctxkernel.kernel.asking.connections import ModelConnections
 from ctxkernel.kernel.commands.table import complete
 from ctxkernel.store.log.location import HINT
@@ -85,7 +85,7 @@ def test_a_kernel_that_is_not_told_its_notebook_finds_the_turns_in_its_folder(
     """As with nbconvert and papermill; a kernel that knows its notebook reads that one's file alone."""
     monkeypatch.chdir(tmp_path)
     for name, question in (("a", "first?"), ("b", "second?")):
-        (tmp_path / f"{name}.turns.json").write_text(dump([RecordedAsk(ask_key(0, question), question, ())]))
+        (tmp_path / f"{name}.turns.json").write_text(dump_turns([RecordedAsk(ask_key(0, question), question, ())]))
     turns = ModelConnections(cast("Any", None), cast("Any", None))
 
     monkeypatch.delenv(HINT, raising=False)
@@ -122,7 +122,7 @@ def test_only_what_was_answered_on_the_way_to_head_is_written_and_the_rest_is_na
         ran = bench.run("%ctx record kept.json")
 
     assert "nothing was asked" in nothing.error["evalue"]
-    asks = load((tmp_path / "kept.json").read_text("utf-8"), "kept.json")
+    asks = load_turns((tmp_path / "kept.json").read_text("utf-8"), "kept.json")
     assert [(ask.key.partition(":")[0], ask.question) for ask in asks] == [("0", "first"), ("1", "second")]
     assert "left out, not answered: waits for ever" in shown(ran)
 
@@ -177,7 +177,7 @@ def test_a_damaged_file_of_turns_is_told_and_kept_aside_and_recording_goes_on(re
     assert "what only the file beside the notebook has is not in it" in elsewhere
     assert aside.read_bytes() == broken
     assert aside.with_name(f"{aside.name}-2").read_bytes() == broken + b" "
-    assert len(load(turns.read_text("utf-8"), turns.name)) == 1
+    assert len(load_turns(turns.read_text("utf-8"), turns.name)) == 1
     aside.with_name(f"{aside.name}-2").unlink()
 
 

@@ -14,7 +14,7 @@ from kernels import RunningKernel, starter
 
 from ctxkernel.agent.recorded import of_session
 from ctxkernel.agent.streaming import Response
-from ctxkernel.agent.summaries import MOST_LINES, SENT_TOKENS, lines_of, request_for, said
+from ctxkernel.agent.summaries import MOST_LINES, SENT_TOKENS, answer_text, lines_of, request_for
 from ctxkernel.cli import main
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.rules import check
@@ -71,7 +71,7 @@ def test_a_long_line_is_not_cut_within_a_number():
 @pytest.mark.parametrize(("reason", "text"), [("end_turn", "one\ntwo 4"), ("max_tokens", "one"), ("refusal", "")])
 def test_of_an_answer_that_was_cut_off_only_whole_lines_are_taken(reason: str, text: str):
     blocks = ({"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "one\ntwo 4"})
-    assert said(Response("m", None, MODEL, blocks, reason, {}, 1.0, 0.1)) == text
+    assert answer_text(Response("m", None, MODEL, blocks, reason, {}, 1.0, 0.1)) == text
 
 
 # -- what is sent ----------------------------------------------------------------------------------------

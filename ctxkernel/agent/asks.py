@@ -108,14 +108,14 @@ def spent_on(model: str, usage: Mapping[str, Any], seconds: float) -> Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class AskEnding:
     """How a run of a turn ended, with a text for the user."""
 
     kind: EndKind
     text: str = ""
 
 
-def reached(bounds: Bounds, spent: Spent, seconds: float) -> str:
+def reached_bound(bounds: Bounds, spent: Spent, seconds: float) -> str:
     """Return a text about the bound that an ask has reached, with the next step; empty if none is reached."""
     limits = (
         (bounds.rounds, spent.requests, f"after {spent.requests} rounds (--max-turns {bounds.rounds})"),

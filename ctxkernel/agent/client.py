@@ -18,7 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ctxkernel.agent.failures import KINDS, Kind, ModelFailure, kind_of, wait_of
+from ctxkernel.agent.failures import KINDS, Kind, ModelFailure, failure_kind, wait_of
 from ctxkernel.agent.keys import Key
 from ctxkernel.agent.streaming import Assembly, BadEvent, Response, Retrying, StreamEvent
 
@@ -239,7 +239,7 @@ class ModelClient:
         if fault.status_code < 400:
             return self._failed("stream_error", f"{fault.type}: {said}" if fault.type else said, model, request_id)
         headers = fault.response.headers
-        kind = kind_of(fault.status_code, said)
+        kind = failure_kind(fault.status_code, said)
         asked = {"true": True, "false": False}.get(headers.get("x-should-retry", ""))
         text = f"{fault.status_code}: {said}"
         return self._failed(kind, text, model, fault.request_id, retryable=asked, wait=wait_of(headers))

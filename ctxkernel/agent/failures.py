@@ -22,7 +22,7 @@ Kind = Literal[
 ]  # fmt: skip
 
 
-class Row(NamedTuple):
+class FailureRow(NamedTuple):
     """The description of a kind of failure."""
 
     what: str
@@ -30,25 +30,27 @@ class Row(NamedTuple):
     again: bool = False
 
 
-KINDS: dict[Kind, Row] = {
-    "no_key": Row("there is no key", "set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a local server"),
-    "authentication": Row("the server does not accept the key", "check ANTHROPIC_API_KEY"),
-    "permission": Row("the key may not do this", "choose another model, or check the account"),
-    "not_found": Row("the server does not know the model or the address", "check its name and ANTHROPIC_BASE_URL"),
-    "rate_limited": Row("the limit of requests or tokens is reached", "wait, then ask again", again=True),
-    "overloaded": Row("the server has too much to do", "wait a little, then ask again", again=True),
-    "server_error": Row("the server failed", "ask again", again=True),
-    "timeout": Row("nothing came any more", "ask again", again=True),
-    "connection": Row("the server cannot be reached", "check the network and ANTHROPIC_BASE_URL", again=True),
-    "cut": Row("the connection ended before the answer did", "ask again", again=True),
-    "stream_error": Row("the server broke its answer off", "ask again", again=True),
-    "refused_by_check": Row("the request breaks a rule of the API", "see `%ctx projection` for the block"),
-    "invalid_request": Row("the server refuses the request", "see `%ctx projection` for what is sent"),
-    "too_large": Row("the request has too many bytes", "`%ctx condense`, or redact large outputs"),
-    "context_overflow": Row("the request is longer than the model's context", "`%ctx condense`, then ask again"),
-    "malformed": Row("the answer is not that of a Messages server", "check ANTHROPIC_BASE_URL"),
-    "no_recording": Row("there is no recorded answer to it", "`%%ask --again` asks the model itself"),
-    "interrupted": Row("the client was closed before the answer was there", "ask again", again=True),
+KINDS: dict[Kind, FailureRow] = {
+    "no_key": FailureRow("there is no key", "set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a local server"),
+    "authentication": FailureRow("the server does not accept the key", "check ANTHROPIC_API_KEY"),
+    "permission": FailureRow("the key may not do this", "choose another model, or check the account"),
+    "not_found": FailureRow(
+        "the server does not know the model or the address", "check its name and ANTHROPIC_BASE_URL"
+    ),
+    "rate_limited": FailureRow("the limit of requests or tokens is reached", "wait, then ask again", again=True),
+    "overloaded": FailureRow("the server has too much to do", "wait a little, then ask again", again=True),
+    "server_error": FailureRow("the server failed", "ask again", again=True),
+    "timeout": FailureRow("nothing came any more", "ask again", again=True),
+    "connection": FailureRow("the server cannot be reached", "check the network and ANTHROPIC_BASE_URL", again=True),
+    "cut": FailureRow("the connection ended before the answer did", "ask again", again=True),
+    "stream_error": FailureRow("the server broke its answer off", "ask again", again=True),
+    "refused_by_check": FailureRow("the request breaks a rule of the API", "see `%ctx projection` for the block"),
+    "invalid_request": FailureRow("the server refuses the request", "see `%ctx projection` for what is sent"),
+    "too_large": FailureRow("the request has too many bytes", "`%ctx condense`, or redact large outputs"),
+    "context_overflow": FailureRow("the request is longer than the model's context", "`%ctx condense`, then ask again"),
+    "malformed": FailureRow("the answer is not that of a Messages server", "check ANTHROPIC_BASE_URL"),
+    "no_recording": FailureRow("there is no recorded answer to it", "`%%ask --again` asks the model itself"),
+    "interrupted": FailureRow("the client was closed before the answer was there", "ask again", again=True),
 }
 _STATUS: dict[int, Kind] = {
     401: "authentication",
@@ -72,7 +74,7 @@ def bounded(text: str) -> str:
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in cut)
 
 
-def kind_of(status: int, said: str) -> Kind:
+def failure_kind(status: int, said: str) -> Kind:
     """Return the kind of a refusal, by its status and the server's message."""
     if status == 400 and _OVERFLOW.search(said):
         return "context_overflow"

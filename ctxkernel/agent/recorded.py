@@ -26,6 +26,8 @@ from ctxkernel.projection.value import Projection
 from ctxkernel.store.log.rows import SUMMARY, plain
 
 VERSION = 1
+_ROUND_FIELDS = ("receipt", "model", "stop_reason", "usage", "response_id", "blocks", "verdicts")
+"""The fields of a round in a file of turns, in order."""
 SUFFIX = ".turns.json"
 """The file of a notebook's recorded turns has this instead of `.ipynb`."""
 
@@ -68,7 +70,9 @@ class RecordedAsk:
         return bool(self.rounds) and self.rounds[-1].stop_reason not in ("tool_use", "pause_turn", "")
 
 
-def find(asks: Iterable[RecordedAsk], key: str, question: str, cell_id: str | None = None) -> RecordedAsk | None:
+def find_recorded(
+    asks: Iterable[RecordedAsk], key: str, question: str, cell_id: str | None = None
+) -> RecordedAsk | None:
     """Return the newest answered ask with the key, else with the question in the same cell."""
     digest = ask_key(0, question).partition(":")[2]
     same = [one for one in asks if one.answered and one.key.partition(":")[2] == digest]
@@ -250,24 +254,13 @@ class Recorded:
 # -- as a file ---------------------------------------------------------------------------------------
 
 
-def dump(asks: Sequence[RecordedAsk]) -> str:
+def dump_turns(asks: Sequence[RecordedAsk]) -> str:
     """Return the text of a file of turns; text that looks like a credential is masked, as in the log."""
     rows = [
         {
             "key": ask.key,
             "question": ask.question,
-            "rounds": [
-                {
-                    "receipt": one.receipt,
-                    "model": one.model,
-                    "stop_reason": one.stop_reason,
-                    "usage": dict(one.usage),
-                    "response_id": one.response_id,
-                    "blocks": [dict(block) for block in one.blocks],
-                    "verdicts": [list(verdict) for verdict in one.verdicts],
-                }
-                for one in ask.rounds
-            ],
+            "rounds": [{name: getattr(one, name) for name in _ROUND_FIELDS} for one in ask.rounds],
         }
         for ask in asks
     ]
@@ -275,7 +268,7 @@ def dump(asks: Sequence[RecordedAsk]) -> str:
     return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
 
 
-def load(text: str, name: str) -> list[RecordedAsk]:
+def load_turns(text: str, name: str) -> list[RecordedAsk]:
     """Return the asks of a file of turns with the name `name`. Raises StoreError, which names the wrong place."""
     try:
         data = json.loads(text)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, cast
 
-from ctxkernel.agent.scripts import split
+from ctxkernel.agent.scripts import split_scripts
 from ctxkernel.core.events import Json
 from ctxkernel.history.events import Action, AssistantMessage, Context, HistoryEvent, nth
 from ctxkernel.projection.dialect import RUN_CELL, DialectName
@@ -57,7 +57,7 @@ class Reply:
         return _paragraphs(*(call.text for call in self.calls), self.text)
 
 
-def read(
+def read_reply(
     blocks: Sequence[Mapping[str, Any]],
     dialect: DialectName,
     *,
@@ -121,7 +121,7 @@ def _fault(tool: str, given: Mapping[str, Json]) -> str:
 def _read_scripts(text: str, *, complete: bool) -> Reply:
     calls: list[Call] = []
     said, cut = "", False
-    for part in split(text, complete=complete):
+    for part in split_scripts(text, complete=complete):
         if part.kind == "text":
             said = _paragraphs(said, part.text.strip())
             continue
@@ -150,7 +150,7 @@ def as_tool(code: str) -> tuple[str, Mapping[str, Json]]:
     return RUN_CELL, {"code": code}
 
 
-def events(
+def reply_events(
     reply: Reply, request: Projection, execution_id: str, response_id: str, start: int
 ) -> Iterator[HistoryEvent]:
     """Yield the events of a response to `request`, as events of `execution_id` with numbers from `start`.

@@ -1,6 +1,6 @@
 """Parse the script dialect: prose, with cells in `<script type="text/x-python">` blocks.
 
-Rule 1: the parts do not depend on the division of the text into deltas: `split` is one feed of the whole text.
+Rule 1: the parts do not depend on the division of the text into deltas: `split_scripts` is one feed of the whole text.
 Rule 2: the syntax is lenient for small models: any order, quotes and case of attributes, a Markdown fence around or
         inside the block, no end tag. A fence alone, a script of another type, and a tag in `single backticks` are
         prose.
@@ -18,17 +18,17 @@ from typing import Literal, NamedTuple
 
 from ctxkernel.state.tracking.candidates import is_python
 
-PartKind = Literal["text", "script", "unfinished", "cut"]
+ScriptPartKind = Literal["text", "script", "unfinished", "cut"]
 
 
-class Part(NamedTuple):
+class ScriptPart(NamedTuple):
     """A part of a response, without surrounding blank lines. Only a cell can be empty.
 
     `unfinished` is a truncated script, which must not be run; `cut` is text of the model as if it were the kernel,
     which is neither shown as an answer nor recorded. Both are always the last part.
     """
 
-    kind: PartKind
+    kind: ScriptPartKind
     text: str
 
 
@@ -48,18 +48,18 @@ _FENCE = re.compile(r"[ \t]*(`+|~+)[ \t]*[\w+-]{0,20}[ \t]*")
 _FENCE_END = re.compile(r"\s*(?:`{3,}|~{3,})[ \t]*(?=\r?\n|\Z)")
 
 
-def split(text: str, *, complete: bool = True) -> tuple[Part, ...]:
+def split_scripts(text: str, *, complete: bool = True) -> tuple[ScriptPart, ...]:
     """Return the parts of a response. `complete` is false if a limit or an interrupt truncated it."""
     reader = Scripts()
     return joined([*reader.feed(text), *reader.close(complete=complete)])
 
 
-def joined(deltas: Iterable[Part]) -> tuple[Part, ...]:
+def joined(deltas: Iterable[ScriptPart]) -> tuple[ScriptPart, ...]:
     """Join the deltas of a reader to parts."""
-    parts: list[Part] = []
+    parts: list[ScriptPart] = []
     for one in deltas:
         if parts and parts[-1].kind == one.kind == "text":
-            one = Part("text", parts.pop().text + one.text)
+            one = ScriptPart("text", parts.pop().text + one.text)
         parts.append(one)
     return tuple(parts)
 
@@ -72,7 +72,7 @@ class Scripts:
 
     def __init__(self) -> None:
         self._text = ""
-        self._kind: PartKind = "text"
+        self._kind: ScriptPartKind = "text"
         self._begin: int = 0
         """Start of the current part."""
         self._at: int = 0
@@ -84,23 +84,23 @@ class Scripts:
         self._fenced = False
         """Whether a fence was opened directly before the script."""
 
-    def feed(self, delta: str) -> list[Part]:
+    def feed(self, delta: str) -> list[ScriptPart]:
         """Add a delta. Return the parts that are certain now."""
         self._text += delta
         return self._read(final=False)
 
-    def close(self, *, complete: bool = True) -> list[Part]:
+    def close(self, *, complete: bool = True) -> list[ScriptPart]:
         """Return the rest. `complete` is false for a truncated response."""
         parts = self._read(final=True)
         rest = self._text[self._begin :]
         if self._kind == "script":
-            parts.append(Part("script" if complete else "unfinished", _cell(rest)))
+            parts.append(ScriptPart("script" if complete else "unfinished", _cell(rest)))
         elif self._kind == "cut":
-            parts.append(Part("cut", rest.strip()))
+            parts.append(ScriptPart("cut", rest.strip()))
         return parts
 
-    def _read(self, *, final: bool) -> list[Part]:
-        parts: list[Part] = []
+    def _read(self, *, final: bool) -> list[ScriptPart]:
+        parts: list[ScriptPart] = []
         before = None
         while before != (self._kind, self._begin):
             before = self._kind, self._begin
@@ -112,7 +112,7 @@ class Scripts:
 
     # -- prose -----------------------------------------------------------------------------------
 
-    def _prose(self, *, final: bool) -> list[Part]:
+    def _prose(self, *, final: bool) -> list[ScriptPart]:
         if self._fenced and self._at == self._begin:
             rest = self._text[self._begin :]
             if not final and not rest.strip().strip("`~"):
@@ -141,7 +141,7 @@ class Scripts:
         dashes = _DASHES.search(text, max(self._at, len(text) - 50))
         return dashes.start() if dashes else len(text)
 
-    def _said(self, end: int, final: bool, opens: bool) -> list[Part]:
+    def _said(self, end: int, final: bool, opens: bool) -> list[ScriptPart]:
         """Return the prose up to `end`, without white space and a fence that can belong to a following script."""
         text = self._text
         end = self._at + len(text[self._at : end].rstrip())
@@ -157,11 +157,11 @@ class Scripts:
         if not said:
             return []
         self._at = end
-        return [Part("text", said.replace("\r\n", "\n"))]
+        return [ScriptPart("text", said.replace("\r\n", "\n"))]
 
     # -- scripts ---------------------------------------------------------------------------------
 
-    def _code(self, *, final: bool) -> list[Part]:
+    def _code(self, *, final: bool) -> list[ScriptPart]:
         for found in _END.finditer(self._text, self._seen):
             self._seen = found.end()
             after = found.end() if found["tag"] else found.start()
@@ -176,10 +176,10 @@ class Scripts:
         self._seen = max(self._seen, len(self._text) - _LONGEST)
         return []
 
-    def _ended(self, end: int, after: int) -> list[Part]:
+    def _ended(self, end: int, after: int) -> list[ScriptPart]:
         script = self._text[self._begin : end]
         self._kind, self._begin, self._at = "text", after, after
-        return [Part("script", _cell(script))]
+        return [ScriptPart("script", _cell(script))]
 
 
 def _cell(text: str) -> str:

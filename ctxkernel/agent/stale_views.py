@@ -48,7 +48,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StaleObject:
     """An object that a cell uses and that differs from what the model saw."""
 
     kind: Literal["variable", "file"]
@@ -58,7 +58,7 @@ class Change:
     """The statement that changed it; empty if unknown, as for a file that changed on disk."""
 
 
-def find_stale(code: str, seen: Sight, now: Sight, *, transform: Transform | None = None) -> tuple[Change, ...]:
+def find_stale(code: str, seen: Sight, now: Sight, *, transform: Transform | None = None) -> tuple[StaleObject, ...]:
     """Return the changes since `seen` of objects that `code` uses, variables first, by name.
 
     `transform` is IPython's rewriting of a cell into plain Python. A variable that the model never saw counts as added;
@@ -69,13 +69,13 @@ def find_stale(code: str, seen: Sight, now: Sight, *, transform: Transform | Non
     if not names and not files:
         return ()
     used = names_used(code, transform)
-    found = [Change("variable", name, names[name], _by(now.names, name)) for name in sorted(used & names.keys())]
+    found = [StaleObject("variable", name, names[name], _by(now.names, name)) for name in sorted(used & names.keys())]
     texts = [_parts(text) for text in _texts(code)] if files else []
     for path, how in sorted(files.items()):
         handles = (*seen.files[path].handles, *(now.files[path].handles if path in now.files else ()))
         whole = _parts(path)
         if not used.isdisjoint(handles) or any(text and whole[-len(text) :] == text for text in texts):
-            found.append(Change("file", path, how, _by(now.files, path)))
+            found.append(StaleObject("file", path, how, _by(now.files, path)))
     return tuple(found)
 
 
@@ -123,7 +123,7 @@ MOST_TOLD = 20
 _LONGEST_NAME = 200
 
 
-def changes_text(changes: Sequence[Change]) -> str:
+def changes_text(changes: Sequence[StaleObject]) -> str:
     """Return the text that replaces the result of the model's cell: at most `MOST_TOLD` changes, and the next step."""
     lines = [f"- {_line(one)}" for one in changes[:MOST_TOLD]]
     if len(changes) > MOST_TOLD:
@@ -137,7 +137,7 @@ def changes_text(changes: Sequence[Change]) -> str:
     )
 
 
-def _line(one: Change) -> str:
+def _line(one: StaleObject) -> str:
     how = {"changed": "changed", "deleted": "is gone", "added": "is new"}[one.how]
     by = f", by {_delimited(one.by)}" if one.by else ", on disk" if one.kind == "file" else ""
     return f"{'file ' if one.kind == 'file' else ''}{_delimited(one.name)} {how}{by}"

@@ -105,7 +105,7 @@ def _plain(number: str) -> str:
     return number.replace(",", "") if _GROUPED.fullmatch(number.removeprefix("-")) else number
 
 
-def said(response: Response) -> str:
+def answer_text(response: Response) -> str:
     """Return the text of an answer: nothing if it was declined, the complete lines if it was truncated."""
     text = "\n".join(str(block.get("text", "")) for block in response.blocks if block.get("type") == "text")
     if response.stop_reason == "refusal":
@@ -113,7 +113,7 @@ def said(response: Response) -> str:
     return text.rpartition("\n")[0] if response.stop_reason == "max_tokens" else text
 
 
-async def ask(
+async def request_summary(
     request: SummaryRequest, client: ModelClient, stopped: Callable[[], bool], alive: Callable[[], None]
 ) -> Answered:
     """Send a request, and close the client; `stopped` and `alive` are called ten times a second."""

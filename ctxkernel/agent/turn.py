@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from ctxkernel.agent import reply as replies
-from ctxkernel.agent.asks import NOTHING, Ask, Ending, Spent, reached, spent_on
+from ctxkernel.agent.asks import NOTHING, Ask, AskEnding, Spent, reached_bound, spent_on
 from ctxkernel.agent.failures import ModelFailure
+from ctxkernel.agent.reply import Reply, read_reply, reply_events
 from ctxkernel.agent.rerun import STATUS
 from ctxkernel.agent.streaming import Response, StreamEvent, TextDelta
 from ctxkernel.core.timeline import Execution
@@ -158,7 +158,7 @@ _GAP = "\n\n"
 _REFUSED = "not run: the answer ended as a refusal"
 
 
-class Turn:
+class AskTurn:
     """An ask in progress. It ends, or parks while a cell waits for the user, and continues from there."""
 
     def __init__(self, ask: Ask, bench: Bench, model: Model, screen: Screen) -> None:
@@ -186,7 +186,7 @@ class Turn:
         """The requests of a recorded turn that differ from the recorded ones."""
         return getattr(self._model, "drift", [])
 
-    async def go(self) -> Ending:
+    async def go(self) -> AskEnding:
         """Continue until the model has answered, a cell waits, a bound is reached, or a failure occurs."""
         began = self._bench.clock()
         try:
@@ -223,7 +223,7 @@ class Turn:
 
     # -- a cell ------------------------------------------------------------------------------
 
-    async def _next_cell(self) -> Ending | None:
+    async def _next_cell(self) -> AskEnding | None:
         bench, action = self._bench, self.waiting[0]
         code = self._allowed.pop(action.event_id, None)
         edited = action.event_id in self._edited
@@ -236,7 +236,7 @@ class Turn:
             code = verdict.text if verdict is not None and edited else source(action)
             if verdict is None and self.ask.mode == "ask" and self._model.live:
                 bench.propose(action, code)
-                return Ending("parked")
+                return AskEnding("parked")
         if not edited and (changes := bench.changed(code)):
             bench.hold(action, code, lambda execution: [_result(execution, action, changes, "failed")])
             del self.waiting[0]
@@ -251,7 +251,7 @@ class Turn:
                 ResponseRecord("# stopped by the person", lambda name, n: _not_run(name, n, left), stopped=True)
             )
         self.waiting.clear()
-        return Ending("stopped", "stopped: the cell was interrupted, and what was still to come is not run")
+        return AskEnding("stopped", "stopped: the cell was interrupted, and what was still to come is not run")
 
     def _refuse_again(self, action: Action, verdict: Verdict) -> None:
         def refused(execution: Execution) -> Iterable[HistoryEvent]:
@@ -274,19 +274,19 @@ class Turn:
 
     # -- a round -----------------------------------------------------------------------------
 
-    async def _round(self) -> Ending | None:
+    async def _round(self) -> AskEnding | None:
         bench, screen, request = self._bench, self._screen, self._bench.request
-        if text := reached(self.ask.bounds, self.spent, self._seconds):
-            return Ending("bound", text)
+        if text := reached_bound(self.ask.bounds, self.spent, self._seconds):
+            return AskEnding("bound", text)
         if request is None:
-            return Ending("failed", "there is no projection to send; %ctx status says what is off")
+            return AskEnding("failed", "there is no projection to send; %ctx status says what is off")
         if not request.report.ok:
             found = "; ".join(one.told() for one in request.violations[:3])
-            return Ending("failed", f"nothing was sent, since the model's API would refuse it: {found}")
+            return AskEnding("failed", f"nothing was sent, since the model's API would refuse it: {found}")
         if self._model.live and bench.off:
-            return Ending("bound", "nothing more was asked: the model is off (%ctx mode off)")
+            return AskEnding("bound", "nothing more was asked: the model is off (%ctx mode off)")
         if self._model.live and not bench.consented(self.ask, request):
-            return Ending("parked")
+            return AskEnding("parked")
         bench.sending(self.ask, request, self.spent.requests + 1)
         screen.begin()
         partial_text: list[str] = []
@@ -307,10 +307,10 @@ class Turn:
             return self._broken(request, "".join(partial_text), bench.clock() - began, failure)
         return self._take(response, request)
 
-    def _broken(self, request: Projection, text: str, seconds: float, failure: ModelFailure | None) -> Ending:
+    def _broken(self, request: Projection, text: str, seconds: float, failure: ModelFailure | None) -> AskEnding:
         """Record a request that failed or was stopped, with the text until then. None of its calls is kept."""
         if not request.tools:
-            text = replies.read([{"type": "text", "text": text}], "script", complete=False).said
+            text = read_reply([{"type": "text", "text": text}], "script", complete=False).said
         spent = Spent(1, seconds=seconds)
         self.spent += spent
         self._bench.received(None, failure, spent)
@@ -324,14 +324,14 @@ class Turn:
         told = None if failure is None else (failure.kind, str(failure))
         self._bench.record(ResponseRecord(f"# {why}", marked, seconds, failure=told, stopped=failure is None))
         if failure is None:
-            return Ending("stopped", "stopped: nothing more was asked of the model")
-        return Ending("failed", str(failure))
+            return AskEnding("stopped", "stopped: nothing more was asked of the model")
+        return AskEnding("failed", str(failure))
 
-    def _take(self, response: Response, request: Projection) -> Ending | None:
+    def _take(self, response: Response, request: Projection) -> AskEnding | None:
         bench, reason = self._bench, response.stop_reason
         dialect = "tools" if request.tools else "script"
         note, refused = _TRUNCATED.get(reason or "", ""), reason == "refusal"
-        reply = replies.read(response.blocks, dialect, unreadable=response.unreadable, complete=not note)
+        reply = read_reply(response.blocks, dialect, unreadable=response.unreadable, complete=not note)
         if refused and reply.calls:
             note += "; what it called until then was not run"
         spent = spent_on(request.model, response.usage, response.seconds) if self._model.live else Spent(1)
@@ -356,11 +356,11 @@ class Turn:
         self.waiting, self._batch = cells, len(cells)
         if (reply.calls and not refused) or reason == "pause_turn":
             return None
-        return Ending("answered", note or _remark(reply))
+        return AskEnding("answered", note or _remark(reply))
 
     def _events(
         self,
-        reply: replies.Reply,
+        reply: Reply,
         request: Projection,
         response: Response,
         cells: list[Action],
@@ -369,7 +369,7 @@ class Turn:
     ) -> Iterable[HistoryEvent]:
         """Yield the events of a response, and the results of calls that run no cell; add the others to `cells`."""
         made: list[HistoryEvent] = []
-        for event in replies.events(reply, request, execution_id, response.llm_response_id, number):
+        for event in reply_events(reply, request, execution_id, response.llm_response_id, number):
             made.append(event)
             yield event
         actions = [one for one in made if isinstance(one, Action)]
@@ -396,7 +396,7 @@ def source(action: Action) -> str:
     return str(action.input.get("code", ""))
 
 
-def _remark(reply: replies.Reply) -> str:
+def _remark(reply: Reply) -> str:
     """Return a text for the person about an answer that is incomplete or empty."""
     if reply.cut:
         left = "the end of the answer was cut" if reply.text.strip() else "nothing is left of the answer"

@@ -24,7 +24,7 @@ from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.settings import Settings
 from ctxkernel.history.events import UserQuestion
 from ctxkernel.kernel.asking import Models
-from ctxkernel.kernel.commands import Context
+from ctxkernel.kernel.commands import CommandContext
 from ctxkernel.kernel.configuration import Configuration
 from ctxkernel.kernel.display.handles import LiveDisplays
 from ctxkernel.kernel.display.notices import Notices
@@ -49,7 +49,7 @@ from ctxkernel.kernel.turn.turns import Turns
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.secrets import mask_value
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
-from ctxkernel.state.base.variables import NOTHING
+from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.state.types.packer import Packer
 from ctxkernel.store.log.location import is_named, notebook_folder, notebook_name, session_path
@@ -232,7 +232,7 @@ class Runtime:
         self.models = Models(Session(**parts))
         self.loop.summarise = self.models.want
         self.turns.collect_summaries, self.turns.forget_copies = self.models.collect, self.models.forget_copies
-        self.context = Context(
+        self.context = CommandContext(
             **parts, models=self.models, checkpoints=self.checkpoints, health=self.health, timeout=self.timeout
         )
 

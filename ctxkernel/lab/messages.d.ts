@@ -134,21 +134,21 @@ export interface AmendedRow {
 /** The fields of a row that depend on the execution alone. */
 export interface ExecutionRow {
   statement_id: string;
-  index: number;
   execution_id: string;
   parent_execution_id: string | null;
-  cell_id: string | null;
+  index: number;
+  source: string;
   author: 'human' | 'model' | 'panel';
   kind: 'python' | 'meta';
-  status: 'running' | 'ok' | 'error' | 'timeout' | 'cancelled';
-  source: string;
-  timestamp: number;
+  cell_id: string | null;
   started_at: number;
+  tags: Tags;
+  status: 'running' | 'ok' | 'error' | 'timeout' | 'cancelled';
+  timestamp: number;
   ended_at: number | null;
   time_ms: number;
   tokens: number | null;
   usd: number | null;
-  tags: Tags;
   stdout: string;
   stderr: string;
   cut: Readonly<Record<string, number>>;
@@ -163,21 +163,21 @@ export interface ExecutionRow {
 /** One execution. */
 export interface Row {
   statement_id: string;
-  index: number;
   execution_id: string;
   parent_execution_id: string | null;
-  cell_id: string | null;
+  index: number;
+  source: string;
   author: 'human' | 'model' | 'panel';
   kind: 'python' | 'meta';
-  status: 'running' | 'ok' | 'error' | 'timeout' | 'cancelled';
-  source: string;
-  timestamp: number;
+  cell_id: string | null;
   started_at: number;
+  tags: Tags;
+  status: 'running' | 'ok' | 'error' | 'timeout' | 'cancelled';
+  timestamp: number;
   ended_at: number | null;
   time_ms: number;
   tokens: number | null;
   usd: number | null;
-  tags: Tags;
   stdout: string;
   stderr: string;
   cut: Readonly<Record<string, number>>;
@@ -582,28 +582,34 @@ export interface AskingMessage {
   asking: Asking | null;
 }
 
-/** The answer to a `plan` request: the plan or an error. */
-export interface PlanAnswer {
-  type: 'plan';
+/** The fields that all answers have: the request's id, and an error instead of a result. */
+export interface AnswerFields {
   id: any;
-  plan: Plan | null;
   error: string | null;
+}
+
+/** The answer to a `plan` request. */
+export interface PlanAnswer {
+  id: any;
+  error: string | null;
+  type: 'plan';
+  plan: Plan | null;
 }
 
 /** The answer to an `events` request. */
 export interface EventsAnswer {
-  type: 'events';
   id: any;
-  events: CondensedEvents | null;
   error: string | null;
+  type: 'events';
+  events: CondensedEvents | null;
 }
 
 /** The answer to a `compare` request. */
 export interface CompareAnswer {
-  type: 'compare';
   id: any;
-  compare: Compared | null;
   error: string | null;
+  type: 'compare';
+  compare: Compared | null;
 }
 
 export type Answer = PlanAnswer | EventsAnswer | CompareAnswer;

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ctxkernel.agent.markdown import safe_markdown
-from ctxkernel.agent.scripts import Part, Scripts
+from ctxkernel.agent.scripts import ScriptPart, Scripts
 from ctxkernel.agent.streaming import CallDelta, Retrying, StreamEvent, TextDelta, ThinkingDelta
 from ctxkernel.kernel.display.notices import Notices
 from ctxkernel.kernel.messages import states as messages
@@ -86,7 +86,7 @@ class Answers:
                 self.progress(f"{event.why}; trying again in {event.seconds:.0f} s (attempt {event.attempt})")
 
     def _more(self, text: str) -> None:
-        parts = [Part("text", text)] if self._reader is None else self._reader.feed(text)
+        parts = [ScriptPart("text", text)] if self._reader is None else self._reader.feed(text)
         if any(part.kind == "script" for part in parts):
             self.progress("the model is writing a cell …")
         if not self._grown(parts):
@@ -98,7 +98,7 @@ class Answers:
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(wait, self._draw)
 
-    def _grown(self, parts: Iterable[Part]) -> bool:
+    def _grown(self, parts: Iterable[ScriptPart]) -> bool:
         """Add the prose of new parts. Return whether there was any."""
         before = self._text
         for part in parts:

@@ -16,11 +16,11 @@ from contextlib import suppress
 from threading import Thread
 from typing import Any, cast
 
-from ctxkernel.agent.asks import Ask, Bounds, Ending, Mode
+from ctxkernel.agent.asks import Ask, AskEnding, Bounds, Mode
 from ctxkernel.agent.client import ModelClient
-from ctxkernel.agent.recorded import Recorded, RecordedAsk, ask_key, find, position_of
+from ctxkernel.agent.recorded import Recorded, RecordedAsk, ask_key, find_recorded, position_of
 from ctxkernel.agent.streaming import Response, StreamEvent
-from ctxkernel.agent.turn import Model, Turn
+from ctxkernel.agent.turn import AskTurn, Model
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.timeline import Execution
 from ctxkernel.core.turn import OpenTurn
@@ -84,7 +84,7 @@ class AskRunner:
         """The asks of this session; None: not read since the last one ended."""
 
     @property
-    def _turn(self) -> Turn | None:
+    def _turn(self) -> AskTurn | None:
         return self._bench.turn if self._bench is not None else None
 
     # -- beginning ---------------------------------------------------------------------------
@@ -119,10 +119,10 @@ class AskRunner:
         """Return the recorded turn that answers an ask. Raises BadCommand if a required one is missing."""
         if self._recordings is None:
             self._recordings = self._session.guard("recorded turns", self._connections.of_session, [])
-        found = find(self._recordings, key, question, running.statement.cell_id)
+        found = find_recorded(self._recordings, key, question, running.statement.cell_id)
         required = self._session.settings.answers == "recorded"
         if found is None and (required or not self._connections.reachable):
-            found = find(self._connections.asks(), key, question)
+            found = find_recorded(self._connections.asks(), key, question)
         if found is None and required:
             position = int(key.partition(":")[0]) + 1
             raise BadCommand(
@@ -163,10 +163,10 @@ class AskRunner:
                 ending = await bench.turn.go()
             except Exception as fault:  # internal: the cell's reply must be sent, and the history is complete
                 self._session.guard.fail("asks", fault)
-                ending = Ending("failed", f"the ask could not go on ({type(fault).__name__}: {fault})")
+                ending = AskEnding("failed", f"the ask could not go on ({type(fault).__name__}: {fault})")
             return self._ended(bench, ending, reply)
 
-    def _ended(self, bench: KernelBench, ending: Ending, reply: dict[str, Any]) -> dict[str, Any]:
+    def _ended(self, bench: KernelBench, ending: AskEnding, reply: dict[str, Any]) -> dict[str, Any]:
         notices, panel = self._session.notices, self._session.panel
         self._recordings = None
         self._show_asking(None)
@@ -186,7 +186,7 @@ class AskRunner:
             return {**reply, "status": "error", **told}
         return reply
 
-    def _show_asking(self, turn: Turn | None) -> None:
+    def _show_asking(self, turn: AskTurn | None) -> None:
         """Show in the panel that a model works on an ask."""
         if self._turn is not None and self._turn.live:
             now = turn and {"ask": turn.ask.execution_id, "model": turn.ask.model, "since": time.time()}
@@ -202,13 +202,13 @@ class AskRunner:
             return ()
         return tuple(one.tool_call_id for one in turn.waiting)
 
-    def _on_path(self, turn: Turn) -> bool:
+    def _on_path(self, turn: AskTurn) -> bool:
         """Return whether the newest response of a turn, or its question, is on the path to HEAD."""
         place = turn.execution_id or turn.ask.execution_id
         return any(execution.execution_id == place for _, execution in self._session.loop.history)
 
     @property
-    def waiting(self) -> Turn | None:
+    def waiting(self) -> AskTurn | None:
         """The turn that waits for the user; None if the newest turn was replayed. Raises BadCommand if none waits.
 
         A notebook with decisions can therefore run again from its start.
@@ -222,7 +222,7 @@ class AskRunner:
             raise BadCommand("what waited is on another branch of the timeline; %ctx goto returns there, or ask again")
         return turn
 
-    def approve(self, turn: Turn, *, code: str | None = None, rest: bool = False) -> None:
+    def approve(self, turn: AskTurn, *, code: str | None = None, rest: bool = False) -> None:
         """Run the cell that waits after the running cell, as it is or as `code`; with `rest` all later cells too."""
         ruling: Ruling = "approved" if code is None else "edited"
         loop = self._session.loop
@@ -234,22 +234,22 @@ class AskRunner:
         turn.approve(code=code, rest=rest)
         self._continue()
 
-    def reject(self, turn: Turn, reason: str) -> None:
+    def reject(self, turn: AskTurn, reason: str) -> None:
         """Refuse the cell that waits; the model is told the reason and continues."""
         self._refuse(turn, reason)
         self._show_decision("rejected", reason)
         self._continue()
 
-    def stop(self, turn: Turn) -> None:
+    def stop(self, turn: AskTurn) -> None:
         """End the ask that waits."""
         self._end_waiting(turn, "the person ended the work here", "")
         self._unpark()
 
-    def _end_waiting(self, turn: Turn, reason: str, shown: str) -> None:
+    def _end_waiting(self, turn: AskTurn, reason: str, shown: str) -> None:
         self._refuse(turn, reason, rest=True)
         self._show_decision("stopped", shown)
 
-    def _refuse(self, turn: Turn, reason: str, *, rest: bool = False) -> None:
+    def _refuse(self, turn: AskTurn, reason: str, *, rest: bool = False) -> None:
         loop = self._session.loop
         for event in turn.reject(reason, loop.next_event_id, rest=rest):
             loop.record(event)
@@ -281,7 +281,7 @@ class AskRunner:
             self._bench.ran.clear()
 
 
-def _ending_text(bench: KernelBench, ending: Ending) -> str:
+def _ending_text(bench: KernelBench, ending: AskEnding) -> str:
     turn = bench.turn
     parts = [ending.text] if ending.text and ending.kind != "failed" else []
     if turn.live:

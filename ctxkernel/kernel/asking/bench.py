@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ctxkernel.agent.asks import Ask, Spent
 from ctxkernel.agent.failures import ModelFailure
 from ctxkernel.agent.streaming import Response
-from ctxkernel.agent.turn import Model, Observe, ResponseRecord, Stopped, Turn
+from ctxkernel.agent.turn import AskTurn, Model, Observe, ResponseRecord, Stopped
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.timeline import Cost, Execution, Kind
 from ctxkernel.history.events import Action, HistoryEvent
@@ -36,7 +36,7 @@ class KernelBench:
 
     def __init__(self, session: Session, seen: SeenState, screen: Answers, ask: Ask, model: Model) -> None:
         self._session, self._seen, self.screen = session, seen, screen
-        self.turn = Turn(ask, self, model, screen)
+        self.turn = AskTurn(ask, self, model, screen)
         self.proposal: messages.Proposal | None = None
         """The proposal that waits for the user, as the panel shows it."""
         self.ran: list[Execution] = []

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from ctxkernel.agent.keys import Key, model_key
-from ctxkernel.agent.recorded import SUFFIX, RecordedAsk, dump, load, of_path, of_session
+from ctxkernel.agent.recorded import SUFFIX, RecordedAsk, dump_turns, load_turns, of_path, of_session
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.loop import Loop
 from ctxkernel.store.log.location import notebook_folder, notebook_name
@@ -71,7 +71,7 @@ class ModelConnections:
         aside, why = self._damaged(path)
         beside = path.with_name(f"{path.name}.{os.getpid()}.part")
         try:
-            beside.write_text(dump(asks), "utf-8")
+            beside.write_text(dump_turns(asks), "utf-8")
             if aside is not None:
                 path.rename(aside)
                 notices = [f"{path} was damaged ({why}); it is kept as {aside.name}"]
@@ -88,7 +88,7 @@ class ModelConnections:
         if not path.exists():
             return None, ""
         try:
-            load(path.read_text("utf-8"), path.name)
+            load_turns(path.read_text("utf-8"), path.name)
         except (UnicodeError, StoreError) as fault:
             if path != self.path and not path.name.endswith(SUFFIX):
                 raise BadCommand(f"{path} is there, and is no file of recorded turns; give another name") from None
@@ -118,7 +118,7 @@ class ModelConnections:
         try:
             at = path.stat().st_mtime
             if path not in self._read or self._read[path][0] != at:
-                self._read[path] = at, load(path.read_text("utf-8"), path.name)
+                self._read[path] = at, load_turns(path.read_text("utf-8"), path.name)
         except (OSError, UnicodeError, StoreError) as fault:
             raise BadCommand(
                 f"the recorded turns in {path} cannot be used ({fault}): move that file away, or have %ctx record "

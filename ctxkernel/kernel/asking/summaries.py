@@ -21,7 +21,16 @@ from typing import Any
 from ctxkernel.agent.asks import NOTHING, Spent, spent_on
 from ctxkernel.agent.client import ModelClient
 from ctxkernel.agent.streaming import Response
-from ctxkernel.agent.summaries import MAX_TOKENS, SYSTEM, Answered, SummaryRequest, ask, lines_of, request_for, said
+from ctxkernel.agent.summaries import (
+    MAX_TOKENS,
+    SYSTEM,
+    Answered,
+    SummaryRequest,
+    answer_text,
+    lines_of,
+    request_for,
+    request_summary,
+)
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.jobs import Preparation, Publish, Stopped, Summarised, Summary
 from ctxkernel.core.nodes import NodeBase
@@ -243,9 +252,9 @@ class Summaries:
                 one.begun = True
             start = time.monotonic()
             client = ModelClient(model_key=connections.key, base_url=connections.base_url(), timeout=timeout)
-            answered = asyncio.run(ask(one.request, client, stopped, lambda: publish(None)))
+            answered = asyncio.run(request_summary(one.request, client, stopped, lambda: publish(None)))
             if answered.response is not None:
-                self._read(one, said(answered.response))
+                self._read(one, answer_text(answered.response))
             self._done.append((one, answered, time.monotonic() - start))
             return one.summary
 
@@ -303,7 +312,7 @@ class Summaries:
                 "request_id": response.request_id or "",
                 "usage": dict(response.usage),
                 "usd": spent.usd,
-                "body": {"id": response.llm_response_id, "model": response.model, "text": said(response)},
+                "body": {"id": response.llm_response_id, "model": response.model, "text": answer_text(response)},
             }
         status = "ok" if response is not None and response.stop_reason != "refusal" else state
         store = session.store

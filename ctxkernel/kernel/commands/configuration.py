@@ -14,7 +14,7 @@ from ctxkernel.core.settings import DEFAULTS, EXTRACTIVE, SPECS, Value, allowed,
 from ctxkernel.core.text import format_table, one_line, suggest
 from ctxkernel.history.capabilities import MODELS, capabilities_for
 from ctxkernel.history.invariants import PROPERTIES, OwnProperty, Property, with_extensions
-from ctxkernel.kernel.commands.context import Context
+from ctxkernel.kernel.commands.context import CommandContext
 from ctxkernel.kernel.configuration import Configuration
 from ctxkernel.store import config
 
@@ -23,7 +23,7 @@ EXTENSIONS = {"tokens": "token_limit", "depth": "call_depth", "message_pairing":
 _OFF: Mapping[str, Value] = {"token_limit": 0, "call_depth": 0, "message_pairing": False}
 
 
-def configure(ctx: Context, args: Sequence[str]) -> str:
+def configure(ctx: CommandContext, args: Sequence[str]) -> str:
     """`%ctx config`: show all settings, show one, or set one."""
     held = ctx.configuration
     if not args:
@@ -78,7 +78,7 @@ def _of_model(name: str, value: Value) -> list[str]:
     return [f"{value} is no model that is known here{suggest(str(value), names)}: the most cautious rules hold"]
 
 
-def properties(ctx: Context, args: Sequence[str]) -> str:
+def properties(ctx: CommandContext, args: Sequence[str]) -> str:
     """`%ctx properties`: show the list, or change it."""
     held = ctx.configuration
     before = _rows(held)
@@ -154,7 +154,7 @@ def _switch_on(held: Configuration, word: str) -> None:
         ) from None
 
 
-def _add(ctx: Context, name: str) -> None:
+def _add(ctx: CommandContext, name: str) -> None:
     space = ctx.shell.user_ns
     if name not in space:
         raise BadCommand(f"there is no {name!r}{suggest(name, _candidates(ctx))}; define a Property, then add its name")
@@ -168,7 +168,7 @@ def _add(ctx: Context, name: str) -> None:
         ) from None
 
 
-def _candidates(ctx: Context) -> list[str]:
+def _candidates(ctx: CommandContext) -> list[str]:
     return [
         name
         for name, value in list(ctx.shell.user_ns.items())
@@ -178,7 +178,7 @@ def _candidates(ctx: Context) -> list[str]:
     ]
 
 
-def complete(ctx: Context, sub: str, words: Sequence[str]) -> list[str]:
+def complete_setting(ctx: CommandContext, sub: str, words: Sequence[str]) -> list[str]:
     """Return the completions of `%ctx config …` and `%ctx properties …`."""
     held, given = ctx.configuration, words[2:]
     if sub == "config":

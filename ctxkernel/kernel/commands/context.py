@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Context(Session):
+class CommandContext(Session):
     """The session, and the parts of the kernel that only commands use."""
 
     models: Models

@@ -17,7 +17,7 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
 from ctxkernel.core.text import suggest
-from ctxkernel.kernel.commands.context import Context
+from ctxkernel.kernel.commands.context import CommandContext
 from ctxkernel.kernel.commands.position_names import fitting, place_names, quoted
 
 OPTIONS = ("pos", "tokens", "lod", "mode", "freq")
@@ -55,7 +55,7 @@ _OPTION = re.compile(r"--pos(?:\s+|=)([\"']?)([^\"']*)$")
 _ATTRIBUTE = re.compile(r"(?:^|[^\w.\"'])([A-Za-z_]\w*)\.(\w*)$")
 
 
-def handle_line(ctx: Context, magic: str, line: str) -> tuple[list[Any], dict[str, Any]]:
+def handle_line(ctx: CommandContext, magic: str, line: str) -> tuple[list[Any], dict[str, Any]]:
     """Return the arguments and keywords of `view` or `group` for a `%view` or `%group` line. Raises BadCommand."""
     options = KEYWORDS[magic]
     usage = f"%{magic} {'TARGET' if magic == 'view' else 'HANDLE …'} [--{' X] [--'.join(options)} X]"
@@ -84,7 +84,7 @@ def handle_line(ctx: Context, magic: str, line: str) -> tuple[list[Any], dict[st
     return values, given
 
 
-def following(ctx: Context, line: str, token: str) -> tuple[list[str], bool]:
+def following(ctx: CommandContext, line: str, token: str) -> tuple[list[str], bool]:
     """Return the completions of `token` at the end of `line`, and whether nothing else fits there."""
     if line.lstrip().startswith("%ctx "):
         return [], False
@@ -98,18 +98,18 @@ def following(ctx: Context, line: str, token: str) -> tuple[list[str], bool]:
         # Jedi cannot evaluate the annotations of a handle.
         begun = f"{used[1]}.{used[2]}" if token.endswith(f".{used[2]}") else used[2]
         head = begun[: len(begun) - len(used[2])]
-        return [head + name for name in attributes(node, used[2])], True
+        return [head + name for name in handle_attributes(node, used[2])], True
     return [], False
 
 
-def attributes(node: NodeBase, begun: str) -> list[str]:
+def handle_attributes(node: NodeBase, begun: str) -> list[str]:
     """Return the public attributes of a handle with a prefix; the CamelCase spellings for a capital letter only."""
     known = dir(type(node))
     names = [name for name in known if name[:1] != "_" and name not in _INTERNAL and name.startswith(begun)]
     return [name for name in names if name[:1].islower() or begun[:1].isupper()]
 
 
-def _of_line(ctx: Context, magic: str, rest: str, token: str) -> list[str]:
+def _of_line(ctx: CommandContext, magic: str, rest: str, token: str) -> list[str]:
     before = rest[: len(rest) - len(token)]
     if magic == "view" and (at := _OPTION.search(rest)) is not None and (at[1] or " " not in at[2]):
         target = _target_of(ctx, rest[: at.start()])
@@ -127,7 +127,7 @@ def _of_line(ctx: Context, magic: str, rest: str, token: str) -> list[str]:
     return [*(_fitting(names, token) if token and not quoted else []), *_paths(rest, token)]
 
 
-def _of_call(ctx: Context, name: str, inside: str, token: str, before: str) -> tuple[list[str], bool]:
+def _of_call(ctx: CommandContext, name: str, inside: str, token: str, before: str) -> tuple[list[str], bool]:
     quote = re.search(r"^\s*([\"'])([^\"']*)$", inside)
     if quote is not None:
         return (_paths(quote[0].lstrip(), token), True) if name == "view" else ([], False)
@@ -154,7 +154,7 @@ def _of_call(ctx: Context, name: str, inside: str, token: str, before: str) -> t
     return found, False
 
 
-def _node_before(ctx: Context, before: str) -> NodeBase | None:
+def _node_before(ctx: CommandContext, before: str) -> NodeBase | None:
     node = _value(ctx, before.rpartition(" ")[2].rpartition("=")[2].rstrip("."))
     return node if isinstance(node, NodeBase) else None
 
@@ -166,7 +166,7 @@ def _places(target: object, quote: str, begun: str, token: str) -> list[str]:
     return [] if begun.strip() else quoted(place_names(target))
 
 
-def _first_of(ctx: Context, inside: str) -> object:
+def _first_of(ctx: CommandContext, inside: str) -> object:
     """Return the value of a call's first argument; None if it is neither a name nor a plain string."""
     first = _FIRST.match(inside)
     if first is None:
@@ -174,7 +174,7 @@ def _first_of(ctx: Context, inside: str) -> object:
     return _value(ctx, first[1]) if first[1] else first[2] or first[3]
 
 
-def _target_of(ctx: Context, line: str) -> object:
+def _target_of(ctx: CommandContext, line: str) -> object:
     """Return the target of a `%view` line; None if it has none yet."""
     try:
         return handle_line(ctx, "view", line)[0][0]
@@ -186,16 +186,16 @@ def _fitting(known: Iterable[str], begun: str) -> list[str]:
     return [one for one in known if one.startswith(begun)]
 
 
-def _handles(ctx: Context) -> list[str]:
+def _handles(ctx: CommandContext) -> list[str]:
     return [state.name for state in ctx.loop.ls()]
 
 
-def _names(ctx: Context) -> list[str]:
+def _names(ctx: CommandContext) -> list[str]:
     hidden = ctx.shell.user_ns_hidden
     return sorted(name for name in ctx.shell.user_ns if not name.startswith("_") and name not in hidden)
 
 
-def _value(ctx: Context, name: str) -> object:
+def _value(ctx: CommandContext, name: str) -> object:
     return ctx.shell.user_ns.get(name)
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.ports import All
-from ctxkernel.kernel.commands.context import Context
+from ctxkernel.kernel.commands.context import CommandContext
 
 SETTABLE = ("lod", "tokens", "mode", "freq", "pos")
 _USAGE = "%ctx set HANDLE.lod=1 HANDLE.tokens=300|All HANDLE.mode=running|paused HANDLE.freq=Sync HANDLE.pos=120"
 
 
-def set_policy(ctx: Context, args: Sequence[str]) -> None:
+def set_policy(ctx: CommandContext, args: Sequence[str]) -> None:
     """`%ctx set HANDLE.lod=1 …`: set the policies of handles. Raises BadCommand."""
     policies: dict[str, dict[str, Any]] = {}
     for word in args:
@@ -33,7 +33,7 @@ def set_policy(ctx: Context, args: Sequence[str]) -> None:
             raise BadCommand(f"%ctx set: {refusal}") from None
 
 
-def refresh(ctx: Context, args: Sequence[str]) -> None:
+def refresh(ctx: CommandContext, args: Sequence[str]) -> None:
     """`%ctx refresh HANDLE …`: render handles again. Raises BadCommand."""
     if not args:
         raise BadCommand("%ctx refresh HANDLE: which handle? ls() lists them")
@@ -41,7 +41,7 @@ def refresh(ctx: Context, args: Sequence[str]) -> None:
         node.refresh()
 
 
-def policy_words(ctx: Context, attributes: Sequence[str]) -> list[str]:
+def policy_words(ctx: CommandContext, attributes: Sequence[str]) -> list[str]:
     """Return `HANDLE.attribute=` for every handle that has the attribute."""
     return [
         f"{state.name}.{attribute}="

@@ -12,14 +12,14 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import format_table, one_line, suggest
 from ctxkernel.history.events import Condensation, CondensationRequest, Pin, Redaction, Withdrawal, content_of
 from ctxkernel.history.redact_tool import Acknowledged, Refusal, validate
-from ctxkernel.kernel.commands.context import Context, matches, split_flags
+from ctxkernel.kernel.commands.context import CommandContext, matches, split_flags
 from ctxkernel.kernel.commands.inspection import condensed_away
 from ctxkernel.projection.layout import clean
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.tokens import count_tokens
 
 
-def event_named(ctx: Context, word: str) -> str:
+def event_named(ctx: CommandContext, word: str) -> str:
     """Return the event that a person means: its id, or the newest execution of a statement. Raises BadCommand."""
     past = ctx.past
     shown = [event.event_id for event in past.shown]
@@ -35,7 +35,7 @@ def event_named(ctx: Context, word: str) -> str:
     raise BadCommand(f"no event {word!r} is shown{suggest(word, shown)}; %ctx projection lists them")
 
 
-def _next_id(ctx: Context) -> str:
+def _next_id(ctx: CommandContext) -> str:
     """Return the id of the next event. Raises BadCommand if no statement is open to record it."""
     try:
         return ctx.loop.next_event_id
@@ -43,7 +43,7 @@ def _next_id(ctx: Context) -> str:
         raise BadCommand("this changes the history, which a cell only can: run it in a cell of its own") from None
 
 
-def _require_untouched(ctx: Context, *words: str) -> None:
+def _require_untouched(ctx: CommandContext, *words: str) -> None:
     """Raise BadCommand if this cell has a command on one of these already: that is not in effect yet."""
     directives = {one.event_id: one.target_id for one in ctx.past.events if isinstance(one, Redaction)}
     touched: set[str] = set()
@@ -73,7 +73,7 @@ def _split_exclusive(args: Sequence[str], known: Sequence[str], sub: str) -> tup
     return (flags[0] if flags else ""), rest
 
 
-def condense(ctx: Context, args: Sequence[str]) -> str:
+def condense(ctx: CommandContext, args: Sequence[str]) -> str:
     """Ask for a condensation, take one back, or show the events behind it."""
     flag, rest = _split_exclusive(args, ("--undo", "--show", "--list"), "condense")
     past = ctx.past
@@ -109,7 +109,7 @@ def condense(ctx: Context, args: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def redact(ctx: Context, args: Sequence[str]) -> str:
+def redact(ctx: CommandContext, args: Sequence[str]) -> str:
     """Replace an output by a note, or take that back."""
     flag, rest = _split_exclusive(args, ("--undo", "--list"), "redact")
     redactions = ctx.past.redactions
@@ -139,7 +139,7 @@ def redact(ctx: Context, args: Sequence[str]) -> str:
     return f"{made.target_id}: its output is a note {when}; %ctx redact --undo {rest[0]} takes it back"
 
 
-def redaction_of(ctx: Context, event_id: str, summary: str, directive_id: str) -> Redaction | Acknowledged:
+def redaction_of(ctx: CommandContext, event_id: str, summary: str, directive_id: str) -> Redaction | Acknowledged:
     """Return the event that redacts an output, or the redaction that exists already. Raises BadCommand."""
     past, most = ctx.past, ctx.settings.statement_tokens
     made = validate(
@@ -157,7 +157,7 @@ def redaction_of(ctx: Context, event_id: str, summary: str, directive_id: str) -
     return made
 
 
-def pin(ctx: Context, args: Sequence[str]) -> str:
+def pin(ctx: CommandContext, args: Sequence[str]) -> str:
     """Pin a handle, or a statement or event of the history."""
     name, reason = _pin_target(ctx, args, "pin")
     node = ctx.handle(name)
@@ -176,7 +176,7 @@ def pin(ctx: Context, args: Sequence[str]) -> str:
     return f"{event_id} is pinned: it is never condensed, masked or redacted"
 
 
-def unpin(ctx: Context, args: Sequence[str]) -> str:
+def unpin(ctx: CommandContext, args: Sequence[str]) -> str:
     """End a pin."""
     name, _ = _pin_target(ctx, args, "unpin")
     node = ctx.handle(name)
@@ -192,7 +192,7 @@ def unpin(ctx: Context, args: Sequence[str]) -> str:
     return f"{event_id} is not pinned"
 
 
-def _pin_target(ctx: Context, args: Sequence[str], verb: str) -> tuple[str, str]:
+def _pin_target(ctx: CommandContext, args: Sequence[str], verb: str) -> tuple[str, str]:
     """Return the name and the reason. Raises BadCommand if the reason is the name of another object."""
     if not args:
         raise BadCommand(f"%ctx {verb} NAME: which handle or statement? ls() and %ctx timeline list them")

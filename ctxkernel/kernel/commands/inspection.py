@@ -11,7 +11,7 @@ from ctxkernel.core.text import format_table, one_line, suggest
 from ctxkernel.core.turn import HandleState
 from ctxkernel.history.events import RESULTS, Action, Condensation, Events, HistoryEvent, Repair, Withdrawal
 from ctxkernel.history.invariants import Condensations
-from ctxkernel.kernel.commands.context import Context, split_flags
+from ctxkernel.kernel.commands.context import CommandContext, split_flags
 from ctxkernel.projection.compare import Comparison, compare
 from ctxkernel.projection.displayed_tokens import estimate_tokens, vocabulary
 from ctxkernel.projection.history import Past
@@ -24,7 +24,7 @@ _STATELESS = ("handles", "variables", "deltas", "view", "group", "note", "shown"
 """Kinds of blocks that belong to no statement."""
 
 
-def projection(ctx: Context, args: Sequence[str]) -> str:
+def projection(ctx: CommandContext, args: Sequence[str]) -> str:
     """Show the request to the model, block by block."""
     flags, rest = split_flags(args, ("--json",), "projection")
     if rest:
@@ -54,7 +54,7 @@ def projection(ctx: Context, args: Sequence[str]) -> str:
     )
 
 
-def _corrected(ctx: Context, found: Projection) -> str:
+def _corrected(ctx: CommandContext, found: Projection) -> str:
     """Return the size by the model's vocabulary and the last answer's usage; empty if neither is known."""
     anchor, by_vocabulary = ctx.account.anchor, vocabulary() is not None
     if not by_vocabulary and anchor is None:
@@ -67,7 +67,7 @@ def _corrected(ctx: Context, found: Projection) -> str:
 # -- why a block is in, or is not --------------------------------------------------------------------
 
 
-def why(ctx: Context, args: Sequence[str]) -> str:
+def why(ctx: CommandContext, args: Sequence[str]) -> str:
     """Explain why a block is in the projection; with `not`, why something is left out of it."""
     if args[:1] == ["not"]:
         return _why_not(ctx, args[1:])
@@ -90,13 +90,13 @@ def why(ctx: Context, args: Sequence[str]) -> str:
     raise BadCommand(f"no block {name!r} in the projection{suggest(name, known)}; %ctx why not {name} looks further")
 
 
-def _names_of(ctx: Context, name: str) -> tuple[str, ...]:
+def _names_of(ctx: CommandContext, name: str) -> tuple[str, ...]:
     """Return the blocks that `name` may mean: a block, a statement by its number, or a handle's block."""
     numbered = [f"s{name}"] if name.isdecimal() else []
     return (name, *numbered, *(f"{one.obj_type}:{one.name}" for one in _states(ctx, name)))
 
 
-def _states(ctx: Context, name: str) -> list[HandleState]:
+def _states(ctx: CommandContext, name: str) -> list[HandleState]:
     """Return the states of a handle in the last projection."""
     value = ctx.namespace.get(name)
     obj_id = value.obj_id if isinstance(value, NodeBase) else ""
@@ -111,7 +111,7 @@ def _blocks(found: Projection, names: Sequence[str]) -> list[Block]:
     return named or [block for block in found.blocks if block.origin in names and block.kind not in _STATELESS]
 
 
-def _why_not(ctx: Context, args: Sequence[str]) -> str:
+def _why_not(ctx: CommandContext, args: Sequence[str]) -> str:
     """Explain why a name, a statement, an event or a block is not in the projection."""
     _, rest = split_flags(args, (), "why not")
     if len(rest) != 1:
@@ -147,7 +147,7 @@ def _why_not(ctx: Context, args: Sequence[str]) -> str:
     return f"{statement_id} has no block of its own: what it records stands in the history (%ctx projection)"
 
 
-def _why_no_handle(ctx: Context, name: str, node: NodeBase, found: Projection) -> list[str]:
+def _why_no_handle(ctx: CommandContext, name: str, node: NodeBase, found: Projection) -> list[str]:
     states = _states(ctx, name)
     names = {f"{state.obj_type}:{state.name}" for state in states} | {node.obj_id}
     lines = [f"left out {one.id}: {one.why}" for one in found.left_out if one.id.partition("#")[0] in names]
@@ -155,7 +155,7 @@ def _why_no_handle(ctx: Context, name: str, node: NodeBase, found: Projection) -
     return lines if states else [*lines, f"{name} was made after the last projection; it is in the next one"]
 
 
-def _why_no_row(ctx: Context, name: str) -> str:
+def _why_no_row(ctx: CommandContext, name: str) -> str:
     state = ctx.loop.state
     if name in [row.name for row in state.variables]:
         return f"{name} is in: the table of variables has a row for it (%ctx why variables)"
@@ -217,7 +217,7 @@ def _event_names(event: HistoryEvent) -> set[str]:
 # -- comparing ---------------------------------------------------------------------------------------
 
 
-def diff_projections(ctx: Context, args: Sequence[str]) -> str:
+def diff_projections(ctx: CommandContext, args: Sequence[str]) -> str:
     """Compare two projections: `diff projection s10 s14`, or one with the newest."""
     flags, rest = split_flags(args, ("--json",), "diff projection")
     if not 1 <= len(rest) <= 2:

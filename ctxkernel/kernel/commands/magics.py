@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,7 +17,7 @@ from IPython.display import display  # pyright: ignore[reportUnknownVariableType
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.kernel.asking import DECIDED, NOTE
 from ctxkernel.kernel.commands import whatif
-from ctxkernel.kernel.commands.context import Context
+from ctxkernel.kernel.commands.context import CommandContext
 from ctxkernel.kernel.commands.handle_magics import following, handle_line
 from ctxkernel.kernel.commands.position_names import fitting, place_names
 from ctxkernel.kernel.commands.table import COMMANDS, HELP_WORDS, CommandOutput, complete, dispatch
@@ -33,19 +32,22 @@ class UserRefusal(CtxError):
     """A command that was refused, with a reason of one sentence."""
 
 
-def register(ctx: Context, set_dispatch: Callable[[Callable[[str], object]], None]) -> None:
-    """Register the magics in the shell, with help and completion. `set_dispatch` gets the function for gestures."""
-    shell = ctx.shell
-    set_dispatch(lambda line: dispatch(ctx, line))
+class Magics:
+    """The magics of one kernel. Their docstrings are the help that users read."""
 
-    def ctx_magic(line: str, cell: str | None = None) -> None:
+    def __init__(self, ctx: CommandContext) -> None:
+        self._ctx = ctx
+
+    def ctx(self, line: str, cell: str | None = None) -> None:
+        """Run a `%ctx` command; the help is built from the table of commands."""
+        ctx = self._ctx
         shown = _refusing(lambda: dispatch(ctx, line) if cell is None else _run_with_body(ctx, line, cell))
         if shown is not None:
             # Displayed, not returned: a command that only reads leaves `_` and `Out` as they are.
             display(shown, metadata=NOTE if repr(shown) == DECIDED else None)
 
     @no_var_expand
-    def ask_magic(line: str, cell: str | None = None) -> None:
+    def ask(self, line: str, cell: str | None = None) -> None:
         """Ask the model: it sees the projection (%ctx projection), and works in this kernel.
 
         Usage:
@@ -61,13 +63,13 @@ def register(ctx: Context, set_dispatch: Callable[[Callable[[str], object]], Non
           --budget B        what it may cost at most: dollars (0.50, $2), or tokens (50k); 0 is no bound
           --again           ask anew what was answered before, rather than replay the answer
         """
-        if cell is None and helping("%%ask", line):
+        if cell is None and self._help("%%ask", line):
             return
         from ctxkernel.kernel.commands.model import ask
 
-        _refusing(lambda: ask(ctx, line, cell))
+        _refusing(lambda: ask(self._ctx, line, cell))
 
-    def view_magic(line: str) -> Any:
+    def view(self, line: str) -> Any:
         """Look at a file, a folder, a URI or a variable: what view(…) does, on a line.
 
         Usage:
@@ -85,9 +87,9 @@ def register(ctx: Context, set_dispatch: Callable[[Callable[[str], object]], Non
 
         view? shows the function, and what the handle can do.
         """
-        return handle_of("view", line)
+        return self._handle("view", line)
 
-    def group_magic(line: str) -> Any:
+    def group(self, line: str) -> Any:
         """Sum up handles within one budget: what group(…) does, on a line.
 
         Usage:
@@ -104,43 +106,50 @@ def register(ctx: Context, set_dispatch: Callable[[Callable[[str], object]], Non
 
         group? shows the function.
         """
-        return handle_of("group", line)
+        return self._handle("group", line)
 
-    def handle_of(magic: str, line: str) -> Any:
-        if helping(f"%{magic}", line):
+    def _handle(self, magic: str, line: str) -> Any:
+        if self._help(f"%{magic}", line):
             return None
 
         def make() -> Any:
-            values, keywords = handle_line(ctx, magic, line)
-            return getattr(ctx.loop, magic)(*values, **keywords)
+            values, keywords = handle_line(self._ctx, magic, line)
+            return getattr(self._ctx.loop, magic)(*values, **keywords)
 
         return _refusing(make)
 
-    def helping(name: str, line: str) -> bool:
+    def _help(self, name: str, line: str) -> bool:
         """Show the help of a magic if its line asks for that. Return whether it did."""
         if line.strip() not in HELP_WORDS:
             return False
-        shell.run_line_magic("pinfo", name)
+        self._ctx.shell.run_line_magic("pinfo", name)
         return True
 
-    rows = "\n".join(f"    %ctx {command.usage:<28} {command.help}" for command in COMMANDS.values())
-    ctx_magic.__doc__ = f"The timeline, the projection and the session of this notebook.\n\n{rows}\n"
-    for name, function, kind in (
-        ("view", view_magic, "line"),
-        ("group", group_magic, "line"),
-        ("ctx", ctx_magic, "line_cell"),
-        ("ask", ask_magic, "line_cell"),
-    ):
-        shell.register_magic_function(function, magic_kind=kind, magic_name=name)
+
+_ROWS = "\n".join(f"    %ctx {command.usage:<28} {command.help}" for command in COMMANDS.values())
+Magics.ctx.__doc__ = f"The timeline, the projection and the session of this notebook.\n\n{_ROWS}\n"
+
+
+def register(ctx: CommandContext, set_dispatch: Callable[[Callable[[str], object]], None]) -> None:
+    """Register the magics in the shell, with help and completion. `set_dispatch` gets the function for gestures."""
+    shell, magics = ctx.shell, Magics(ctx)
+    set_dispatch(lambda line: dispatch(ctx, line))
+    for name, kind in (("view", "line"), ("group", "line"), ("ctx", "line_cell"), ("ask", "line_cell")):
+        shell.register_magic_function(getattr(magics, name), magic_kind=kind, magic_name=name)
     shell.set_custom_exc((UserRefusal, CtxError), _show_refusal)
     shell.input_transformers_cleanup.append(_rewrite_question)
-    for name, priority, completions in (
-        ("ctxkernel", 1000, _command_completions),
-        ("ctxkernel.handles", 1001, _handle_completions),
-    ):
-        # IPython's annotations accept only its own matcher classes, not the plain functions of its documentation.
-        decorate: Any = cast("Any", completer).context_matcher(identifier=name, priority=priority)
-        shell.Completer.custom_matchers.append(decorate(partial(completions, ctx)))
+    # IPython's annotations accept only its own matcher classes, not the plain functions of its documentation.
+    matcher: Any = cast("Any", completer).context_matcher
+
+    @matcher(identifier="ctxkernel", priority=1000)
+    def complete_command(context: CompletionContext) -> SimpleMatcherResult:
+        return _command_completions(ctx, context)
+
+    @matcher(identifier="ctxkernel.handles", priority=1001)
+    def complete_handle(context: CompletionContext) -> SimpleMatcherResult:
+        return _handle_completions(ctx, context)
+
+    shell.Completer.custom_matchers += [complete_command, complete_handle]
     _keep_ls(shell)
 
 
@@ -150,7 +159,7 @@ def magic_at(code: str, cursor: int) -> str | None:
     return next((one[1] for one in found), None)
 
 
-def _run_with_body(ctx: Context, line: str, cell: str) -> object:
+def _run_with_body(ctx: CommandContext, line: str, cell: str) -> object:
     """Run `%%ctx edit` with the code below it."""
     if line.split() != ["edit"]:
         raise BadCommand(f"%%ctx {line}: only %%ctx edit has something below it; write %ctx {line}")
@@ -197,7 +206,7 @@ def _rewrite_question(lines: list[str]) -> list[str]:
 # -- completion --------------------------------------------------------------------------------------
 
 
-def _command_completions(ctx: Context, context: CompletionContext) -> SimpleMatcherResult:
+def _command_completions(ctx: CommandContext, context: CompletionContext) -> SimpleMatcherResult:
     """Return the completions of a `%ctx` line, without Python's own names."""
     line, token = context.text_until_cursor, context.token
     if not line.lstrip().startswith("%ctx "):
@@ -215,7 +224,7 @@ def _command_completions(ctx: Context, context: CompletionContext) -> SimpleMatc
     return {"completions": [SimpleCompletion(one) for one in known], "suppress": bool(known), "ordered": True}
 
 
-def _handle_completions(ctx: Context, context: CompletionContext) -> SimpleMatcherResult:
+def _handle_completions(ctx: CommandContext, context: CompletionContext) -> SimpleMatcherResult:
     """Return the completions where a handle is created or used; they replace Python's if they are all that fits."""
     line = context.text_until_cursor.rpartition("\n")[2]
     found, alone = following(ctx, line, context.token)

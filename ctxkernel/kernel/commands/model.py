@@ -19,7 +19,7 @@ from ctxkernel.core.text import format_table, one_line, suggest
 from ctxkernel.history.capabilities import MODELS, capabilities_for
 from ctxkernel.history.events import Verdict
 from ctxkernel.kernel.asking import DECIDED
-from ctxkernel.kernel.commands.context import Context, split_flags
+from ctxkernel.kernel.commands.context import CommandContext, split_flags
 from ctxkernel.projection.prices import price_of
 from ctxkernel.projection.secrets import mask
 
@@ -32,7 +32,7 @@ _MODES = {
 }
 
 
-def ask(ctx: Context, line: str, cell: str | None) -> None:
+def ask(ctx: CommandContext, line: str, cell: str | None) -> None:
     """`%%ask`: ask the model, from a cell that contains nothing else."""
     given, words = _options(line)
     question = "\n".join(part for part in (" ".join(words), (cell or "").strip("\n")) if part.strip())
@@ -90,7 +90,7 @@ def _budget(text: str) -> tuple[float, int]:
     raise BadCommand(f"%%ask --budget {text}: give USD as 0.50 or $2, or tokens as 50000 or 50k")
 
 
-def _set(ctx: Context, name: str, text: str) -> None:
+def _set(ctx: CommandContext, name: str, text: str) -> None:
     try:
         ctx.configuration.set(name, from_text(name, text))
     except BadPolicy as fault:
@@ -100,7 +100,7 @@ def _set(ctx: Context, name: str, text: str) -> None:
 # -- deciding ----------------------------------------------------------------------------------------
 
 
-def _require_alone(ctx: Context, sub: str) -> None:
+def _require_alone(ctx: CommandContext, sub: str) -> None:
     """Raise BadCommand unless the cell contains nothing but the command."""
     running = ctx.turns.running
     lines = running.statement.source.strip().splitlines() if running is not None else []
@@ -108,7 +108,7 @@ def _require_alone(ctx: Context, sub: str) -> None:
         raise BadCommand(f"%ctx {sub} goes on with the model's work, so it needs a cell of its own")
 
 
-def approve(ctx: Context, args: Sequence[str]) -> str | None:
+def approve(ctx: CommandContext, args: Sequence[str]) -> str | None:
     """Run the cell that waits; with `--all` all later cells of the ask too."""
     for word in args:
         if word != "--all":
@@ -121,7 +121,7 @@ def approve(ctx: Context, args: Sequence[str]) -> str | None:
     return None
 
 
-def edit(ctx: Context, args: Sequence[str], code: str | None = None) -> str | None:
+def edit(ctx: CommandContext, args: Sequence[str], code: str | None = None) -> str | None:
     """Run the cell that waits as edited; without code, put it into a cell for editing."""
     turn = ctx.models.asks.waiting
     if turn is None:
@@ -136,7 +136,7 @@ def edit(ctx: Context, args: Sequence[str], code: str | None = None) -> str | No
     return None
 
 
-def reject(ctx: Context, args: Sequence[str]) -> str | None:
+def reject(ctx: CommandContext, args: Sequence[str]) -> str | None:
     """Do not run the cell that waits; the model is told the reason."""
     turn = ctx.models.asks.waiting
     if turn is None:
@@ -148,7 +148,7 @@ def reject(ctx: Context, args: Sequence[str]) -> str | None:
     return None
 
 
-def stop(ctx: Context, args: Sequence[str]) -> str:
+def stop(ctx: CommandContext, args: Sequence[str]) -> str:
     """End the ask that waits: none of its cells runs, and the model is not asked again."""
     if args:
         raise BadCommand("%ctx stop takes nothing; %ctx reject REASON tells the model why, and lets it go on")
@@ -162,7 +162,7 @@ def stop(ctx: Context, args: Sequence[str]) -> str:
 # -- the model ---------------------------------------------------------------------------------------
 
 
-def model(ctx: Context, args: Sequence[str]) -> str:
+def model(ctx: CommandContext, args: Sequence[str]) -> str:
     """Show which model is asked, or set another one."""
     if len(args) > 1:
         raise BadCommand("%ctx model NAME: one name; %ctx model alone says which it is")
@@ -182,7 +182,7 @@ def model(ctx: Context, args: Sequence[str]) -> str:
     return f"{name} ({known}), {reach}\n{cost}; acts by {dialect}, mode {settings.mode}"
 
 
-def mode(ctx: Context, args: Sequence[str]) -> str:
+def mode(ctx: CommandContext, args: Sequence[str]) -> str:
     """Show whether cells of the model wait for approval, or set it."""
     if len(args) > 1 or (args and args[0] not in MODES):
         raise BadCommand(f"%ctx mode {' '.join(args)}: say {', '.join(MODES)}")
@@ -191,7 +191,7 @@ def mode(ctx: Context, args: Sequence[str]) -> str:
     return f"mode {ctx.settings.mode}: {_MODES[ctx.settings.mode]}"
 
 
-def cost(ctx: Context, args: Sequence[str]) -> str:
+def cost(ctx: CommandContext, args: Sequence[str]) -> str:
     """Add up the cost of the asks and summaries of this kernel."""
     ctx.models.collect()
     spent = ctx.account.spent
@@ -203,7 +203,7 @@ def cost(ctx: Context, args: Sequence[str]) -> str:
     return format_table(rows)
 
 
-def summaries(ctx: Context, args: Sequence[str]) -> str:
+def summaries(ctx: CommandContext, args: Sequence[str]) -> str:
     """List the requests for summaries, or show one with its answer."""
     if len(args) > 1:
         raise BadCommand("%ctx summaries [HANDLE]: one handle, or none for the list")
@@ -212,7 +212,7 @@ def summaries(ctx: Context, args: Sequence[str]) -> str:
     return found.whole(args[0]) if args else found.table()
 
 
-def record(ctx: Context, args: Sequence[str]) -> str:
+def record(ctx: CommandContext, args: Sequence[str]) -> str:
     """Write the answered asks on the path to HEAD to a file of recorded turns."""
     if len(args) > 1 or (args and args[0].startswith("-")):
         raise BadCommand("%ctx record [FILE]: one file; without it NOTEBOOK.turns.json beside the notebook")
@@ -238,7 +238,7 @@ def record(ctx: Context, args: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def private(ctx: Context, args: Sequence[str]) -> str:
+def private(ctx: CommandContext, args: Sequence[str]) -> str:
     """Keep names out of every projection, or let them in again."""
     flags, names = split_flags(args, ("--off",), "private")
     for name in names:

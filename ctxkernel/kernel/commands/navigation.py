@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.text import format_table, one_line
 from ctxkernel.core.turn import HandleState
-from ctxkernel.kernel.commands.context import Context, split_flags
+from ctxkernel.kernel.commands.context import CommandContext, split_flags
 from ctxkernel.kernel.execution.cell import moves_head
 from ctxkernel.kernel.returning.targets import Job, Target
 from ctxkernel.store.log.session import SessionReader
@@ -41,7 +41,7 @@ def _take_lose(args: Sequence[str]) -> tuple[frozenset[str], list[str]]:
     return frozenset(filter(None, names)), rest
 
 
-def _plan(ctx: Context, job: Job, flags: Sequence[str], lose: frozenset[str] = frozenset()) -> str | None:
+def _plan(ctx: CommandContext, job: Job, flags: Sequence[str], lose: frozenset[str] = frozenset()) -> str | None:
     """Have the kernel carry out a job after the cell; with `--dry-run` return its plan instead."""
     job.lose = lose
     if "--dry-run" in flags:
@@ -59,7 +59,7 @@ def _plan(ctx: Context, job: Job, flags: Sequence[str], lose: frozenset[str] = f
     return None
 
 
-def goto(ctx: Context, args: Sequence[str]) -> str | None:
+def goto(ctx: CommandContext, args: Sequence[str]) -> str | None:
     """Return to the state after a statement, or before it."""
     lose, args = _take_lose(args)
     flags, rest = split_flags(args, ("--before", "--dry-run", "--json"), "goto")
@@ -70,7 +70,7 @@ def goto(ctx: Context, args: Sequence[str]) -> str | None:
     )
 
 
-def undo(ctx: Context, args: Sequence[str]) -> str | None:
+def undo(ctx: CommandContext, args: Sequence[str]) -> str | None:
     """Return to where HEAD was before the last statements and returns."""
     lose, args = _take_lose(args)
     flags, rest = split_flags(args, ("--dry-run", "--json"), "undo")
@@ -79,7 +79,7 @@ def undo(ctx: Context, args: Sequence[str]) -> str | None:
     return _plan(ctx, ctx.checkpoints.needed().job("undo", rest[0] if rest else "", flags=flags), flags, lose)
 
 
-def rerun(ctx: Context, args: Sequence[str]) -> str | None:
+def rerun(ctx: CommandContext, args: Sequence[str]) -> str | None:
     """Return to the state before a statement, and run it and later ones again."""
     lose, args = _take_lose(args)
     flags, rest = split_flags(args, ("--dry-run", "--json", "--yes"), "rerun")
@@ -90,7 +90,7 @@ def rerun(ctx: Context, args: Sequence[str]) -> str | None:
     return _plan(ctx, ctx.checkpoints.needed().job("rerun", first, upto=last, flags=flags), flags, lose)
 
 
-def resume(ctx: Context, args: Sequence[str]) -> str | None:
+def resume(ctx: CommandContext, args: Sequence[str]) -> str | None:
     """Restore the session of the last kernel of this notebook."""
     flags, rest = split_flags(args, ("--dry-run", "--trust", "--json"), "resume")
     if rest:
@@ -98,7 +98,7 @@ def resume(ctx: Context, args: Sequence[str]) -> str | None:
     return _plan(ctx, ctx.checkpoints.needed().resume_job(trust="--trust" in flags), flags)
 
 
-def branches(ctx: Context, args: Sequence[str]) -> str:
+def branches(ctx: CommandContext, args: Sequence[str]) -> str:
     """List the branches of the timeline."""
     flags, _ = split_flags(args, ("--json",), "branches")
     log = ctx.loop.log
@@ -116,7 +116,7 @@ def branches(ctx: Context, args: Sequence[str]) -> str:
     return format_table(table) + "\n* has HEAD; %ctx goto N goes to a statement of any branch"
 
 
-def checkpoint(ctx: Context, args: Sequence[str]) -> str:
+def checkpoint(ctx: CommandContext, args: Sequence[str]) -> str:
     """Name the state after the last statement, or list the names."""
     back = ctx.checkpoints.needed()
     if not args:
@@ -139,7 +139,7 @@ def checkpoint(ctx: Context, args: Sequence[str]) -> str:
     return text if before == where else f"{text}. It was that after {before}; %ctx goto {before} still returns there"
 
 
-def mark(ctx: Context, args: Sequence[str]) -> str:
+def mark(ctx: CommandContext, args: Sequence[str]) -> str:
     """Set how a re-run treats a statement."""
     back = ctx.checkpoints.needed()
     if len(args) != 2 or args[1] not in MARKS:
@@ -158,7 +158,7 @@ def mark(ctx: Context, args: Sequence[str]) -> str:
     return f"{statement.statement_id} {MARKS[args[1]]}"
 
 
-def diff_states(ctx: Context, args: Sequence[str]) -> str:
+def diff_states(ctx: CommandContext, args: Sequence[str]) -> str:
     """Compare the states after two statements: names, outputs, handles."""
     from ctxkernel.replay.differences import differences
 
@@ -181,7 +181,7 @@ def diff_states(ctx: Context, args: Sequence[str]) -> str:
     return f"{old.told} → {new.told}\n{found.text()}"
 
 
-def _handles(ctx: Context, execution_id: str | None) -> Sequence[HandleState]:
+def _handles(ctx: CommandContext, execution_id: str | None) -> Sequence[HandleState]:
     """Return the handles after an execution, from the log."""
     if execution_id is None or ctx.store.path is None:
         return ()

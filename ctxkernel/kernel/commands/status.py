@@ -13,13 +13,13 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import align, format_duration, format_size, format_table
 from ctxkernel.core.timeline import statement_to_json
 from ctxkernel.core.timeline_table import RIGHT, timeline_table
-from ctxkernel.kernel.commands.context import Context, split_flags
+from ctxkernel.kernel.commands.context import CommandContext, split_flags
 
 _ROWS = 30
 """Rows of a timeline, without a number."""
 
 
-def status(ctx: Context, args: Sequence[str]) -> str:
+def status(ctx: CommandContext, args: Sequence[str]) -> str:
     """Show the state of the kernel: session, projection, model, checkpoints, faults."""
     loop, store, found = ctx.loop, ctx.store, ctx.loop.projection
     place = str(store.path) if store.path else "in memory only: nothing is kept when the kernel ends"
@@ -46,13 +46,13 @@ def status(ctx: Context, args: Sequence[str]) -> str:
     return format_table([(f"{key}:", value) for key, value in rows])
 
 
-def _sent(ctx: Context) -> str:
+def _sent(ctx: CommandContext) -> str:
     ctx.models.collect()
     spent = ctx.account.spent.values()
     return sum(spent, Spent()).text() if spent else "nothing has been sent to any model by this kernel"
 
 
-def _checkpoint_rows(ctx: Context) -> list[tuple[str, str]]:
+def _checkpoint_rows(ctx: CommandContext) -> list[tuple[str, str]]:
     back, held = ctx.checkpoints.returning, ctx.health.storage()
     if back is None or held is None:
         return []
@@ -65,7 +65,7 @@ def _checkpoint_rows(ctx: Context) -> list[tuple[str, str]]:
     return rows
 
 
-def timeline(ctx: Context, args: Sequence[str]) -> str:
+def timeline(ctx: CommandContext, args: Sequence[str]) -> str:
     """Show the statements of this run."""
     flags, rest = split_flags(args, ("--json",), "timeline")
     log = ctx.loop.log
@@ -91,7 +91,7 @@ def timeline(ctx: Context, args: Sequence[str]) -> str:
     return head + "\n".join(align(table.rows, right=RIGHT)) + f"\n{table.legend()}"
 
 
-def show(ctx: Context, args: Sequence[str]) -> str:
+def show(ctx: CommandContext, args: Sequence[str]) -> str:
     """Show one statement with all its executions."""
     if not args:
         raise BadCommand("%ctx show N: which statement? %ctx timeline lists them")
@@ -115,7 +115,7 @@ def show(ctx: Context, args: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def timeout(ctx: Context, args: Sequence[str]) -> str:
+def timeout(ctx: CommandContext, args: Sequence[str]) -> str:
     """Show or set the time-out of cells."""
     if args and args[0].lower() in ("off", "none", "0"):
         ctx.timeout.seconds = None

@@ -17,7 +17,7 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.settings import MODES
 from ctxkernel.core.text import format_table, suggest
 from ctxkernel.kernel.commands import configuration, handles, history, inspection, navigation, status, whatif
-from ctxkernel.kernel.commands.context import Context
+from ctxkernel.kernel.commands.context import CommandContext
 from ctxkernel.kernel.commands.handle_magics import paths_from
 from ctxkernel.kernel.execution.cell import DECIDING, MOVING
 
@@ -43,17 +43,17 @@ class CommandOutput:
 class Command:
     """A subcommand: its function, its usage, one line of help, and its options."""
 
-    run: Callable[[Context, Sequence[str]], Any]
+    run: Callable[[CommandContext, Sequence[str]], Any]
     """Returns a text, None, or an object to display."""
     usage: str
     help: str
     options: tuple[str, ...] = ()
 
 
-def _model(name: str) -> Callable[[Context, Sequence[str]], str | None]:
+def _model(name: str) -> Callable[[CommandContext, Sequence[str]], str | None]:
     """Return a command on the model. Its module is loaded late: most kernels ask no model."""
 
-    def run(ctx: Context, args: Sequence[str]) -> str | None:
+    def run(ctx: CommandContext, args: Sequence[str]) -> str | None:
         from ctxkernel.kernel.commands import model
 
         return getattr(model, name)(ctx, args)
@@ -61,19 +61,19 @@ def _model(name: str) -> Callable[[Context, Sequence[str]], str | None]:
     return run
 
 
-def _panel(ctx: Context, args: Sequence[str]) -> object:
+def _panel(ctx: CommandContext, args: Sequence[str]) -> object:
     from ctxkernel.kernel.display.inline_panel import inline_panel
 
     return inline_panel(ctx.panel)
 
 
-def _diff(ctx: Context, args: Sequence[str]) -> str:
+def _diff(ctx: CommandContext, args: Sequence[str]) -> str:
     if args[:1] == ["projection"]:
         return inspection.diff_projections(ctx, args[1:])
     return navigation.diff_states(ctx, args)
 
 
-def _help(ctx: Context, args: Sequence[str]) -> str:
+def _help(ctx: CommandContext, args: Sequence[str]) -> str:
     if args:
         command = _command(args[0].rstrip("?"))
         return f"%ctx {command.usage}\n{command.help}"
@@ -194,7 +194,7 @@ def _command(name: str) -> Command:
     return COMMANDS[name]
 
 
-def dispatch(ctx: Context, line: str) -> object:
+def dispatch(ctx: CommandContext, line: str) -> object:
     """Run one `%ctx` line. Return the object to display, or None. Raises CtxError."""
     try:
         words = shlex.split(line)
@@ -215,7 +215,7 @@ def dispatch(ctx: Context, line: str) -> object:
     return CommandOutput(shown) if isinstance(shown, str) else shown
 
 
-def complete(ctx: Context, event: Any) -> list[str]:
+def complete(ctx: CommandContext, event: Any) -> list[str]:
     """Return the completions of a `%ctx` line."""
     before = event.line[: event.line.rfind(event.symbol)] if event.symbol else event.line
     words = before.split()
@@ -227,7 +227,7 @@ def complete(ctx: Context, event: Any) -> list[str]:
         case "record":
             return list(paths_from(event.symbol))
         case "config" | "properties":
-            return configuration.complete(ctx, words[1], words)
+            return configuration.complete_setting(ctx, words[1], words)
         case "set":
             return handles.policy_words(ctx, handles.SETTABLE)
         case "refresh" | "summaries":
@@ -251,7 +251,7 @@ def complete(ctx: Context, event: Any) -> list[str]:
             return list(COMMANDS[sub].options) if sub in COMMANDS else []
 
 
-def _complete_why(ctx: Context, *, after_not: bool) -> list[str]:
+def _complete_why(ctx: CommandContext, *, after_not: bool) -> list[str]:
     found = ctx.loop.projection
     if after_not:
         left = [one.id for one in found.left_out] if found is not None else []
@@ -259,9 +259,9 @@ def _complete_why(ctx: Context, *, after_not: bool) -> list[str]:
     return ["not", *(block.id for block in found.blocks)] if found is not None else ["not"]
 
 
-def _statements(ctx: Context) -> list[str]:
+def _statements(ctx: CommandContext) -> list[str]:
     return [statement.statement_id for statement in ctx.loop.log][-_STATEMENTS:]
 
 
-def _events(ctx: Context) -> list[str]:
+def _events(ctx: CommandContext) -> list[str]:
     return [event.event_id for event in ctx.past.shown][-_STATEMENTS:]

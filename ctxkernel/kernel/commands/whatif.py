@@ -15,7 +15,7 @@ from ctxkernel.core.ports import All
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.turn import HandleState, Turn
 from ctxkernel.history.events import CondensationRequest, HistoryEvent, Redaction
-from ctxkernel.kernel.commands.context import Context, split_flags
+from ctxkernel.kernel.commands.context import CommandContext, split_flags
 from ctxkernel.kernel.commands.history import event_named, redaction_of
 from ctxkernel.kernel.commands.inspection import comparison_text
 from ctxkernel.projection.compare import compare
@@ -34,7 +34,7 @@ SUPPOSED_SETTINGS = ("budget=", "model=", "dialect=", "redact=", "condense=1")
 _YES, _NO = ("1", "yes", "true", "on"), ("0", "no", "false", "off")
 
 
-def whatif(ctx: Context, args: Sequence[str]) -> str:
+def whatif(ctx: CommandContext, args: Sequence[str]) -> str:
     """Compare the projection with one under other policies, settings or events; nothing is applied."""
     flags, rest = split_flags(args, ("--json",), "whatif")
     if not rest:
@@ -79,7 +79,7 @@ def _with_events(turn: Turn, events: Sequence[HistoryEvent]) -> Turn:
     return dataclasses.replace(turn, records={**turn.records, last: [*turn.records.get(last, ()), *events]})
 
 
-def _handle_policy(ctx: Context, name: str, attribute: str, value: str) -> tuple[NodeBase, Any]:
+def _handle_policy(ctx: CommandContext, name: str, attribute: str, value: str) -> tuple[NodeBase, Any]:
     """Return the handle, and the value as `set` takes it. Raises BadCommand."""
     place = f"%ctx whatif {name}.{attribute}"
     node = ctx.required_handle(name, place)
@@ -136,7 +136,7 @@ def _with_setting(settings: Settings, key: str, value: str) -> Settings:
     raise BadCommand(f"%ctx whatif {key}={value}: what is {key!r}? {USAGE}")
 
 
-def _supposed_event(ctx: Context, key: str, value: str) -> HistoryEvent:
+def _supposed_event(ctx: CommandContext, key: str, value: str) -> HistoryEvent:
     if key == "condense":
         if value.lower() not in ("now", *_YES):
             raise BadCommand(f"%ctx whatif condense={value}: say condense=now, or leave it out")

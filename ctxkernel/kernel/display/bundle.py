@@ -29,7 +29,7 @@ class Module:
         return "\n".join(["(() => {", *imports, self.code, f"return {{ {self.exports} }};", "})()"])
 
 
-def bundle(entry: Path, *, comments: bool = True) -> str:
+def bundle_modules(entry: Path, *, comments: bool = True) -> str:
     """Return the module at `entry` and all its imports as one module with a default export."""
     modules = list(modules_of(entry))
     names = {module.path: f"$module{number}" for number, module in enumerate(modules)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ctxkernel.kernel.display.bundle import bundle
+from ctxkernel.kernel.display.bundle import bundle_modules
 from ctxkernel.kernel.display.panel import Panel
 
 APP = Path(__file__).parents[2] / "lab" / "app"
@@ -14,7 +14,7 @@ STYLES = ("style.css", "projection.css", "returning.css", "proposal.css")
 
 def renderer() -> str:
     """Return the widget's script: one module."""
-    return bundle(APP / "inline.js")
+    return bundle_modules(APP / "inline.js")
 
 
 def inline_panel(panel: Panel) -> Any:

@@ -289,7 +289,7 @@ class Panel:
             **self._state(self._last),
             "branches": self._branches(),
             # The whole feed, for a page that was reloaded; a turn contains only its own part.
-            "deltas": [rows.delta_row(item) for one in tuple(self._facts.values()) for item in one.deltas][-DELTAS:],
+            "deltas": [rows.panel_delta(item) for one in tuple(self._facts.values()) for item in one.deltas][-DELTAS:],
         }
 
     def _state(self, result: TurnResult | None) -> messages.State:
@@ -298,8 +298,8 @@ class Panel:
         projection = result.projection.to_json() if result and result.projection is not None else None
         state: messages.State = {
             "head": self._loop.log.head,
-            "handles": [rows.handle_row(one, names) for one in handles],
-            "deltas": [rows.delta_row(item) for item in result.deltas] if result else [],
+            "handles": [rows.panel_handle(one, names) for one in handles],
+            "deltas": [rows.panel_delta(item) for item in result.deltas] if result else [],
             "projection": cast("messages.Projection | None", projection),
             "notices": self._faults(),
             "storage": self._states.storage(),

@@ -53,18 +53,17 @@ def _fields(value: object, *names: str) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names}
 
 
-def _tags(statement: Statement) -> dict[str, Any]:
-    return {name: statement.tags[name] for name in TAGS if name in statement.tags}
+def _begun(statement: Statement, execution: Execution) -> dict[str, Any]:
+    return {
+        **_fields(statement, "statement_id", "index", "source", "author", "kind", "cell_id"),
+        **_fields(execution, "execution_id", "parent_execution_id", "started_at"),
+        "tags": {name: statement.tags[name] for name in TAGS if name in statement.tags},
+    }
 
 
 def begun_row(turn: OpenTurn) -> messages.BegunStatement:
     """Return the row of a statement that runs now."""
-    row = {
-        **_fields(turn.statement, "statement_id", "index", "source", "author", "kind", "cell_id"),
-        **_fields(turn.execution, "execution_id", "parent_execution_id", "started_at"),
-        "tags": _tags(turn.statement),
-    }
-    return cast("messages.BegunStatement", row)
+    return cast("messages.BegunStatement", _begun(turn.statement, turn.execution))
 
 
 def execution_row(statement: Statement, execution: Execution, deltas: tuple[DeltaItem, ...]) -> messages.ExecutionRow:
@@ -72,13 +71,13 @@ def execution_row(statement: Statement, execution: Execution, deltas: tuple[Delt
     cost = execution.cost
     artifacts = [one for one in execution.artifacts if one.kind != "read"]
     row = {
-        **_fields(statement, "statement_id", "index", "cell_id", "author", "kind", "timestamp"),
-        **_fields(execution, "execution_id", "parent_execution_id", "status", "started_at", "ended_at"),
+        **_begun(statement, execution),
+        **_fields(execution, "status", "ended_at"),
+        "timestamp": statement.timestamp,
         "source": statement.source[:SOURCE_CHARS],
         "time_ms": cost.time_ms,
         "tokens": cost.tokens,
         "usd": cost.tool_cost,
-        "tags": _tags(statement),
         "stdout": execution.stdout[:STREAM_CHARS],
         "stderr": execution.stderr[:STREAM_CHARS],
         "cut": dict(execution.cut),
@@ -92,7 +91,7 @@ def execution_row(statement: Statement, execution: Execution, deltas: tuple[Delt
     return cast("messages.ExecutionRow", row)
 
 
-def delta_row(item: DeltaItem) -> messages.DeltaItem:
+def panel_delta(item: DeltaItem) -> messages.DeltaItem:
     """Return one line of the feed of changes."""
     return cast("messages.DeltaItem", plain(item))
 
@@ -108,7 +107,7 @@ def checkpoint_row(info: CheckpointInfo) -> messages.Checkpoint:
     return cast("messages.Checkpoint", {**_fields(info, *names), "missing": dict(info.missing)})
 
 
-def handle_row(state: HandleState, names: Mapping[str, str]) -> messages.Handle:
+def panel_handle(state: HandleState, names: Mapping[str, str]) -> messages.Handle:
     """Return the panel's row of one handle; `names` are those of all handles, by id."""
     row = {
         **_fields(state, "name", "obj_id", "obj_type", "pinned", "pin_reason", "changed", "rendered_tokens"),

@@ -21,7 +21,7 @@ from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
 from ctxkernel.core.text import suggest
-from ctxkernel.kernel.display.bundle import bundle
+from ctxkernel.kernel.display.bundle import bundle_modules
 from ctxkernel.kernel.execution.cell import CellRequest
 from ctxkernel.kernel.execution.guard import Guard
 from ctxkernel.kernel.messages import wire as messages
@@ -56,7 +56,7 @@ def require_handle(loop: Loop, namespace: Mapping[str, Any], name: str, usage: s
 @functools.cache
 def widget_module() -> str:
     """Return the widget's script as one module without comments: each widget contains a copy."""
-    return bundle(FOLDER / "widget/handle.js", comments=False)
+    return bundle_modules(FOLDER / "widget/handle.js", comments=False)
 
 
 @functools.cache

@@ -150,25 +150,15 @@ class AmendedRow(Said):
     execution_id: str
 
 
-class ExecutionRow(TypedDict):
+class ExecutionRow(BegunStatement):
     """The fields of a row that depend on the execution alone."""
 
-    statement_id: str
-    index: int
-    execution_id: str
-    parent_execution_id: str | None
-    cell_id: str | None
-    author: Author
-    kind: Kind
     status: Status
-    source: str
     timestamp: float
-    started_at: float
     ended_at: float | None
     time_ms: float
     tokens: int | None
     usd: float | None
-    tags: Tags
     stdout: str
     stderr: str
     cut: Mapping[str, int]

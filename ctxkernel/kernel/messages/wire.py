@@ -83,31 +83,32 @@ class AskingMessage(TypedDict):
     asking: Asking | None
 
 
-class PlanAnswer(TypedDict):
-    """The answer to a `plan` request: the plan or an error."""
+class AnswerFields(TypedDict):
+    """The fields that all answers have: the request's id, and an error instead of a result."""
 
-    type: Literal["plan"]
     id: Any
-    plan: Plan | None
     error: str | None
 
 
-class EventsAnswer(TypedDict):
+class PlanAnswer(AnswerFields):
+    """The answer to a `plan` request."""
+
+    type: Literal["plan"]
+    plan: Plan | None
+
+
+class EventsAnswer(AnswerFields):
     """The answer to an `events` request."""
 
     type: Literal["events"]
-    id: Any
     events: CondensedEvents | None
-    error: str | None
 
 
-class CompareAnswer(TypedDict):
+class CompareAnswer(AnswerFields):
     """The answer to a `compare` request."""
 
     type: Literal["compare"]
-    id: Any
     compare: Compared | None
-    error: str | None
 
 
 Answer = PlanAnswer | EventsAnswer | CompareAnswer

@@ -27,7 +27,7 @@ from ctxkernel.replay.divergence import compare
 from ctxkernel.replay.outputs import DivergenceSettings
 from ctxkernel.replay.values import same_values
 from ctxkernel.state.ambient import passive
-from ctxkernel.state.base.variables import NOTHING
+from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.checkpoints.states import States
 

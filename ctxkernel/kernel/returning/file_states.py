@@ -24,7 +24,7 @@ from ctxkernel.core.timeline import Artifact
 from ctxkernel.kernel.execution.written_files import FileScan, Listing
 from ctxkernel.replay.plan import FileChange, Written
 from ctxkernel.state.ambient import UNKNOWN, Part
-from ctxkernel.state.base.variables import some_of
+from ctxkernel.state.base.namespace import some_of
 from ctxkernel.store.chunks.file_contents import FileContents
 
 MOST_FILES = 10_000

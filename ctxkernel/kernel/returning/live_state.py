@@ -12,8 +12,8 @@ from typing import Any
 
 from ctxkernel.kernel.returning.session import ReturnSession
 from ctxkernel.state.ambient import PARTS, Ambient, passive
+from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.base.own_modules import IN_PLACE, LOGGING, PREFIX, PYPLOT, OwnModule, OwnModules
-from ctxkernel.state.base.variables import NOTHING
 from ctxkernel.state.checkpoints.units import State
 
 LAST = "ambient:last results"

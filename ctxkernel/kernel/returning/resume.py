@@ -22,7 +22,7 @@ from ctxkernel.kernel.returning.session import ReturnSession
 from ctxkernel.kernel.returning.targets import Job, Target
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
-from ctxkernel.state.checkpoints.restore import Difference
+from ctxkernel.state.checkpoints.comparison import Difference
 from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.chunks.manifest import GIVEN_UP, Manifest, advance, some_gaps
 from ctxkernel.store.chunks.presence import Presence

@@ -21,8 +21,9 @@ from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, LAST, LiveSta
 from ctxkernel.kernel.returning.session import ReturnSession
 from ctxkernel.kernel.returning.targets import Job
 from ctxkernel.replay.plan import Load, Plan, Run, Step, Written, make_plan
-from ctxkernel.state.base.variables import NOTHING
-from ctxkernel.state.checkpoints.restore import Difference, Restorer
+from ctxkernel.state.base.namespace import NOTHING
+from ctxkernel.state.checkpoints.comparison import Difference
+from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.tracking.groups import Moment
 
 _NAME = re.compile(r"[^\W\d]\w*")

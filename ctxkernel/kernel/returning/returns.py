@@ -31,10 +31,11 @@ from ctxkernel.kernel.returning.session import ReturnSession
 from ctxkernel.kernel.returning.targets import Action, Job, Target, Trail, place_in
 from ctxkernel.replay.plan import Plan
 from ctxkernel.state.base import own_modules
+from ctxkernel.state.base.namespace import some_of
 from ctxkernel.state.base.own_modules import PREFIX
-from ctxkernel.state.base.variables import some_of
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
-from ctxkernel.state.checkpoints.restore import Difference, Fetched, Restorer
+from ctxkernel.state.checkpoints.comparison import Difference
+from ctxkernel.state.checkpoints.restore import Fetched, Restorer
 from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, Storage, own_classes
 from ctxkernel.state.types import connections
 from ctxkernel.store.chunks import quota
