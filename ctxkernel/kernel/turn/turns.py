@@ -96,7 +96,7 @@ class Turns:
     """Whether an execute request is under way, also between two cells of it."""
     _pid: int = field(default_factory=os.getpid)
 
-    def next(self) -> Then | None:
+    def take_then(self) -> Then | None:
         """Return the work that continues after the turn of a cell, once."""
         then, self.then = self.then, None
         return then
