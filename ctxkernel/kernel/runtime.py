@@ -60,7 +60,7 @@ from ctxkernel.store.log.session import SessionStore
 if TYPE_CHECKING:
     from ctxkernel.kernel.returning.file_states import FileStates
     from ctxkernel.kernel.returning.returns import Returning
-    from ctxkernel.kernel.returning.targets import Job
+    from ctxkernel.kernel.returning.targets import ReturnJob
 
 T = TypeVar("T")
 NAMES = ("view", "group", "note", "ls", "show", "pin", "tick", "All")
@@ -343,7 +343,7 @@ class Runtime:
         except Exception:  # the log of an earlier kernel is unreadable: there is nothing to offer
             return None
 
-    def _replay(self, job: Job) -> Then:
+    def _replay(self, job: ReturnJob) -> Then:
         from ctxkernel.kernel.turn.reruns import Replay
 
         return Replay(self.turns, job)

@@ -25,7 +25,7 @@ Action = Literal["run", "skip", "ask"]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PastRun:
     """The record of one execution on the path to a state."""
 
     execution_id: str
@@ -98,7 +98,7 @@ class FileChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlannedStep:
     """One statement that runs again after the return."""
 
     statement_id: str
@@ -137,7 +137,7 @@ class Plan:
     files: tuple[Written, ...] = ()
     file_changes: tuple[FileChange, ...] = ()
     """The changes of files whose content is kept; none of them is in `files`."""
-    statements: tuple[Step, ...] = ()
+    statements: tuple[PlannedStep, ...] = ()
     seconds: float = 0.0
     """The expected time, from measured ones."""
 
@@ -212,13 +212,13 @@ def make_plan(
     drop: Collection[str] = (),
     connect: Mapping[str, str] | None = None,
     missing: Mapping[str, str] | None = None,
-    path: Sequence[Run] = (),
+    path: Sequence[PastRun] = (),
     then: Mapping[str, str] | None = None,
     functions: Mapping[str, str] | None = None,
     ambient: Collection[str] = (),
     files: Sequence[Written] = (),
     file_changes: Sequence[FileChange] = (),
-    statements: Sequence[Step] = (),
+    statements: Sequence[PlannedStep] = (),
     read_speed: float = READ_SPEED,
 ) -> Plan:
     """Return the plan of a return to `target`.
@@ -256,7 +256,7 @@ def _newest(files: Sequence[Written]) -> tuple[Written, ...]:
 
 def remake(
     missing: Mapping[str, str],
-    path: Sequence[Run],
+    path: Sequence[PastRun],
     then: Mapping[str, str],
     *,
     functions: Mapping[str, str] | None = None,
@@ -290,14 +290,14 @@ def remake(
     return rerun, {name: refused[name] for name in missing if name in refused}
 
 
-def _makers(name: str, path: Sequence[Run]) -> tuple[int, ...]:
+def _makers(name: str, path: Sequence[PastRun]) -> tuple[int, ...]:
     """Return the places on the path of the executions that made a name: the last binding, and all that touched it."""
     bound = max((at for at, run in enumerate(path) if name in run.bound and run.concerns(name)), default=len(path))
     return tuple(at for at in range(bound, len(path)) if path[at].concerns(name))
 
 
 def _closure(
-    name: str, makers: Mapping[str, tuple[int, ...]], path: Sequence[Run], wanted: Collection[str]
+    name: str, makers: Mapping[str, tuple[int, ...]], path: Sequence[PastRun], wanted: Collection[str]
 ) -> list[int]:
     """Return the places of all statements needed to make `name`, including those of missing names that they read."""
     todo, seen, ats = [name], set[str](), set[int]()
@@ -313,8 +313,8 @@ def _closure(
 
 
 def pure_enough(
-    run: Run,
-    path: Sequence[Run],
+    run: PastRun,
+    path: Sequence[PastRun],
     then: Mapping[str, str],
     *,
     wanted: Collection[str],
@@ -360,7 +360,7 @@ def pure_enough(
     return None
 
 
-def _plain_run(run: Run) -> str:
+def _plain_run(run: PastRun) -> str:
     if run.kind != "python":
         return "it is no cell"
     if run.status != "ok":

@@ -20,12 +20,12 @@ from ctxkernel.kernel.display.notices import Notices
 from ctxkernel.kernel.execution.cell import CellRequest, Reply, Then
 from ctxkernel.kernel.execution.guard import Guard, line_of
 from ctxkernel.kernel.returning.checkpoint_health import Health, Room
-from ctxkernel.kernel.returning.targets import Job
+from ctxkernel.kernel.returning.targets import ReturnJob
 from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
-    from ctxkernel.kernel.returning.returns import Prepared, Returning
+    from ctxkernel.kernel.returning.returns import PreparedReturn, Returning
 
 T = TypeVar("T")
 REST_SECONDS = 0.5
@@ -46,7 +46,7 @@ class CheckpointService:
     room: Room
     show: Callable[[CheckpointInfo], None]
     """Shows in the panel what became of a checkpoint."""
-    make_rerun: Callable[[Job], Then]
+    make_rerun: Callable[[ReturnJob], Then]
     rested: Callable[[], None] = lambda: None
     """Called when no cell has come for a moment and work is left."""
 
@@ -58,11 +58,11 @@ class CheckpointService:
     """Whether no checkpoint was taken before the cell that ran last."""
     resting: Any = None
     """The timer that runs while no cell does; None where nothing is left to do."""
-    job: Job | None = None
+    job: ReturnJob | None = None
     """The return that the running cell asked for."""
-    prepared: Prepared | None = None
+    prepared: PreparedReturn | None = None
     """That return with everything that it needs, loaded."""
-    committed: Job | None = None
+    committed: ReturnJob | None = None
     """That return, carried out."""
 
     def start(self, back: Returning | None) -> None:
@@ -128,7 +128,7 @@ class CheckpointService:
     def pair(self, request: CellRequest) -> None:
         """Find the execution that a notebook's cell re-runs."""
         if self.returning is not None:
-            self.returning.pair(request)
+            self.returning.comparisons.pair(request)
 
     def compare(self, ended: TurnResult, request: CellRequest) -> Comparison | None:
         """Return how a turn compares with the execution that it re-ran; None if that cannot be told."""

@@ -17,7 +17,7 @@ from typing import Any, cast
 from ctxkernel.core.events import MethodCalled
 from ctxkernel.core.reflection import class_dict, class_module, class_name, class_qualname, is_kind, is_own_class
 from ctxkernel.core.replay import Comparison
-from ctxkernel.core.timeline import Execution, Path, Statement, StatementLog
+from ctxkernel.core.timeline import Execution, Path, Statement
 from ctxkernel.kernel.execution.cell import CellRequest, on_handles, only_commands
 from ctxkernel.kernel.returning.live_state import AMBIENT, LiveState, without
 from ctxkernel.kernel.returning.session import ReturnSession
@@ -80,16 +80,6 @@ class RunFacts:
         return ""
 
 
-def pair(log: StatementLog, cell: CellRequest) -> None:
-    """Find the execution that a notebook's cell re-runs: the last run of that cell, else of that text."""
-    newest = list(reversed(list(log)))
-    same_cell = (one for one in newest if cell.cell_id is not None and one.cell_id == cell.cell_id)
-    best = next(same_cell, None) or next((one for one in newest if one.source == cell.code), None)
-    if best is not None:
-        cell.rerun_of = best
-        cell.against = log.executions(best.statement_id)[-1].execution_id
-
-
 class Comparisons:
     """Compares executions with those that they re-ran."""
 
@@ -109,6 +99,16 @@ class Comparisons:
     def forget(self) -> None:
         """Forget what re-runs came out with: a return has replaced it."""
         self._diverged, self._renamed = {}, {}
+
+    def pair(self, cell: CellRequest) -> None:
+        """Find the execution that a notebook's cell re-runs: the last run of that cell, else of that text."""
+        log = self._session.loop.log
+        newest = list(reversed(list(log)))
+        same_cell = (one for one in newest if cell.cell_id is not None and one.cell_id == cell.cell_id)
+        best = next(same_cell, None) or next((one for one in newest if one.source == cell.code), None)
+        if best is not None:
+            cell.rerun_of = best
+            cell.against = log.executions(best.statement_id)[-1].execution_id
 
     @property
     def settings(self) -> DivergenceSettings:

@@ -35,7 +35,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class Job:
+class ReturnJob:
     """A return that a cell asked for."""
 
     action: Action
