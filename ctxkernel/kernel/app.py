@@ -154,7 +154,7 @@ class CtxKernelMixin:
                 broken = fault  # a malformed request: ipykernel itself failed
         if ctx.interrupts.can_switch():
             ctx.interrupts.mask()
-        timed_out = ctx.timeout.stop() if cell.recorded else None
+        timed_out = ctx.timeout.stop() if ctx.timeout.timer is not None else None
         if timed_out is not None:  # the interrupt was the time-out's, and not the user's
             ctx.interrupts.seen = False
         if broken is not None:

@@ -74,8 +74,10 @@ def _something_waits() -> bool:
     for task in asyncio.all_tasks(loop):
         if task is not running and _awaits_foreign(task.get_coro()):
             return True
-    handles: Any = (*getattr(loop, "_scheduled", ()), *getattr(loop, "_ready", ()))
-    return any(_calls_foreign(one) for one in handles if not one.cancelled())
+    for handle in (*getattr(loop, "_scheduled", ()), *getattr(loop, "_ready", ())):
+        if not handle.cancelled() and _calls_foreign(handle):
+            return True
+    return False
 
 
 def _awaits_foreign(code: Any) -> bool:

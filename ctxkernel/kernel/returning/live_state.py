@@ -169,7 +169,10 @@ class LiveState:
     def _own_results(self, outs: Mapping[int, Any]) -> frozenset[str]:
         """Return the names of results that stand for something else, or for nothing."""
         namespace, hook = self._session.namespace, self._session.shell.displayhook
-        own = {name for name in _LAST if namespace.get(name, NOTHING) is not getattr(hook, name, NOTHING)}
+        own = set[str]()
+        for name in _LAST:
+            if namespace.get(name, NOTHING) is not getattr(hook, name, NOTHING):
+                own.add(name)
         if not self._tracker.may_bind(_NUMBERED):
             return frozenset(own | {name for name in self._own if name not in _LAST})
         own |= {name for number, one in outs.items() if namespace.get(name := f"_{number}", NOTHING) is not one}

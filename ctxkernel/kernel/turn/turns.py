@@ -107,12 +107,13 @@ class Turns:
         """Begin the turn of a cell, whichever step fails."""
         self.guard.turn()
         self.checkpoints.forget_job()
-        cell = self.cell = CellTurn(request, time.time())
+        cell, before = CellTurn(request, time.time()), self.loop.opened
+        self.cell = cell
         try:
             run_steps(self.BEGIN, self.guard, self, cell)
         except BaseException as fault:  # interrupts are masked
             self.guard.fail("timeline", fault)
-            cell.open = self.loop.opened
+            cell.open = self.loop.opened if self.loop.opened is not before else None
         if cell.open is None:
             self._suspect("its beginning")
             return
@@ -269,7 +270,8 @@ class Turns:
         assert result is not None
         if result.moved is not None:
             return None
-        self.checkpoints.extend_trail(result, again=cell.request.again)
+        again = cell.request.rerun or cell.request.rerun_of is not None
+        self.checkpoints.extend_trail(result, again=again)
         return self.checkpoints.take(result.execution)
 
     def _complete_result(self, cell: CellTurn) -> TurnResult:
