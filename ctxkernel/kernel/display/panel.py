@@ -32,7 +32,6 @@ from ctxkernel.kernel.messages import timeline
 from ctxkernel.kernel.messages import wire as messages
 from ctxkernel.projection.history import Past
 from ctxkernel.projection.value import Projection
-from ctxkernel.store.log.reader import stored_projection
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
