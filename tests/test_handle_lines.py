@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.ports import All
-from ctxkernel.kernel.commands import position_names
+from ctxkernel.kernel.commands import position_names, table
 from ctxkernel.kernel.commands.handle_magics import KEYWORDS, following, handle_line
 from ctxkernel.kernel.commands.magics import magic_at
 from ctxkernel.sources import registry
@@ -220,3 +221,14 @@ def test_a_wrong_line_is_refused_in_one_line_with_how_it_is_written(ctx, magic: 
     with pytest.raises(BadCommand, match=re.escape(said)) as refused:
         handle_line(ctx, magic, line)
     assert "\n" not in str(refused.value)
+
+
+def test_every_command_that_is_imported_late_is_there():
+    text = Path(table.__file__).read_text(encoding="utf-8")
+    named = re.findall(r'_late\("(\w+)\.(\w+)"\)', text)
+    missing = [
+        place for place in named if not hasattr(import_module(f"ctxkernel.kernel.commands.{place[0]}"), place[1])
+    ]
+
+    assert len(named) > 20
+    assert missing == []

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -612,3 +613,12 @@ def test_a_class_without_source_is_shown_by_its_members(make: Any):
 def test_a_path_like_object_that_fails_is_refused_in_a_line():
     with pytest.raises(BadTarget, match=r"p \(.*PathLike\) says that it is a path, and its __fspath__ raised Runtime"):
         open_source(PathLike(), namespace_name="p")
+
+
+def test_every_source_that_the_registry_imports_late_is_there():
+    text = Path(registry.__file__).read_text(encoding="utf-8")
+    named = re.findall(r'_(?:late|made_by)\("([\w.]+)", "(\w+)"\)', text)
+    missing = [place for place in named if not hasattr(import_module(f"ctxkernel.sources.{place[0]}"), place[1])]
+
+    assert len(named) > 20
+    assert missing == []
