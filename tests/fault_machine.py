@@ -361,7 +361,7 @@ class Program:
         import dataclasses
 
         self.ctx.configuration.settings = dataclasses.replace(settings, quota_gb=1e-6)
-        self.ctx.room.look(self.ctx.returning.checkpoints)
+        self.ctx.room.look(self.ctx.returning.checkpoints, self.ctx.returning.chunks)
         self.ctx.configuration.settings = settings
 
     def goto(self, fault: Any = None, *, may_fail: bool = True) -> None:

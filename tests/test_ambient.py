@@ -122,8 +122,7 @@ def test_each_draw_is_noticed(data):
 @pytest.mark.parametrize("looks", [True, False], ids=["by its memory", "by its state"])
 def test_each_draw_is_a_change_of_its_generator(monkeypatch, looks):
     parts = generators.PARTS[:2]
-    for part in parts:
-        monkeypatch.setattr(part, "_exact", None)  # whether memory tells is not known yet
+    monkeypatch.setattr(parts[1], "_exact", None)  # whether memory tells is not known yet
     if not looks:
         monkeypatch.setattr(generators, "string_at", None)
     state = Ambient(parts)

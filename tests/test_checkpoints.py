@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from ctxkernel.core.settings import Settings
-from ctxkernel.state.base.variables import NOTHING
+from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer, Taken
 from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.checkpoints.storage import Storage

@@ -105,7 +105,7 @@ def test_a_chunk_that_is_not_there_is_named(store):
 
 
 def test_what_is_no_address_is_refused(store):
-    with pytest.raises(StoreError, match="no address"):
+    with pytest.raises(StoreError, match="invalid chunk address"):
         store.put("../../etc/passwd", b"x")
 
 

@@ -69,7 +69,7 @@ def test_a_lone_surrogate_survives():
         ({"type": "UserQuestion", "event_id": "q1"}, "text"),
         ({"type": "UserQuestion", "event_id": 3, "text": "x"}, "UserQuestion.event_id is int; it must be text"),
         ({"type": "Action", "input": []}, "Action.input is list; it must be an object"),
-        ({"type": "Action", "thinking": ["x"]}, "Action.thinking is list; it must be a list of blocks"),
+        ({"type": "Action", "thinking": ["x"]}, "Action.thinking is list; it must be a list, each item an object"),
         ({"type": "Condensation", "summaries": [{"text": "x", "offset": True}]}, "Condensation.summaries is list"),
         ({"type": "Condensation", "summaries": [{"offset": 1}]}, "Condensation.summaries is list"),
         ({"type": "Observation", "synthetic": 1}, "it must be true or false"),

@@ -148,8 +148,8 @@ class Nothing(Property):
         return events
 
 
-SMALL = {"_FINE": 1, "_COARSE": 3, "_STEP": 2}
-"""Segments of few events, and no room between their numbers: what else only a long history meets."""
+SMALL = {"_FINE": 1, "_COARSE": 3}
+"""Segments of few events, which otherwise only a long history has."""
 USUAL = {name: getattr(view_module, name) for name in SMALL}
 
 

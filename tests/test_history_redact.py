@@ -34,7 +34,6 @@ from ctxkernel.history.redact import (
     Prices,
     Redactions,
     apply,
-    at_boundary,
     content,
     due,
     outlook,
@@ -376,7 +375,7 @@ def test_a_note_stands_in_place_of_the_output_and_all_else_stays(result: History
     kept = {key: value for key, value in event_to_json(masked).items() if value != content(masked)}
     assert kept.items() <= event_to_json(result).items()
     assert [one is two for one, two in zip(done.events, shown(history), strict=True)] == [True, True, False, True]
-    assert done.report.applied == ("d1",)
+    assert done.report.ids("applied") == ("d1",)
     assert done.report.tokens_saved == words(LONG) - words(content(masked))
     # Nothing that was recorded was changed.
     assert json.dumps([event_to_json(event) for event in history]) == before
@@ -394,7 +393,7 @@ def test_a_person_can_redact_her_own_statement_and_a_model_cannot():
     done = applied([NAMED, directive(1, "s7.1", "model"), took_effect(1, "d1")])
 
     assert done.events == [NAMED]
-    assert done.report.missing == ("d1",)
+    assert done.report.ids("missing") == ("d1",)
 
 
 @pytest.mark.parametrize(
@@ -420,16 +419,16 @@ def test_a_person_is_obeyed_at_once_and_a_model_with_its_batch():
     done = applied([*history, took_effect(1, "d1")])
 
     assert texts(waiting.events)[0] == LONG
-    assert waiting.report.waiting == ("d1",)
-    assert waiting.report.applied == ("d2",)
-    assert done.report.applied == ("d1", "d2")
+    assert waiting.report.ids("waiting") == ("d1",)
+    assert waiting.report.ids("applied") == ("d2",)
+    assert done.report.ids("applied") == ("d1", "d2")
     assert all(text.startswith("[redacted: ") for text in texts(done.events))
 
 
 def test_a_batch_takes_only_what_was_issued_before_it():
     history = [*TURN, took_effect(1, "d1", "d7"), directive(1, "o1", "model")]
 
-    assert applied(history).report.waiting == ("d1",)
+    assert applied(history).report.ids("waiting") == ("d1",)
 
 
 def test_of_overlapping_directives_the_first_in_the_order_of_issue_stands():
@@ -459,9 +458,9 @@ def test_a_directive_whose_output_is_gone_is_reported_and_the_others_hold():
 
     done = applied(history)
 
-    assert done.report.missing == ("d1", "d3")
-    assert done.report.applied == ("d2",)
-    states = [row["state"] for row in done.report.to_json()["directives"]]  # type: ignore[index, union-attr, call-overload]
+    assert done.report.ids("missing") == ("d1", "d3")
+    assert done.report.ids("applied") == ("d2",)
+    states = [row.state for row in done.report.outcomes]
     assert states == ["missing", "applied", "missing"]
 
 
@@ -491,7 +490,7 @@ def test_without_directives_the_same_object_comes_back():
     ],
 )
 def test_a_boundary_is_where_no_tool_loop_is_open(history: History, boundary: bool):
-    assert at_boundary(history) is boundary
+    assert Redactions(history).at_boundary is boundary
 
 
 @pytest.mark.parametrize("by", ["human", "model"])
@@ -501,8 +500,8 @@ def test_an_edit_waits_for_the_end_of_an_open_loop(by: str):
     inside = applied([*running, out(3)])
     after = applied([*running, out(3), answer(8)])
 
-    assert inside.report.waiting == ("d1",)
-    assert after.report.applied == ("d1",)
+    assert inside.report.ids("waiting") == ("d1",)
+    assert after.report.ids("applied") == ("d1",)
 
 
 def test_taking_a_directive_back_shows_the_output_again():
@@ -678,7 +677,7 @@ def test_a_batch_leaves_an_early_small_output_for_later_where_that_pays_sooner()
     assert part.directive_ids == ("d2",)
     assert whole.directive_ids == ("d1", "d2")
     assert whole.tokens_after_first_edit > 10 * part.tokens_after_first_edit
-    assert applied([*history, due(part, **NOW).batch("b1")]).report.waiting == ("d1",)
+    assert applied([*history, due(part, **NOW).batch("b1")]).report.ids("waiting") == ("d1",)
 
 
 @pytest.mark.parametrize("target", ["gone", "q1", "o3"])
@@ -891,7 +890,7 @@ def test_whatever_is_cited_is_a_directive_or_a_refusal_and_then_saves_half(histo
         now = Redactions(given_then)
         done = apply(events, now, count=words)
         if now.at_boundary:
-            assert "new" in done.report.applied
+            assert "new" in done.report.ids("applied")
             [saved] = [row.tokens_saved for row in done.report.outcomes if row.directive_id == "new"]
             old = next(content(event) for event in events if event.event_id == verdict.target_id)
             assert saved * 2 >= words(old)

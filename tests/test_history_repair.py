@@ -63,7 +63,7 @@ def test_the_summary_names_what_is_missing():
     assert not found.is_valid()
     assert found.summary() == "1 missing outputs"
     assert report([A(1), O(2), O(3)]).summary() == "1 missing outputs, 2 orphan outputs"
-    assert HistoryReport().summary() == "the history is whole"
+    assert HistoryReport().summary() == "the history is valid"
 
 
 # -- seed 003 §7 -----------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def test_loading_a_session_makes_the_outputs_that_are_missing():
             "a3~result~repair-added", "added", "a3~result", "c3", "the result of run never came; it counts as canceled"
         ),
     )
-    assert done.warning == "history at load: 1 missing outputs; mended"
+    assert done.warning == "history at load: 1 missing outputs; repaired"
 
 
 def test_an_append_only_log_is_whole_once_it_took_what_was_added():
@@ -303,6 +303,6 @@ def test_a_switch_decides_what_is_done_unasked(moment, switches: Switches, mende
 
     assert (done.events is not events) == mended
     assert done.warning == (
-        f"history at {moment}: 1 missing outputs; {'mended' if mended else 'left as it is'}" * warned
+        f"history at {moment}: 1 missing outputs; {'repaired' if mended else 'not repaired'}" * warned
     )
     assert not done.report.is_valid()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctxkernel.core.ports import All
-from ctxkernel.sources.files import directories
+from ctxkernel.sources.files import folders
 from ctxkernel.sources.files.gitignore import FILE_BYTES, Ignoring, rules_of
 from ctxkernel.testing.renderings import opened, render, written
 
@@ -101,7 +101,7 @@ def test_a_rule_that_the_end_of_what_is_read_goes_through_is_none(tmp_path):
 
 
 def test_a_folder_of_very_many_ignored_files_is_looked_through_up_to_a_bound(tmp_path, monkeypatch):
-    monkeypatch.setattr(directories, "MOST_NAMES", 5)
+    monkeypatch.setattr(folders, "MOST_NAMES", 5)
     for at in range(3):
         (tmp_path / f"run{at}").mkdir()
         for name in ("a.o", "b.o", "c.o", "d.txt"):

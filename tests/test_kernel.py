@@ -408,7 +408,7 @@ HOOKS = [
     ("written files", "rt.files.written = broken"),
     ("output capture", "import ctxkernel.kernel.execution.capture as c; c.Collector.take = broken"),
     ("output of C code and subprocesses", "rt.streams.settle = broken"),
-    ("tick", "import ctxkernel.core.loop as l; l.run = broken"),
+    ("tick", "import ctxkernel.core.loop as l; h = view([1, 2]); l.run = broken"),
     ("delta feed", "import ctxkernel.core.loop as l; l.format_deltas = broken"),
     ("variables", "rt.loop._tracker.variables = broken"),
     ("timeline", "rt.loop.begin = broken"),

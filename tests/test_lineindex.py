@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxkernel.sources.base import file_reader, line_index, line_windows
+from ctxkernel.sources.base import file_reader, large_files
 from ctxkernel.sources.base.file_reader import Gone
-from ctxkernel.sources.base.line_index import EMPTY, build
-from ctxkernel.sources.base.line_windows import LargeFile
+from ctxkernel.sources.base.large_files import EMPTY, LargeFile, build
 from ctxkernel.sources.base.rendering import Place
 from ctxkernel.testing import HeldJobs, Turns
 from ctxkernel.testing.renderings import opened, render, written
@@ -27,9 +26,8 @@ def indexed(path, known=EMPTY, stopped=lambda: False):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Sizes under which a few hundred bytes are a huge file."""
-    for module in (line_index, line_windows):
-        monkeypatch.setattr(module, "CHUNK", 16)
-        monkeypatch.setattr(module, "SCAN_BYTES", 32)
+    monkeypatch.setattr(large_files, "CHUNK", 16)
+    monkeypatch.setattr(large_files, "SCAN_BYTES", 32)
     for name, size in (("WHOLE_BYTES", 1024), ("EXCERPT_BYTES", 512), ("_SNIFF_BYTES", 256)):
         monkeypatch.setattr(file_reader, name, size)
 

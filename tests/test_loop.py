@@ -14,11 +14,8 @@ from ctxkernel.core.errors import BadPolicy, BadTarget, CyclicGroup, OutsideTurn
 from ctxkernel.core.events import (
     AsyncPayloadApplied,
     AsyncPayloadPrepared,
-    Delta,
-    EventBus,
     GroupRecomputed,
     MethodCalled,
-    NodeChanged,
     StatementExecuted,
     TickApplied,
     event_to_json,
@@ -117,17 +114,6 @@ def test_a_method_call_is_recorded_with_the_digests_before_and_after():
     assert (call.method, call.kwargs) == ("set", {"lod": 2, "tokens": 50})
     assert (call.before_digest["lod"], call.after_digest["lod"]) == (0, 2)
     assert event_to_json(call)["type"] == "MethodCalled"
-
-
-def test_a_subscriber_that_fails_stops_nobody():
-    faults, heard = [], []
-    bus = EventBus(on_fault=lambda subscriber, fault: faults.append(fault))
-    bus.subscribe(lambda event: 1 / 0)
-    bus.subscribe(heard.append)
-
-    bus.publish(NodeChanged("v1", Delta("x")))
-
-    assert len(heard) == len(faults) == 1
 
 
 SPELLINGS = [

@@ -167,7 +167,7 @@ def test_the_tree_that_is_read_is_the_tree_that_was(steps):
                 kernel.run(checkpoint={})
             assert_read_back(kernel)
         kernel.store.close()
-        assert verify(path).damage == ()
+        assert verify(path).damage == []
 
 
 def test_a_second_execution_adds_no_statement(path):
@@ -366,7 +366,7 @@ def test_a_manifest_comes_with_what_it_builds_on(path):
         with pytest.raises(StoreError, match=r"no checkpoint after s2\.1"):
             chain(stored, "s2.1")
     kernel.store.close()
-    assert verify(path).damage == ("checkpoint cs4.1 cannot be returned to: it builds on cs2.1, which is not there",)
+    assert verify(path).damage == ["checkpoint cs4.1 cannot be returned to: it builds on cs2.1, which is not there"]
 
 
 def test_has_checkpoint_says_what_may_be_built_on(path):
@@ -459,7 +459,7 @@ def test_a_second_checkpoint_of_one_execution_is_lost_alone(path):
     kernel.store.begin(made, running)
     result = dataclasses.replace(turn(2, stdout="kept"), moved=HeadMove("s1.1", "goto", 9.0))
     notice = kernel.store.end(result, checkpoint=CheckpointRow("cs2.1", {"units": []}))
-    assert "what a return needs" in str(notice)
+    assert "the data that a return to a turn needs" in str(notice)
     assert not kernel.store.has_checkpoint("cs2.1")
     assert kernel.store.has_checkpoint("cs1.1")
     with SessionReader(path) as reader:
@@ -518,7 +518,7 @@ def test_all_of_it_is_kept_where_there_is_no_write_ahead_log(path, monkeypatch):
     second.run(checkpoint={"base": "cs1.1"})
     assert_read_back(second)
     second.store.close()
-    assert verify(path).damage == ()
+    assert verify(path).damage == []
 
 
 def test_a_session_in_memory_takes_all_of_it(tmp_path):
@@ -613,7 +613,7 @@ def test_a_killed_kernel_leaves_its_tree_and_its_newest_state(path):
     with SessionReader(path) as reader:
         assert reader.statements()[3][1][0].parent_execution_id == "s2.1"
     second.store.close()
-    assert verify(path).damage == ()
+    assert verify(path).damage == []
     (resumed,) = sqlite3.connect(path).execute("SELECT resumed_from FROM runs WHERE resumed_from IS NOT NULL")
     assert resumed == ("s2.1",)
 
@@ -648,7 +648,7 @@ def test_resuming_after_cells_have_run_keeps_them_as_a_branch_of_their_own(path)
     assert [one.statement_id for one in third.log] == ["s1", "s2", "s3", "s4"]
     assert_read_back(third)
     third.store.close()
-    assert verify(path).damage == ()
+    assert verify(path).damage == []
 
 
 def test_what_a_resumed_kernel_ran_stays_where_the_next_one_goes_on_before_it(path):
@@ -832,7 +832,7 @@ def test_verify_says_what_is_damaged_and_what_can_still_be_returned_to(path):
     assert verify(path, FakeChunks(**there), addresses).sound
 
     report = verify(path, FakeChunks(**{**there, "b2": b"damaged"}), addresses)
-    assert report.damage == ("checkpoint cs2.1 cannot be returned to whole: b: chunk b2 is damaged",)
+    assert report.damage == ["checkpoint cs2.1 cannot be returned to whole: b: chunk b2 is damaged"]
     assert report.lines() == [
         "damaged: checkpoint cs2.1 cannot be returned to whole: b: chunk b2 is damaged",
         "restorable: 4 of 5 checkpoints, 2 of them whole",
@@ -927,7 +927,7 @@ def test_an_older_session_is_read_as_it_is_and_brought_up_by_the_next_kernel(pat
         assert len(reader.timeline()["statements"]) == 1
         assert reader.checkpoints() == {}
         assert reader.all_manifests() == {}
-    assert verify(path).damage == ()
+    assert verify(path).damage == []
     assert load_run(path).target is None
     assert path.read_bytes() == before
 
@@ -962,7 +962,7 @@ def test_a_move_to_the_new_schema_that_fails_leaves_the_old(path, monkeypatch):
     assert store.path.name == "note-2.sqlite"
     store.close()
     monkeypatch.undo()
-    assert verify(path).damage == ()
+    assert verify(path).damage == []
     store = SessionStore.open(path)
     assert (store.path, store.notice) == (path, None)
     store.close()

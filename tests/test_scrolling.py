@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.projection.tokens import count_tokens
-from ctxkernel.sources.base import line_windows
-from ctxkernel.sources.base.line_windows import LargeFile
-from ctxkernel.sources.base.rendering import Place, parse_place
-from ctxkernel.sources.base.scroll_steps import moved
+from ctxkernel.sources.base import large_files
+from ctxkernel.sources.base.large_files import LargeFile
+from ctxkernel.sources.base.rendering import Place, moved, parse_place
 from ctxkernel.sources.registry import open_named
 from ctxkernel.testing import Turns
 from ctxkernel.testing.renderings import opened, render, written
@@ -73,7 +72,7 @@ def test_a_file_read_in_windows_moves_as_one_that_is_held_whole(tmp_path_factory
 
 
 def test_a_line_longer_than_a_window_is_moved_through_by_windows(tmp_path, monkeypatch):
-    monkeypatch.setattr(line_windows, "WINDOW_BYTES", 10_000)
+    monkeypatch.setattr(large_files, "WINDOW_BYTES", 10_000)
     path = written(tmp_path / "a.txt", "first\n" + "x" * 35_000 + "\nlast\n")
     large, place, seen = LargeFile(str(path)), "0", ["0"]
 
@@ -94,8 +93,8 @@ def test_a_huge_file_is_read_for_a_window_at_most(tmp_path, monkeypatch):
         file.write(b"line of a log\n" * 100_000)
         file.truncate(1 << 30)
     read: list[int] = []
-    plain = line_windows.read_at
-    monkeypatch.setattr(line_windows, "read_at", lambda *args: read.append(args[2]) or plain(*args))
+    plain = large_files.read_at
+    monkeypatch.setattr(large_files, "read_at", lambda *args: read.append(args[2]) or plain(*args))
     h: Any = opened(path)
     render(h)
     read.clear()
@@ -103,7 +102,7 @@ def test_a_huge_file_is_read_for_a_window_at_most(tmp_path, monkeypatch):
     for place, tokens in (("5", 10**9), ("@900000000", 10**6), ("@900000000", -(10**6)), ("50000", -100), ("7", 100)):
         assert h.further(place, tokens) not in (None, place)
 
-    assert sum(read) < 8 * line_windows.WINDOW_BYTES
+    assert sum(read) < 8 * large_files.WINDOW_BYTES + large_files.SCAN_BYTES
 
 
 def scrolled(target: Any, code: str) -> Any:

@@ -19,7 +19,7 @@ from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.image_headers import read_image
 from ctxkernel.core.ports import All
 from ctxkernel.sources import open_source
-from ctxkernel.sources.files import globs
+from ctxkernel.sources.files import folders
 from ctxkernel.sources.tables import parquet
 from ctxkernel.testing.renderings import opened, render, written
 
@@ -358,7 +358,7 @@ def test_what_is_no_file_behind_a_pattern_is_named_and_not_opened(folder):
     ],
 )
 def test_what_a_bound_leaves_out_is_said(folder, monkeypatch, bound: str, most: int, said: str):
-    monkeypatch.setattr(globs, bound, most)
+    monkeypatch.setattr(folders, bound, most)
 
     assert said in render("data/*").text.split("\n")[0]
 

@@ -12,7 +12,7 @@ import pytest
 
 from ctxkernel.core.ports import All
 from ctxkernel.sources.base.file_reader import make_text
-from ctxkernel.sources.base.symbols import Outline, entry_lines
+from ctxkernel.sources.base.positions import Outline, entry_lines
 from ctxkernel.sources.outlines import grammars, outline, syntax
 from ctxkernel.testing.renderings import render, written
 

@@ -446,7 +446,7 @@ def test_a_figure_is_drawn_on_a_worker_without_a_trace_in_what_a_cell_uses_meanw
 
 def test_a_figure_is_the_same_after_it_was_drawn_for_a_model():
     pyplot = pytest.importorskip("matplotlib.pyplot")
-    drawing = pytest.importorskip("ctxkernel.sources.objects.drawing")
+    drawing = pytest.importorskip("ctxkernel.sources.libraries.figures")
     options = (plotted, lambda: plotted(layout="constrained"), lambda: pyplot.figure(dpi=50))
     for make in options:
         figure = make()

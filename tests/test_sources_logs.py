@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxkernel.sources.base.file_reader import make_text
-from ctxkernel.sources.outlines.logs import log_outline
+from ctxkernel.sources.outlines.outline import log_outline
 from ctxkernel.testing.renderings import render, written
 
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nValueError: bad batch\n'

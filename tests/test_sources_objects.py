@@ -135,7 +135,7 @@ def test_a_basis_holds_no_data():
     basis = render(pd.DataFrame({"x": np.arange(1_000_000)})).basis
 
     assert len(basis.window.labels) <= 50
-    assert all(len(column.chunks) <= 64 for column in basis.columns.values())
+    assert all(len(column.chunks) <= 64 for column in basis.facts.columns.values())
 
 
 @pytest.mark.parametrize("change", ["value", "column", "dtype", "row"])

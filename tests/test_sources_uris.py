@@ -14,8 +14,9 @@ import pytest
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.settings import Settings
 from ctxkernel.sources import open_source
-from ctxkernel.sources.files import remote, uris
-from ctxkernel.sources.files.remote import shown_uri
+from ctxkernel.sources.files import uris
+from ctxkernel.sources.files.uris import shown_uri
+from ctxkernel.sources.registry import scheme_of
 from ctxkernel.testing.renderings import opened, render, written
 from ctxkernel.testing.turns import Turns
 
@@ -82,7 +83,7 @@ class Web:
 
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
-    monkeypatch.setattr(remote, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(uris, "CHECK_SECONDS", 0.0)
     server = Web()
     yield server
     server.close()
@@ -224,7 +225,7 @@ def test_a_target_that_went_away_is_missing(web: Web):
 
 
 def test_a_refresh_asks_the_server_and_an_idle_tick_does_not_wait(web: Web, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(remote, "CHECK_SECONDS", 10**9)
+    monkeypatch.setattr(uris, "CHECK_SECONDS", 10**9)
     web.pages["/a.csv"] = CSV, '"1"'
     turns = Turns()
     turns.loop.graph.open_source = source
@@ -241,7 +242,7 @@ def test_a_refresh_asks_the_server_and_an_idle_tick_does_not_wait(web: Web, monk
 
 
 def test_more_than_is_fetched_is_said(web: Web, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(remote, "MOST_BYTES", 1000)
+    monkeypatch.setattr(uris, "MOST_BYTES", 1000)
     web.pages["/a.txt"] = b"line\n" * 1000, '"1"'
 
     text = render(source(f"{web.at}/a.txt"), tokens=80).text
@@ -302,7 +303,7 @@ def test_a_uri_that_nothing_reads_is_refused_with_the_next_move(uri: str, said: 
 
 
 def test_copies_are_removed(web: Web, tmp_path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(remote, "_folder", str(tmp_path))
+    monkeypatch.setattr(uris, "_folder", str(tmp_path))
     web.pages["/a.csv"] = CSV, ""
     view = source(f"{web.at}/a.csv")
     render(view)
@@ -316,5 +317,5 @@ def test_copies_are_removed(web: Web, tmp_path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_path_with_a_colon_is_a_path(tmp_path):
-    assert uris.scheme_of("C:/data/x") == uris.scheme_of("a:b") == uris.scheme_of("C://x") == ""
+    assert scheme_of("C:/data/x") == scheme_of("a:b") == scheme_of("C://x") == ""
     assert render(opened(written(tmp_path / "a.txt", "found"))).text.endswith("\nfound")

@@ -33,8 +33,8 @@ from ctxkernel.core.turn import DeltaItem, HandleState, TurnResult
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.store.log import rows, schema
 from ctxkernel.store.log.location import belongs, notebook_name, session_path
-from ctxkernel.store.log.newest import newest_session
-from ctxkernel.store.log.series import compress, restore
+from ctxkernel.store.log.reader import newest_session
+from ctxkernel.store.log.rows import compress, restore
 from ctxkernel.store.log.session import SessionReader, SessionStore
 from ctxkernel.store.log.verify import verify
 from ctxkernel.testing import FakeSource, Turns

@@ -191,7 +191,7 @@ def test_a_flipped_byte_in_a_text_is_found_and_named(path):
         assert reader.damage == ["endings 1"]
     assert first.notices == ("the stored row (endings 1) does not match its checksum",)
     assert second.notices == ()
-    assert verify(path).damage == ("endings 1: the row does not match its checksum",)
+    assert verify(path).damage == ["endings 1: the row does not match its checksum"]
 
 
 def test_no_flipped_byte_is_passed_over_in_silence(tmp_path):

@@ -159,5 +159,5 @@ def test_what_a_kernel_adds_meanwhile_is_not_taken_for_damage(tmp_path, monkeypa
 
     monkeypatch.setattr(module, "_rows", meanwhile)
     report = module.verify(path, chunks, references)
-    assert report.damage == ()
+    assert report.damage == []
     assert (report.checkpoints, report.restorable) == (5, 5)

@@ -192,7 +192,7 @@ def test_an_idle_tick_is_no_tick(steps):
         state, handles = program.state(), loop.handles()
         first = engine.project(dataclasses.replace(loop.state, handles=handles, deltas=()))
         events: list[object] = []
-        loop.bus.subscribe(events.append)
+        loop.graph.emit = events.append
         scheduler.run(Tick(program.graph, loop.ready, loop.now, loop.turn_id + 1, lambda: False, loop.preparer))
         again = engine.project(dataclasses.replace(loop.state, handles=loop.handles(), deltas=()))
 

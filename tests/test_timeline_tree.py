@@ -1176,7 +1176,7 @@ class Timeline(RuleBasedStateMachine):
         """Law 8: reading leaves no statement and never branches."""
         before = (len(self.turns.loop.log), self.turns.loop.log.executed, self.turns.loop.log.head)
         self.turns.loop.handles()
-        self.turns.loop.variables()
+        self.turns.loop.names.table()
         self.turns.loop.log.branches()
         self.turns.loop.graph.memento()
         assert (len(self.turns.loop.log), self.turns.loop.log.executed, self.turns.loop.log.head) == before
@@ -1202,7 +1202,7 @@ class Timeline(RuleBasedStateMachine):
         fresh.replay(loop.log.path())
         assert list(fresh.handles.items()) == list(loop.names.handles.items())
         assert list(fresh.changed_by.items()) == list(loop.names.changed_by.items())
-        assert fresh.variables() == loop.variables()
+        assert fresh.table() == loop.names.table()
 
     @invariant()
     def every_id_of_a_handle_is_of_one_cell(self):
@@ -1253,8 +1253,8 @@ def test_only_what_two_paths_do_not_share_is_rendered_again():
     for number in range(20):
         turns.run(f"x = {number}")
     rendered = []
-    text = engine.past._layout.text
-    engine.past._layout.text = lambda *given: (rendered.append(given[1].execution_id), text(*given))[1]
+    text = engine.past.blocks.layout.text
+    engine.past.blocks.layout.text = lambda *given: (rendered.append(given[1].execution_id), text(*given))[1]
 
     turns.goto("s15.1")
     turns.run("y = 1")

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tracker_rows import CHANGES, DECORATED, DECORATORS, LIBRARIES, UNCHANGED, Case, Notebook, names
 
-from ctxkernel.state.base.snapshot import Snapshot, differences
+from ctxkernel.state.base.namespace import Snapshot, differences
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.state.types.packer import Packer
 

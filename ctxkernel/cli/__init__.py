@@ -1,8 +1,8 @@
 """The command line: `ctxkernel run | timeline | branches | diff | goto | rerun | verify | gc | …`: `_COMMANDS` has all.
 
-Rule 1: exit status 0 is good, 1 is "what was asked for does not hold", 2 is "unusable arguments", 130 is "interrupted".
-Rule 2: results go to standard output, everything else to standard error; every reading command has `--json`.
-Rule 3: a user sees a sentence that names the object and the next move, never a traceback of ours.
+Rule 1: The exit status is 0 for success, 1 if the request fails, 2 for unusable arguments, 130 after an interrupt.
+Rule 2: Results go to standard output, everything else to standard error; every reading command has `--json`.
+Rule 3: A user sees a sentence that names the object and the next step, never a traceback of ours.
 """
 
 from __future__ import annotations
@@ -23,48 +23,38 @@ __all__ = ["Failed", "Interrupted", "Unusable", "main"]
 
 OK, FAILED, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
 
-Command = Callable[[argparse.Namespace], int]
 AddCommand = Callable[..., argparse.ArgumentParser]
-"""Adds the command of a name, with a summary and more for its help."""
+"""Adds a command by name, summary and further help."""
 
 
 class Failed(CtxError):
-    """What was asked for does not hold: exit status 1."""
+    """The request fails: exit status 1."""
 
 
 class Unusable(CtxError):
-    """Arguments that cannot be used: exit status 2."""
+    """The arguments cannot be used: exit status 2."""
 
 
 class Interrupted(CtxError):
-    """The person stopped it before it had begun: exit status 130."""
+    """The user stopped the command before it began: exit status 130."""
 
 
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65535:
-        raise ValueError(text)
-    return port
+def _number(name: str, kind: Callable[[str], float], allowed: Callable[[float], bool]) -> Callable[[str], float]:
+    """Return an argparse type for numbers; argparse calls it `name`: "invalid port number value: 'x'"."""
+
+    def convert(text: str) -> float:
+        number = kind(text)
+        if not allowed(number):
+            raise ValueError(text)
+        return number
+
+    convert.__name__ = name
+    return convert
 
 
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < float("inf"):
-        raise ValueError(text)
-    return seconds
-
-
-def _gigabytes(text: str) -> float:
-    size = float(text)
-    if not 0 <= size < float("inf"):
-        raise ValueError(text)
-    return size
-
-
-# argparse names a bad value by its type's name: "invalid port number value: 'x'".
-_port.__name__ = "port number"
-_seconds.__name__ = "number of seconds"
-_gigabytes.__name__ = "number of gigabytes"
+_PORT = _number("port number", int, lambda port: 0 <= port <= 65535)
+_SECONDS = _number("number of seconds", float, lambda seconds: 0 < seconds < float("inf"))
+_GIGABYTES = _number("number of gigabytes", float, lambda size: 0 <= size < float("inf"))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -86,7 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     lab.add_argument("notebook", nargs="?", type=Path, metavar="NOTEBOOK", help="notebook to open (default: the tour)")
     lab.add_argument("--no-browser", action="store_true", help="print the address, open no browser")
-    lab.add_argument("--port", type=_port, help="port to listen on (default: 8888, or the next one that is free)")
+    lab.add_argument("--port", type=_PORT, help="port to listen on (default: 8888, or the next one that is free)")
 
     _add_running(command)
     _add_reading(command)
@@ -110,7 +100,7 @@ def build_parser() -> argparse.ArgumentParser:
         "computed again or named when you return to it.",
     )
     gc.add_argument(
-        "--limit", type=_gigabytes, metavar="GB", help="bound of all data (default: CTXKERNEL_QUOTA_GB, 20)"
+        "--limit", type=_GIGABYTES, metavar="GB", help="bound of all data (default: CTXKERNEL_QUOTA_GB, 20)"
     )
     gc.add_argument(
         "--gone",
@@ -139,7 +129,7 @@ def _add_running(command: AddCommand) -> None:
     run.add_argument(
         "--session", type=Path, metavar="FILE", help="session file to write (default: .ctxkernel/ beside the notebook)"
     )
-    run.add_argument("--timeout", type=_seconds, metavar="S", help="seconds that a cell may take (default: no bound)")
+    run.add_argument("--timeout", type=_SECONDS, metavar="S", help="seconds that a cell may take (default: no bound)")
     run.add_argument(
         "--resume",
         action="store_true",
@@ -165,7 +155,7 @@ def _add_running(command: AddCommand) -> None:
     rerun = moving("rerun", "return to the state before a statement, run it and those after it again, and compare")
     rerun.add_argument("place", metavar="N[..M]", help="first statement, and the last one (default: to the end)")
     rerun.add_argument("--yes", action="store_true", help="run those too that are marked to ask before")
-    rerun.add_argument("--timeout", type=_seconds, metavar="S", help="seconds that a statement may take")
+    rerun.add_argument("--timeout", type=_SECONDS, metavar="S", help="seconds that a statement may take")
 
 
 def _add_reading(command: AddCommand) -> None:
@@ -225,11 +215,11 @@ _COMMANDS = {
     "install": "kernelspec",
     "doctor": "doctor",
 }
-"""The module of each command, which has a function of its name."""
+"""The module of each command; it has a function of the command's name."""
 
 
-def _find(name: str) -> Command:
-    """Import only what the command needs: `ctxkernel timeline` shall not wait for nbclient."""
+def _find(name: str) -> Callable[[argparse.Namespace], int]:
+    """Import only what the command needs: `ctxkernel timeline` does not wait for nbclient."""
     with without_grammars():
         return getattr(importlib.import_module(f"ctxkernel.cli.{_COMMANDS[name]}"), name)
 
@@ -238,21 +228,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     try:
         arguments = build_parser().parse_args(argv)
-    except SystemExit as stop:  # argparse has said what is wrong, or has shown its help
+    except SystemExit as stop:  # argparse has shown the error or the help
         return stop.code if isinstance(stop.code, int) else UNUSABLE
     try:
         status = _find(arguments.command)(arguments)
         sys.stdout.flush()
         return status
-    except Unusable as refusal:
-        say(f"ctxkernel {arguments.command}: {refusal}")
-        return UNUSABLE
     except (KeyboardInterrupt, Interrupted):
         say(f"ctxkernel {arguments.command}: interrupted")
         return INTERRUPTED
     except CtxError as refusal:
         say(f"ctxkernel {arguments.command}: {refusal}")
-        return FAILED
+        return UNUSABLE if isinstance(refusal, Unusable) else FAILED
     except BrokenPipeError:
         # `ctxkernel timeline x.ipynb | head`: nobody reads on. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

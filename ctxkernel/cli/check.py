@@ -1,6 +1,6 @@
-"""`ctxkernel check`: whether a model's API would take a request, without asking it.
+"""`ctxkernel check`: check a request against the rules of the model's API, without sending it.
 
-Rule 1: nothing is sent, executed or written; at most `LIMIT` bytes are read.
+Rule 1: Nothing is sent, executed or written; at most `LIMIT` bytes are read.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ctxkernel.history.rules import Report
 from ctxkernel.history.rules import check as look
 
 LIMIT = 64_000_000
-"""Bytes of a file: twice what the API takes of one request."""
+"""The most bytes of a file: twice the API's limit for one request."""
 SHOWN = 20
-"""Violations of a request that a person is shown."""
+"""The most violations of a request in the text output."""
 
 
 class _Checked(NamedTuple):
@@ -32,7 +32,7 @@ class _Checked(NamedTuple):
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Carry out `ctxkernel check`; status 1 where a rule is broken."""
+    """Carry out `ctxkernel check`; status 1 if a rule is broken."""
     betas = frozenset(part.strip() for beta in arguments.beta for part in beta.split(",") if part.strip())
     found = [_checked(line, body, arguments.model, betas) for line, body in _bodies(arguments.file)]
     ok = all(one.report.ok for one in found)
@@ -44,14 +44,15 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def _checked(line: int, body: object, model: str | None, betas: frozenset[str]) -> _Checked:
-    own = cast("Mapping[str, object]", body).get("model") if isinstance(body, Mapping) else None
+    given: Any = body
+    own = given.get("model") if isinstance(body, Mapping) else None
     name = model if model is not None else own if isinstance(own, str) else ""
     capabilities = capabilities_for(name, betas=betas)
-    return _Checked(line, name, bool(capabilities.model), look(body, capabilities))
+    return _Checked(line, name, bool(capabilities.model), look(given, capabilities))
 
 
 def _bodies(path: Path) -> list[tuple[int, object]]:
-    """Return what FILE holds, each with its line: one JSON value, or one a line. Raises Unusable."""
+    """Return the JSON values of a file, each with its line: one, or one a line. Raises Unusable."""
     text = _read(path)
     try:
         body = _parse(text)
@@ -63,15 +64,15 @@ def _bodies(path: Path) -> list[tuple[int, object]]:
 
 
 def _lines(path: Path, text: str, whole: json.JSONDecodeError) -> list[tuple[int, object]]:
-    """Return one value a line, or say where `whole` found that the text is not JSON."""
-    # Not splitlines(): a string of JSON may hold U+2028, which that takes for the end of a line.
+    """Return one value a line. Raises Unusable, with the place in `whole` if the text is one broken value."""
+    # Not splitlines(), which splits at U+2028 in a JSON string.
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     out: list[tuple[int, object]] = []
     for number, line in lines:
         try:
             out.append((number, _parse(line)))
         except json.JSONDecodeError as fault:
-            if not out:  # its first line is no value, so it is one broken value over many lines
+            if not out:  # the first line is no value, so the text is one broken value
                 raise Unusable(
                     f"{path} is not JSON: {whole.msg} at line {whole.lineno}, column {whole.colno}."
                 ) from None
@@ -125,7 +126,7 @@ def _as_json(one: _Checked) -> dict[str, Any]:
 
 
 def _as_text(one: _Checked, *, several: bool) -> list[str]:
-    """Return a line on the request, and two for each violation."""
+    """Return a line for the request, and two for each violation."""
     model = clip(safe_line(one.model), 100) or "no model"
     name = model if one.known else f"{model}, which no row knows: checked as the strictest model"
     count = len(one.report.violations)

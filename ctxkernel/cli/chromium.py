@@ -1,46 +1,39 @@
-"""Where a Chromium is that a browser test can drive."""
+"""The search for a Chromium for browser tests."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+_PLACES: dict[str, tuple[str, ...]] = {
+    "darwin": (
+        "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+        "/Applications/Chromium.app/Contents/MacOS/Chromium",
+    ),
+    "win32": tuple(
+        f"%{base}%/{program}"
+        for base in ("PROGRAMFILES", "PROGRAMFILES(X86)", "LOCALAPPDATA")
+        for program in ("Google/Chrome/Application/chrome.exe", "Microsoft/Edge/Application/msedge.exe")
+    ),
+}
+"""By platform, the paths of programs that are not on the PATH."""
+_PLAYWRIGHT = {"darwin": "~/Library/Caches/ms-playwright", "win32": "~/AppData/Local/ms-playwright"}
+"""By platform, the folder of the downloads of `playwright install chromium`; elsewhere it is in ~/.cache."""
+_DOWNLOADS = ("chrome-linux*/chrome", "chrome-win*/chrome.exe", "chrome-mac*/Chromium.app/Contents/MacOS/Chromium")
 
 
 def find_chromium() -> str | None:
-    """Return a Chromium that a test can drive, or None. `CTXKERNEL_CHROMIUM` names one by hand."""
+    """Return the path of a Chromium, or None. `CTXKERNEL_CHROMIUM` overrides the search."""
     if by_hand := os.environ.get("CTXKERNEL_CHROMIUM"):
         return by_hand if shutil.which(by_hand) else None
-    for name in CHROMIUM_NAMES:
-        if path := shutil.which(name):
-            return path
-    for path in _usual_places():
-        if path.is_file():
-            return str(path)
-    return None
-
-
-def _usual_places() -> Iterator[Path]:
-    if sys.platform == "darwin":
-        yield Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")
-        yield Path("/Applications/Chromium.app/Contents/MacOS/Chromium")
-    if sys.platform == "win32":
-        for base in ("PROGRAMFILES", "PROGRAMFILES(X86)", "LOCALAPPDATA"):
-            if folder := os.environ.get(base):
-                yield Path(folder) / "Google/Chrome/Application/chrome.exe"
-                yield Path(folder) / "Microsoft/Edge/Application/msedge.exe"
-    # What `playwright install chromium` fetched.
-    default = {"darwin": "~/Library/Caches/ms-playwright", "win32": "~/AppData/Local/ms-playwright"}.get(
-        sys.platform, "~/.cache/ms-playwright"
-    )
-    base = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or default).expanduser()
-    for pattern in (
-        "chromium-*/chrome-linux*/chrome",
-        "chromium-*/chrome-win*/chrome.exe",
-        "chromium-*/chrome-mac*/Chromium.app/Contents/MacOS/Chromium",
-    ):
-        yield from sorted(base.glob(pattern), reverse=True)
+    on_path = [path for name in _NAMES if (path := shutil.which(name))]
+    if on_path:
+        return on_path[0]
+    default = _PLAYWRIGHT.get(sys.platform, "~/.cache/ms-playwright")
+    folder = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or default).expanduser()
+    places = [Path(os.path.expandvars(place)) for place in _PLACES.get(sys.platform, ())]
+    places += [path for below in _DOWNLOADS for path in sorted(folder.glob(f"chromium-*/{below}"), reverse=True)]
+    return next((str(path) for path in places if path.is_file()), None)

@@ -1,7 +1,7 @@
-"""`ctxkernel doctor`: what works here, what does not, and the next step.
+"""`ctxkernel doctor`: check what works on this machine, and name the next step.
 
-Rule 1: a check never raises; what it cannot find out is a warning that says so.
-Rule 2: a check changes nothing that stays: it works in temporary folders, and of a key it says only whether it is set.
+Rule 1: A check never raises; one that fails itself is a warning.
+Rule 2: A check leaves nothing behind: it works in temporary folders, and reports of a key only whether it is set.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import importlib.metadata
 import json
 import os
+import re
 import sqlite3
 import sys
 import tempfile
@@ -40,9 +41,9 @@ from ctxkernel.store import trust
 from ctxkernel.store.chunks.chunk_store import CACHE
 
 LABEXTENSION = "jupyter-ctxkernel"
-LAB_RANGE = ((4, 2), (5,))
-IPYKERNEL_RANGE = ((7, 3), (8,))
-SQLITE_FLOOR = (3, 31, 0)
+JUPYTERLAB = "jupyterlab>=4.2,<5"
+IPYKERNEL = "ipykernel>=7.3,<8"
+SQLITE_FLOOR = "3.31.0"
 REPORT = "please report this, with the output of `ctxkernel doctor --json`."
 REINSTALL = "`pip install --force-reinstall --no-deps jupyter-ctxkernel` (in a source folder: `.` for the name)"
 KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
@@ -50,15 +51,7 @@ KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 
 def version_tuple(text: str) -> tuple[int, ...]:
     """Return the leading numbers of a version: `4.2.0rc1` → (4, 2, 0)."""
-    numbers: list[int] = []
-    for part in text.split("."):
-        digits = part[: next((i for i, c in enumerate(part) if not c.isdigit()), len(part))]
-        if not digits:
-            break
-        numbers.append(int(digits))
-        if digits != part:
-            break
-    return tuple(numbers)
+    return tuple(int(part) for part in re.split(r"[^\d.]", text)[0].split(".") if part)
 
 
 def installed_version(distribution: str) -> str | None:
@@ -69,139 +62,123 @@ def installed_version(distribution: str) -> str | None:
         return None
 
 
+def check_requirement(requirement: str, absent: Check) -> Check:
+    """Check the installed version against a requirement `NAME>=LOW,<HIGH`; `absent` is the result without one."""
+    name, low, high = re.split(">=|,<", requirement)
+    version = installed_version(name)
+    if version is None:
+        return absent
+    if not version_tuple(low) <= version_tuple(version) < version_tuple(high):
+        return fail(f"{version} is outside of the supported range ({requirement})", f'`pip install "{requirement}"`')
+    return ok(version)
+
+
 def check_python() -> Check:
-    """This interpreter."""
-    return ok("Python", f"{sys.version.split()[0]} at {sys.executable}")
+    """Report this interpreter."""
+    return ok(f"{sys.version.split()[0]} at {sys.executable}")
 
 
 def check_package() -> Check:
-    """This package, and whether it is installed or only lies on the path."""
+    """Check whether this package is installed, and in which version."""
     where = Path(__file__).resolve().parents[1]
     version = installed_version("jupyter-ctxkernel")
     if version is None:
-        return warn(
-            "ctxkernel", f"{__version__} in {where}, not installed", "`pip install .` in the source folder installs it."
-        )
+        return warn(f"{__version__} in {where}, not installed", "`pip install .` in the source folder installs it.")
     if version != __version__:
-        return warn(
-            "ctxkernel",
-            f"{__version__} in {where}, but {version} is what is installed",
-            f"{REINSTALL} makes them one.",
-        )
-    return ok("ctxkernel", f"{version} in {where}")
+        return warn(f"{__version__} in {where}, but {version} is installed", f"{REINSTALL} makes them one.")
+    return ok(f"{version} in {where}")
 
 
 def check_ipykernel() -> Check:
-    """The kernel that ours is a subclass of."""
-    version = installed_version("ipykernel")
-    low, high = IPYKERNEL_RANGE
-    wanted = f"ipykernel >={'.'.join(map(str, low))},<{'.'.join(map(str, high))}"
-    if version is None:
-        return fail("ipykernel", "not installed", f'`pip install "{wanted.replace(" ", "")}"`')
-    if not low <= version_tuple(version) < high:
-        return fail(
-            "ipykernel",
-            f"{version} is outside of what was tested ({wanted})",
-            f'`pip install "{wanted.replace(" ", "")}"`',
-        )
-    return ok("ipykernel", version)
+    """Check the kernel that ours is a subclass of."""
+    return check_requirement(IPYKERNEL, fail("not installed", f'`pip install "{IPYKERNEL}"`'))
 
 
 def check_kernelspec() -> Check:
-    """The kernelspec that the Jupyter of this environment finds, and whether its interpreter is there."""
+    """Check whether Jupyter of this environment finds a kernelspec, and whether its interpreter exists."""
     found = find_installed()
     if found is None:
-        return fail(
-            "kernelspec",
-            f"Jupyter finds no kernel named {KERNEL_NAME}",
-            "`ctxkernel install --sys-prefix` registers it.",
-        )
+        step = "`ctxkernel install --sys-prefix` registers it."
+        return fail(f"Jupyter finds no kernel named {KERNEL_NAME}", step)
     interpreter = found.argv[0] if found.argv else ""
+    detail = f"{found.resource_dir} → {interpreter}"
     if Path(interpreter).name == interpreter:
         # jupyter_client starts its own interpreter for a bare `python`.
-        return ok("kernelspec", f"{found.resource_dir} → the Python of the Jupyter that starts it")
+        return ok(f"{found.resource_dir} → the Python of the Jupyter that starts it")
     if not Path(interpreter).exists():
         return fail(
-            "kernelspec",
-            f"{found.resource_dir} → {interpreter}, which is not there any more",
-            "`ctxkernel install` writes it anew with this Python, `jupyter kernelspec remove ctxkernel` takes it away.",
+            f"{detail}, which is not there any more",
+            "`ctxkernel install` writes it anew with this Python, `jupyter kernelspec remove ctxkernel` removes it.",
         )
     if not os.path.samefile(interpreter, sys.executable):
         return warn(
-            "kernelspec",
-            f"{found.resource_dir} → {interpreter}, which is another Python than this one",
+            f"{detail}, which is another Python than this one",
             "that is right for two environments; if not, `ctxkernel install --sys-prefix` registers this one.",
         )
-    return ok("kernelspec", f"{found.resource_dir} → {interpreter}")
+    return ok(detail)
 
 
-# The parts that are off, or failed when they last ran; everything where the session could not be begun at all.
-_WHAT_IS_OFF = (
+# The parts that are off or failed when they last ran; everything if the session could not begin.
+_PARTS_OFF = (
     "(lambda ctx: ['everything but plain IPython'] if ctx is None else ctx.guard.lines())(get_ipython().kernel.ctx)"
 )
 
 
 def check_kernel() -> Check:
-    """Start the kernel of this interpreter for real and let it compute something."""
-    from jupyter_client.manager import KernelManager
-
+    """Start the kernel of this interpreter, and let it compute a value."""
     with tempfile.TemporaryDirectory(prefix="ctxkernel-doctor-", ignore_cleanup_errors=True) as scratch:
         log = Path(scratch) / "kernel.log"
-        manager = KernelManager(kernel_name=KERNEL_NAME, kernel_spec_manager=OwnKernelSpecs())
-        # Session, secret and data of checkpoints in the scratch folder: nothing of it stays.
-        own = {"CTXKERNEL_SESSION": "doctor.sqlite", trust.HOME: "home", CACHE: "cache"}
-        environment = {**os.environ, **{name: str(Path(scratch) / below) for name, below in own.items()}}
-        client: Any = None
         began = time.monotonic()
         try:
-            with log.open("wb") as stream:
-                manager.start_kernel(
-                    cwd=scratch,
-                    env=environment,
-                    stdout=stream,
-                    stderr=stream,
-                    extra_arguments=["--HistoryManager.hist_file=:memory:"],
-                )
-            client = manager.client()
-            client.start_channels()
-            client.wait_for_ready(timeout=60)
-            info = client.kernel_info(reply=True, timeout=30)["content"]
-            asked = {"answer": "6 * 7", "off": _WHAT_IS_OFF}
-            reply = client.execute("", silent=True, user_expressions=asked, reply=True, timeout=30)["content"]
-            said = {name: given.get("data", {}).get("text/plain") for name, given in reply["user_expressions"].items()}
+            implementation, said = _run_kernel(Path(scratch), log)
         except Exception as fault:
             last = log.read_text("utf-8", "replace").strip().splitlines()[-1:] if log.exists() else []
-            why = safe_line(last[0]) if last else safe_line(f"{type(fault).__name__}: {fault}")
-            return fail(
-                "kernel",
-                f"it did not start: {why}",
-                f"`{sys.executable} -m ctxkernel.kernel` shows the whole message.",
-            )
-        finally:
-            if client is not None:
-                client.stop_channels()
-            if manager.has_kernel:
-                manager.shutdown_kernel(now=True)
-        took = time.monotonic() - began
-        if info.get("implementation") != "ctxkernel":
-            return fail(
-                "kernel",
-                f"a kernel that calls itself {info.get('implementation')!r} answered",
-                "install the ctxkernel again.",
-            )
+            why = safe_line(last[0] if last else f"{type(fault).__name__}: {fault}")
+            return fail(f"it did not start: {why}", f"`{sys.executable} -m ctxkernel.kernel` shows the whole message.")
+        if implementation != "ctxkernel":
+            return fail(f"a kernel that calls itself {implementation!r} answered", "install the ctxkernel again.")
         if said["answer"] != "42":
-            return fail("kernel", f"it answered 6 × 7 with {said['answer']}", REPORT)
+            return fail(f"it answered 6 × 7 with {said['answer']}", REPORT)
         if said["off"] != "[]":
-            return warn("kernel", f"it runs cells, but does not keep everything: {safe_line(str(said['off']))}", REPORT)
-        return ok("kernel", f"started and answered in {format_duration(took)}")
+            return warn(f"it runs cells, but does not keep everything: {safe_line(str(said['off']))}", REPORT)
+        return ok(f"started and answered in {format_duration(time.monotonic() - began)}")
+
+
+def _run_kernel(folder: Path, log: Path) -> tuple[str | None, dict[str, Any]]:
+    """Return the implementation of a kernel that runs in `folder`, and its answers. Raises any exception."""
+    from jupyter_client.manager import KernelManager
+
+    manager = KernelManager(kernel_name=KERNEL_NAME, kernel_spec_manager=OwnKernelSpecs())
+    # Session, secret and checkpoint data are in the scratch folder, so they are removed.
+    own = {"CTXKERNEL_SESSION": "doctor.sqlite", trust.HOME: "home", CACHE: "cache"}
+    environment = {**os.environ, **{name: str(folder / below) for name, below in own.items()}}
+    no_history = ["--HistoryManager.hist_file=:memory:"]
+    client: Any = None
+    try:
+        with log.open("wb") as stream:
+            manager.start_kernel(
+                cwd=str(folder), env=environment, stdout=stream, stderr=stream, extra_arguments=no_history
+            )
+        client = manager.client()
+        client.start_channels()
+        client.wait_for_ready(timeout=60)
+        info = client.kernel_info(reply=True, timeout=30)["content"]
+        asked = {"answer": "6 * 7", "off": _PARTS_OFF}
+        reply = client.execute("", silent=True, user_expressions=asked, reply=True, timeout=30)["content"]
+        given: dict[str, dict[str, Any]] = reply["user_expressions"]
+        return info.get("implementation"), {name: one.get("data", {}).get("text/plain") for name, one in given.items()}
+    finally:
+        if client is not None:
+            client.stop_channels()
+        if manager.has_kernel:
+            manager.shutdown_kernel(now=True)
 
 
 def check_sqlite() -> Check:
-    """Sessions are SQLite files in WAL mode."""
+    """Check the version of SQLite, and whether it has WAL mode, which sessions use."""
     version = sqlite3.sqlite_version
-    if sqlite3.sqlite_version_info < SQLITE_FLOOR:
-        floor = ".".join(map(str, SQLITE_FLOOR))
-        return fail("SQLite", f"{version} is older than {floor}", "use a Python that was built with a newer SQLite.")
+    if version_tuple(version) < version_tuple(SQLITE_FLOOR):
+        return fail(f"{version} is older than {SQLITE_FLOOR}", "use a Python that was built with a newer SQLite.")
     with tempfile.TemporaryDirectory(prefix="ctxkernel-doctor-", ignore_cleanup_errors=True) as scratch:
         connection = sqlite3.connect(Path(scratch) / "wal.sqlite")
         try:
@@ -209,117 +186,77 @@ def check_sqlite() -> Check:
         finally:
             connection.close()
     if mode != "wal":
-        return warn(
-            "SQLite", f"{version} without WAL mode here", "a session is safer on a local disk than on a network folder."
-        )
-    return ok("SQLite", f"{version}, WAL mode")
+        return warn(f"{version} without WAL mode here", "a session is safer on a local disk than on a network folder.")
+    return ok(f"{version}, WAL mode")
 
 
 def check_session_folder() -> Check:
-    """Where a notebook in this folder would keep its session."""
+    """Check the folder in which a notebook in this folder would keep its session."""
     folder = Path.cwd() / ".ctxkernel"
     if not is_writable(folder):
-        return warn(
-            "session folder",
-            f"{folder} cannot be written",
-            "set CTXKERNEL_SESSION to a file in a folder of your own, or work elsewhere.",
-        )
-    return ok("session folder", str(folder))
+        step = "set CTXKERNEL_SESSION to a file in a folder of your own, or work elsewhere."
+        return warn(f"{folder} cannot be written", step)
+    return ok(str(folder))
 
 
 def check_jupyterlab() -> Check:
-    """The JupyterLab of this environment."""
-    version = installed_version("jupyterlab")
-    low, high = LAB_RANGE
-    wanted = f"jupyterlab>={'.'.join(map(str, low))},<{'.'.join(map(str, high))}"
-    if version is None:
-        return warn(
-            "JupyterLab",
-            "not installed in this environment",
-            f'`pip install "{wanted}"`. For one in another environment: `pip install jupyter-ctxkernel` there, '
-            "and `ctxkernel install --name NAME` here.",
-        )
-    if not low <= version_tuple(version) < high:
-        return fail("JupyterLab", f"{version}; the panel needs {wanted}", f'`pip install "{wanted}"`')
-    return ok("JupyterLab", version)
-
-
-def find_labextension() -> Path | None:
-    """Return the folder of the panel that a JupyterLab of this environment would load, or None."""
-    for folder in jupyter_path("labextensions"):
-        candidate = Path(folder) / LABEXTENSION
-        if (candidate / "package.json").is_file():
-            return candidate
-    return None
+    """Check the JupyterLab of this environment."""
+    elsewhere = "`pip install jupyter-ctxkernel` there, and `ctxkernel install --name NAME` here."
+    step = f'`pip install "{JUPYTERLAB}"`. For one in another environment: {elsewhere}'
+    return check_requirement(JUPYTERLAB, warn("not installed in this environment", step))
 
 
 def labextension_disabled() -> bool:
-    """Say whether `jupyter labextension disable` was used on the panel."""
+    """Return whether `jupyter labextension disable` was used on the panel."""
     # The first folder that names it wins, as in JupyterLab.
     for folder in jupyter_config_path():
         page = Path(folder) / "labconfig" / "page_config.json"
         try:
-            disabled = json.loads(page.read_text("utf-8")).get("disabledExtensions", {})
+            disabled: Any = json.loads(page.read_text("utf-8")).get("disabledExtensions", {})
         except (OSError, ValueError, AttributeError):
             continue
-        if isinstance(disabled, list):
-            disabled = dict.fromkeys(disabled, True)
-        for name, value in disabled.items():
+        for name in disabled:
             if name == LABEXTENSION or name.startswith(LABEXTENSION + ":"):
-                return bool(value)
+                return isinstance(disabled, list) or bool(disabled[name])
     return False
 
 
 def check_labextension() -> Check:
-    """The panel: there, switched on, and of the kernel's version."""
-    folder = find_labextension()
+    """Check whether the panel is installed, switched on, and of the kernel's version."""
+    folders = [Path(folder) / LABEXTENSION for folder in jupyter_path("labextensions")]
+    folder = next((one for one in folders if (one / "package.json").is_file()), None)
     if folder is None:
         detail = "the JupyterLab of this environment has no ctxkernel panel"
-        step = f"{REINSTALL} puts it there."
-        return (warn if installed_version("jupyterlab") is None else fail)("panel", detail, step)
+        return (warn if installed_version("jupyterlab") is None else fail)(detail, f"{REINSTALL} installs it.")
     try:
         version = json.loads((folder / "package.json").read_text("utf-8"))["version"]
     except (OSError, ValueError, KeyError) as fault:
-        return fail(
-            "panel",
-            f"{folder}/package.json cannot be read: {safe_line(str(fault))}",
-            "install jupyter-ctxkernel again.",
-        )
+        step = "install jupyter-ctxkernel again."
+        return fail(f"{folder}/package.json cannot be read: {safe_line(str(fault))}", step)
     if labextension_disabled():
-        return warn(
-            "panel",
-            f"{version} in {folder}, but switched off",
-            f"`jupyter labextension enable {LABEXTENSION}` switches it on.",
-        )
+        step = f"`jupyter labextension enable {LABEXTENSION}` switches it on."
+        return warn(f"{version} in {folder}, but switched off", step)
     if version != __version__:
-        return warn(
-            "panel",
-            f"{version} in {folder}, but the kernel is {__version__}",
-            "install the same version of jupyter-ctxkernel in both places, then reload the page.",
-        )
-    return ok("panel", f"{version} in {folder}")
+        step = "install the same version of jupyter-ctxkernel in both places, then reload the page."
+        return warn(f"{version} in {folder}, but the kernel is {__version__}", step)
+    return ok(f"{version} in {folder}")
 
 
 def check_chromium() -> Check:
-    """A browser for the tests."""
+    """Check whether there is a browser for the tests."""
     path = find_chromium()
     if path is None:
-        return warn(
-            "Chromium",
-            "none found; only the browser tests need one",
-            "`apt-get install chromium`, `playwright install chromium`, or CTXKERNEL_CHROMIUM=/path/to/it.",
-        )
-    return ok("Chromium", f"{path} (for the browser tests)")
+        step = "`apt-get install chromium`, `playwright install chromium`, or CTXKERNEL_CHROMIUM=/path/to/it."
+        return warn("none found; only the browser tests need one", step)
+    return ok(f"{path} (for the browser tests)")
 
 
 def check_key() -> Check:
-    """Whether a key for a model is set. Its value is not looked at."""
-    present = [name for name in KEYS if os.environ.get(name)]
-    if present:
-        return ok(
-            "model key", f"{' and '.join(present)} set (the value is not shown; only %%ask and summary_model use it)"
-        )
-    return ok("model key", "none set; only %%ask and summary_model need one")
+    """Check whether a key for a model is set, without reading it."""
+    used = "only %%ask and summary_model"
+    if present := [name for name in KEYS if os.environ.get(name)]:
+        return ok(f"{' and '.join(present)} set (the value is not shown; {used} use it)")
+    return ok(f"none set; {used} need one")
 
 
 CHECKS: tuple[tuple[str, Callable[[], Check]], ...] = (
@@ -342,12 +279,13 @@ CHECKS: tuple[tuple[str, Callable[[], Check]], ...] = (
 
 
 def examine() -> Iterator[Check]:
-    """Yield one report line after the other, as they are found out."""
+    """Yield the result of each check as it is known."""
     for name, check in CHECKS:
         try:
-            yield check()
+            found = check()
         except Exception as fault:  # rule 1
-            yield warn(name, f"could not be checked: {safe_line(f'{type(fault).__name__}: {fault}')}")
+            found = warn(f"could not be checked: {safe_line(f'{type(fault).__name__}: {fault}')}")
+        yield found._replace(name=name)
 
 
 def doctor(arguments: argparse.Namespace) -> int:
@@ -363,13 +301,12 @@ def doctor(arguments: argparse.Namespace) -> int:
         if check.next_step:
             show(f"{'':<4}  {'':<{wide}}  → {check.next_step}")
         sys.stdout.flush()
-    good = all(check.status != "fail" for check in checks)
+    failed, warned = (sum(check.status == status for check in checks) for status in ("fail", "warn"))
     if arguments.json:
         report = [{"name": c.name, "status": c.status, "detail": c.detail, "next": c.next_step} for c in checks]
-        show_json({"ok": good, "version": __version__, "checks": report})
+        show_json({"ok": not failed, "version": __version__, "checks": report})
     else:
-        failed, warned = (sum(c.status == status for c in checks) for status in ("fail", "warn"))
-        show("" if good and not warned else f"\n{failed} failed, {warned} to look at.")
-        if good:
+        show(f"\n{failed} failed, {warned} to look at." if failed or warned else "")
+        if not failed:
             show(paint("The kernel works here.", "bold"))
-    return 0 if good else 1
+    return 1 if failed else 0

@@ -1,9 +1,9 @@
-"""A notebook executed for a test: what fails, what comes out differently, what would be sent that was not recorded.
+"""The execution of a notebook for a test: cells that fail, outputs that differ, requests that were not recorded.
 
-Rule 1: no model is asked: asks replay recorded turns, and the kernel gets no key and no server.
-Rule 2: nothing is left behind: the session and its data are in a folder that goes, the notebook is not written. Only
-        where it is asked for the recorded turns are.
-Rule 3: settings are those beside the notebook; the user's own and those of the environment do not count.
+Rule 1: No model is asked: asks replay recorded turns, and the kernel gets no key and no server.
+Rule 2: Nothing is left behind: the session and its data are in a temporary folder, and the notebook is not written.
+        Recorded turns are written only with `update`.
+Rule 3: Settings are those beside the notebook, not the user's own or those of the environment.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import json
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
 import nbformat
 
 from ctxkernel.cli import INTERRUPTED, Failed
-from ctxkernel.cli.kernel import OwnKernel, last_line
-from ctxkernel.cli.output import safe_line
-from ctxkernel.cli.run import Outcome, Progress, code_cells, read_notebook, run_cells
+from ctxkernel.cli.kernel import OwnKernel, kernel_log
+from ctxkernel.cli.run import Cells, Outcome, Progress, code_cells, read_notebook, run_cells
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import Comparison
 from ctxkernel.core.timeline import Artifact, ExceptionInfo, Execution
@@ -39,23 +39,23 @@ _DECIDES = ("%ctx approve", "%ctx edit", "%%ctx edit", "%ctx reject", "%ctx stop
 
 
 class NotebookFailed(Failed):
-    """What is wrong with a notebook."""
+    """The faults of a notebook."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What the execution of a notebook showed."""
+    """The result of the execution of a notebook."""
 
     faults: list[str] = field(default_factory=list[str])
-    """Each a paragraph; empty where all is well."""
+    """One paragraph for each; empty if there are none."""
     drift: str = ""
-    """Which requests are not those that were recorded."""
+    """The requests that differ from the recorded ones; empty if there are none."""
 
 
 def examine(path: Path, *, update: bool = False) -> Examined:
-    """Execute a copy of a notebook in its folder, and say what differs. Raises CtxError, KeyboardInterrupt.
+    """Execute a copy of a notebook in its folder, and return the differences. Raises CtxError, KeyboardInterrupt.
 
-    With `update` the recorded turns are written anew, with the requests of now.
+    With `update` the recorded turns are written anew, with the present requests.
     """
     stored = read_notebook(path)
     ran = read_notebook(path)
@@ -63,16 +63,13 @@ def examine(path: Path, *, update: bool = False) -> Examined:
         cell.outputs = []
     with tempfile.TemporaryDirectory(prefix="ctxkernel-test-", ignore_cleanup_errors=True) as kept:
         session = Path(kept) / "session.sqlite"
-        with tempfile.TemporaryFile() as log:
-            try:
-                outcome = asyncio.run(_execute(ran, path, session, log, update=update))
-            except (RuntimeError, TimeoutError) as fault:
-                raise Failed(f"the kernel did not start: {last_line(log) or safe_line(str(fault))}") from fault
+        with kernel_log() as log:
+            outcome = asyncio.run(_execute(ran, path, session, log, update=update))
         if outcome.status == INTERRUPTED:
             raise KeyboardInterrupt
         faults = [outcome.message] if outcome.message else []
         differing = list(_differing(code_cells(stored), code_cells(ran)))
-        # After a cell that failed all that follows lacks its outputs.
+        # After a failed cell all later ones lack their outputs.
         if differing and not faults:
             faults.append(f"Outputs differ from those in the notebook:\n{text_table(differing)}")
         try:
@@ -110,17 +107,14 @@ async def _execute(
 
 
 _UNDER_PYTEST = "PYTEST_CURRENT_TEST"
-"""With it ipykernel takes itself for a part of pytest, and does not watch fd 1 and 2."""
-
-
-# -- what the session says -----------------------------------------------------------------------------
+"""With this variable ipykernel behaves as a part of pytest, and does not capture fd 1 and 2."""
 
 
 def _refused(reader: SessionReader) -> Iterator[str]:
-    for execution_id, _ in reader.receipts():
-        projection = reader.stored_projection(execution_id)
-        for found in projection.violations:
-            yield f"after {execution_id}: {found.told()}"
+    for execution_id, _, projection in reader.stored_projections():
+        if isinstance(projection, StoreError):
+            raise projection
+        yield from (f"after {execution_id}: {found.told()}" for found in projection.violations)
 
 
 def _drift(reader: SessionReader) -> str:
@@ -135,14 +129,13 @@ def _drift(reader: SessionReader) -> str:
     return f"{told}:\n" + "\n".join(lines) + "\n--ctx-update writes the turns anew."
 
 
-# -- outputs -------------------------------------------------------------------------------------------
-
-Cells = Sequence[tuple[int, nbformat.NotebookNode]]
-
-
 def _differing(stored: Cells, ran: Cells) -> Iterator[Comparison]:
-    """Yield how outputs differ. An ask and the cells that decided on it are one: a replay shows all at the ask."""
-    for first, last in _groups(stored):
+    """Yield the differences of outputs. An ask and the cells that decide on it are one group: a replay shows all there.
+
+    A group without outputs is not compared.
+    """
+    starts = [at for at, (_, cell) in enumerate(stored) if not at or not cell.source.lstrip().startswith(_DECIDES)]
+    for first, last in pairwise([*starts, len(stored)]):
         old = [cell for _, cell in stored[first:last]]
         new = [cell for _, cell in ran[first:last]]
         tags = {tag for cell in old for tag in cell.metadata.get("tags", ())}
@@ -154,21 +147,13 @@ def _differing(stored: Cells, ran: Cells) -> Iterator[Comparison]:
             yield found
 
 
-def _groups(cells: Cells) -> Iterator[tuple[int, int]]:
-    first = 0
-    for at in range(1, len(cells) + 1):
-        if at == len(cells) or not cells[at][1].source.lstrip().startswith(_DECIDES):
-            yield first, at
-            first = at
-
-
 def _told(cell: nbformat.NotebookNode) -> list[Mapping[str, Any]]:
-    """Return the outputs of a cell, but for what the kernel says of an ask."""
+    """Return the outputs of a cell without the kernel's notes about an ask."""
     return [one for one in cell.outputs if not one.get("metadata", {}).get("ctxkernel", {}).get("note")]
 
 
-def _execution(name: str, cells: Iterable[nbformat.NotebookNode]) -> Execution:
-    """Return outputs as an execution with nothing else."""
+def _execution(name: str, cells: list[nbformat.NotebookNode]) -> Execution:
+    """Return the outputs of cells as an execution."""
     stdout = stderr = ""
     exception: ExceptionInfo | None = None
     artifacts: list[Artifact] = []
@@ -187,18 +172,8 @@ def _execution(name: str, cells: Iterable[nbformat.NotebookNode]) -> Execution:
                 case _:
                     artifacts += _artifacts(f"{cell.id}-{number}", output["data"])
     begin, end = (min(times), max(times)) if times else (0.0, None)
-    return Execution(
-        name,
-        name,
-        None,
-        begin,
-        end,
-        "error" if exception is not None else "ok",
-        stdout,
-        stderr,
-        exception,
-        artifacts=tuple(artifacts),
-    )
+    ids, status = (name, name, None), "error" if exception is not None else "ok"
+    return Execution(*ids, begin, end, status, stdout, stderr, exception, artifacts=tuple(artifacts))
 
 
 _TIMES = ("iopub.execute_input", "shell.execute_reply")

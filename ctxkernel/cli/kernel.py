@@ -1,8 +1,12 @@
-"""A kernel of this interpreter for one command: started, spoken to, ended.
+"""A kernel of this interpreter for one command: start it, send requests, end it.
 
-Rule 1: it needs no kernelspec, and is ended whatever happens.
-Rule 2: Ctrl-C interrupts what it executes, so that the timeline has it as cancelled; twice, or SIGTERM, ends it.
+Rule 1: It needs no kernelspec, and is always ended.
+Rule 2: Ctrl-C interrupts the running cell, which the timeline then shows as cancelled; a second one, or SIGTERM, ends
+        the kernel.
 """
+
+# nbformat, nbclient and jupyter_client are typed in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 
@@ -14,7 +18,8 @@ import json
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping
+import tempfile
+from collections.abc import AsyncGenerator, Generator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,7 +39,7 @@ from ctxkernel.store.lock import SessionLock, holder, lock_path
 from ctxkernel.store.log.reader import SessionReader
 
 RESUME = "CTXKERNEL_RESUME"
-"""The variable that makes a kernel bring back what an earlier one left, before its first cell."""
+"""The variable that makes a kernel restore the state of an earlier one before its first cell."""
 STARTUP_SECONDS = 120
 _ANSWER_SECONDS = 60
 _SEND_MS = 10_000
@@ -49,18 +54,18 @@ _ABOUT = (
 
 
 class _CellClient(AsyncKernelClient):
-    """Says which cell it executes, as JupyterLab does: nbclient does not, and two equal cells would be one."""
+    """Sends the id of the cell that it executes, as JupyterLab does; nbclient does not, so equal cells would be one."""
 
     cell_id: str | None = None
 
     def connect_shell(self, identity: bytes | None = None) -> Any:
-        """As ever, but no message waits for ever: where the port is another program's, nobody takes one."""
+        """Connect, with a time limit for sending: if the port is another program's, nobody takes a message."""
         socket: Any = super().connect_shell(identity)
         socket.sndtimeo = _SEND_MS
         return socket
 
     async def wait_for_ready(self, *given: Any, **named: Any) -> None:
-        """As ever. Raises RuntimeError, too, where the kernel's port is another program's."""
+        """Wait for the kernel. Raises RuntimeError also if the kernel's port is another program's."""
         try:
             await super().wait_for_ready(*given, **named)
         except zmq.Again:
@@ -95,7 +100,7 @@ class OwnKernel(NotebookClient):
     """A running kernel of this interpreter, for the cells of one notebook."""
 
     interrupted = False
-    """Whether the person pressed Ctrl-C, or the process was asked to end."""
+    """Whether the user pressed Ctrl-C, or the process got SIGTERM."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -111,11 +116,11 @@ class OwnKernel(NotebookClient):
         log: IO[bytes],
         *,
         seconds: int | None = None,
-    ) -> AsyncIterator[OwnKernel]:
-        """Start one in `folder`; `log` takes what its process says. Raises RuntimeError or TimeoutError.
+    ) -> AsyncGenerator[OwnKernel]:
+        """Start a kernel in `folder` with its output in `log`. Raises RuntimeError or TimeoutError.
 
-        `environment` is added to this process's, and what is None in it taken away; `seconds` bounds the wait for a
-        cell that does not answer.
+        `environment` is added to this process's environment; a variable that is None in it is removed. `seconds` limits
+        the wait for a cell that does not answer.
         """
         merged = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
         async with contextlib.AsyncExitStack() as stack:
@@ -131,7 +136,7 @@ class OwnKernel(NotebookClient):
                 except RuntimeError:
                     if kernel.interrupted:
                         raise Interrupted("while the kernel started") from None
-                    # Jupyter lets go of the ports that it picks until the kernel binds them: another may take one.
+                    # Jupyter releases the ports that it picks until the kernel binds them: another may take one.
                     if not tries_left or _PORT_TAKEN not in last_line(log):
                         raise
             if kernel.interrupted:
@@ -147,31 +152,31 @@ class OwnKernel(NotebookClient):
             resources={"metadata": {"path": str(folder)}},
             startup_timeout=STARTUP_SECONDS,
             timeout=seconds,
-            # The person's own IPython history is not for what no person typed.
+            # The user's own IPython history is for lines that the user typed.
             extra_arguments=["--HistoryManager.hist_file=:memory:"],
         )
-        # Every fault that nbclient logs, it raises too; we say it once.
+        # nbclient also raises every fault that it logs; it is shown once.
         kernel.log = logging.getLogger("ctxkernel.cli")
         kernel.log.setLevel(logging.CRITICAL + 1)
         return kernel
 
     @property
     def client(self) -> _CellClient:
-        """The connection to it."""
+        """The connection to the kernel."""
         assert isinstance(self.kc, _CellClient)
         return self.kc
 
     async def async_start_new_kernel(self, **kwargs: Any) -> None:
-        """As nbclient's, whose own handlers would end the kernel at a signal, and show traces where it just starts."""
+        """Start the kernel, with own signal handlers: those of nbclient end it at a signal, with a traceback."""
         loop = asyncio.get_running_loop()
         with contextlib.suppress(NotImplementedError, RuntimeError):  # Windows; not the main thread
-            # Twice is for a cell that does not listen.
+            # The second time is for a cell that ignores the interrupt.
             loop.add_signal_handler(signal.SIGINT, lambda: self._stop(now=self.interrupted))
             loop.add_signal_handler(signal.SIGTERM, lambda: self._stop(now=True))
         await super().async_start_new_kernel(**kwargs)
 
     def _stop(self, *, now: bool) -> None:
-        """Interrupt what the kernel executes, or end it `now`."""
+        """Interrupt the running cell, or end the kernel `now`."""
         manager = self.km
         if isinstance(manager, AsyncKernelManager):
             self.interrupted = True
@@ -179,9 +184,9 @@ class OwnKernel(NotebookClient):
             self._signals.append(task)
 
     async def ask(self, expression: str) -> str:
-        """Return the `repr` of an expression by a silent request: it leaves no statement.
+        """Return the `repr` of an expression by a silent request, which records no statement.
 
-        Raises KeyError where it failed, TimeoutError and DeadKernelError where there is no answer.
+        Raises KeyError if it failed, TimeoutError and DeadKernelError if there is no answer.
         """
         self.client.cell_id = None
         msg_id = self.client.execute("", silent=True, user_expressions={"value": expression})
@@ -195,21 +200,32 @@ class OwnKernel(NotebookClient):
         return (reply or {}).get("content", {})
 
     async def about(self) -> dict[str, Any]:
-        """Return `{session, off, notices, head}`: the file that it writes, which parts are off, and where HEAD is."""
-        with contextlib.suppress(Exception):  # it is gone, or broken: then nothing is known of it
+        """Return `{session, off, notices, head}`: its session file, the parts that are off, and HEAD; or `{}`."""
+        with contextlib.suppress(Exception):  # it is dead or broken
             if self.km is None or not await ensure_async(self.km.is_alive()):  # no use waiting for an answer
                 return {}
             return json.loads(ast.literal_eval(await self.ask(_ABOUT)))
         return {}
 
     async def limit(self, seconds: float | None) -> None:
-        """Bound what a cell may take; None: no bound."""
+        """Limit the time of each cell; None is no limit."""
         if seconds is not None:
             await self.ask(f"get_ipython().run_line_magic('ctx', 'timeout {seconds:g}')")
 
 
+@contextlib.contextmanager
+def kernel_log() -> Generator[IO[bytes]]:
+    """Give a file for the output of a kernel's process. Raises Failed if the kernel inside does not start."""
+    with tempfile.TemporaryFile() as log:
+        try:
+            yield log
+        except (RuntimeError, TimeoutError) as fault:
+            why = last_line(log) or safe_line(str(fault))
+            raise Failed(f"the kernel did not start: {why}\n`ctxkernel doctor` says what works here.") from fault
+
+
 def last_line(log: IO[bytes]) -> str:
-    """Return what a kernel's process said last outside of any cell: where it fails early that is the reason."""
+    """Return the last line that a kernel's process wrote outside of any cell: the reason if it failed early."""
     log.seek(0)
     lines = log.read().decode("utf-8", "replace").strip().splitlines()
     return safe_line(lines[-1])[:500] if lines else ""
@@ -219,7 +235,7 @@ def last_line(log: IO[bytes]) -> str:
 
 
 def has_statements(session: Path) -> bool:
-    """Say whether there is something to resume in a session file."""
+    """Return whether a session file has statements to resume."""
     if not session.is_file():
         return False
     with SessionReader(session) as reader:
@@ -227,10 +243,10 @@ def has_statements(session: Path) -> bool:
 
 
 def keep_off(session: Path) -> None:
-    """Raise Failed where a living kernel writes the session: a second one would begin another."""
+    """Raise Failed if a running kernel writes the session: a second one would begin another."""
     try:
         lock = SessionLock.take(session) if lock_path(session).exists() else None
-    except OSError:  # no locks here, or none that we may take: the kernel says what it can do
+    except OSError:  # no locks here, or none that we may take: the kernel will say so
         return
     if lock is not None:
         lock.release()
@@ -245,7 +261,7 @@ _NEEDED = ("checkpoints", "everything", "resuming", "session store", "timeline")
 
 
 async def resumed_at(kernel: OwnKernel, session: Path) -> str | None:
-    """Return where HEAD is in a kernel that was started to resume a session. Raises Failed with the reason."""
+    """Return HEAD of a kernel that was started to resume a session. Raises Failed with the reason if it did not."""
     about = await kernel.about()
     if not about:
         raise Failed(f"the kernel that should bring back {session} died, or does not answer; call it again.")

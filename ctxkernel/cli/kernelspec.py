@@ -1,6 +1,6 @@
 """Kernelspecs: the one of this interpreter, found without being installed, and `ctxkernel install`.
 
-Rule 1: a kernelspec written here names the running interpreter by its full path: any environment's Jupyter starts it.
+Rule 1: A kernelspec has the full path of the running interpreter, so the Jupyter of any environment can start it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def kernel_argv() -> list[str]:
-    """The command that starts the kernel of this interpreter."""
+    """Return the command that starts the kernel of this interpreter."""
     return [sys.executable, "-m", "ctxkernel.kernel", "-f", "{connection_file}"]
 
 
 class OwnKernelSpecs(KernelSpecManager):
-    """Finds this interpreter's kernel under every name, whatever is installed."""
+    """Finds this interpreter's kernel under every name, installed or not."""
 
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
         """Return the kernelspec of this interpreter."""
@@ -40,14 +40,14 @@ class OwnKernelSpecs(KernelSpecManager):
 
 
 def spec_metadata() -> dict[str, Any]:
-    """What the ipykernel that is installed here says that a kernel can do."""
+    """Return the capabilities of a kernel, from the installed ipykernel."""
     from ipykernel.kernelspec import get_kernel_dict
 
     return dict(get_kernel_dict().get("metadata", {}))
 
 
 def find_installed(name: str = KERNEL_NAME) -> KernelSpec | None:
-    """Return the kernelspec that a Jupyter of this environment finds under `name`, or None."""
+    """Return the kernelspec that Jupyter of this environment finds under `name`, or None."""
     from jupyter_client.kernelspec import NoSuchKernel
 
     try:
@@ -57,25 +57,22 @@ def find_installed(name: str = KERNEL_NAME) -> KernelSpec | None:
 
 
 def _logos() -> list[Path]:
-    """The logos: beside the source tree's kernelspec, or where the wheel put them."""
+    """Return the logos: beside the source tree's kernelspec, or in the environment of the wheel."""
     found = find_installed()
     places = [
         Path(__file__).resolve().parents[2] / "kernelspec",
-        Path(sys.prefix) / "share/jupyter/kernels" / KERNEL_NAME,
+        Path(sys.prefix, "share/jupyter/kernels", KERNEL_NAME),
     ]
-    if found is not None:
-        places.append(Path(found.resource_dir))
-    for place in places:
-        if logos := sorted(place.glob("logo-*")):
-            return logos
-    return []
+    places += [Path(found.resource_dir)] if found is not None else []
+    found_logos = (sorted(place.glob("logo-*")) for place in places)
+    return next(filter(None, found_logos), list[Path]())
 
 
 def write_spec(folder: Path, display_name: str) -> None:
     """Write kernel.json and the logos into `folder`."""
     argv = kernel_argv()
     if platform.python_implementation() == "CPython":
-        # As `ipykernel install` does: the debugger cannot step into frozen modules and would say so at every start.
+        # As `ipykernel install` does: the debugger cannot step into frozen modules and warns at every start.
         argv.insert(1, "-Xfrozen_modules=off")
     spec = {
         "argv": argv,

@@ -1,7 +1,7 @@
 """`ctxkernel lab`: JupyterLab on the tour or on a notebook.
 
-Rule 1: it listens on the loopback address only, and with a token, whatever the person's Jupyter settings say.
-Rule 2: the token is in no process's argument list: other users of the machine can read those.
+Rule 1: It listens on the loopback address only, and with a token, whatever the user's Jupyter settings are.
+Rule 2: The token is in no process's argument list: other users of the machine can read those.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from urllib.parse import quote
 from ctxkernel.cli import Failed, Unusable
 from ctxkernel.cli.kernelspec import find_installed
 from ctxkernel.cli.output import say
+from ctxkernel.cli.read import check_notebook
 
 TOUR = "01-tour.ipynb"
 COPY = "ctxkernel-tour.ipynb"
@@ -34,10 +35,10 @@ def packaged_tour() -> Path:
 
 
 def find_tour(folder: Path) -> Path:
-    """Return a tour that can be written to: the clone's own, else a copy in `folder`, else one in a temporary folder.
+    """Return a writable tour: that of a clone, else a copy in `folder`, else a copy in a temporary folder.
 
-    Beside a copy are the turns from which its asks are answered. What is already there, notebook or turns, is the
-    person's own by now: it is left as it is. Raises Failed.
+    The recorded turns that answer its asks are copied beside it. An existing notebook or turns file may hold changes of
+    the user, so it is not overwritten. Raises Failed.
     """
     from ctxkernel.agent.recorded import SUFFIX
 
@@ -52,7 +53,7 @@ def find_tour(folder: Path) -> Path:
         mine = Path(tempfile.mkdtemp(prefix="ctxkernel-tour-")) / COPY
     turns = mine.with_suffix(SUFFIX)
     try:
-        # The turns first: a copy of the tour that is there is not made again, and shall not be without them.
+        # The turns first: an existing copy of the tour is not made again, and must not be without them.
         if not turns.exists():
             shutil.copyfile(source.with_suffix(SUFFIX), turns)
         shutil.copyfile(source, mine)
@@ -65,7 +66,7 @@ def find_tour(folder: Path) -> Path:
 
 
 def server_arguments(notebook: Path, folder: Path, *, browser: bool, port: int | None, token: str) -> list[str]:
-    """Return what JupyterLab is started with to show `notebook`."""
+    """Return the arguments with which JupyterLab shows `notebook`."""
     root = folder if notebook.is_relative_to(folder) else notebook.parent
     address = "/lab/tree/" + quote(notebook.relative_to(root).as_posix())
     given = [
@@ -80,7 +81,7 @@ def server_arguments(notebook: Path, folder: Path, *, browser: bool, port: int |
     if port is not None:
         given += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
-        # In a container there is nobody else to be; the server is on loopback and asks for a token.
+        # Containers often have no other user; the server is on loopback and asks for a token.
         given.append("--ServerApp.allow_root=True")
     return given
 
@@ -88,9 +89,8 @@ def server_arguments(notebook: Path, folder: Path, *, browser: bool, port: int |
 def lab(arguments: argparse.Namespace) -> int:
     """Carry out `ctxkernel lab`. Returns when JupyterLab is shut down."""
     if arguments.notebook is not None:
-        if not arguments.notebook.exists():
-            raise Unusable(f"{arguments.notebook}: there is no such notebook.")
-        if arguments.notebook.suffix != ".ipynb" or not arguments.notebook.is_file():
+        check_notebook(arguments.notebook)
+        if arguments.notebook.suffix != ".ipynb":
             raise Unusable(f"{arguments.notebook} is not a notebook; give an .ipynb file.")
     if importlib.util.find_spec("jupyterlab") is None:
         raise Failed(
@@ -105,13 +105,13 @@ def lab(arguments: argparse.Namespace) -> int:
     folder = Path.cwd().resolve()
     notebook = arguments.notebook.resolve() if arguments.notebook is not None else find_tour(folder).resolve()
 
-    from jupyterlab.labapp import LabApp
+    from jupyterlab.labapp import LabApp  # pyright: ignore[reportMissingTypeStubs]
 
     given = server_arguments(
         notebook, folder, browser=not arguments.no_browser, port=arguments.port, token=secrets.token_hex(24)
     )
-    # In this process, since an argument list handed to another one can be read by others (rule 2).
-    server = LabApp.initialize_server(argv=given)
+    # In this process, since the argument list of another process can be read by others (rule 2).
+    server = LabApp.initialize_server(argv=given)  # pyright: ignore[reportUnknownMemberType]
     # Jupyter prints the address with its token only where it made the token itself.
     server.identity_provider.token_generated = True
     server.start()

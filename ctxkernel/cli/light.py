@@ -1,20 +1,20 @@
-"""Imports without what nobody here needs and everybody would wait for."""
+"""Imports of nbformat without a slow dependency that is not needed."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 _GRAMMARS = "rfc3987_syntax"
 
 
 @contextmanager
-def without_grammars() -> Iterator[None]:
-    """Import nbformat, and jsonschema with it, without the grammars of IRIs; does nothing where they are there already.
+def without_grammars() -> Generator[None]:
+    """Import nbformat and jsonschema without the grammars of IRIs, unless they are imported already.
 
-    Where a Jupyter server is installed, jsonschema 4.26 builds all of them at import, in three seconds, to check texts
-    of the format `iri`, of which no notebook has any. It goes on without that check where they cannot be imported.
+    If a Jupyter server is installed, jsonschema 4.26 builds all of them at import, in three seconds, to check texts of
+    the format `iri`, which no notebook has. If they cannot be imported, it skips that check.
     """
     if _GRAMMARS in sys.modules:
         yield

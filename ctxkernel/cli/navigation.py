@@ -1,9 +1,12 @@
-"""`ctxkernel goto` and `ctxkernel rerun`: going back in a session, and running it again, without a front end.
+"""`ctxkernel goto` and `ctxkernel rerun`: return to a state of a session, or run it again, without a front end.
 
-Rule 1: a kernel of this interpreter brings the session's state back and does it, by the same `%ctx` command as in a
-        notebook; what is no place in the session is refused before one is started.
-Rule 2: `--dry-run` works on a copy of the log, so the session stays as it was to the byte.
+Rule 1: A kernel of this interpreter restores the session's state and executes the same `%ctx` command as in a notebook.
+        A place that the session does not have is refused before a kernel is started.
+Rule 2: `--dry-run` works on a copy of the log, so the session does not change by a byte.
 """
+
+# nbformat, nbclient and jupyter_client are typed in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ import re
 import shlex
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -24,7 +27,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from nbformat.v4 import new_code_cell, new_notebook
 
 from ctxkernel.cli import INTERRUPTED, Failed
-from ctxkernel.cli.kernel import RESUME, OwnKernel, keep_off, last_line, resumed_at
+from ctxkernel.cli.kernel import RESUME, OwnKernel, keep_off, kernel_log, resumed_at
 from ctxkernel.cli.output import safe_block, safe_line, say, show, show_json
 from ctxkernel.cli.places import Timeline
 from ctxkernel.cli.read import find_session
@@ -37,7 +40,7 @@ def goto(arguments: argparse.Namespace) -> int:
     session = find_session(arguments.notebook, arguments.session)
     with SessionReader(session) as reader:
         timeline = Timeline.of(reader)
-    # With `before` the kernel is told the statement, and looks for its parent itself.
+    # With `before` the kernel gets the statement, and finds its parent itself.
     place = timeline.place(arguments.place, before=arguments.before)
     where = arguments.place if arguments.place in timeline.names or arguments.before else place.execution_id or "0"
     command = ["goto", where, *(["--before"] if arguments.before else [])]
@@ -47,7 +50,7 @@ def goto(arguments: argparse.Namespace) -> int:
 
 
 def rerun(arguments: argparse.Namespace) -> int:
-    """Carry out `ctxkernel rerun`: status 1 where a re-run differs and is not expected to, or was stopped."""
+    """Carry out `ctxkernel rerun`: status 1 if a re-run differs unexpectedly, or was stopped."""
     session = find_session(arguments.notebook, arguments.session)
     with SessionReader(session) as reader:
         timeline = Timeline.of(reader)
@@ -65,27 +68,27 @@ def rerun(arguments: argparse.Namespace) -> int:
 
 
 _STOPPED = re.compile(r"^stopped (?:at|before) s\d+", re.MULTILINE)
-"""How the kernel begins the line that says where a re-run ended early. No cell's output is in that text."""
+"""The beginning of the kernel's line about a re-run that ended early. No cell's output is in that text."""
 
 
 @dataclass(slots=True)
 class _Done:
-    """What a command in the kernel came to."""
+    """The result of a command in the kernel."""
 
     status: int = 0
     text: str = ""
     told: dict[str, Any] = field(default_factory=dict[str, Any])
-    """The text, where it is JSON."""
+    """The text, if it is JSON."""
     message: str = ""
     """Why it failed."""
     head: str | None = None
 
 
 class _Watched(OwnKernel):
-    """Shows what is under way, which the kernel displays and takes away again."""
+    """A kernel whose progress displays are shown."""
 
     def process_message(self, msg: dict[str, Any], cell: Any, cell_index: int) -> Any:
-        """As nbclient's, but progress goes to standard error."""
+        """Process a message as nbclient does, but write progress to standard error."""
         if msg["msg_type"] in ("display_data", "update_display_data"):
             text = msg["content"].get("data", {}).get("text/plain", "")
             if msg["content"].get("transient", {}).get("display_id"):
@@ -96,17 +99,13 @@ class _Watched(OwnKernel):
 
 
 def _carry_out(command: list[str], session: Path, arguments: argparse.Namespace) -> _Done:
-    """Have a kernel on the session do a `%ctx` command. Raises Failed where it could not begin."""
+    """Execute a `%ctx` command in a kernel on the session. Raises Failed if it could not begin."""
     command += [option for option in ("--dry-run", "--json") if getattr(arguments, option[2:].replace("-", "_"))]
     if not arguments.dry_run:
         keep_off(session)
     used = _copied(session) if arguments.dry_run else contextlib.nullcontext(session)
-    with used as place, tempfile.TemporaryFile() as log:
-        try:
-            return asyncio.run(_execute(f"%ctx {shlex.join(command)}", place, session, arguments, log))
-        except (RuntimeError, TimeoutError) as fault:
-            why = last_line(log) or safe_line(str(fault))
-            raise Failed(f"the kernel did not start: {why}\n`ctxkernel doctor` says what works here.") from fault
+    with used as place, kernel_log() as log:
+        return asyncio.run(_execute(f"%ctx {shlex.join(command)}", place, session, arguments, log))
 
 
 async def _execute(line: str, place: Path, session: Path, arguments: argparse.Namespace, log: IO[bytes]) -> _Done:
@@ -135,7 +134,7 @@ async def _execute(line: str, place: Path, session: Path, arguments: argparse.Na
 
 
 def _notebook_of(given: Path, session: Path) -> tuple[Path, Path]:
-    """Return the notebook that a session is of, and the folder in which its kernel runs."""
+    """Return the notebook of a session, and the folder in which its kernel runs."""
     if given.suffix == ".ipynb":
         return given.resolve(), given.resolve().parent
     folder = session.resolve().parent
@@ -145,7 +144,7 @@ def _notebook_of(given: Path, session: Path) -> tuple[Path, Path]:
 
 
 @contextlib.contextmanager
-def _copied(session: Path) -> Iterator[Path]:
+def _copied(session: Path) -> Generator[Path]:
     with tempfile.TemporaryDirectory(prefix="ctxkernel-plan-", ignore_cleanup_errors=True) as folder:
         copy = Path(folder) / session.name
         with SessionReader(session) as reader, contextlib.closing(sqlite3.connect(copy)) as target:

@@ -1,6 +1,6 @@
-"""How the command line speaks: tables, one-line texts, times, colour on a terminal only.
+"""The output of the command line: tables, one-line texts, colour on a terminal only.
 
-Rule 1: text of cells, files and models is untrusted here too: control characters are shown, never sent to the terminal.
+Rule 1: Text of cells, files and models is untrusted: control characters are shown, never sent to the terminal.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def show_json(value: Any) -> None:
 
 
 def has_colour(stream: IO[str] | None = None) -> bool:
-    """Say whether `stream` (standard output) is a terminal whose user wants colour."""
+    """Return whether `stream` (default: standard output) is a terminal whose user wants colour."""
     stream = stream or sys.stdout
     return bool(stream and stream.isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
@@ -47,14 +47,14 @@ def paint(text: str, colour: Colour | None, stream: IO[str] | None = None) -> st
 
 
 def status_colour(status: str) -> Colour | None:
-    """The colour of a statement's status or of a check."""
+    """Return the colour of a statement's status or of a check."""
     if status == "ok":
         return "green"
     return "red" if status in ("error", "timeout", "fail") else "yellow"
 
 
 def safe_line(text: str) -> str:
-    """Return `text` on one line, without anything that a terminal would obey."""
+    """Return `text` on one line, with every control character shown."""
     return _escaped(one_line(text, len(text)))
 
 
@@ -64,26 +64,25 @@ def safe_block(text: str) -> str:
 
 
 def _escaped(line: str) -> str:
-    """Escapes, marks that reorder text and lone surrogates are not printable."""
+    # Escapes, marks that reorder text and lone surrogates are not printable.
     return "".join(c if c == "\t" or c.isprintable() else f"\\u{ord(c):04x}" for c in line)
 
 
 def width_of(text: str) -> int:
-    """Columns that `text` takes on a terminal."""
+    """Return the columns that `text` takes on a terminal."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def clip(text: str, columns: int) -> str:
-    """Return `text` within `columns` (≥ 1), with `…` for what was cut."""
+    """Return `text` within `columns` (≥ 1); `…` stands for the rest."""
     if width_of(text) <= columns:
         return text
-    kept, used = [], 1
-    for c in text:
+    used = 1
+    for at, c in enumerate(text):
         used += width_of(c)
         if used > columns:
-            break
-        kept.append(c)
-    return "".join(kept) + "…"
+            return text[:at] + "…"
+    return text
 
 
 def table(
@@ -96,10 +95,10 @@ def table(
     coloured: int = 1,
     dimmed: frozenset[int] = frozenset(),
 ) -> str:
-    """Return aligned columns; the last one takes what is left of the terminal's width and is cut there.
+    """Return aligned columns; the last one is cut at the width of the terminal.
 
-    `right` are the columns aligned right, `caps` the widest that a column may be, `colours` one colour a row,
-    for column `coloured`, `dimmed` the rows that stand back.
+    `right` are the columns aligned right, `caps` the maximal widths by column, `colours` one colour a row for column
+    `coloured`, `dimmed` the rows that are dimmed.
     """
     caps = caps or {}
     cells = [[clip(safe_line(cell), caps.get(i, 10_000)) for i, cell in enumerate(row)] for row in [headers, *rows]]

@@ -1,6 +1,6 @@
-"""Places in a timeline, as a person names them: `10`, `s10`, `s10.2`, a name that was given, `0` before all statements.
+"""Places in a timeline, as a user writes them: `10`, `s10`, `s10.2`, a name, `0` before all statements.
 
-Rule 1: what is no place is refused with the next move, before any kernel is started for it.
+Rule 1: An unknown place is refused with the next step, before a kernel is started.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Place:
     """A state of the timeline."""
 
     execution_id: str | None
-    """None is the one before all statements."""
+    """None for the state before all statements."""
     told: str
     """`s10`, `before s10`, a name, `the start`."""
 
@@ -38,12 +38,12 @@ class Timeline:
 
     @classmethod
     def of(cls, reader: SessionReader, *, all_roots: bool = False) -> Timeline:
-        """Return what a session holds: the newest root, or all."""
+        """Return the timeline of a session: of the newest root, or of all."""
         with reader.snapshot():
             return cls(reader.log(all_roots=all_roots), reader.names(), reader.session_id)
 
     def place(self, text: str, *, before: bool = False) -> Place:
-        """Return the state after a statement, or with `before` the one before it. Raises Unusable."""
+        """Return the state after a statement, or before it. Raises Unusable."""
         if text in ("0", "s0") and not before:
             return Place(None, "the start")
         execution = self._execution(text)
@@ -71,7 +71,7 @@ class Timeline:
         )
 
     def between(self, text: str) -> tuple[Place, Place | None]:
-        """Return the first and the last statement of `N` or `N..M`; no last one means: to the end. Raises Unusable."""
+        """Return the first and the last statement of `N..M`; for `N` the last is None. Raises Unusable."""
         match = _RANGE.fullmatch(text)
         first = self.place(match["first"] if match else text)
         last = self.place(match["last"]) if match else None

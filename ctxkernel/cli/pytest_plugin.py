@@ -1,6 +1,6 @@
-"""`pytest --ctx NOTEBOOK`: a notebook as a test, its asks answered from recorded turns, never by a model.
+"""`pytest --ctx NOTEBOOK`: a notebook as a test; recorded turns answer its asks, never a model.
 
-Rule 1: this module is loaded at every start of pytest: what a test needs is imported when one runs.
+Rule 1: pytest loads this module at every start, so the imports for a test are made when one runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the notebooks collected: with what else was named on the command line, or alone."""
+    """Collect the notebooks, with the other arguments of the command line or alone."""
     given: list[str] = config.getoption("ctx") or []
     if not given:
         return
@@ -48,10 +48,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect a notebook that was asked for."""
+    """Collect a notebook that an option names."""
     folder = parent.config.invocation_params.dir
     if any((folder / name).resolve() == file_path.resolve() for name in parent.config.getoption("ctx") or ()):
-        return NotebookFile.from_parent(parent, path=file_path)
+        return NotebookFile.from_parent(parent, path=file_path)  # pyright: ignore[reportUnknownMemberType]
     return None
 
 
@@ -59,15 +59,17 @@ class NotebookFile(pytest.File):
     """A notebook's file."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield the one test."""
-        yield NotebookItem.from_parent(self, name=self.name, nodeid=self.nodeid)
+        """Yield its one test."""
+        yield NotebookItem.from_parent(  # pyright: ignore[reportUnknownMemberType]
+            self, name=self.name, nodeid=self.nodeid
+        )
 
 
 class NotebookItem(pytest.Item):
-    """A notebook that is executed."""
+    """The execution of a notebook."""
 
     def runtest(self) -> None:
-        """Execute it, and say what differs. Raises CtxError with all that is wrong."""
+        """Execute it. Raises CtxError with all faults and differences."""
         from ctxkernel.cli.light import without_grammars
 
         with without_grammars():
@@ -83,11 +85,11 @@ class NotebookItem(pytest.Item):
             raise NotebookFailed("\n\n".join(faults))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """What is wrong with the notebook, without frames of ours."""
+        """Return the faults of the notebook without internal frames."""
         from ctxkernel.core.errors import CtxError
 
         return str(excinfo.value) if excinfo.errisinstance(CtxError) else super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """The notebook, as it was found."""
+        """Return the notebook as it was named."""
         return self.path, 0, self.nodeid

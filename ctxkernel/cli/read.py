@@ -1,6 +1,6 @@
-"""`ctxkernel timeline` and `ctxkernel projection`: reading a session without a kernel.
+"""`ctxkernel timeline` and `ctxkernel projection`: read a session without a kernel.
 
-Rule 1: nothing is unpickled, executed or written.
+Rule 1: Nothing is unpickled, executed or written.
 """
 
 from __future__ import annotations
@@ -15,9 +15,17 @@ from ctxkernel.cli import Failed, Unusable
 from ctxkernel.cli.output import Colour, paint, show, show_json, status_colour, table
 from ctxkernel.core.text import plural
 from ctxkernel.core.timeline_table import RIGHT, STATUS, path_to, timeline_table
-from ctxkernel.store.log.session import SessionReader, newest_session
+from ctxkernel.store.log.reader import SessionReader, newest_session
 
 Json = Mapping[str, Any]
+
+
+def check_notebook(path: Path) -> None:
+    """Raise Unusable if `path` is not an existing file."""
+    if not path.exists():
+        raise Unusable(f"{path}: there is no such notebook.")
+    if not path.is_file():
+        raise Unusable(f"{path} is not a notebook; give an .ipynb file.")
 
 
 def find_session(notebook: Path, session: Path | None) -> Path:
@@ -28,10 +36,7 @@ def find_session(notebook: Path, session: Path | None) -> Path:
         if not session.is_file():
             raise Unusable(f"{session}: there is no such session file.")
         return session
-    if not notebook.exists():
-        raise Unusable(f"{notebook}: there is no such notebook.")
-    if not notebook.is_file():
-        raise Unusable(f"{notebook} is not a notebook; give an .ipynb file.")
+    check_notebook(notebook)
     found = newest_session(notebook)
     if found is None and notebook.suffix != ".ipynb":
         raise Unusable(f"{notebook} is neither a notebook nor a session; give an .ipynb or a .sqlite file.")
@@ -39,7 +44,7 @@ def find_session(notebook: Path, session: Path | None) -> Path:
         raise Failed(
             f"{notebook} has no session yet: run it on the ctxkernel in JupyterLab, or with `ctxkernel run {notebook}`."
         )
-    return Path(found)
+    return found
 
 
 def timeline(arguments: argparse.Namespace) -> int:
@@ -68,7 +73,7 @@ def projection(arguments: argparse.Namespace) -> int:
 
 
 def timeline_text(value: Json, path: Path, names: Mapping[str, str] | None = None) -> str:
-    """Return a timeline as a table for a terminal. `names` are the user's names of states."""
+    """Return a timeline as a table for a terminal; `names` are the user's names of states."""
     if not value["statements"]:
         return f"No statement in this session ({path})."
     made = timeline_table(value["statements"], value["head"], path_to(value["statements"], value["head"]), names or {})
@@ -81,7 +86,7 @@ def timeline_text(value: Json, path: Path, names: Mapping[str, str] | None = Non
 
 
 def projection_table(value: Json) -> str:
-    """Return a projection as tables for people: its blocks, what was left out, and the checks."""
+    """Return a projection as tables: its blocks, the parts left out, and the checks."""
     blocks = value["blocks"]
     rows = [
         (b["id"], b["kind"], b["origin"], f"{b['tokens']:,}", "cached" if b["cached"] else "", b["why"]) for b in blocks

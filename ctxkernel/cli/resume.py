@@ -1,7 +1,7 @@
-"""`ctxkernel run --resume`: which cells of a notebook need not run again, since a session has the state after them.
+"""`ctxkernel run --resume`: the cells of a notebook that need not run, since a session has the state after them.
 
-Rule 1: a cell counts as done where its newest run has the same source, ended well, and came after those of the cells
-        before it. Everything from the first other cell on runs, since it may depend on that one.
+Rule 1: A cell is done if its newest run has the same source, ended well, and came after those of the cells before it.
+        All cells from the first other one on run, since they may depend on it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAY_FAIL = "raises-exception"
 
 @dataclass(frozen=True, slots=True)
 class CodeCell:
-    """A cell of a notebook with code in it."""
+    """A cell of a notebook with code."""
 
     cell_id: str | None
     source: str
@@ -27,20 +27,20 @@ class CodeCell:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """Where a notebook goes on."""
+    """The point from which a notebook continues."""
 
     done: tuple[Execution, ...]
     """The runs of its first cells, which are not executed again."""
     why: str
-    """Why the cell after them runs; empty where there is none."""
+    """Why the next cell runs; empty if there is none."""
     back_to: str | None
-    """The execution whose state the next cell shall begin with; None is the one before all statements."""
+    """The execution whose state the next cell needs; None for the state before all statements."""
     moves: bool
-    """Whether HEAD has to go back for it."""
+    """Whether HEAD must move there."""
 
 
 def continuation(cells: Sequence[CodeCell], path: Path) -> Continuation:
-    """Return where a notebook goes on whose session is at the end of `path`."""
+    """Return the point from which a notebook continues if its session is at the end of `path`."""
     done: list[Execution] = []
     at, why = -1, ""
     for cell in cells:
@@ -51,12 +51,12 @@ def continuation(cells: Sequence[CodeCell], path: Path) -> Continuation:
         at = found
         done.append(path[at][1])
     back_to = path[at][1].execution_id if at >= 0 else None
-    # What ran after the last of them, if anything did, is no part of the state that the next cell shall see.
+    # The next cell must not see the state of statements after the last of them.
     return Continuation(tuple(done), why, back_to, moves=bool(why) and at < len(path) - 1)
 
 
 def _newest(cell: CodeCell, path: Path, after: int) -> int | None:
-    """Return the place of a cell's newest run; where its id never ran, of the first run of its source after `after`."""
+    """Return the index of a cell's newest run; if its id never ran, of the first run of its source after `after`."""
     ran = [n for n, (statement, _) in enumerate(path) if statement.kind == "python"]
     by_id = [n for n in ran if cell.cell_id is not None and path[n][0].cell_id == cell.cell_id]
     if by_id:
@@ -65,7 +65,7 @@ def _newest(cell: CodeCell, path: Path, after: int) -> int | None:
 
 
 def _why_not(cell: CodeCell, found: int | None, path: Path, after: int) -> str:
-    """Return why a cell has to run, or an empty text."""
+    """Return why a cell must run, or an empty text."""
     if found is None:
         return "it has not run"
     statement, execution = path[found]

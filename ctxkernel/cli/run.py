@@ -1,8 +1,11 @@
 """`ctxkernel run NOTEBOOK`: execute a notebook without a front end, on the kernel of this interpreter.
 
-Rule 1: what a cell would do in JupyterLab it does here; only `input()` is refused, since nobody is there to answer.
-Rule 2: the session is written by the kernel, as always; this module only reads it at the end.
+Rule 1: A cell does the same here as in JupyterLab; only `input()` is refused, since nobody can answer.
+Rule 2: The kernel writes the session, as always; this module only reads it at the end.
 """
+
+# nbformat, nbclient and jupyter_client are typed in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 
@@ -10,65 +13,57 @@ import argparse
 import asyncio
 import re
 import sys
-import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import nbformat
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
 from ctxkernel.cli import INTERRUPTED, Failed, Unusable
-from ctxkernel.cli.kernel import RESUME, OwnKernel, has_statements, keep_off, last_line, resumed_at
-from ctxkernel.cli.output import (
-    clip,
-    has_colour,
-    paint,
-    safe_block,
-    safe_line,
-    say,
-    show,
-    show_json,
-    status_colour,
-)
-from ctxkernel.cli.read import timeline_text
+from ctxkernel.cli.kernel import RESUME, OwnKernel, has_statements, keep_off, kernel_log, last_line, resumed_at
+from ctxkernel.cli.output import clip, has_colour, paint, safe_block, safe_line, say, show, show_json, status_colour
+from ctxkernel.cli.read import check_notebook, timeline_text
 from ctxkernel.cli.resume import MAY_FAIL, CodeCell, continuation
 from ctxkernel.core.text import format_duration, strip_ansi
 from ctxkernel.core.timeline_table import gist
 from ctxkernel.store.log.location import HINT, OVERRIDE
-from ctxkernel.store.log.session import SessionReader, newest_session
+from ctxkernel.store.log.reader import SessionReader, newest_session
 
 GRACE_SECONDS = 30
-"""How much longer than its time-out a cell may be before its kernel is taken for stuck."""
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+"""Seconds after its time-out for which a cell may still run before its kernel is ended."""
+_ANSI = re.compile(r"(\x1b\[[0-9;]*m)")
+
+Cells = list[tuple[int, nbformat.NotebookNode]]
+"""Cells with code, each with its place among all cells."""
 
 
 class Progress:
-    """One line a cell on standard error: overwritten while it runs on a terminal, written once elsewhere."""
+    """One line a cell on standard error: on a terminal it is overwritten while the cell runs."""
 
-    def __init__(self, cells: int):
+    def __init__(self, cells: int) -> None:
         self._cells = cells
         self._live = sys.stderr.isatty()
         self._started = 0.0
 
     def _line(self, number: int, status: str, took: str, source: str) -> str:
         mark = paint(f"{status:<9}", status_colour(status), sys.stderr)
-        return (
-            f"[{number:>{len(str(self._cells))}}/{self._cells}] {mark} {took:>9}  {clip(safe_line(gist(source)), 80)}"
-        )
+        place = f"[{number:>{len(str(self._cells))}}/{self._cells}]"
+        return f"{place} {mark} {took:>9}  {clip(safe_line(gist(source)), 80)}"
 
     def begin(self, number: int, source: str) -> None:
-        """A cell starts."""
+        """Show that a cell starts."""
         self._started = time.monotonic()
         if self._live:
             print(self._line(number, "running", "", source), end="", file=sys.stderr, flush=True)
 
     def kept(self, number: int, source: str, statement_id: str) -> None:
-        """A cell is not executed: the session has it as this statement."""
+        """Show that a cell is not executed, since the session has it as this statement."""
         say(self._line(number, "kept", statement_id, source))
 
     def end(self, number: int, source: str, status: str) -> None:
-        """A cell ended."""
+        """Show that a cell ended."""
         if self._live:
             print("\r\x1b[2K", end="", file=sys.stderr)
         say(self._line(number, status, format_duration(time.monotonic() - self._started), source))
@@ -76,30 +71,27 @@ class Progress:
 
 def read_notebook(path: Path) -> nbformat.NotebookNode:
     """Return the notebook at `path`, in the current format. Raises Unusable with what is wrong."""
-    if not path.exists():
-        raise Unusable(f"{path}: there is no such notebook.")
-    if not path.is_file():
-        raise Unusable(f"{path} is not a notebook; give an .ipynb file.")
+    check_notebook(path)
     try:
-        notebook = nbformat.read(path, as_version=4)
+        notebook: nbformat.NotebookNode = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)
     except (OSError, UnicodeDecodeError) as fault:
         raise Unusable(f"{path} cannot be read: {fault}.") from fault
-    except Exception as fault:  # nbformat has many ways to say it; its first line does
+    except Exception as fault:  # nbformat raises many types; the first line is enough
         raise Unusable(f"{path} is not a valid notebook: {safe_line(str(fault))[:200]}.") from fault
-    language = notebook.metadata.get("kernelspec", {}).get("language") or "python"
+    language: str = notebook.metadata.get("kernelspec", {}).get("language") or "python"
     if language.lower() not in ("python", "python3", "ipython"):
         raise Unusable(f"{path} is a {safe_line(language)} notebook; the ctxkernel runs Python.")
     return notebook
 
 
+@dataclass(slots=True)
 class Outcome:
     """How the run ended."""
 
-    def __init__(self) -> None:
-        self.status = 0
-        self.message = ""
-        self.session: Path | None = None
+    status: int = 0
+    message: str = ""
+    session: Path | None = None
 
 
 async def _execute(
@@ -110,21 +102,21 @@ async def _execute(
     session: Path | None = arguments.session
     if arguments.resume and session is None:
         session = newest_session(path)
+    resumed: Path | None = None
     if session is not None:
         environment[OVERRIDE] = str(session.resolve())
-    resumes = arguments.resume and session is not None and has_statements(session)
-    if resumes:
-        assert session is not None
-        keep_off(session)
-        environment[RESUME] = "1"
+        if arguments.resume and has_statements(session):
+            keep_off(session)
+            environment[RESUME] = "1"
+            resumed = session
     seconds = None if arguments.timeout is None else int(arguments.timeout + GRACE_SECONDS)
     folder = path.resolve().parent
     async with OwnKernel.started(notebook, folder, environment, log, seconds=seconds) as kernel:
         await kernel.limit(arguments.timeout)
         cells = code_cells(notebook)
         progress = Progress(len(cells))
-        first = await _resume(kernel, session, cells, progress) if resumes and session is not None else 0
-        if arguments.resume and not resumes:
+        first = await _resume(kernel, resumed, cells, progress) if resumed is not None else 0
+        if arguments.resume and resumed is None:
             say("Nothing to resume: this notebook has no session with statements yet. Every cell runs.")
         await run_cells(kernel, cells[first:], first, outcome, progress)
         if kernel.kc is not None:
@@ -133,15 +125,13 @@ async def _execute(
     return outcome
 
 
-def code_cells(notebook: nbformat.NotebookNode) -> list[tuple[int, nbformat.NotebookNode]]:
+def code_cells(notebook: nbformat.NotebookNode) -> Cells:
     """Return the cells that run, each with its place among all cells."""
     return [(at, one) for at, one in enumerate(notebook.cells) if one.cell_type == "code" and one.source.strip()]
 
 
-async def _resume(
-    kernel: OwnKernel, session: Path, cells: list[tuple[int, nbformat.NotebookNode]], progress: Progress
-) -> int:
-    """Go to the state from which the notebook goes on; return how many of its cells need not run. Raises Failed."""
+async def _resume(kernel: OwnKernel, session: Path, cells: Cells, progress: Progress) -> int:
+    """Go to the state from which the notebook continues; return how many cells need not run. Raises Failed."""
     head = await resumed_at(kernel, session)
     with SessionReader(session) as reader:
         path = reader.log().path(head)
@@ -164,76 +154,66 @@ async def _resume(
     return kept
 
 
-async def run_cells(
-    kernel: OwnKernel,
-    cells: list[tuple[int, nbformat.NotebookNode]],
-    before: int,
-    outcome: Outcome,
-    progress: Progress,
-) -> None:
-    """Execute cells in order; `before` is how many cells with code stand above the first one."""
+async def run_cells(kernel: OwnKernel, cells: Cells, before: int, outcome: Outcome, progress: Progress) -> None:
+    """Execute cells in order; `before` is the number of cells with code above the first one."""
     for number, (index, cell) in enumerate(cells, before + 1):
         kernel.client.cell_id = cell.get("id")
         progress.begin(number, cell.source)
+        status, message = "ok", ""
         try:
             await kernel.async_execute_cell(cell, index, execution_count=kernel.code_cells_executed + 1)
         except CellExecutionError as fault:
-            progress.end(number, cell.source, "error")
-            outcome.status = INTERRUPTED if kernel.interrupted else 1
-            if not kernel.interrupted:
-                outcome.message = _cell_error(number, cell, fault)
-            return
+            status, message = "error", _cell_error(number, cell, fault)
         except CellTimeoutError:
-            progress.end(number, cell.source, "timeout")
-            outcome.status = 1
-            outcome.message = (
-                f"Cell {number} did not stop {GRACE_SECONDS} s after its time-out; its kernel was ended. "
-                "What ran before it is in the session."
+            status, message = (
+                "timeout",
+                (
+                    f"Cell {number} did not stop {GRACE_SECONDS} s after its time-out; its kernel was ended. "
+                    "What ran before it is in the session."
+                ),
             )
-            return
         except (DeadKernelError, RuntimeError, AssertionError):
             # After an interrupt that shut the kernel down nbclient finds no client any more.
-            progress.end(number, cell.source, "cancelled")
-            outcome.status = INTERRUPTED if kernel.interrupted else 1
-            if not kernel.interrupted:
-                outcome.message = (
+            status, message = (
+                "cancelled",
+                (
                     f"The kernel died in cell {number}. What ran before it is in the session; "
                     "memory that ran out and native code that crashed are the usual causes."
-                )
-            return
-        # An ask may show an error of the model's cell, which the model has mended.
-        failed = MAY_FAIL in cell.metadata.get("tags", ()) and _has_error(cell)
-        progress.end(number, cell.source, "error" if failed else "ok")
-        if kernel.interrupted:  # the cell swallowed the KeyboardInterrupt, or had just ended
+                ),
+            )
+        else:
+            # An ask may show an error of the model's cell, which the model has corrected.
+            if MAY_FAIL in cell.metadata.get("tags", ()) and _errors(cell):
+                status = "error"
+        progress.end(number, cell.source, status)
+        if kernel.interrupted and status != "timeout":  # also if the cell caught the KeyboardInterrupt, or just ended
             outcome.status = INTERRUPTED
+            return
+        if message:
+            outcome.status, outcome.message = 1, message
             return
     kernel.set_widgets_metadata()
 
 
-def _has_error(cell: nbformat.NotebookNode) -> bool:
-    return any(output.output_type == "error" for output in cell.outputs)
+def _errors(cell: nbformat.NotebookNode) -> list[Any]:
+    return [output for output in cell.outputs if output.output_type == "error"]
 
 
 def _cell_error(number: int, cell: nbformat.NotebookNode, fault: CellExecutionError) -> str:
-    """The kernel's own traceback, with its colours on a terminal only, and nothing else that a terminal would obey."""
+    """Return the kernel's traceback, with its colours on a terminal only, and every other control character shown."""
     if fault.ename == "Waiting":
         return (
             f"Cell {number} asks the model, whose work waits for a yes (mode ask), and nobody is here to give it. "
             "CTXKERNEL_MODE=auto, or %%ask --mode auto, lets its cells run; with recorded turns (%ctx record, in the "
             "notebook) no model is asked."
         )
-    error = next((output for output in cell.outputs if output.output_type == "error"), None)
-    lines = "\n".join(error.traceback) if error else f"{fault.ename}: {fault.evalue}"
-    if not has_colour(sys.stderr):
-        lines = safe_block(strip_ansi(lines))
+    summary = f"{fault.ename}: {fault.evalue}"
+    lines = next(("\n".join(error.traceback) for error in _errors(cell)), summary)
+    if has_colour(sys.stderr):
+        lines = "".join(part if _ANSI.fullmatch(part) else safe_block(part) for part in _ANSI.split(lines))
     else:
-        lines = "".join(part if _ANSI.fullmatch(part) else safe_block(part) for part in _split_lines(lines))
-    return f"{lines}\n\nCell {number} failed: {safe_line(f'{fault.ename}: {fault.evalue}')[:300]}"
-
-
-def _split_lines(text: str) -> list[str]:
-    """Colour codes, line ends and the texts between them."""
-    return re.split(r"(\x1b\[[0-9;]*m)", text)
+        lines = safe_block(strip_ansi(lines))
+    return f"{lines}\n\nCell {number} failed: {safe_line(summary)[:300]}"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -245,14 +225,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise Unusable(f"--output {target}: there is no folder {target.parent}; make it first.")
     if arguments.session is not None and not arguments.session.resolve().parent.is_dir():
         raise Unusable(f"--session {arguments.session}: there is no folder {arguments.session.parent}; make it first.")
-    with tempfile.TemporaryFile() as log:
-        try:
-            outcome = asyncio.run(_execute(notebook, path, arguments, log))
-        except (RuntimeError, TimeoutError) as fault:
-            why = last_line(log) or safe_line(str(fault))
-            raise Failed(f"the kernel did not start: {why}\n`ctxkernel doctor` says what works here.") from fault
+    with kernel_log() as log:
+        outcome = asyncio.run(_execute(notebook, path, arguments, log))
         complaint = last_line(log)
-
     if target is not None:
         try:
             nbformat.write(notebook, target)

@@ -1,7 +1,7 @@
-"""`ctxkernel gc`: what the data of checkpoints take, and bringing them under their limit.
+"""`ctxkernel gc`: show the size of checkpoint data, and reduce it to the limit.
 
-Rule 1: the data of a session that a living kernel writes are left alone.
-Rule 2: what a session without a notebook has is removed on the user's explicit word only.
+Rule 1: The data of a session that a running kernel writes are not changed.
+Rule 2: The data of a session without a notebook are removed only with `--gone`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GB = 10**9
 
 
 def gc(arguments: argparse.Namespace) -> int:
-    """Carry out `ctxkernel gc`: status 1 where the data are over the limit even so, or a session cannot be thinned."""
+    """Carry out `ctxkernel gc`: status 1 if the data still exceed the limit, or a session cannot be thinned."""
     root = quota.root_folder()
     limit = quota.limit_bytes() if arguments.limit is None else int(arguments.limit * _GB)
     sizes = quota.usage(root)
@@ -48,7 +48,7 @@ def gc(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What there is, by session, and what was done about it."""
+    """The data of the sessions, and the changes to them."""
 
     root: Path
     report: quota.Report
@@ -58,13 +58,13 @@ class _Found:
     gone: dict[str, str]
     """Sessions that nobody can need any more, and why."""
     removed: dict[str, int]
-    """Those that were removed, or would be, and their bytes."""
+    """Sessions that were removed, or would be, and their bytes."""
 
 
 def _remove(
     root: Path, gone: Iterable[str], sizes: dict[str, int], *, dry_run: bool
 ) -> tuple[dict[str, int], list[str]]:
-    """Remove the data of sessions; return the bytes of each that went, and what could not be removed."""
+    """Remove the data of sessions; return the bytes of each, and the faults."""
     removed: dict[str, int] = {}
     faults: list[str] = []
     for name in gone:
@@ -77,14 +77,14 @@ def _remove(
 
 
 def living(root: Path) -> set[str]:
-    """Return the sessions whose data a living kernel writes."""
+    """Return the sessions whose data a running kernel writes."""
     found: set[str] = set()
     for name in quota.usage(root):
         if not lock_path(root / name).exists():
             continue
         try:
             lock = SessionLock.take(root / name)
-        except OSError:  # no locks here: nobody can tell, so it is left alone
+        except OSError:  # no locks here: it may be in use, so it is not changed
             lock = None
         if lock is None:
             found.add(name)
@@ -95,29 +95,19 @@ def living(root: Path) -> set[str]:
 
 def _as_json(found: _Found) -> dict[str, object]:
     report = found.report
-    sessions = [
-        {
-            "session": name,
-            "bytes": nbytes,
-            "last_use": found.used[name],
-            "live": name in found.live,
-            "gone": found.gone.get(name),
-        }
-        for name, nbytes in found.sizes.items()
-    ]
-    thinned = [
-        {"session": one.session_id, "bytes": one.bytes, "chunks": len(one.addresses), "why": one.why}
-        for one in report.thinned
-    ]
+    names = "limit before after enough dry_run"
     return {
         "folder": str(found.root),
-        "limit": report.limit,
-        "before": report.before,
-        "after": report.after,
-        "enough": report.enough,
-        "dry_run": report.dry_run,
-        "sessions": sessions,
-        "thinned": thinned,
+        **{name: getattr(report, name) for name in names.split()},
+        "sessions": [
+            {"session": name, "bytes": nbytes, "last_use": found.used[name]}
+            | {"live": name in found.live, "gone": found.gone.get(name)}
+            for name, nbytes in found.sizes.items()
+        ],
+        "thinned": [
+            {"session": one.session_id, "bytes": one.bytes, "chunks": len(one.addresses), "why": one.why}
+            for one in report.thinned
+        ],
         "removed": [{"session": name, "bytes": nbytes} for name, nbytes in found.removed.items()],
         "faults": list(report.faults),
     }
@@ -130,23 +120,15 @@ def _as_text(found: _Found) -> str:
     told |= {one.session_id: f"{verbs[0]} {format_size(one.bytes)}: {one.why}" for one in report.thinned}
     told |= {name: f"{verbs[1]}: {found.gone[name]}" for name in found.removed}
     largest = sorted(sizes, key=lambda name: -sizes[name])
-    rows = [
-        (
-            name,
-            format_size(sizes[name]),
-            format_date(found.used[name]) if found.used[name] else "unknown",
-            told.get(name, ""),
-        )
-        for name in largest
-    ]
+    dates = {name: format_date(when) if when else "unknown" for name, when in found.used.items()}
+    rows = [(name, format_size(sizes[name]), dates[name], told.get(name, "")) for name in largest]
     lines = [table(("session", "takes", "last used", ""), rows, right=frozenset({1})) + "\n"] if rows else []
     for fault in report.faults:
         say(f"not done: {clip(safe_line(fault), 300)}")
     now = f"{format_size(report.after)} of {format_size(report.limit)}"
     if report.thinned or found.removed:
-        lines.append(f"{format_size(report.before)} → {now}{' (planned)' if report.dry_run else ''} · {found.root}")
-    else:
-        lines.append(f"{now} · {found.root}")
+        now = f"{format_size(report.before)} → {now}{' (planned)' if report.dry_run else ''}"
+    lines.append(f"{now} · {found.root}")
     if left := found.gone.keys() - found.removed.keys():
         lines.append(
             f"The notebook or the log of {len(left)} is gone, {format_size(sum(sizes[name] for name in left))}: "

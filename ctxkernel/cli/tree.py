@@ -1,18 +1,19 @@
-"""`ctxkernel branches` and `ctxkernel diff`: the tree of a session, and what lies between two of its states.
+"""`ctxkernel branches` and `ctxkernel diff`: the tree of a session, and the differences between two of its states.
 
-Rule 1: nothing is unpickled, executed or written: names and outputs are compared by what the session says of them.
+Rule 1: Nothing is unpickled, executed or written: names and outputs are compared by their records in the session.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from typing import Any, cast
 
-from ctxkernel.cli.output import paint, safe_block, show, show_json, table
+from ctxkernel.cli.output import Colour, paint, safe_block, show, show_json, table
 from ctxkernel.cli.places import Place, Timeline
 from ctxkernel.cli.read import find_session
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.timeline_table import gist
-from ctxkernel.core.turn import HandleState
 from ctxkernel.replay.differences import Differences, differences
 from ctxkernel.store.log.reader import SessionReader
 
@@ -46,7 +47,8 @@ def _as_json(timeline: Timeline) -> dict[str, object]:
 
 def _table(timeline: Timeline) -> str:
     log = timeline.log
-    rows, colours = [], []
+    rows: list[tuple[str, ...]] = []
+    colours: list[Colour | None] = []
     for one in log.branches():
         last = log.statement(log.execution(one.leaf).statement_id)
         on_path = {execution.execution_id for _, execution in log.path(one.leaf)}
@@ -56,14 +58,8 @@ def _table(timeline: Timeline) -> str:
         colours.append(None if one.has_head else "dim")
     if not rows:
         return ""
-    return table(
-        ("ends at", "since", "statements", "names", "last"),
-        rows,
-        right=frozenset({2}),
-        caps={3: 32},
-        colours=colours,
-        coloured=0,
-    )
+    heads = ("ends at", "since", "statements", "names", "last")
+    return table(heads, rows, right=frozenset({2}), caps={3: 32}, colours=colours, coloured=0)
 
 
 def diff(arguments: argparse.Namespace) -> int:
@@ -82,31 +78,23 @@ def diff(arguments: argparse.Namespace) -> int:
 
 
 def compare(reader: SessionReader, timeline: Timeline, old: Place, new: Place) -> Differences:
-    """Return what differs between two states of a session."""
+    """Return the differences between two states of a session."""
     paths = [timeline.log.path(place.execution_id) for place in (old, new)]
     wanted = {execution.execution_id for path in paths for _, execution in path}
-    return differences(
-        *paths,
-        fingerprints=fingerprints(reader, wanted),
-        old_handles=_handles(reader, old),
-        new_handles=_handles(reader, new),
-    )
+    before, after = (reader.handles(one.execution_id) if one.execution_id is not None else () for one in (old, new))
+    return differences(*paths, fingerprints=fingerprints(reader, wanted), old_handles=before, new_handles=after)
 
 
 def fingerprints(reader: SessionReader, wanted: set[str]) -> dict[str, dict[str, str]]:
-    """Return execution → name → content hash, as the checkpoints of these executions say."""
+    """Return execution → name → content hash, from the checkpoints of the executions."""
     found: dict[str, dict[str, str]] = {}
     for execution_id, made in reader.all_manifests(all_roots=True).items():
         if execution_id not in wanted:
             continue
         try:
-            said = made.parse().get("f")
-        except StoreError:  # damaged: its contents are not known, and `verify` says so
+            said: Any = made.parse().get("f")
+        except StoreError:  # damaged: its contents are not known, and `verify` reports it
             continue
-        if isinstance(said, dict):
-            found[execution_id] = {str(name): str(one) for name, one in said.items()}
+        if isinstance(said, Mapping):
+            found[execution_id] = {str(name): str(one) for name, one in cast("Mapping[Any, Any]", said).items()}
     return found
-
-
-def _handles(reader: SessionReader, place: Place) -> tuple[HandleState, ...]:
-    return reader.handles(place.execution_id) if place.execution_id is not None else ()

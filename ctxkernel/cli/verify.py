@@ -1,6 +1,6 @@
-"""`ctxkernel verify`: what is damaged in a session, and what of it can still be returned to.
+"""`ctxkernel verify`: check a session for damage, and report the states that can be restored.
 
-Rule 1: nothing is unpickled, executed or written.
+Rule 1: Nothing is unpickled, executed or written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ctxkernel.store.log.verify import verify as look
 
 
 def verify(arguments: argparse.Namespace) -> int:
-    """Carry out `ctxkernel verify`; status 1 where there is damage."""
+    """Carry out `ctxkernel verify`; status 1 if there is damage."""
     path = find_session(arguments.notebook, arguments.session)
     report, data = _report(path)
     if arguments.json:
@@ -33,7 +33,7 @@ def verify(arguments: argparse.Namespace) -> int:
 
 
 def _report(path: Path) -> tuple[Report, Path | None]:
-    """Return what was found, and the folder of the checkpoints' data where there is one."""
+    """Return the report, and the folder of the checkpoint data if there is one."""
     try:
         with SessionReader(path) as reader:
             folder = quota.root_folder(os.environ) / (reader.session_id or "-")
@@ -41,22 +41,16 @@ def _report(path: Path) -> tuple[Report, Path | None]:
             return look(path), None
         return look(path, ChunkStore(folder, readonly=True), units.references), folder
     except StoreError as error:
-        return Report(path, (str(error),)), None
+        return Report(path, [str(error)]), None
 
 
 def _as_json(report: Report, data: Path | None) -> dict[str, Any]:
+    names = "sound damage remarks statements projections checkpoints lost gaps"
     return {
         "session": report.session_id,
         "path": str(report.path),
-        "sound": report.sound,
-        "damage": list(report.damage),
-        "remarks": list(report.remarks),
-        "statements": report.statements,
-        "projections": report.projections,
-        "checkpoints": report.checkpoints,
+        **{name: getattr(report, name) for name in names.split()},
         "restorable": report.restorable if data else 0,
-        "lost": dict(report.lost),
-        "gaps": {one: dict(names) for one, names in report.gaps.items()},
         "data": str(data) if data else None,
     }
 

@@ -1,7 +1,7 @@
-"""DeltaFormatter: what turns changed, as one line each, most important first.
+"""The delta feed: the changes of turns, a line each, most important first.
 
-Rule 1: a turn's feed is a function of the turn; the model is shown the `Feed` of all turns since its last request.
-Rule 2: both are bounded, and say how much was left out.
+Rule 1: a turn's feed is a function of the turn; the model sees the `Feed` of all turns since its last request.
+Rule 2: both are bounded, and say how much is left out.
 """
 
 from __future__ import annotations
@@ -9,19 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
+from typing import NamedTuple
 
-from ctxkernel.core.events import Event, GroupRecomputed, Json, NodeChanged, TickApplied
+from ctxkernel.core.events import NONE, Event, GroupRecomputed, Json, NodeChanged, TickApplied
 from ctxkernel.core.replay import Comparison, HeadMove, Restored
 from ctxkernel.core.text import join_names, one_line
-from ctxkernel.core.timeline import Execution
+from ctxkernel.core.timeline import Execution, NamespaceDiff, statement_number
 from ctxkernel.core.turn import DeltaItem, DeltaKind
 
 LIMIT = 30
-"""Most lines of one turn; what is over it is counted in a last line."""
+"""Most lines of one turn; a last line counts those left out."""
 
 ORDER: tuple[DeltaKind, ...] = ("error", "notice", "divergence", "tick", "node", "file", "late", "variable")
 SUBJECTS = 8
-"""Most things that one line names as different."""
+"""Most subjects that one line names as different."""
 
 
 def format_deltas(
@@ -34,63 +35,83 @@ def format_deltas(
 ) -> tuple[DeltaItem, ...]:
     """Return the delta feed of one turn.
 
-    `names` maps obj_id to the user's name for it; `late` maps a statement's id to what it printed
-    after its end, in one line; `comparisons` are those of re-runs since the last turn; `sizes` are the sizes of
-    variables before it, where known.
+    `names` maps obj_id to the user's name for it; `late` maps a statement's id to its output after its end, in one
+    line; `comparisons` are those of re-runs since the last turn; `sizes` are the sizes of variables before the turn,
+    where known.
     """
     sid = execution.statement_id
-    items: list[DeltaItem] = []
+    lines = _failure(execution)
+    lines += _variable_changes(execution.state_diff, sizes or NONE)
+    made, told = _handle_changes(events, names)
+    if told:  # the line of a new handle is enough
+        lines = [one for one in lines if not (one[0] == "variable" and one[1] in told and one[2].startswith("new "))]
+    lines += made
+    for one in execution.artifacts:
+        if one.kind == "file":
+            lines.append(("file", one.name, f"written, {one.size:,} bytes", ""))
+    items = [DeltaItem(sid, kind, subject, one_line(summary), text) for kind, subject, summary, text in lines]
+    items += _late_lines(late) if late else []
+    items += format_comparisons(comparisons) if comparisons else []
+    items.sort(key=_rank)
+    return _bounded(items, sid)
 
-    def add(kind: DeltaKind, subject: str, summary: str, text: str = "", statement_id: str = sid) -> None:
-        items.append(DeltaItem(statement_id, kind, subject, one_line(summary), text))
 
-    if execution.exception is not None:
-        # `error` is the kind already; of the other ends the status says more.
-        how = "" if execution.status == "error" else execution.status
-        message = execution.exception.message
-        add("error", execution.exception.type, ": ".join(filter(None, (how, message))) or "raised")
-    elif execution.status in ("timeout", "cancelled"):
-        add("error", sid, execution.status)
+_Line = tuple[DeltaKind, str, str, str]
+"""Kind, subject, summary and text."""
+
+
+def _rank(item: DeltaItem) -> int:
+    return ORDER.index(item.kind)
+
+
+def _late_lines(late: Mapping[str, str]) -> list[DeltaItem]:
+    return [DeltaItem(one, "late", one, one_line(f"printed after its end: {line}")) for one, line in late.items()]
+
+
+def _failure(execution: Execution) -> list[_Line]:
+    error, status = execution.exception, execution.status
+    if error is not None:
+        # `error` is the kind already; other statuses add something.
+        how = "" if status == "error" else status
+        return [("error", error.type, ": ".join(filter(None, (how, error.message))) or "raised", "")]
+    return [("error", execution.statement_id, status, "")] if status in ("timeout", "cancelled") else []
+
+
+def _handle_changes(events: Sequence[Event], names: Mapping[str, str]) -> tuple[list[_Line], set[str | None]]:
+    """Return a line for each change by a tick, and one for each handle that only calls changed; and their names."""
+    lines: list[_Line] = []
     ticked: set[str] = set()
+    calls: dict[str, list[str]] = {}
     for event in events:
         if isinstance(event, TickApplied | GroupRecomputed):
             obj_id = event.group_id if isinstance(event, GroupRecomputed) else event.obj_id
             ticked.add(obj_id)
-            add("tick", names.get(obj_id, obj_id), event.delta.summary, event.delta.text)
-    calls: dict[str, list[str]] = {}
-    for event in events:
-        if isinstance(event, NodeChanged) and event.obj_id not in ticked:
+            lines.append(("tick", names.get(obj_id, obj_id), event.delta.summary, event.delta.text))
+        elif isinstance(event, NodeChanged):
             calls.setdefault(event.obj_id, []).append(event.delta.summary)
     for obj_id, summaries in calls.items():
-        add("node", names.get(obj_id, obj_id), "; ".join(summaries))
-    for artifact in execution.artifacts:
-        if artifact.kind == "file":
-            add("file", artifact.name, f"written, {artifact.size:,} bytes")
-    for statement_id, line in late.items():
-        add("late", statement_id, f"printed after its end: {line}", statement_id=statement_id)
-    diff = execution.state_diff
-    # A handle that was made has its line already; the name that it was given says no more.
-    told = {names.get(event.obj_id) for event in events if isinstance(event, NodeChanged)}
+        if obj_id not in ticked:
+            lines.append(("node", names.get(obj_id, obj_id), "; ".join(summaries), ""))
+    return lines, set(map(names.get, calls))
+
+
+def _variable_changes(diff: NamespaceDiff, sizes: Mapping[str, Mapping[str, Json]]) -> list[_Line]:
+    lines: list[_Line] = []
     for name, info in diff.added.items():
-        if name in told:
-            continue
-        size = size_told({}, info.size)
-        add("variable", name, f"new {info.type} {info.repr}" + (f", {size}" if size and size not in info.repr else ""))
+        size = size_told({}, info.size) if info.size else ""
+        more = f", {size}" if size and size not in info.repr else ""
+        lines.append(("variable", name, f"new {info.type} {info.repr}{more}", ""))
     for name, change in diff.changed.items():
-        # A cell of a large frame has changed, and its short repr has not: to say that twice would say nothing.
+        # The short repr of a large frame may stay the same: do not show it twice.
         was = f"{change.before} → " if change.before and change.repr not in ("", change.before) else ""
-        size = size_told((sizes or {}).get(name, {}), change.size)
+        size = size_told(sizes.get(name, {}), change.size) if change.size else ""
         grown = f", {size}" if "→" in size else ""
-        add("variable", name, f"{change.how}: {change.type} {was}{change.repr}{grown}")
-    for name in diff.deleted:
-        add("variable", name, "deleted")
-    items += format_comparisons(comparisons)
-    items.sort(key=lambda item: ORDER.index(item.kind))
-    return _bounded(items, sid)
+        lines.append(("variable", name, f"{change.how}: {change.type} {was}{change.repr}{grown}", ""))
+    return lines + [("variable", name, "deleted", "") for name in diff.deleted] if diff.deleted else lines
 
 
 def size_told(before: Mapping[str, Json], after: Mapping[str, Json]) -> str:
-    """Return rows or items as `1,204 → 1,310 rows`, as `1,310 rows` where they are as before, or empty."""
+    """Return the change of a size as `1,204 → 1,310 rows`, `1,310 rows` where it is the same, or empty."""
     (old, _), (new, what) = _length(before), _length(after)
     if new is None:
         return ""
@@ -104,59 +125,71 @@ def _length(size: Mapping[str, Json]) -> tuple[int | None, str]:
     return size.get("len"), "items"
 
 
+class _Subject(NamedTuple):
+    """The changes of one subject."""
+
+    rank: tuple[int, int]
+    """By kind; of one kind those of the newest statement first."""
+    age: int
+    """Smaller for a newer statement."""
+    first: DeltaItem
+    times: int
+    last: DeltaItem
+    line: DeltaItem
+    """All of it in one line."""
+
+
 class Feed:
-    """What changed over several turns: one line a subject, with how often and since when."""
+    """The changes of several turns: one line a subject, with how often it changed and since when."""
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[str, str], tuple[DeltaItem, int, DeltaItem]] = {}
+        self._subjects: dict[tuple[str, str], _Subject] = {}
+        """In the order of their newest changes."""
         self._dropped = 0
-        self._merged: dict[tuple[str, str], tuple[int, int, DeltaItem]] = {}
-        """The lines as `items` gave them, with what they are sorted by; not those that something was added to since."""
 
     def clear(self) -> None:
-        """Forget all: it was told."""
-        self._lines.clear()
-        self._merged.clear()
+        """Remove all lines."""
+        self._subjects.clear()
         self._dropped = 0
 
-    def add(self, items: Sequence[DeltaItem]) -> None:
-        """Take in the feed of a turn."""
+    def add(self, items: Sequence[DeltaItem]) -> tuple[DeltaItem, ...]:
+        """Add the feed of a turn; return all lines."""
         for item in items:
-            # An error or a divergence is one event; of a subject that changes, its newest state is what counts.
+            # Each error or divergence has its own line; the changes of another subject are merged.
             kind = item.kind
             key = kind, item.subject + (f"\0{item.statement_id}" if kind in ("error", "divergence", "notice") else "")
-            first, count, last = self._lines.pop(key, (item, 0, item))
-            self._merged.pop(key, None)
+            known = self._subjects.pop(key, None)
+            first, count = (known.first, known.times) if known else (item, 0)
             if kind == "variable" and item.summary == "deleted" and first.summary.startswith("new "):
-                continue  # it came and went
-            self._lines[key] = (item, 1, item) if last.summary == "deleted" else (first, count + 1, item)
-        over = len(self._lines) - _KEPT
+                continue  # added and deleted since the last request
+            if known and known.last.summary == "deleted":
+                first, count = item, 0
+            age = -statement_number(item.statement_id)
+            line = _merged(first, count + 1, item)
+            self._subjects[key] = _Subject((_rank(item), age), age, first, count + 1, item, line)
+        over = len(self._subjects) - _KEPT
         if over > 0:
-            for key in sorted(self._lines, key=lambda key: -ORDER.index(self._lines[key][2].kind))[:over]:
-                del self._lines[key]
-                self._merged.pop(key, None)
+            for key in sorted(self._subjects, key=lambda key: -self._subjects[key].rank[0])[:over]:
+                del self._subjects[key]
             self._dropped += over
+        return self.items()
 
     def items(self) -> tuple[DeltaItem, ...]:
         """Return the lines: by kind, of one kind those of the newest statement first."""
-        merged = self._merged
-        for key, line in self._lines.items() if len(merged) < len(self._lines) else ():
-            if key not in merged:
-                merged[key] = ORDER.index(line[2].kind), -_number(line[2]), _merged(*line)
-        if not merged:
+        if not self._subjects:
             return ()
-        # In the order of the lines, which is that of their changes: sorting keeps it among equals.
-        lines = sorted([merged[key] for key in self._lines], key=_RANK)
-        return _bounded([one[2] for one in lines], min(lines, key=_NUMBER)[2].statement_id, self._dropped)
+        subjects = sorted(self._subjects.values(), key=itemgetter(0))
+        newest = min(subjects, key=itemgetter(1))
+        return _bounded([one.line for one in subjects], newest.line.statement_id, self._dropped)
 
 
-_RANK, _NUMBER = itemgetter(0, 1), itemgetter(1)
 _KEPT = 10 * LIMIT
-"""Most subjects that a feed keeps; the least important ones go first."""
+"""Most subjects of a feed; the least important ones are dropped first."""
 _LINES = re.compile(r"\+(\d+) −(\d+) lines")
 
 
 def _merged(first: DeltaItem, count: int, last: DeltaItem) -> DeltaItem:
+    """Return one line for all changes of a subject."""
     if count == 1:
         return last
     summary = last.summary
@@ -169,11 +202,6 @@ def _merged(first: DeltaItem, count: int, last: DeltaItem) -> DeltaItem:
     return DeltaItem(last.statement_id, last.kind, last.subject, summary, last.text)
 
 
-def _number(item: DeltaItem) -> int:
-    number = item.statement_id.removeprefix("s")
-    return int(number) if number.isdecimal() else 0
-
-
 def _bounded(items: list[DeltaItem], statement_id: str, more: int = 0) -> tuple[DeltaItem, ...]:
     if len(items) + bool(more) > LIMIT:
         left = len(items) - LIMIT + 1 + more
@@ -184,21 +212,21 @@ def _bounded(items: list[DeltaItem], statement_id: str, more: int = 0) -> tuple[
 def format_move(
     move: HeadMove, restored: Restored, late: Mapping[str, str], comparisons: Sequence[Comparison] = ()
 ) -> tuple[DeltaItem, ...]:
-    """Return the delta feed of a move of HEAD: where it is, and what is not as it was there.
+    """Return the delta feed of a move of HEAD: the place, and what could not be restored.
 
-    It says nothing of where HEAD came from: the same place gives the same feed, whatever was on another branch.
+    It does not depend on where HEAD was before.
     """
     sid = _statement_of(move.to) if move.to is not None else "start"
     place = "after " + sid if move.to is not None else "before the first statement"
     items = [DeltaItem(sid, "notice", "timeline", f"the state is that {place} ({move.reason})")]
     items += [DeltaItem(sid, "notice", name, one_line(f"not as it was: {why}")) for name, why in restored.lost.items()]
     items += format_comparisons(comparisons)
-    items += [DeltaItem(one, "late", one, one_line(f"printed after its end: {line}")) for one, line in late.items()]
+    items += _late_lines(late)
     return _bounded(items, sid)
 
 
 def format_comparisons(comparisons: Sequence[Comparison]) -> list[DeltaItem]:
-    """Return one line for each re-run that came out differently, and one for all others together."""
+    """Return a line for each re-run with unexpected differences, and one for all others together."""
     items: list[DeltaItem] = []
     same: list[str] = []
     expected: list[str] = []
@@ -233,7 +261,7 @@ def _statement_of(execution_id: str) -> str:
 
 
 def _run_told(execution_id: str, statement_id: str) -> str:
-    """Return how an execution is called where that of `statement_id` is spoken of."""
+    """Return the name of an execution in a line about `statement_id`."""
     other, _, number = execution_id.rpartition(".")
     if other != statement_id:
         return other

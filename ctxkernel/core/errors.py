@@ -1,4 +1,4 @@
-"""The errors of ctxkernel that a user can meet. Each names the object and the next move."""
+"""The errors of ctxkernel that a user can meet. Each names the object and says what to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class BadPolicy(CtxError, ValueError):
 
 
 class BadTarget(CtxError, ValueError):
-    """A target that no view can look at, or that is not there."""
+    """A target that no view can show, or that does not exist."""
 
 
 class CyclicGroup(CtxError, ValueError):
@@ -20,7 +20,7 @@ class CyclicGroup(CtxError, ValueError):
 
 
 class OutsideTurn(CtxError, RuntimeError):
-    """Node state was about to change outside of a statement and of a tick (law 1)."""
+    """A change of node state outside of a statement and of a tick (law 1)."""
 
 
 class BadCommand(CtxError, ValueError):
@@ -32,8 +32,8 @@ class StoreError(CtxError, RuntimeError):
 
 
 class BadHistory(CtxError, ValueError):
-    """A history event that cannot be read, or a place in history that is not there."""
+    """A history event that cannot be read, or a place in the history that does not exist."""
 
 
 class NothingToCondense(CtxError, RuntimeError):
-    """A history that must become shorter before it can be sent, and of which nothing can be condensed."""
+    """A history that must be shortened before it can be sent, but has nothing to condense."""

@@ -1,44 +1,45 @@
-"""What happened, as frozen facts in the past tense, and the bus that carries them.
+"""What happened, as frozen facts in the past tense. The seven kinds are those of seed 002 §3.3.
 
-Rule 1: an event is never changed after it was made, and holds plain JSON values only.
-Rule 2: a subscriber's fault stops neither the publisher nor the other subscribers.
-The seven kinds are those of seed 002 §3.3.
+Rule: an event is never changed after it was made, and holds plain JSON values only.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 Json = Any  # None | bool | int | float | str | list[Json] | dict[str, Json]
 
-NONE: Mapping[str, Any] = {}
-"""Stands for every mapping of a fact that holds nothing: facts are never changed, and a long session has many."""
+
+class _Empty(dict[str, Any]):
+    """An empty mapping that a dataclass takes as a default."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return 0
 
 
-def none() -> Mapping[str, Any]:
-    """Return `NONE`, as the default of a field."""
-    return NONE
+NONE: Mapping[str, Any] = _Empty()
+"""The mapping of every fact that holds nothing: facts are never changed, and a long session has many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What one change did to a node, small enough for one line of the delta feed.
+    """A change of a node, small enough for one line of the delta feed.
 
     `summary` is one line; `fields` maps a changed digest field to (before, after); `text` is an
     optional bounded unified diff of the rendering.
     """
 
     summary: str
-    fields: Mapping[str, tuple[Json, Json]] = field(default_factory=none)
+    fields: Mapping[str, tuple[Json, Json]] = NONE
     text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class StatementExecuted:
-    """A statement's execution ended, in whatever way."""
+    """A statement's execution ended, with whatever status."""
 
     statement_id: str
     execution_id: str
@@ -47,7 +48,7 @@ class StatementExecuted:
 
 @dataclass(frozen=True, slots=True)
 class MethodCalled:
-    """A method of a node was called; the digests are those right before and right after it."""
+    """A method of a node was called; the digests are those before and after the call."""
 
     obj_id: str
     obj_type: str
@@ -60,7 +61,7 @@ class MethodCalled:
 
 @dataclass(frozen=True, slots=True)
 class NodeChanged:
-    """A node's digest is not what it was."""
+    """A node's digest changed."""
 
     obj_id: str
     delta: Delta
@@ -77,7 +78,7 @@ class TickApplied:
 
 @dataclass(frozen=True, slots=True)
 class AsyncPayloadPrepared:
-    """A worker prepared an update; nothing was applied yet."""
+    """A worker prepared an update; it is not applied yet."""
 
     obj_id: str
     payload_meta: Mapping[str, Json]
@@ -94,7 +95,7 @@ class AsyncPayloadApplied:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecomputed:
-    """A group's summary was made anew from its members."""
+    """A group's summary was computed again from its members."""
 
     group_id: str
     delta: Delta
@@ -112,7 +113,7 @@ Event = (
 
 
 def plain(value: Any) -> Json:
-    """Return `value` (dataclasses, mappings, tuples of JSON values) as plain JSON values."""
+    """Return `value`, made of dataclasses, mappings and tuples of JSON values, as plain JSON values."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -125,30 +126,3 @@ def plain(value: Any) -> Json:
 def event_to_json(event: Event) -> dict[str, Json]:
     """Return `{"type": <class name>, **fields}` for one event."""
     return {"type": type(event).__name__, **plain(event)}
-
-
-class EventBus:
-    """Carries events to subscribers, in the order of publication, on the caller's thread."""
-
-    def __init__(self, on_fault: Callable[[Callable[[Event], None], Exception], None] | None = None):
-        self._subscribers: list[Callable[[Event], None]] = []
-        self._on_fault = on_fault
-
-    def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
-        """Call `subscriber` with every later event. Returns the function that ends that."""
-        self._subscribers.append(subscriber)
-
-        def unsubscribe() -> None:
-            if subscriber in self._subscribers:
-                self._subscribers.remove(subscriber)
-
-        return unsubscribe
-
-    def publish(self, event: Event) -> None:
-        """Hand `event` to every subscriber; a fault goes to `on_fault` and stops nobody."""
-        for subscriber in tuple(self._subscribers):
-            try:
-                subscriber(event)
-            except Exception as fault:  # a listener must not break what it listens to
-                if self._on_fault is not None:
-                    self._on_fault(subscriber, fault)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ctxkernel.core.errors import BadTarget
-from ctxkernel.core.events import Event, EventBus, MethodCalled, NodeChanged
+from ctxkernel.core.events import Event, MethodCalled, NodeChanged
 from ctxkernel.core.jobs import Preparer, Summarise
 from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import Graph, GroupHandle, NodeBase, NoteHandle, ViewHandle
@@ -19,26 +19,27 @@ from ctxkernel.core.turn import HandleState, HandleTable
 
 
 class HandleFunctions:
-    """What the user's functions are methods of: the handles of one session."""
+    """The functions for handles that the user calls, and the handles of one session."""
 
-    def __init__(self, graph: Graph, bus: EventBus, names: Names) -> None:
+    def __init__(self, graph: Graph, names: Names) -> None:
         self.graph = graph
-        self.bus = bus
         self.names = names
         self.ready = ReadyQueue()
         self.preparer: Preparer | None = None
-        """Who prepares updates in the background; None: everything is done by the tick itself."""
+        """The background worker; None: the tick does everything."""
         self.summarise: Summarise | None = None
-        """Who has summaries written by a model, where `summary_model` names one."""
+        """Requests summaries from a model, where `summary_model` names one."""
+        self.ticked = False
+        """Whether there were handles at the last tick: then background jobs may be running."""
         self.turn_id: int = 0
         self.now = 0.0
         self._events: list[Event] = []
-        bus.subscribe(self._events.append)
+        graph.emit = self._events.append
         self._constructors: Constructors | None = None
-        """What the open statement's calls of `view`, `group` and `note` gave, and give."""
+        """The calls of `view`, `group` and `note` in the open statement."""
 
     def handles(self) -> tuple[HandleState, ...]:
-        """Return the handles as they stand: named ones, members of their groups, and running or pinned ones."""
+        """Return the current handles: named ones, members of their groups, and running or pinned ones."""
         nodes = self.graph.nodes()
         return handle_states(nodes, self.names.first_names(), self.graph.requested) if nodes else ()
 
@@ -107,7 +108,7 @@ class HandleFunctions:
             self._constructors.gave(node)
         given = {key: show_value(value) for key, value in kwargs.items() if value is not None}
         digest = node.digest()
-        self.bus.publish(MethodCalled(node.obj_id, node.obj_type, how, tuple(map(show_value, args)), given, {}, digest))
+        self.graph.emit(MethodCalled(node.obj_id, node.obj_type, how, tuple(map(show_value, args)), given, {}, digest))
         made = f"made, lod {node.lod}, ~{node.rendered.tokens} tokens: {node.target}"
         self.graph.changed(node, Delta(made))
         return node
@@ -132,7 +133,7 @@ class HandleFunctions:
         Returns one line for each that changed. (One runs by itself after every cell.)
         """
         self.graph.check_open("tick", "run")
-        mark = len(self._events)
+        mark, self.ticked = len(self._events), True
         run(Tick(self.graph, self.ready, self.now, self.turn_id + 1, lambda: False, self.preparer, self.summarise))
         return tuple(f"{e.obj_id}: {e.delta.summary}" for e in self._events[mark:] if isinstance(e, NodeChanged))
 
@@ -143,7 +144,7 @@ class HandleFunctions:
 
 
 for _name in ("view", "group", "note", "show", "pin", "tick", "ls"):
-    # The user calls `view(…)`: an error about its arguments must not speak of a `HandleFunctions.view`.
+    # The user calls `view(…)`: an error about its arguments must not mention `HandleFunctions.view`.
     getattr(HandleFunctions, _name).__qualname__ = _name
 
 

@@ -1,7 +1,7 @@
-"""What the tick hands to a worker, and what comes back (seed 002 §6.2).
+"""Jobs of the tick for background workers, and their results (seed 002 §6.2).
 
-Rule 1: a job holds what to look at and how, never the node: a worker has no handle to change, or to keep alive.
-Rule 2: all that crosses over is frozen, or a source of the worker's own (`Source.twin`).
+Rule 1: a job holds a source and a request, never the node: a worker can neither change a handle nor keep it alive.
+Rule 2: all of it is frozen, or a source for the worker alone (`Source.twin`).
 """
 
 from __future__ import annotations
@@ -17,46 +17,46 @@ RENDERING: Mapping[int, Kind] = {0: "render", 1: "parse", 2: "render", 3: "diff"
 """The kind of a rendering in the background, by its level of detail."""
 
 Stopped = Callable[[], bool]
-"""Says whether nobody wants the result any more."""
+"""Returns whether the result is not wanted any more."""
 Publish = Callable[[Any], None]
-"""Hands over what is ready so far; what is handed over later takes its place. None is a sign of life, and no more."""
+"""Publishes a partial result; a later one replaces it. None only shows that the worker is alive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """Slow work for a source as a whole, whatever its view's policy: an index of lines, ranges of columns."""
+    """Slow work for a source as a whole, such as an index of lines; it does not depend on the policy of a view."""
 
     made_from: str
-    """Names the target that it is for: equal for sources that could take each other's result, so that it is made once
-    for all of them. A source checks on its own what of a result still holds."""
+    """Names the target: equal for sources that can use the same result, so that it is made once for all of them.
+    Each source checks which part of a result is still valid."""
     work: Callable[[Stopped, Publish], Any]
-    """Does it, on a worker's thread. Looks at `stopped` often; returns the last result."""
+    """Does the work, on a worker's thread. Must call `stopped` often; returns the last result."""
     kind: Kind = "index"
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a model wrote of a target, for level 2."""
+    """A summary of a target by a model, for level 2."""
 
     fingerprint: str
-    """Of the content that it is of; it holds for no other."""
+    """Of the content that it summarises; it is not valid for any other."""
     model: str
     lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Summarised:
-    """What is shown at level 2 somewhere: what a model could be asked for a summary of."""
+    """A target that is shown at level 2: a model can be asked for its summary."""
 
     obj_id: str
     label: str
     source: Source
     fingerprint: str
-    """Of the content that is shown."""
+    """Of the shown content."""
 
 
 Summarise = Callable[[Sequence[Summarised]], tuple[Sequence[Preparation | None], Sequence[str]]]
-"""Says what a worker shall do for each (`kernel.asking.summaries`), and notices. What is wanted no more is not sent."""
+"""Returns the work for each (`kernel.asking.summaries`), and notices. Requests that are missing are cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,12 @@ class Prepared:
     """A rendering that was made in the background."""
 
     stamp: str
-    """The target's stamp before it was looked at."""
+    """The target's stamp before it was read."""
     rendered: Rendered
     change: Rendered
-    """The difference to what the view showed, for the delta feed."""
+    """The difference to the rendering before, for the delta feed."""
     source: Source
-    """What rendered it, with all that it read and parsed."""
+    """The source that rendered it, with all that it read and parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Job:
 
     obj_id: str
     label: str
-    """What a notice calls the target."""
+    """The name of the target in notices."""
     kind: Kind
     basis: Mapping[str, str]
     source: Source
@@ -88,24 +88,24 @@ class Job:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Equal for two jobs whose results could stand for each other, those of two views of one huge file too."""
+        """Equal for two jobs with interchangeable results, such as those of two views of one huge file."""
         if self.preparation is not None:
             return self.kind, self.preparation.made_from
         return (self.obj_id, self.kind, *self.basis.values())
 
     def run(self, stopped: Stopped = lambda: False, publish: Publish = lambda data: None) -> Any:
-        """Do it, and return the payload's data. Raises what the source raises."""
+        """Do the work and return the payload's data. Raises what the source raises."""
         if self.preparation is not None:
             return self.preparation.work(stopped, publish)
-        # The stamp first: a write between the two makes the next tick look again, never miss it.
+        # The stamp first: so the next tick notices a write between the two.
         stamp = self.source.stamp()
         change = self.source.render(self.change)
         return Prepared(stamp, self.source.render(self.request), change, self.source)
 
 
 class Preparer(Protocol):
-    """Whoever works in the background (`kernel.execution.workers`)."""
+    """The background worker (`kernel.execution.workers`)."""
 
     def want(self, jobs: Sequence[Job]) -> Sequence[str]:
-        """Do these jobs, and give up every other one. Returns notices: what hangs, and the next move."""
+        """Do these jobs and cancel all others. Returns notices, such as jobs that hang and what to do."""
         ...

@@ -4,8 +4,8 @@
     (the kernel runs the code; handles record what is done to them)
     end     the steps of `Loop.END`: namespace diff → tick → timeline → delta feed → projection → TurnResult
 
-Rule 1: no clock, I/O, thread or Jupyter: times, outcomes and ports come in as arguments.
-Rule 2: each step is guarded on its own; a fault in one costs that step, never the turn.
+Rule 1: no clock, I/O, threads or Jupyter: times, outcomes and ports are arguments.
+Rule 2: the guard runs each step: a step that fails is skipped, and the turn goes on.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ctxkernel.core.delta import Feed, format_deltas, format_move
-from ctxkernel.core.events import NONE, EventBus, Json, StatementExecuted
+from ctxkernel.core.events import NONE, Json, StatementExecuted
 from ctxkernel.core.masking import masked
 from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import Graph
 from ctxkernel.core.nodes.comparisons import tell_groups
 from ctxkernel.core.nodes.identity import Constructors
 from ctxkernel.core.nodes.question_names import named_in
-from ctxkernel.core.ports import CountTokens, Expired, OpenSource, Tracker, Trim, VariableLine
+from ctxkernel.core.ports import CountTokens, Expired, OpenSource, Tracker, Trim
 from ctxkernel.core.position import Position
 from ctxkernel.core.replay import Comparison, HeadMove, Restored
 from ctxkernel.core.scheduler import Tick, run
@@ -35,12 +35,25 @@ from ctxkernel.core.timeline import (
     Kind,
     NamespaceDiff,
     Statement,
+    environment_text,
     fingerprint,
 )
-from ctxkernel.core.turn import DeltaItem, Ending, HandleState, Observe, OpenTurn, Outcome, Projector, Turn, TurnResult
+from ctxkernel.core.turn import (
+    Changes,
+    DeltaItem,
+    Ending,
+    HandleState,
+    Observe,
+    OpenTurn,
+    Outcome,
+    Projector,
+    Turn,
+    TurnResult,
+    Variables,
+)
 
 CACHE_SECONDS = 300.0
-"""How long a provider keeps what it has cached."""
+"""How long a provider keeps its prompt cache."""
 UNKNOWN = NamespaceDiff(incomplete="the namespace diff failed, so what this cell changed is not known")
 UNSEEN = NamespaceDiff(incomplete="the namespace diff failed before this cell, so what it changed is not known")
 
@@ -64,40 +77,38 @@ class Loop(Position):
         mask_value: Callable[[str, str], str] = lambda name, value: value,
     ) -> None:
         self.settings = settings or Settings()
-        bus = EventBus()
         graph = Graph(
             settings=self.settings,
-            bus=bus,
             open_source=open_source,
             count_tokens=count_tokens,
             trim=trim,
             owner=owner,
         )
         names = Names(namespace, graph, tracker, rows=self.settings.variable_rows, mask_value=mask_value)
-        super().__init__(graph, bus, names)
+        super().__init__(graph, names)
         self.blind = ""
-        """Why it is not known as a whole what the last statement changed; empty where it is."""
+        """Why the changes of the last statement are not known completely; empty where they are."""
         self._suspected = ""
-        """Why the tracker is to look at every name, until it was told so."""
+        """Why the tracker must compare every name; empty once it was told so."""
         self.projection: Any = None
         self.state = Turn((), (), (), 0, ())
-        """What the projection was built from."""
+        """The state that the projection was built from."""
         self._namespace = namespace
         self._tracker = tracker
         self._projector = projector
-        self._environment = environment or {}
+        self._environment = environment_text(environment or {})
         self._guard = guard
         self._mask_value = mask_value
         self._feed = Feed()
         """What changed since the model was last asked."""
         self._compared: list[Comparison] = []
         self.requested_at: float | None = None
-        """When the model was last sent a request; None where it never was."""
+        """When the last request was sent to the model; None where none was."""
         self.pending: Callable[[], Collection[str]] = tuple
-        """Says which calls of the model wait here for their results; whoever runs its cells sets it."""
+        """Returns the calls of the model that wait for their results; the kernel sets it."""
 
     def reconfigure(self, settings: Settings) -> None:
-        """Have other settings from now on."""
+        """Use other settings from now on."""
         self.settings = self.graph.settings = settings
         self.names.resize(settings.variable_rows)
 
@@ -114,17 +125,18 @@ class Loop(Position):
         tags: Mapping[str, Json] | None = None,
         rerun_of: str | None = None,
     ) -> OpenTurn:
-        """Append a running statement for `source`, ready for its code to run.
+        """Append a running statement for `source`; its code can run then.
 
         `rerun_of` is the statement that this is a re-run of: with the same text it becomes a new execution of that
-        one, with another text a statement of its own that is tagged with it. An unknown one counts for nothing.
+        statement, with another text a new statement that is tagged with it. An unknown id is ignored.
         """
-        if self._open is not None:  # the kernel lost the end of a turn; close it as what it was
+        if self._open is not None:  # the kernel missed the end of a turn
             self.end(
                 Outcome("cancelled", exception=ExceptionInfo("LostEnd", "the end of this cell was not seen", "")), now
             )
         self.now = now
-        self._warn_tracker()
+        if self._suspected:
+            self._warn_tracker()
         self.blind = self._suspected
         outside = self._guard("namespace diff", self._before, UNSEEN, source)
         if outside is UNSEEN:
@@ -133,7 +145,10 @@ class Loop(Position):
         other = self._outside(outside, now) if outside else None
         again = self.log.get(rerun_of) if rerun_of is not None else None
         if again is not None and again.source == source:
-            statement, execution = self._append_run(again, now)
+            parent = self._history[-1][1].execution_id if self._history else None
+            statement = again
+            execution = Execution(self.log.next_execution_id(again.statement_id), again.statement_id, parent, now)
+            self.log.append_execution(execution)
         else:
             tagged = {**(tags or {}), "rerun_of": again.statement_id} if again is not None else tags or NONE
             statement, execution = self._append(source, now, kind, author, cell_id, tagged)
@@ -165,19 +180,12 @@ class Loop(Position):
             tags=tags,
             fingerprint=fingerprint(source, self._environment),
         )
-        parent_execution = parent[1].execution_id if parent else None
-        execution = Execution(f"s{index}.1", statement.statement_id, parent_execution, now)
+        execution = Execution(f"s{index}.1", statement.statement_id, parent[1].execution_id if parent else None, now)
         self.log.append(statement, execution)
         return statement, execution
 
-    def _append_run(self, statement: Statement, now: float) -> tuple[Statement, Execution]:
-        parent = self._history[-1][1].execution_id if self._history else None
-        execution = Execution(self.log.next_execution_id(statement.statement_id), statement.statement_id, parent, now)
-        self.log.append_execution(execution)
-        return statement, execution
-
     def _outside(self, diff: NamespaceDiff, now: float) -> tuple[Statement, Execution]:
-        """Give names that changed between two cells a meta statement of their own."""
+        """Append a meta statement for names that changed between two cells."""
         told = [*diff.added, *diff.changed, *diff.deleted]
         source = f"# outside a cell: {', '.join(told[:20])}{' …' if len(told) > 20 else ''}"
         statement, running = self._append(source, now, "meta", "human", None, {"outside": True})
@@ -186,7 +194,7 @@ class Loop(Position):
         return statement, execution
 
     def suspect(self, reason: str) -> None:
-        """Say that names may have changed without being seen: the tracker is to look at every one of them."""
+        """Make the next diff compare every name, since some may have changed unnoticed."""
         self._suspected = reason
         self._warn_tracker()
 
@@ -209,10 +217,10 @@ class Loop(Position):
     ) -> TurnResult:
         """Close the open statement. Raises RuntimeError where none is open.
 
-        `observe` gives the events of the model's history that follow from how it ended, recorded before the
-        projection is built. With `move`, HEAD goes elsewhere when the execution has finished, which stays as a leaf
-        where HEAD was. The namespace and the handles are those of that place already; `restored` says what could not
-        be had back.
+        `observe` returns the events of the model's history that follow from how the execution ended; they are recorded
+        before the projection is built. With `move`, HEAD moves when the execution has finished, which stays as a leaf
+        where HEAD was. Namespace and handles are those of the target already; `restored` lists what could not be
+        restored.
         """
         if self._open is None:
             raise RuntimeError("no statement is open; call begin first")
@@ -223,135 +231,111 @@ class Loop(Position):
         try:
             run_steps(self.END, self._guard, self, ending)
         finally:
-            self._ahead = None
+            self._ahead = self._recording = None
+        ending.notices += ending.tended
+        self.state, self.projection = ending.state, ending.projection
         return self._result(ending)
 
     def _find_changes(self, ending: Ending) -> NamespaceDiff:
         return masked(self._tracker.after(ending.expired), self._mask_value)
 
-    def _complete_changes(self, ending: Ending) -> NamespaceDiff:
-        """Return the diff, incomplete where something is not known of this statement or of what was before it."""
-        diff = ending.diff
-        if diff is UNKNOWN:
-            self.blind = self.blind or diff.incomplete
-        if self.blind:
-            self.suspect(self.blind)
-            if diff is not UNKNOWN:
-                diff = dataclasses.replace(diff, incomplete="; ".join(filter(None, (self.blind, diff.incomplete))))
-        ending.notices += [*ending.outcome.notices, *filter(None, (diff.incomplete,)), *ending.restored.notices]
-        return diff
-
-    def _tell_groups(self, ending: Ending) -> list[Comparison]:
-        comparisons, self._compared = self._compared, []
-        if comparisons:
-            tell_groups(self.graph.nodes(), self._namespace, comparisons)
-        return comparisons
-
-    def _look_ahead(self, ending: Ending) -> None:
-        """Have the handles, which are those of where HEAD goes, look at the history of there."""
-        if ending.move is not None:
-            self._ahead = self.log.path(ending.move.to)
-
-    def _name_asked(self, ending: Ending) -> None:
-        self.graph.named = self._asked_about()
-
     def _tick(self, ending: Ending) -> list[str]:
-        tick = Tick(self.graph, self.ready, ending.now, self.turn_id, ending.expired, self.preparer, self.summarise)
-        return run(tick)
+        graph = self.graph
+        if graph.is_empty and not self.ready and not self.ticked:  # most notebooks
+            return []
+        self.ticked = not graph.is_empty
+        nodes = graph.nodes()
+        if self._compared:
+            tell_groups(nodes, self._namespace, self._compared)
+        if ending.move is not None:  # the handles are those of the target: they see the history of the target
+            self._ahead = self.log.path(ending.move.to)
+        asked = self._question and any(node.listens for node in nodes)
+        graph.named = named_in(self._question, self._namespace, nodes) if asked else frozenset()
+        return run(Tick(graph, self.ready, ending.now, self.turn_id, ending.expired, self.preparer, self.summarise))
 
     def _finish_execution(self, ending: Ending) -> Execution:
         self._ahead = None
         self.graph.close()
-        ending.notices += ending.ticked
+        diff = self._completed(ending.diff) if self.blind or ending.diff is UNKNOWN else ending.diff
+        incomplete = [diff.incomplete] if diff.incomplete else []
+        ending.notices += [*ending.outcome.notices, *incomplete, *ending.restored.notices, *ending.ticked]
         turn, outcome = ending.turn, ending.outcome
-        statement_id, started = turn.statement.statement_id, turn.execution
-        self.bus.publish(StatementExecuted(statement_id, started.execution_id, outcome.status))
-        events = tuple(self._events)
+        started = turn.execution
+        self.graph.emit(StatementExecuted(started.statement_id, started.execution_id, outcome.status))
+        events, notices = tuple(self._events), tuple(ending.notices)
         self._events.clear()
-        execution = Execution(
-            started.execution_id,
-            statement_id,
-            started.parent_execution_id,
-            started.started_at,
-            ended_at=ending.now,
-            status=outcome.status,
-            stdout=outcome.stdout,
-            stderr=outcome.stderr,
-            exception=outcome.exception,
-            events=events,
-            state_diff=ending.diff,
-            artifacts=outcome.artifacts,
-            cost=outcome.cost,
-            cut=outcome.cut or NONE,
-            notices=tuple(ending.notices),
-        )
+        execution = outcome.ended(started, ending.now, events=events, state_diff=diff, notices=notices)
         self._finish(turn.statement, execution)
         return execution
+
+    def _completed(self, diff: NamespaceDiff) -> NamespaceDiff:
+        """Return the diff, marked as incomplete where changes of this statement, or before it, are not known."""
+        if diff is UNKNOWN:
+            self.blind = self.blind or diff.incomplete
+        self.suspect(self.blind)
+        why = "; ".join(filter(None, (self.blind, diff.incomplete)))
+        return diff if diff is UNKNOWN else dataclasses.replace(diff, incomplete=why)
 
     def _observe(self, ending: Ending) -> None:
         for event in ending.observe(ending.execution):
             self.record(event)
 
-    def _scan_names(self, ending: Ending) -> None:
-        if ending.diff.incomplete and self.graph.nodes():
-            self.names.scan()
-
     def _move_head(self, ending: Ending) -> HeadMove | None:
         return None if ending.move is None else self._move(ending.move, ending.execution.execution_id)
 
     def _list_handles(self, ending: Ending) -> tuple[HandleState, ...]:
+        if self.graph.is_empty:
+            return ()
+        if ending.execution.state_diff.incomplete:
+            self.names.scan()
         return self.handles()
 
-    def _take_late(self, ending: Ending) -> Mapping[str, str]:
-        late, self._late = self._late, {}
-        return late
-
-    def _list_changes(self, ending: Ending) -> tuple[DeltaItem, ...]:
-        late, comparisons = ending.late, ending.comparisons
+    def _list_changes(self, ending: Ending) -> Changes:
+        late, comparisons = self._taken()
         if ending.moved is not None:
-            return self._move_feed(ending.moved, ending.restored, late, comparisons)
-        names = {obj_id: name for name, obj_id in self.names.handles.items()}
-        sizes = {row.name: row.size for row in self.state.variables} if ending.diff.changed else {}
-        return format_deltas(ending.execution, ending.execution.events, names, late, comparisons, sizes)
+            # The feed so far describes another place in the timeline.
+            return self._tell_move(ending.moved, ending.restored, late, comparisons)
+        execution, handles = ending.execution, self.names.handles
+        names = {obj_id: name for name, obj_id in handles.items()} if handles else NONE
+        sizes = {row.name: row.size for row in self.state.variables} if execution.state_diff.changed else {}
+        deltas = format_deltas(execution, execution.events, names, late, comparisons, sizes)
+        return Changes(deltas, self._feed.add(deltas))
 
-    def _feed_model(self, ending: Ending) -> tuple[DeltaItem, ...] | None:
-        if ending.moved is not None:
-            self._feed.clear()  # what the model knew, and what it did not, was of another place
-        self._feed.add(ending.deltas)
-        return self._feed.items()
+    def _list_variables(self, ending: Ending) -> Variables:
+        return self.names.table()
 
     def _collect_state(self, ending: Ending) -> Turn:
-        return self._state(ending.handles, ending.deltas if ending.fed is None else ending.fed)
+        return self._state(ending.handles, ending.variables, ending.changes.untold)
 
     def _tend_history(self, ending: Ending) -> list[str]:
+        """Record the repairs and condensations that are due; return notices for the user."""
         if ending.moved is not None:
             self._moment = "load" if self._moment == "load" else "rewind"
             return []
-        return self._tend(ending.state)
+        moment, self._moment = self._moment, "request"
+        told: list[str] = []
+        for event in self._projector.tend(ending.state, moment):
+            if isinstance(event, str):
+                told.append(event)
+            else:
+                self.record(event)
+        return told
 
-    def _project_state(self, ending: Ending) -> None:
-        self._recording = None
-        ending.notices += ending.tended
-        self._project(ending.state)
+    def _project(self, ending: Ending) -> Any:
+        return self._projector.project(ending.state)
 
     END = (
         Step("namespace diff", _find_changes, gives="diff", otherwise=UNKNOWN, bounded=True),
-        Step("namespace diff", _complete_changes, gives="diff", needs=("diff",), essential=True),
-        Step("divergences", _tell_groups, gives="comparisons", otherwise=()),
-        Step("timeline", _look_ahead),
-        Step("question", _name_asked),
         Step("tick", _tick, gives="ticked", otherwise=(), bounded=True),
         Step("timeline", _finish_execution, gives="execution", needs=("diff", "ticked"), essential=True),
         Step("history", _observe, needs=("execution",)),
-        Step("handles", _scan_names, needs=("diff",)),
         Step("timeline", _move_head, gives="moved", needs=("execution",)),
-        Step("handles", _list_handles, gives="handles", otherwise=()),
-        Step("delta feed", _take_late, gives="late", essential=True),
-        Step("delta feed", _list_changes, gives="deltas", needs=("execution", "moved", "late"), otherwise=()),
-        Step("delta feed", _feed_model, gives="fed", needs=("deltas", "moved")),
-        Step("variables", _collect_state, gives="state", needs=("handles", "deltas", "fed"), essential=True),
+        Step("handles", _list_handles, gives="handles", needs=("execution",), otherwise=()),
+        Step("delta feed", _list_changes, gives="changes", needs=("execution", "moved"), otherwise=Changes()),
+        Step("variables", _list_variables, gives="variables", otherwise=Variables()),
+        Step("timeline", _collect_state, gives="state", needs=("handles", "variables", "changes"), essential=True),
         Step("history", _tend_history, gives="tended", needs=("state", "moved"), otherwise=()),
-        Step("projection", _project_state, needs=("state", "tended"), essential=True),
+        Step("projection", _project, gives="projection", needs=("state", "tended")),
     )
     """What happens when the code of a statement has ended, in this order."""
 
@@ -362,9 +346,9 @@ class Loop(Position):
             ending.turn.statement,
             ending.execution,
             ending.handles,
-            ending.deltas,
+            ending.changes.deltas,
             ending.execution.events,
-            self.projection,
+            ending.projection,
             tuple(ending.notices),
             ending.turn.outside,
             ending.moved,
@@ -372,7 +356,7 @@ class Loop(Position):
         )
 
     def close(self, turn: OpenTurn, outcome: Outcome, now: float) -> TurnResult:
-        """Close a statement of which `end` failed: how it ended is kept, and nothing else."""
+        """Close a statement whose `end` failed. Only its outcome is kept."""
         self._open = self._recording = self._ahead = None
         self.blind = self.blind or UNKNOWN.incomplete
         self.suspect(self.blind)
@@ -380,97 +364,65 @@ class Loop(Position):
         self._events.clear()
         execution = self.log.execution(turn.execution.execution_id)
         if execution.status == "running":
-            execution = dataclasses.replace(
-                execution,
-                ended_at=now,
-                status=outcome.status,
-                stdout=outcome.stdout,
-                stderr=outcome.stderr,
-                exception=outcome.exception,
-                state_diff=UNKNOWN,
-                artifacts=outcome.artifacts,
-                cost=outcome.cost,
-                cut=outcome.cut,
-                notices=(*outcome.notices, UNKNOWN.incomplete),
-            )
+            notices = (*outcome.notices, UNKNOWN.incomplete)
+            execution = outcome.ended(execution, now, state_diff=UNKNOWN, notices=notices)
             self._finish(turn.statement, execution)
         ending = Ending(turn, outcome, now, execution=execution, notices=list(execution.notices))
         ending.handles = self._guard("handles", self.handles, ())
         self.projection = None
         return self._result(ending)
 
-    def _state(self, handles: tuple[HandleState, ...], deltas: tuple[DeltaItem, ...]) -> Turn:
-        variables, total = self._guard("variables", lambda: (self.variables(), self.names.total), ((), 0))
+    def _state(self, handles: tuple[HandleState, ...], variables: Variables, deltas: tuple[DeltaItem, ...]) -> Turn:
         cold = self.requested_at is None or self.now - self.requested_at > CACHE_SECONDS
         pending = self._guard("history", self.pending, ())
-        return Turn(self._history, handles, variables, total, deltas, self.log.records, self._coarser, cold, pending)
+        return Turn(self._history, handles, *variables, deltas, self.log.records, self._coarser, cold, pending)
 
     def answered(self) -> None:
-        """The model has answered: what the next request tells of changes begins here."""
+        """Begin the delta feed anew, since the model has answered."""
         self._feed.clear()
 
     def _coarser(self, obj_id: str, lod: int) -> str | None:
         node = self.graph.node(obj_id)
         return self._guard("projection", lambda: node.render(lod=lod).text, None) if node is not None else None
 
-    def _project(self, state: Turn) -> None:
-        self.state = state
-        self.projection = self._guard("projection", self._projector.project, None, state)
-
-    def _asked_about(self) -> frozenset[str]:
-        if not self._question or not any(node.listens for node in self.graph.nodes()):
-            return frozenset()
-        return named_in(self._question, self._namespace, self.graph.nodes())
-
-    def _tend(self, state: Turn) -> list[str]:
-        """Have the history mended and condensed where that is due; returns what to tell the user."""
-        moment, self._moment = self._moment, "request"
-        told: list[str] = []
-        for event in self._projector.tend(state, moment):
-            if isinstance(event, str):
-                told.append(event)
-            else:
-                self.record(event)
-        return told
-
     def move(self, move: HeadMove, restored: Restored | None = None) -> None:
-        """Move HEAD without a turn: when a session goes on. Builds the projection.
+        """Move HEAD without a turn, when a session is resumed, and build the projection.
 
         Raises KeyError for an unknown place, RuntimeError while a statement is open.
         """
         if self._open is not None:
             raise RuntimeError("a statement is open; give the move to end")
         moved = self._move(move, None)
-        late, self._late = self._late, {}
-        comparisons, self._compared = self._compared, []
         handles = self._guard("handles", self.handles, ())
-        deltas = self._move_feed(moved, restored or Restored(), late, comparisons)
-        self._feed.clear()
-        self._feed.add(deltas)
-        self._project(self._state(handles, deltas))
+        changes = self._tell_move(moved, restored or Restored(), *self._taken())
+        variables = self._guard("variables", self.names.table, Variables())
+        self.state = self._state(handles, variables, changes.untold)
+        self.projection = self._guard("projection", self._projector.project, None, self.state)
 
     def _move(self, move: HeadMove, by: str | None) -> HeadMove:
         self.log.move_head(move.to, by=by)
         self._replay()
         return move
 
-    def _move_feed(
+    def _taken(self) -> tuple[Mapping[str, str], Sequence[Comparison]]:
+        """Return the late output and the comparisons that no feed has reported yet, and forget them."""
+        taken = self._late, self._compared
+        self._late, self._compared = {}, []
+        return taken
+
+    def _tell_move(
         self, move: HeadMove, restored: Restored, late: Mapping[str, str], comparisons: Sequence[Comparison]
-    ) -> tuple[DeltaItem, ...]:
+    ) -> Changes:
         here = {statement.statement_id for statement, _ in self._history}
         told = {statement_id: line for statement_id, line in late.items() if statement_id in here}
-        return format_move(move, restored, told, [one for one in comparisons if self._on_path(one.execution_id)])
+        deltas = format_move(move, restored, told, [one for one in comparisons if self._on_path(one.execution_id)])
+        self._feed.clear()
+        return Changes(deltas, self._feed.add(deltas))
 
     def compared(self, comparison: Comparison) -> None:
-        """Tell what a re-run came out with, in the next delta feed and in the groups over what it changed.
+        """Report a comparison in the next delta feed, and in the groups over what the re-run changed.
 
         Raises KeyError for an execution that is not in this log.
         """
         self.log.execution(comparison.execution_id)
         self._compared.append(comparison)
-
-    # -- the state that a projection is built from -------------------------------------------
-
-    def variables(self) -> tuple[VariableLine, ...]:
-        """The user's variables, newest change first, handles left out."""
-        return self.names.variables()

@@ -1,7 +1,7 @@
-"""The line that says what a budget cut, `[… 12 more lines, ~90 tokens; h.tokens shows more]`, and how it survives.
+"""The mark of a truncated rendering: `[… 12 more lines, ~90 tokens; h.tokens shows more]`.
 
-Rule 1: a text that is cut once more keeps the mark at its end: what stands before it gives way.
-Rule 2: where the mark is more than the budget, a shorter one stands for it, and at last the … of the cut itself.
+Rule 1: a text that is truncated again keeps the mark at its end.
+Rule 2: where the mark exceeds the budget, a shorter one replaces it, and at last `…`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _AMOUNT = re.compile(r"~[\d,]+ tokens")
 
 
 def parted(text: str) -> tuple[str, str]:
-    """Return (what stands before it, the mark at the end of a text); the mark is empty where there is none."""
+    """Return (the text before it, the mark at the end of a text); the mark is empty where there is none."""
     head, _, last = text.rpartition("\n")
     return (head, last) if last.startswith("[… ") and last.endswith("]") else (text, "")
 
 
 def shorter(mark: str, holder: str = "h") -> list[str]:
-    """Return the marks that may stand for `mark`, the longest first; `holder` is the handle whose budget it was."""
+    """Return the marks that may replace `mark`, the longest first; `holder` is the handle with the budget."""
     amount = _AMOUNT.search(mark)
     told = [mark] if mark else []
     told += [f"[… {amount[0]}; {holder}.tokens shows more]"] if amount else []
@@ -29,9 +29,9 @@ def shorter(mark: str, holder: str = "h") -> list[str]:
 
 
 def cut_to(text: str, marks: Sequence[str], budget: int, count: CountTokens, trim: Trim) -> str:
-    """Return as much of `text` as fits above the first of `marks` that is within `budget` tokens.
+    """Return as much of `text` as fits before the first of `marks` that is within `budget` tokens.
 
-    Where none is, `text` as `trim` cuts it. Holds: count(result) <= budget, for the count that `trim` keeps to.
+    Where none is, return `text` as `trim` truncates it. Holds: count(result) <= budget, for the count of `trim`.
     """
     mark = next((one for one in marks if count(one) <= budget), None)
     if mark is None:

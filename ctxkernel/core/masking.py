@@ -8,11 +8,11 @@ from collections.abc import Callable
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
 
 NO_DIFF = NamespaceDiff()
-"""That of every statement that changed nothing."""
+"""The diff of every statement that changed nothing."""
 
 
 def masked(diff: NamespaceDiff, mask: Callable[[str, str], str]) -> NamespaceDiff:
-    """Mask values whose name or content says that they are credentials: nobody downstream sees them."""
+    """Return the diff with credentials masked: values whose name or content says that they are."""
     if not diff:
         return diff if diff.incomplete else NO_DIFF
     added: dict[str, TypeInfo] = {}

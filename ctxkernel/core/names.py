@@ -1,8 +1,8 @@
-"""The user's names: which are handles, who changed them last, and the rows of the variable table.
+"""The user's names: which are handles, which statement changed them last, and the rows of the variable table.
 
-Rule 1: what is known here follows from the diffs of the path to HEAD and from the namespace as it is; following turn
-        by turn gives what `replay` of the whole path gives (law 3).
-Rule 2: a turn costs what it changed, not what there is.
+Rule 1: all of it follows from the diffs of the path to HEAD and from the namespace; `follow` turn by turn gives the
+        same as `replay` of the whole path (law 3).
+Rule 2: the cost of a turn depends on what it changed, not on how many names there are.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from ctxkernel.core.nodes import Graph, NodeBase
 from ctxkernel.core.nodes.base import KINDS
 from ctxkernel.core.ports import Tracker, VariableLine
 from ctxkernel.core.timeline import Execution, NamespaceDiff, Statement, TypeInfo
+from ctxkernel.core.turn import Variables
 
 _LOOKED_AT = 4
-"""So many times the rows of the variable table are looked at, newest first, to fill it."""
+"""How many times the rows of the variable table are considered, newest first, to fill it."""
 _LIBRARY_TYPES = frozenset({"module", "builtin_function_or_method", "numpy.ufunc"})
 
 
 class Names:
-    """The names of one namespace, as far as the timeline knows them."""
+    """The names of one namespace, as the timeline knows them."""
 
     def __init__(
         self,
@@ -42,19 +43,14 @@ class Names:
         self._rows = rows
         self._mask_value = mask_value
         self._lines: dict[str, tuple[TypeInfo, VariableLine]] = {}
-        self._table: tuple[VariableLine, ...] | None = None
+        self._table: Variables | None = None
 
     def resize(self, rows: int) -> None:
-        """Have at most so many rows in the table from now on."""
+        """Use at most `rows` rows in the table from now on."""
         self._rows, self._table = rows, None
 
-    @property
-    def total(self) -> int:
-        """How many variables the user has, handles left out."""
-        return self._tracker.total - len(self.handles)
-
     def follow(self, statement_id: str, diff: NamespaceDiff) -> None:
-        """Take in what a statement did."""
+        """Apply the diff of a statement."""
         if diff or diff.incomplete:
             self._table = None
         before = set(self.handles.values())
@@ -66,17 +62,18 @@ class Names:
                 self.handles[name] = node.obj_id
             else:
                 self.handles.pop(name, None)
-        self._deleted(diff)
+        if diff.deleted:
+            self._deleted(diff)
         for obj_id in before.difference(self.handles.values()):
             node = self._graph.node(obj_id)
             if node is not None:
                 self._graph.let_go(node)
 
     def replay(self, path: Iterable[tuple[Statement, Execution]]) -> None:
-        """Know what the diffs of `path` and the namespace say, and nothing else."""
+        """Rebuild everything from the diffs of `path` and the namespace."""
         self.changed_by, self.handles = {}, {}
-        self._lines, self._table = {}, None
-        # What a name stood for on the way is known by its type only; the last word has the namespace.
+        self._lines = {}
+        # Earlier values are known by their type only; the namespace decides.
         types = {kind.__name__ for kind in KINDS.values()}
         for statement, execution in path:
             diff = execution.state_diff
@@ -106,10 +103,11 @@ class Names:
 
     def _node(self, name: str) -> NodeBase | None:
         value = cast("Any", self._namespace.get(name))
-        return value if issubclass(type(value), NodeBase) else None  # isinstance would run a stranger's `__class__`
+        return value if issubclass(type(value), NodeBase) else None  # isinstance would run the user's code
 
     def scan(self) -> None:
-        """Find the names of handles without the namespace diff: within a cell, or where it is off."""
+        """Find the names of handles without the namespace diff: within a cell, or where the diff is incomplete."""
+        self._table = None
         for name, obj_id in list(self.handles.items()):
             if getattr(self._namespace.get(name), "obj_id", None) != obj_id:
                 del self.handles[name]
@@ -129,14 +127,15 @@ class Names:
             names.setdefault(obj_id, name)
         return names
 
-    def variables(self) -> tuple[VariableLine, ...]:
-        """The user's variables, newest change first, handles left out.
+    def table(self) -> Variables:
+        """Return the user's variables, newest change first, handles left out.
 
-        Where there are more than the table has rows for, what is imported gives way: one `from math import *` would
-        else leave no row for the data.
+        Where there are too many for the table, imported names are left out first: else one `from math import *` would
+        leave no row for data.
         """
         if self._table is not None:  # most cells change no name
             return self._table
+        total = self._tracker.total - len(self.handles)
         old = self._lines
         lines: dict[str, tuple[TypeInfo, VariableLine]] = {}
         newest = self._tracker.variables(_LOOKED_AT * self._rows + len(self.handles))
@@ -146,8 +145,8 @@ class Names:
             if kept is None or kept[0] is not info or kept[1].statement_id != by:
                 kept = info, VariableLine(name, info.type, self._mask_value(name, info.repr), info.size, by)
             lines[name] = kept
-        self._lines = lines  # most cells change few names, so most lines are those of the turn before
-        self._table = tuple(line for _, line in lines.values())
+        self._lines = lines  # most cells change few names, so most lines are reused
+        self._table = Variables(tuple([line for _, line in lines.values()]), total)
         return self._table
 
     def _chosen(self, found: Sequence[tuple[str, TypeInfo]]) -> Sequence[tuple[str, TypeInfo]]:
@@ -159,5 +158,5 @@ class Names:
 
 
 def _imported(info: TypeInfo) -> bool:
-    """Whether a name stands for a part of a library: a module, a function in C, a class with a module in its name."""
+    """Whether a value is a part of a library: a module, a function in C, a class with a module in its name."""
     return info.type in _LIBRARY_TYPES or (info.repr.startswith("<class ") and "." in info.repr)

@@ -1,6 +1,6 @@
-"""What the core asks of the world: protocols that the layers above implement.
+"""Protocols that the layers above implement for the core.
 
-Rule 1: nothing here does anything. Rule 2: values that cross a port are frozen.
+Rule: values that cross a port are frozen.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from ctxkernel.core.timeline import NamespaceDiff, TypeInfo
 
 Expired = Callable[[], bool]
-"""Says whether the time that the end of a cell may take is used up."""
+"""Returns whether the time limit of the end of a cell is reached."""
 
 CountTokens = Callable[[str], int]
 """Estimates the tokens of a text, ≥ 0; 0 for the empty text only."""
 
 Trim = Callable[[str, int], str]
-"""Cuts a text to a budget in tokens, a mark of what was cut included."""
+"""Truncates a text to a budget in tokens; the mark of the truncation counts."""
 
 
 class AllTokens:
-    """The type of `All`: a token budget without a bound. There is one such value."""
+    """The type of `All`: an unlimited token budget. There is one such value."""
 
     _one: AllTokens | None = None
 
@@ -48,25 +48,25 @@ Budget = int | AllTokens
 
 @dataclass(frozen=True, slots=True)
 class RenderRequest:
-    """How a source shall be rendered."""
+    """The level, position and budget of a rendering."""
 
     lod: int
     """0 raw excerpt, 1 structure, 2 summary, 3 diff against `basis`."""
     pos: str
     """"line", "line:col" (lines and columns from 0), a name, "/pattern/", or an opaque token that a rendering gave."""
     tokens: Budget
-    """Hard cap on the rendered text, in estimated tokens (≥ 1), or `All`."""
+    """Limit on the rendered text, in estimated tokens (≥ 1), or `All`."""
     basis: Any = None
-    """The `Rendered.basis` to diff against at LOD 3; None where nothing was rendered before."""
+    """The `Rendered.basis` to compare with at level 3; None where nothing was rendered before."""
     last: str = ""
-    """Where a name or pattern was found last, which is shown where it is gone; empty: then that is a BadPolicy."""
+    """The last place of a name or pattern, shown when it is gone; if empty, a missing one raises BadPolicy."""
     pictured: bool = True
-    """Whether a picture may go along; where not, the text has the whole budget and names none."""
+    """Whether a picture may be added; if not, the text has the whole budget and mentions none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A small picture of what is looked at, as a model can be shown it."""
+    """A small picture of a target, for the model."""
 
     media_type: str
     """`image/png` or `image/jpeg`."""
@@ -75,46 +75,46 @@ class Picture:
     width: int
     height: int
     tokens: int
-    """What a model takes it for, ≥ 1."""
+    """The tokens that a model counts for it, ≥ 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A rendering: text within its budget, and what it takes to render the next one."""
+    """A rendering: text within its budget, and the data for the next rendering."""
 
     text: str
     tokens: int
-    """Of the text, and of the picture where there is one."""
+    """Of the text and of the picture."""
     lod: int
     pos: str
     cut_tokens: int = 0
-    """Estimated tokens that the budget left out; the text says so where it is not 0."""
+    """Estimated tokens beyond the budget; the text says so where it is not 0."""
     next_pos: str | None = None
     """Where the rest begins, or None."""
     fingerprint: str = ""
-    """Content hash (or cheap stamp, for what is too large to hash) of what was looked at."""
+    """Content hash of the target, or a cheap stamp where it is too large to hash."""
     basis: Any = None
     """Bounded private data of the source for a later diff. Never shown, never sent."""
     notes: tuple[str, ...] = ()
     """Short remarks: `missing`, `binary`, `excerpt of 2.0 GB`, …"""
     place: str = ""
-    """Where `pos` is now, in numbers; empty where the source does not say."""
+    """The place of `pos` in numbers; empty where the source does not know it."""
     picture: Picture | None = None
 
 
 class Source(Protocol):
-    """What a view looks at. Made by `sources.open_source`; reads, never writes.
+    """The reader of a view's target. `sources.open_source` makes it. It never writes.
 
-    A source may have more, for a view that is set back to an earlier state: `target`, the Python object that it looks
-    at, or `spec`, a path that opens it again; and `given_label` with `relabel(label, named)`, so that one that was
-    opened again is called as it was. One that shows a copy has `fetch()`, which renews it and may wait for that.
+    Optional members, for a view that returns to an earlier state: `target`, the Python object, or `spec`, a path that
+    opens it again; and `given_label` with `relabel(label, named)`, which restore its label. A source that shows a
+    copy has `fetch()`, which renews the copy and may block.
 
-    For work in the background: `twin()`, a source of the same target for another thread (without it, that thread is
-    given this one), and `absorb(twin)`, which takes over what that one read; `preparation()`, the `Preparation` of
-    `core.jobs` that it would have done, or None, and `accept(result)`, which takes one as far as it still holds, and
-    says whether the next rendering is another one for it. Only the tick calls `accept` and `absorb`.
+    For background work: `twin()` returns a source of the same target for another thread (without it, that thread uses
+    this one), and `absorb(twin)` takes over what the twin read; `preparation()` returns the `Preparation` of
+    `core.jobs` that it needs, or None, and `accept(result)` takes a result as far as it is still valid, and returns
+    whether the next rendering differs because of it. Only the tick calls `accept` and `absorb`.
 
-    To move by tokens: `further(place, tokens, lod)`, the position so many tokens on, or None (`ViewHandle.scroll`).
+    To scroll by tokens: `further(place, tokens, lod)` returns the position so many tokens on, or None.
     """
 
     kind: str
@@ -122,18 +122,18 @@ class Source(Protocol):
 
     @property
     def label(self) -> str:
-        """One line for people: the path or expression as the user knows it."""
+        """The path or expression, in one line, as the user knows it."""
         ...
 
     def stamp(self) -> str:
         """Return a cheap text that differs when the target may have changed (a stat, ids, shapes).
 
-        Never raises: a target that is gone has a stamp of its own.
+        Never raises: a missing target has its own stamp.
         """
         ...
 
     def render(self, request: RenderRequest) -> Rendered:
-        """Render. A missing or unreadable target gives a one-line text and a note, not an error.
+        """Return a rendering. A missing or unreadable target gives a one-line text and a note, not an error.
 
         Raises BadPolicy for a `pos` that this target cannot have.
         """
@@ -141,7 +141,7 @@ class Source(Protocol):
 
 
 class OpenSource(Protocol):
-    """Finds the source for a target. Raises BadTarget with the next move."""
+    """Finds the source for a target. Raises BadTarget that says what to do."""
 
     def __call__(self, target: object) -> Source:
         """Return the source for `target`."""
@@ -149,14 +149,14 @@ class OpenSource(Protocol):
 
 
 class Tracker(Protocol):
-    """Finds what a statement did to the user's names (`state.tracking.tracker`)."""
+    """Finds the changes of the user's names by a statement (`state.tracking.tracker`)."""
 
     def before(self, source: str) -> NamespaceDiff:
-        """Get ready for `source`; returns what changed since the last `after`, outside of any cell."""
+        """Prepare for `source`; return what changed since the last `after`, outside of cells."""
         ...
 
     def after(self, expired: Expired) -> NamespaceDiff:
-        """Return what changed since `before`. Goes on with less once `expired()`."""
+        """Return what changed since `before`. Does less work once `expired()`."""
         ...
 
     def variables(self, limit: int) -> Sequence[tuple[str, TypeInfo]]:
@@ -165,7 +165,7 @@ class Tracker(Protocol):
 
     @property
     def total(self) -> int:
-        """How many variables the user has."""
+        """The number of the user's variables."""
         ...
 
 

@@ -1,11 +1,11 @@
-"""Where HEAD is: the log, the path to HEAD, and what is recorded with the open statement."""
+"""The position in the timeline: the log, the path to HEAD, and the events recorded with the open statement."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ctxkernel.core.events import Event, EventBus
+from ctxkernel.core.events import Event
 from ctxkernel.core.handle_functions import HandleFunctions
 from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import Graph
@@ -16,24 +16,24 @@ from ctxkernel.core.turn import OpenTurn
 
 
 class Position(HandleFunctions):
-    """The timeline of one session, and where in it the session is."""
+    """The timeline of one session, and the place of HEAD in it."""
 
-    def __init__(self, graph: Graph, bus: EventBus, names: Names) -> None:
-        super().__init__(graph, bus, names)
+    def __init__(self, graph: Graph, names: Names) -> None:
+        super().__init__(graph, names)
         graph.events = self._on_the_way
         self.log = StatementLog()
         self._open: OpenTurn | None = None
         self._history: list[tuple[Statement, Execution]] = []
         self._ahead: list[tuple[Statement, Execution]] | None = None
         self._passed: set[str] | None = set()
-        """The executions of the history; None until somebody asks, see `_on_path`."""
+        """The executions of the history; None until `_on_path` needs them."""
         self._late: dict[str, str] = {}
         self._recorded: list[Any] = []
         self._recording: str | None = None
-        """The execution that events are recorded with now."""
+        """The execution that events are recorded with."""
         self._moment = "request"
         self.question_of: Callable[[Any], str] = lambda event: ""
-        """Returns what a recorded event asks the model, empty for any other event; whoever records them sets it."""
+        """Returns the question in a recorded event, empty for any other event; the kernel sets it."""
         self._question: str = ""
 
     @property
@@ -43,7 +43,7 @@ class Position(HandleFunctions):
 
     @property
     def history(self) -> Sequence[tuple[Statement, Execution]]:
-        """The path from the root to HEAD, oldest first; in the tick of a cell that moves HEAD, to where it goes."""
+        """The path from the root to HEAD, oldest first; in the tick of a cell that moves HEAD, to the target."""
         return self._history if self._ahead is None else self._ahead
 
     def _on_the_way(self) -> Iterable[tuple[str, Event]]:
@@ -68,14 +68,14 @@ class Position(HandleFunctions):
         return execution_id in self._passed
 
     def late(self, execution_id: str, stream: str, text: str, limit: int = 10_000) -> None:
-        """Keep output that came after the end of its execution; told in the next delta feed.
+        """Keep output that arrived after its execution had ended; the next delta feed reports it.
 
         Raises KeyError for an execution that is not in this log.
         """
         execution = self.log.execution(execution_id)
         kept = (execution.late.get(stream, "") + text)[:limit]
         self.log.replace_late(execution_id, {**execution.late, stream: kept})
-        if self._on_path(execution_id) or execution.status == "running":  # on another branch it is no news here
+        if self._on_path(execution_id) or execution.status == "running":  # not for another branch
             self._late[execution.statement_id] = one_line(kept, 80)
 
     # -- the model's history ------------------------------------------------------------------
@@ -83,7 +83,7 @@ class Position(HandleFunctions):
     def record(self, event: Any) -> None:
         """Record an event of the model's history with the open statement.
 
-        Raises RuntimeError where none is open: state changes in a statement or in its tick only.
+        Raises RuntimeError where none is open: state changes only in a statement or in its tick.
         """
         if self._recording is None:
             raise RuntimeError(f"{type(event).__name__} {event.event_id} can be recorded in a statement only")
@@ -98,7 +98,7 @@ class Position(HandleFunctions):
             raise RuntimeError("no statement is open; an event belongs to one")
         return f"{self._recording}:{len(self.log.records.get(self._recording, ())) + 1}"
 
-    # -- elsewhere in the timeline ------------------------------------------------------------
+    # -- other places in the timeline ------------------------------------------------------------
 
     def load(
         self,
@@ -111,9 +111,8 @@ class Position(HandleFunctions):
     ) -> None:
         """Take over the timeline that an earlier kernel wrote; see `StatementLog.load` for what it takes and raises.
 
-        Ids of turns go on after `turn_id` (where that is unknown, after as many as there are executions), those of
-        handles after the newest ones that the events tell of. Namespace and handles come by themselves; `move` then
-        says that they are there.
+        Ids of turns continue after `turn_id` (by default, after the number of executions), those of handles after the
+        newest ones in the events. The caller restores namespace and handles, and then calls `move`.
         """
         self.log.load(statements, head, movers=movers, records=records)
         self._moment = "load"
@@ -131,7 +130,7 @@ class Position(HandleFunctions):
         movers: Iterable[str] = (),
         records: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
-        """Put the timeline of an earlier kernel in front of this one's own, which stays as a branch of its own.
+        """Put the timeline of an earlier kernel before the own one, which becomes a branch.
 
         HEAD stays where it is. Raises what `StatementLog.load` raises; then nothing has changed.
         """
@@ -149,7 +148,7 @@ class Position(HandleFunctions):
         self.graph.continue_after(made_again(log))
 
     def _replay(self) -> None:
-        """Be where HEAD is, whatever was before."""
+        """Recompute what depends on the path to HEAD."""
         self._history = self.log.path()
         self._passed = None
         self.names.replay(self._history)

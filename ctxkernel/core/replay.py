@@ -1,4 +1,4 @@
-"""Facts about states that can be returned to, and about what a re-run found: frozen values that all layers share."""
+"""Frozen values about checkpoints, returns and re-runs that all layers share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CheckpointInfo:
     time_ms: float = 0.0
     """Time that taking it added to the cell."""
     missing: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Names that cannot be stored, and why: a return re-runs what made them, or names them."""
+    """Names that cannot be stored, and why: a return re-runs the statements that made them, or reports them."""
     reason: str = ""
 
 
@@ -40,7 +40,7 @@ class Divergence:
     summary: str
     """One line, at most 200 characters."""
     cause: str = ""
-    """What it comes from, where that is known: `seed`, `clock`, `file`, `set order`, `upstream`; else empty."""
+    """The cause, if known: `seed`, `clock`, `file`, `set order`, `upstream`; else empty."""
     before: str = ""
     after: str = ""
     """Bounded excerpts."""
@@ -48,15 +48,15 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A re-run against what it re-ran."""
+    """A re-run compared with the execution that it repeats."""
 
     execution_id: str
     against: str
-    """The execution that it is compared with."""
+    """The earlier execution."""
     divergences: tuple[Divergence, ...] = ()
-    """All but timing count; timing is for the reader."""
+    """Those of timing are for information only."""
     expected: bool = False
-    """The cell is marked as expected to differ."""
+    """Whether the cell is marked as expected to differ."""
     time_ms: tuple[float, float] = (0.0, 0.0)
     """Before, after."""
 
@@ -68,17 +68,17 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What came back with a move of HEAD, and what did not."""
+    """The result of restoring a state for a move of HEAD."""
 
     lost: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Names that are not what they were, and why: told to the user and to the model."""
+    """Names that could not be restored, and why: for the user and the model."""
     notices: tuple[str, ...] = ()
-    """For the user: what was done less of, and the notices of `Graph.restore`."""
+    """Notices for the user, those of `Graph.restore` included."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadMove:
-    """HEAD went to another execution without running it."""
+    """A move of HEAD to another execution without running it."""
 
     to: str | None
     """An execution's id; None is the state before all statements."""

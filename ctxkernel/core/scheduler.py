@@ -1,8 +1,8 @@
 """The tick: four phases, in this order, on the caller's thread (seed 002 §6).
 
-Rule 1: node state changes in a statement or a tick, nowhere else; a worker only enqueues.
-Rule 2: time arrives as an argument; this module never asks for it.
-Rule 3: a node that fails is named and the tick goes on with the next one.
+Rule 1: node state changes only in a statement or a tick; a worker only enqueues.
+Rule 2: times are arguments.
+Rule 3: a node that fails gets a notice, and the tick goes on with the next one.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ctxkernel.core.settings import EXTRACTIVE
 
 @dataclass(frozen=True, slots=True)
 class UpdatePayload:
-    """An update that a worker prepared. It changes nothing until a tick applies it."""
+    """An update that a worker prepared. A tick applies it."""
 
     payload_id: str
     obj_id: str
     prepared_at: float
     basis: Mapping[str, str]
-    """`obj_digest_hash`, `policy_hash`, `deps_hash` of the node that it was made from."""
+    """`obj_digest_hash`, `policy_hash` and `deps_hash` of the node that it was made from."""
     kind: Kind
     data: Any
     """What `Job.run` returned or published, or the exception that it raised."""
@@ -39,7 +39,7 @@ class UpdatePayload:
     payload_hash: str = ""
 
     def meta(self) -> dict[str, Json]:
-        """Return what an event tells of it."""
+        """Return its description for an event."""
         return {"payload_id": self.payload_id, "kind": self.kind, "payload_hash": self.payload_hash, **self.cost}
 
 
@@ -51,34 +51,34 @@ class ReadyQueue:
         self._ready: deque[UpdatePayload] = deque()
 
     def put(self, payload: UpdatePayload) -> None:
-        """Enqueue; callable from any thread."""
+        """Enqueue a payload. Any thread may call it."""
         self._ready.append(payload)
 
     def __len__(self) -> int:
         return len(self._ready)
 
     def waiting(self) -> set[tuple[str, str]]:
-        """Return (object, kind) of what was not taken yet."""
+        """Return (object, kind) of the payloads that were not taken yet."""
         return {(payload.obj_id, payload.kind) for payload in tuple(self._ready)}
 
     def take(self, limit: int, wanted: Callable[[UpdatePayload], bool] = lambda payload: True) -> list[UpdatePayload]:
         """Return at most `limit` payloads, oldest first, the newest of each (object, kind) only.
 
-        Those that are not `wanted` are dropped, and count for nothing.
+        Those that are not `wanted` are dropped and do not count.
         """
         newest: dict[tuple[str, str], UpdatePayload] = {}
         while self._ready:
             payload = self._ready.popleft()
-            newest[payload.obj_id, payload.kind] = payload  # in the place of an older one: nobody loses his turn
+            newest[payload.obj_id, payload.kind] = payload  # in the place of an older one, so that the order stays
         payloads = [payload for payload in newest.values() if wanted(payload)]
-        # What is over the cap stays in front of what comes later: nobody starves.
+        # Payloads over the limit stay first in the queue, so that each is applied at last.
         self._ready.extendleft(reversed(payloads[limit:]))
         return payloads[:limit]
 
 
 @dataclass(slots=True)
 class Tick:
-    """One run of the phases: when, for which turn, and what came of it."""
+    """One run of the phases: its time, its turn and its notices."""
 
     graph: Graph
     ready: ReadyQueue
@@ -86,16 +86,16 @@ class Tick:
     turn_id: int
     expired: Expired
     preparer: Preparer | None = None
-    """Who works in the background; None where nobody does (then Async views are rendered here)."""
+    """The background worker; None where there is none (then the tick renders Async views)."""
     summarise: Summarise | None = None
-    """Who has summaries written by a model; None where nobody has."""
+    """Requests summaries from a model; None where no model writes summaries."""
     notices: list[str] = field(default_factory=list[str])
 
     def apply(self, node: NodeBase, tick_kind: str, step: Callable[[], TickResult]) -> None:
         """Run one step of a node and record what it did."""
         try:
             result = step()
-        except Exception as fault:  # one broken source must not hold up the others
+        except Exception as fault:  # one broken source must not stop the others
             self.failed(node, fault)
             return
         if node.fault:
@@ -109,7 +109,7 @@ class Tick:
             self.graph.looked(node)
 
     def failed(self, node: NodeBase, fault: BaseException) -> None:
-        """Note that `node` could not be updated, and why."""
+        """Record why `node` could not be updated."""
         node.fault = f"{type(fault).__name__}: {fault}"[:200]
         self.notices.append(
             f"{node.obj_id} ({node.target}) was not updated: {node.fault}; {node.obj_id}.refresh() tries again"
@@ -141,7 +141,7 @@ def apply_ready(tick: Tick) -> None:
         if not isinstance(node, ViewHandle):
             continue
         if node.obj_id in applied and payload.basis != node.basis(payload.kind):
-            continue  # the one that was applied just now made this one old
+            continue  # the payload that was just applied made this one stale
         applied.add(node.obj_id)
         if isinstance(payload.data, BaseException):
             tick.failed(node, payload.data)
@@ -163,7 +163,7 @@ def _running(tick: Tick, kind: type[Freq]) -> list[NodeBase]:
         for node in tick.graph.nodes()
         if node.mode == "running" and isinstance(node.freq, kind) and not isinstance(node, GroupHandle)
     ]
-    # Those that waited longest first: where time runs out at every turn, nobody starves.
+    # The longest-waiting ones first, so that each is updated at last if time runs out at every turn.
     return sorted(nodes, key=lambda node: node.last_tick_turn)
 
 
@@ -187,7 +187,7 @@ def tick_sync(tick: Tick) -> None:
 
 
 def tick_periodic(tick: Tick) -> None:
-    """Update Periodic nodes that are due; and Async ones, where there is no worker that could."""
+    """Update Periodic nodes that are due; and Async ones where there is no worker."""
     due = [
         node
         for node in _running(tick, Periodic)
@@ -204,7 +204,7 @@ def tick_periodic(tick: Tick) -> None:
 
 
 def recompute_groups(tick: Tick) -> None:
-    """Make the summaries of dirty groups anew, the inner ones first."""
+    """Compute the summaries of dirty groups, inner groups first."""
     groups = [node for node in tick.graph.nodes() if isinstance(node, GroupHandle)]
     groups.sort(key=lambda group: sum(isinstance(node, GroupHandle) for node in group.nested()))
     for position, group in enumerate(groups):
@@ -217,7 +217,7 @@ PHASES = (apply_ready, tick_sync, tick_periodic, recompute_groups)
 
 
 def hand_out(tick: Tick) -> None:
-    """Tell the worker what is wanted of it, as the nodes are after the tick; the rest is given up."""
+    """Give the worker the jobs that the nodes want after the tick; it cancels all others."""
     if tick.preparer is None:
         return
     jobs: list[Job] = []
@@ -225,12 +225,12 @@ def hand_out(tick: Tick) -> None:
         if isinstance(node, ViewHandle):
             try:
                 jobs += node.jobs()
-            except Exception as fault:  # a stamp that raises, say; not through `apply`, which would forget a fault
+            except Exception as fault:  # such as a stamp that raises; `apply` would clear an earlier fault
                 tick.failed(node, fault)
     jobs += _summaries(tick)
     try:
         tick.notices += tick.preparer.want(jobs)
-    except Exception as fault:  # no thread to be had
+    except Exception as fault:  # no thread could be started
         tick.notices.append(f"nothing is prepared in the background: {type(fault).__name__}: {fault}"[:200])
 
 
@@ -239,7 +239,7 @@ def _summaries(tick: Tick) -> list[Job]:
     if tick.summarise is None:
         return []
     views: dict[ViewHandle, Summarised] = {}
-    # Where no model writes any, what was asked for before is wanted no more.
+    # Where no model writes summaries, earlier requests are cancelled.
     for node in tick.graph.nodes() if tick.graph.settings.summary_model != EXTRACTIVE else ():
         if node.lod == 2:
             for one in (node, *(node.nested() if isinstance(node, GroupHandle) else ())):
@@ -259,9 +259,6 @@ def _summaries(tick: Tick) -> list[Job]:
 
 def run(tick: Tick) -> list[str]:
     """Run all phases. Returns notices for the user."""
-    if not tick.graph.nodes() and not len(tick.ready):  # most notebooks
-        hand_out(tick)
-        return tick.notices
     with tick.graph.opened("tick"):
         for phase in PHASES:
             phase(tick)

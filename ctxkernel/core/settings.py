@@ -1,4 +1,4 @@
-"""Every setting, typed, with its default, unit and bounds. Reading files and the environment is not done here."""
+"""All settings, with type, default, unit and bounds. Other modules read files and the environment."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _MODEL = re.compile(r"[A-Za-z0-9][\w.:/@-]{0,199}")
 MODES = ("ask", "auto", "off")
 _ANSWERS = ("auto", "recorded")
 EXTRACTIVE = "extractive"
-"""In the place of a model's name: summaries are made of a text's own lines, and nothing is sent."""
+"""Instead of a model's name: summaries consist of lines of the text, and nothing is sent."""
 _TRUTHS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a setting is, beside its type and its default."""
+    """The properties of a setting beside its type and its default."""
 
     unit: str
     about: str
     least: float
     most: float
     choices: tuple[str, ...]
-    """What a text may be; empty where it is a model's name."""
+    """The allowed texts; empty where it is a model's name."""
     at_start: bool
     """Whether it is read once, when the kernel starts."""
     personal: bool
-    """Whether it concerns all notebooks of a user, so that a file beside one of them does not set it."""
+    """Whether it is valid for all notebooks of a user: then a file beside a notebook cannot set it."""
 
 
 def _is(
@@ -136,7 +136,7 @@ SPECS: Mapping[str, Spec] = {one.name: one.metadata["spec"] for one in dataclass
 
 
 def allowed(name: str) -> str:
-    """Return what a setting may be, for a sentence."""
+    """Return a phrase for the allowed values of a setting."""
     default, spec = DEFAULTS[name], SPECS[name]
     if isinstance(default, bool):
         return "true or false"
@@ -147,7 +147,7 @@ def allowed(name: str) -> str:
 
 
 def shown(name: str, value: Value) -> str:
-    """Return a value as a person reads it, with its unit."""
+    """Return a value with its unit, for people."""
     unit = SPECS[name].unit
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -158,7 +158,7 @@ def shown(name: str, value: Value) -> str:
 
 
 def checked(name: str, value: object) -> Value:
-    """Return a value that a setting may have, in its type. Raises BadPolicy that says what is allowed."""
+    """Return a valid value of a setting, in its type. Raises BadPolicy that says what is allowed."""
     default, spec = DEFAULTS[name], SPECS[name]
     if isinstance(default, float) and type(value) is int:
         value = float(value) if abs(value) < 2**53 else math.inf

@@ -1,7 +1,7 @@
-"""Steps: the order of a turn as a table, and the one function that walks it.
+"""Steps: the order of a turn as a table, and the function that runs it.
 
 Rule 1: order lives in tables of `Step`; a step does not call the next one.
-Rule 2: a step writes nothing into the record of its turn: what it returns is put there under the name that it gives.
+Rule 2: a step does not write into the record of its turn: `run_steps` stores what it returns, under `Step.gives`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Guard(Protocol):
-    """Runs a step and bears its failure."""
+    """Runs a step and handles its failure."""
 
     def __call__(self, part: str, run: Callable[..., T], otherwise: T, *arguments: Any) -> T:
         """Return `run(*arguments)`, or `otherwise` if it raised or the part is switched off."""
@@ -23,7 +23,7 @@ class Guard(Protocol):
 
 
 def no_guard(part: str, run: Callable[..., T], otherwise: T, *arguments: Any) -> T:
-    """Let exceptions through: for tests, and where nobody's cell is at stake."""
+    """Run a step and let its exceptions through: for tests, and where no cell of a user runs."""
     return run(*arguments)
 
 
@@ -39,13 +39,13 @@ class Step:
     Or the dotted path of a method from the owner on, which is called with what the step needs.
     """
     gives: str = ""
-    """The field of the record that gets what `run` returns; empty: nothing is kept."""
+    """The field of the record that gets what `run` returns; empty: it is dropped."""
     needs: tuple[str, ...] = ()
-    """Fields that earlier steps give, and that this one reads."""
+    """Fields of earlier steps that this one reads."""
     otherwise: Any = None
-    """What it gives if it fails."""
+    """The value for `gives` if the step fails."""
     bounded: bool = False
-    """Whether it shares the time limit of the end of a cell, and goes on with less when that is over."""
+    """Whether it shares the time limit of the end of a cell, and does less work when the limit is reached."""
     essential: bool = False
     """Whether the turn cannot go on without it: what it raises ends the walk."""
     when: str = ""
@@ -84,7 +84,7 @@ def _raise(fault: BaseException) -> None:
 
 
 def unmet_needs(steps: Sequence[Step], given: Sequence[str]) -> list[str]:
-    """Return a line for each need that neither `given` nor an earlier step fulfils: a table in the wrong order."""
+    """Return a line for each need that neither `given` nor an earlier step provides."""
     known, found = set(given), list[str]()
     for step in steps:
         found += [f"{step.part} ({step.name}) needs {need}" for need in step.needs if need not in known]

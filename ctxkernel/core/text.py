@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 _CONTROL_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-_a-z])")
-"""CSI sequences, OSC sequences up to their end, other escapes of two characters. Of an OSC sequence without its end
-only the two characters are removed: the text after it stays."""
+"""CSI sequences, OSC sequences up to their end, other escapes of two characters. Of an OSC sequence without an end
+only the two characters are removed."""
 
 
 def format_size(nbytes: float) -> str:
@@ -25,6 +25,11 @@ def format_size(nbytes: float) -> str:
         if nbytes < 999.95:
             return f"{nbytes:.1f} {unit}"
     return f"{nbytes / 1000:.1f} TB"
+
+
+def format_shape(sides: Iterable[int]) -> str:
+    """Return the shape of an array: `1,000 × 3`; `scalar` where it has no axes."""
+    return " × ".join(f"{side:,}" for side in sides) or "scalar"
 
 
 def format_duration(seconds: float) -> str:
@@ -107,6 +112,6 @@ def format_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean …?)` if something like `word` is known; else an empty text."""
+    """Return ` (did you mean …?)` with the word in `known` that is most like `word`; empty where none is."""
     near = difflib.get_close_matches(word, list(known), 1)
     return f" (did you mean {near[0]}?)" if near else ""

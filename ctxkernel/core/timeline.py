@@ -1,9 +1,8 @@
-"""The timeline: what was executed, and with what result. Statements, executions, the log and HEAD.
+"""The timeline: statements, executions, the log and HEAD.
 
-Rule 1: a Statement is immutable; an Execution is replaced once, when it ends, and never after,
-but for output that came late, which is added.
-Rule 2: the log is append-only; going back moves HEAD and rewrites nothing (law 2).
-Rule 3: no clock here: times are Unix seconds (UTC) that arrive as arguments.
+Rule 1: a Statement is immutable. An Execution is replaced once, when it ends; later only late output is added.
+Rule 2: the log is append-only; a return moves HEAD and rewrites nothing (law 2).
+Rule 3: no clock here: times are Unix seconds (UTC), given as arguments.
 The fields are those of seed 002 §3, with author, cell and parents added.
 """
 
@@ -14,10 +13,10 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal
 
 from ctxkernel.core.errors import CtxError
-from ctxkernel.core.events import Event, Json, event_to_json, none, plain
+from ctxkernel.core.events import NONE, Event, Json, event_to_json, plain
 
 Kind = Literal["python", "meta"]
 Author = Literal["human", "model", "panel"]
@@ -26,35 +25,35 @@ Status = Literal["running", "ok", "error", "timeout", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class TypeInfo:
-    """A variable as it is: Python type name, capped repr, best-effort size (a hint, not a sum)."""
+    """A variable: Python type name, truncated repr, best-effort size (a hint, not a sum)."""
 
     type: str
     repr: str
-    size: Mapping[str, Json] = field(default_factory=none)
+    size: Mapping[str, Json] = NONE
     """Any of `bytes` (int), `len` (int), `shape` (list of int)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeInfo:
-    """A variable that changed. `how` is `rebound` (another object) or `mutated` (the same, changed)."""
+    """A variable that changed: `rebound` to another object, or `mutated` in place."""
 
     type: str
     repr: str
-    size: Mapping[str, Json] = field(default_factory=none)
+    size: Mapping[str, Json] = NONE
     how: Literal["rebound", "mutated"] = "rebound"
     before: str = ""
-    """The capped repr before, where one was kept; else empty."""
+    """The truncated repr before the change; empty where none was kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceDiff:
-    """What a statement did to the user's names (seed 002 §3.2)."""
+    """The changes of the user's names by a statement (seed 002 §3.2)."""
 
-    added: Mapping[str, TypeInfo] = field(default_factory=none)
-    changed: Mapping[str, ChangeInfo] = field(default_factory=none)
+    added: Mapping[str, TypeInfo] = NONE
+    changed: Mapping[str, ChangeInfo] = NONE
     deleted: tuple[str, ...] = ()
     incomplete: str = ""
-    """Empty, or why changes may be missing: a step failed, or variables are still being compared."""
+    """Why changes may be missing: a step failed, or variables are still being compared. Empty: none are."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.deleted)
@@ -71,11 +70,11 @@ class ExceptionInfo:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """Something a statement left: a rich output (by MIME type) or a file that it wrote; or a file that it read.
+    """A rich output of a statement (by MIME type), a file that it wrote, or a file that it read.
 
-    `data` is the payload as a Jupyter message carries it (text, base64, or JSON), None where it is
-    over the bound or a file; `size` is in bytes, `hash` is `sha256:<hex>` or empty when too large (of a file
-    that was read: `xxh3:<hex>`, or `stat:<mtime in ns>:<size>` where the content was not looked at).
+    `data` is the payload as in a Jupyter message (text, base64, or JSON), None where it is over the limit or a file;
+    `size` is in bytes; `hash` is `sha256:<hex>`, or empty when too large (of a file that was read: `xxh3:<hex>`, or
+    `stat:<mtime in ns>:<size>` where the content was not read).
     """
 
     kind: Literal["display", "file", "read"]
@@ -88,7 +87,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an execution cost: wall time in milliseconds, model tokens, money in US dollars."""
+    """The cost of an execution: wall time in milliseconds, model tokens, US dollars."""
 
     time_ms: float = 0.0
     tokens: int | None = None
@@ -100,7 +99,7 @@ class Statement:
     """One executed cell, as text."""
 
     statement_id: str
-    """`s<index>`: short, deterministic, and what `%ctx goto` takes."""
+    """`s<index>`: short and deterministic; `%ctx goto` takes it."""
     index: int
     """Global, monotonic, from 1. Not the prompt number."""
     timestamp: float
@@ -110,13 +109,13 @@ class Statement:
     parent_id: str | None = None
     """Statement that the first execution came after; None at a root."""
     cell_id: str | None = None
-    tags: Mapping[str, Json] = field(default_factory=none)
+    tags: Mapping[str, Json] = NONE
     fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One run of a statement. `stdout` and `stderr` are bounded copies with a marker at a cut."""
+    """One run of a statement. `stdout` and `stderr` are bounded copies with a marker where they are truncated."""
 
     execution_id: str
     """`<statement_id>.<n>`, n from 1."""
@@ -132,18 +131,28 @@ class Execution:
     state_diff: NamespaceDiff = field(default_factory=NamespaceDiff)
     artifacts: tuple[Artifact, ...] = ()
     cost: Cost = field(default_factory=Cost)
-    cut: Mapping[str, int] = field(default_factory=none)
-    """Bytes left out, by stream; empty where nothing was cut."""
-    late: Mapping[str, str] = field(default_factory=none)
+    cut: Mapping[str, int] = NONE
+    """Bytes left out, by stream; empty where nothing was truncated."""
+    late: Mapping[str, str] = NONE
     """Output that arrived after the end (threads, children), by stream."""
     notices: tuple[str, ...] = ()
-    """What ctxkernel did less of in this turn, and why."""
+    """Notices for the user of this turn, such as work that was skipped, and why."""
 
 
-def fingerprint(source: str, environment: Mapping[str, Json]) -> str:
-    """Return `sha256:<16 hex>` of the source and what it ran in (seed 002 §3.1)."""
-    text = source + "".join([f"\0{key}={environment[key]}" for key in sorted(environment)])
-    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+def fingerprint(source: str, environment: str) -> str:
+    """Return `sha256:<16 hex>` of a source and the `environment_text` that it ran in (seed 002 §3.1)."""
+    return "sha256:" + hashlib.sha256((source + environment).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def environment_text(environment: Mapping[str, Json]) -> str:
+    """Return the environment of statements as one text, for their fingerprints."""
+    return "".join([f"\0{key}={environment[key]}" for key in sorted(environment)])
+
+
+def statement_number(statement_id: str) -> int:
+    """Return n of `s<n>`, 0 where it is none."""
+    number = statement_id.removeprefix("s")
+    return int(number) if number.isdecimal() else 0
 
 
 def statement_to_json(statement: Statement, executions: tuple[Execution, ...]) -> dict[str, Json]:
@@ -158,15 +167,12 @@ def execution_to_json(execution: Execution) -> dict[str, Json]:
     return out
 
 
-T = TypeVar("T")
-
-
 class _Head(Enum):
     HEAD = "HEAD"
 
 
 HEAD: Final = _Head.HEAD
-"""Stands for "where HEAD is": None is a place of its own, the one before all statements."""
+"""Stands for the place of HEAD. None is another place: before all statements."""
 
 Path = list[tuple[Statement, Execution]]
 """Executions from a root on, each with its statement."""
@@ -174,40 +180,41 @@ Path = list[tuple[Statement, Execution]]
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A line of executions that nothing follows."""
+    """A line of executions up to a leaf."""
 
     leaf: str
     """Its newest execution."""
     fork: str | None
-    """The last execution that it shares with another branch; None where it shares none."""
+    """The last execution that it shares with another branch; None where there is none."""
     statements: tuple[str, ...]
     """Ids of the statements after the fork, oldest first; a re-run has the id of what it re-ran."""
     has_head: bool
-    """Whether HEAD is on it, at its leaf or at an earlier place: of those that share that place, on the newest."""
+    """Whether HEAD is on it; where several branches share the place of HEAD, only the newest has it."""
 
 
 class StatementLog:
     """The append-only tree of executions, and HEAD.
 
-    Holds: indices of statements grow, from 1; HEAD is an execution's id or None; no execution's parent ever changes.
+    Holds: indices of statements grow from 1; HEAD is an execution's id or None; parents of executions never change.
     """
 
     def __init__(self) -> None:
         self._statements: list[Statement] = []
         self._named: dict[str, Statement] = {}
-        # Of a statement that ran once its run, of a state that one cell followed that cell: as nearly all, without a
-        # tuple round it.
-        self._executions: dict[str, Execution | tuple[Execution, ...]] = {}
+        self._runs: dict[str, tuple[str, ...]] = {}
+        """Statement → its executions, oldest first."""
         self._by_id: dict[str, Execution] = {}
-        self._children: dict[str | None, str | tuple[str, ...]] = {}
+        self._children: dict[str | None, tuple[str, ...]] = {}
+        """Execution → those that began where it ended."""
         self._movers: set[str] = set()
-        self._records: dict[str, list[Any]] = {}
+        self.records: dict[str, list[Any]] = {}
+        """Execution → the events of the model's history that were recorded with it, in order."""
         self._recorded: set[str] = set()
         self._offset = 0
         self.head: str | None = None
 
     def start_after(self, index: int) -> None:
-        """Begin a new root whose first statement has `index + 1` (an earlier kernel wrote the others)."""
+        """Begin a new root whose first statement has the index `index + 1`; an earlier kernel wrote the others."""
         if self._statements:
             raise CtxError("start_after is for an empty log; this one has statements")
         self._offset = index
@@ -220,9 +227,9 @@ class StatementLog:
         movers: Iterable[str] = (),
         records: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
-        """Put what an earlier kernel wrote into this empty log, statements in the order of their indices.
+        """Load the timeline of an earlier kernel into this empty log, statements in the order of their indices.
 
-        Roots that are not among them are left out as by `start_after`, which may be called before. `movers` are the
+        `start_after` may be called before, for roots that are not loaded. `movers` are the
         executions that moved HEAD, `records` the model's history by execution. Raises CtxError for a log with
         statements, KeyError for an unknown `head`.
         """
@@ -237,17 +244,15 @@ class StatementLog:
         for statement, of_it in sorted(found, key=lambda pair: pair[0].index):
             self._add(statement)
             runs += of_it
-        # A re-run of an early statement comes after the first run of a late one.
+        # A re-run of an early statement follows the first run of a late one.
         for run in sorted(runs, key=lambda run: run.started_at):
             self._add_execution(run)
-        for statement_id, of_one in self._executions.items():
-            if isinstance(of_one, tuple):
-                self._executions[statement_id] = tuple(sorted(of_one, key=lambda run: _number(run.execution_id)))
+        self._runs = {name: tuple(sorted(of_it, key=_number)) for name, of_it in self._runs.items()}
         self._offset = offset
         self._movers.update(known.intersection(movers))
         for execution_id in known.intersection(records or ()):
-            self._records[execution_id] = list((records or {})[execution_id])
-            self._recorded.update(event.event_id for event in self._records[execution_id])
+            self.records[execution_id] = list((records or {})[execution_id])
+            self._recorded.update(event.event_id for event in self.records[execution_id])
         self.head = head
 
     def __len__(self) -> int:
@@ -272,22 +277,21 @@ class StatementLog:
 
     @property
     def movers(self) -> frozenset[str]:
-        """The executions that moved HEAD and did nothing else."""
+        """The executions that only moved HEAD."""
         return frozenset(self._movers)
 
     @property
     def executed(self) -> int:
-        """How many executions there are."""
+        """The number of executions."""
         return len(self._by_id)
 
     def next_execution_id(self, statement_id: str) -> str:
         """The id that the next execution of a statement will have. Raises KeyError."""
-        runs = _several(self._executions[statement_id])
-        return f"{statement_id}.{max((_number(run.execution_id) for run in runs), default=0) + 1}"
+        return f"{statement_id}.{max(map(_number, self._runs[statement_id]), default=0) + 1}"
 
     def executions(self, statement_id: str) -> tuple[Execution, ...]:
         """The executions of one statement, oldest first."""
-        return _several(self._executions.get(statement_id, ()))
+        return tuple([self._by_id[run] for run in self._runs.get(statement_id, ())])
 
     def execution(self, execution_id: str) -> Execution:
         """The execution of that id. Raises KeyError."""
@@ -322,11 +326,6 @@ class StatementLog:
         self._add_execution(execution)
         self.head = execution.execution_id
 
-    @property
-    def records(self) -> Mapping[str, Sequence[Any]]:
-        """Execution → the events of the model's history that were recorded with it, in order."""
-        return self._records
-
     def record(self, execution_id: str, event: Any) -> None:
         """Add an event of the model's history to an execution.
 
@@ -335,53 +334,41 @@ class StatementLog:
         if event.event_id in self._recorded:
             raise CtxError(f"event {event.event_id} is recorded already; each has an id of its own (next_event_id)")
         self._recorded.add(event.event_id)
-        self._records.setdefault(self._by_id[execution_id].execution_id, []).append(event)
+        self.records.setdefault(self._by_id[execution_id].execution_id, []).append(event)
 
     def _add(self, statement: Statement) -> None:
         if statement.index < self.next_index:
             raise CtxError(f"statement {statement.statement_id} is not after {self.next_index - 1}: a log only grows")
         self._statements.append(statement)
         self._named[statement.statement_id] = statement
-        self._executions[statement.statement_id] = ()
+        self._runs[statement.statement_id] = ()
 
     def _add_execution(self, execution: Execution) -> None:
         parent = execution.parent_execution_id
         statement_id, execution_id = execution.statement_id, execution.execution_id
-        runs, others = self._executions[statement_id], self._children.get(parent)
-        self._executions[statement_id] = (*_several(runs), execution) if runs else execution
+        self._runs[statement_id] = (*self._runs[statement_id], execution_id)
         self._by_id[execution_id] = execution
-        self._children[parent] = execution_id if others is None else (*_several(others), execution_id)
+        self._children[parent] = (*self._children.get(parent, ()), execution_id)
 
     def finish(self, execution: Execution) -> None:
-        """Put the ended execution in the place of the running one."""
+        """Replace the running execution by the ended one."""
         open_one = self._by_id[execution.execution_id]
         if open_one.status != "running":
             raise CtxError(f"execution {execution.execution_id} has already ended as {open_one.status}")
         if execution.parent_execution_id != open_one.parent_execution_id:
             raise CtxError(f"execution {execution.execution_id} began after {open_one.parent_execution_id}")
-        self._put(execution)
+        self._by_id[execution.execution_id] = execution
 
     def replace_late(self, execution_id: str, late: Mapping[str, str]) -> None:
-        """Fold output that came after its end into an execution: facts added, none changed."""
-        self._put(dataclasses.replace(self._by_id[execution_id], late=late))
-
-    def _put(self, execution: Execution) -> None:
-        runs = self._executions[execution.statement_id]
-        if isinstance(runs, tuple):
-            execution_id = execution.execution_id
-            self._executions[execution.statement_id] = tuple(
-                [execution if run.execution_id == execution_id else run for run in runs]
-            )
-        else:
-            self._executions[execution.statement_id] = execution
-        self._by_id[execution.execution_id] = execution
+        """Replace the late output of an execution; its other fields stay."""
+        self._by_id[execution_id] = dataclasses.replace(self._by_id[execution_id], late=late)
 
     # -- the tree -----------------------------------------------------------------------------
 
     def move_head(self, execution_id: str | None, *, by: str | None = None) -> None:
         """Move HEAD to an execution, or before all of them. Raises KeyError for an unknown one.
 
-        `by` is the execution that asked for it, if one did: it did nothing else, so it makes no branch of its own.
+        `by` is the execution that requested the move, if any: it did nothing else, so it makes no branch.
         """
         for one in (execution_id, by):
             if one is not None and one not in self._by_id:
@@ -395,10 +382,10 @@ class StatementLog:
         at = self.head if execution_id is HEAD else execution_id
         path: Path = []
         execution = self._by_id[at] if at is not None else None
-        while execution is not None and len(path) < len(self._by_id):  # a damaged session may hold a cycle
+        while execution is not None and len(path) < len(self._by_id):  # a damaged session may have a cycle
             path.append((self._named[execution.statement_id], execution))
             parent = execution.parent_execution_id
-            # A parent that was not loaded: the path begins after it.
+            # If a parent was not loaded, the path begins after it.
             execution = self._by_id.get(parent) if parent is not None else None
         path.reverse()
         return path
@@ -414,16 +401,16 @@ class StatementLog:
         return tuple(run for parent in (None, *lost) for run in self._after(parent))
 
     def _after(self, execution_id: str | None) -> tuple[Execution, ...]:
-        return tuple(self._by_id[child] for child in _several(self._children.get(execution_id, ())))
+        return tuple(self._by_id[child] for child in self._children.get(execution_id, ()))
 
     def leaves(self) -> tuple[Execution, ...]:
         """The executions that no other one follows, oldest first."""
         return tuple(run for run in self._by_id.values() if run.execution_id not in self._children)
 
     def branches(self) -> tuple[Branch, ...]:
-        """The branches, that with the newest leaf last. Executions that only moved HEAD make none."""
+        """The branches, the one with the newest leaf last. Executions that only moved HEAD make no branch."""
         children = self._children.items()
-        follow = {parent: [one for one in _several(after) if self._counts(one)] for parent, after in children}
+        follow = {parent: [one for one in after if self._counts(one)] for parent, after in children}
         found: list[Branch] = []
         for leaf in self._by_id:
             if not self._counts(leaf) or follow.get(leaf):
@@ -445,7 +432,7 @@ class StatementLog:
         return tuple(dataclasses.replace(b, has_head=at == newest) for at, b in enumerate(found))
 
     def _counts(self, execution_id: str) -> bool:
-        """Whether an execution is more than a move of HEAD that nothing follows."""
+        """Whether an execution makes a branch: not if it only moved HEAD and nothing follows."""
         return execution_id not in self._movers or execution_id in self._children or execution_id == self.head
 
     def newest_execution(self, statement_id: str, prefer: Path | None = None) -> Execution:
@@ -453,11 +440,7 @@ class StatementLog:
         for statement, execution in reversed(prefer or []):
             if statement.statement_id == statement_id:
                 return self._by_id[execution.execution_id]
-        return _several(self._executions[statement_id])[-1]
-
-
-def _several(found: T | tuple[T, ...]) -> tuple[T, ...]:
-    return cast("tuple[T, ...]", found) if isinstance(found, tuple) else (found,)
+        return self._by_id[self._runs[statement_id][-1]]
 
 
 def _number(execution_id: str) -> int:

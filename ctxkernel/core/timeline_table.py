@@ -1,6 +1,6 @@
 """The timeline as a table, for `%ctx timeline` and `ctxkernel timeline`.
 
-Rule 1: it is made of the JSON of the timeline (`docs/schemas.md`), so that a kernel and a session file show the same.
+Rule: it uses the JSON of the timeline (`docs/schemas.md`), so that a kernel and a session file show the same.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ _OPTIONAL = ("checkpoint", "re-run")
 
 
 class TimelineTable(NamedTuple):
-    """One row for each execution, oldest first, below the heads of the columns."""
+    """The heads of the columns, then a row for each execution, oldest first."""
 
     rows: list[list[str]]
     statuses: list[str]
     aside: frozenset[int]
-    """The executions, counted from 0, on another branch than HEAD."""
+    """The numbers, from 0, of the executions on another branch than HEAD."""
 
     def legend(self) -> str:
-        """Return what the marks mean."""
+        """Return the meaning of the marks."""
         return "* is HEAD" + (" · (…) is on another branch" if self.aside else "")
 
 
 def timeline_table(
     statements: Sequence[Json], head: str | None, on_path: set[str], names: Mapping[str, str]
 ) -> TimelineTable:
-    """Return the executions of `statements` as rows. `names` are the user's names of states, with their executions.
+    """Return the executions of `statements` as rows. `names` maps the user's names of states to their executions.
 
-    Columns for checkpoints and re-runs are only there where there are any.
+    Columns for checkpoints and re-runs are omitted where they are empty.
     """
     named = {where: name for name, where in names.items()}
     runs = [(statement, run) for statement in statements for run in statement["executions"]]
@@ -51,7 +51,7 @@ def timeline_table(
 
 
 def path_to(statements: Sequence[Json], head: str | None) -> set[str]:
-    """Return the executions on the way to HEAD."""
+    """Return the executions on the path to HEAD."""
     parents = {run["execution_id"]: run["parent_execution_id"] for one in statements for run in one["executions"]}
     found: set[str] = set()
     while head is not None and head in parents and head not in found:
@@ -67,7 +67,7 @@ def changed_names(diff: Json) -> str:
 
 
 def gist(source: str) -> str:
-    """Return a cell in one line: its first line with code, and how many more there are."""
+    """Return a cell in one line: its first line with code, and the number of the others."""
     lines = [line for line in source.splitlines() if line.strip()]
     first = next((line for line in lines if not line.lstrip().startswith("#")), lines[0] if lines else "")
     return one_line(first) + (f" (+{plural(len(lines) - 1, 'lines')})" if lines[1:] else "")
@@ -90,12 +90,12 @@ def _row(statement: Json, run: Json, head: str | None, on_path: set[str], named:
 
 
 def _checkpoint(made: Json | None) -> str:
-    """Return the state of a checkpoint, and how many names are missing from it."""
+    """Return the state of a checkpoint, and the number of names missing from it."""
     return made["state"] + (f" −{len(made['missing'])}" if made["missing"] else "") if made else ""
 
 
 def _comparison(made: Json | None) -> str:
-    """Return what a re-run came out with."""
+    """Return the result of a re-run."""
     if not made or made["same"]:
         return "same" if made else ""
     subjects = [one["subject"] for one in made["divergences"] if one["kind"] != "timing"]

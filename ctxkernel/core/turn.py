@@ -1,12 +1,13 @@
-"""What one turn hands on: frozen values from the loop to projection, store and panel."""
+"""The values of one turn, frozen: the loop makes them for projection, store and panel."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
-from ctxkernel.core.events import Event, Json, none
+from ctxkernel.core.events import NONE, Event, Json
 from ctxkernel.core.ports import Expired, Picture, VariableLine
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
 from ctxkernel.core.text import format_table
@@ -17,7 +18,7 @@ DeltaKind = Literal["variable", "node", "tick", "error", "file", "late", "notice
 
 @dataclass(frozen=True, slots=True)
 class DeltaItem:
-    """One line of the delta feed: what changed, and by which statement."""
+    """One line of the delta feed: a change, and the statement that made it."""
 
     statement_id: str
     kind: DeltaKind
@@ -26,12 +27,12 @@ class DeltaItem:
     summary: str
     """One line, at most 200 characters."""
     text: str = ""
-    """A bounded unified diff of what a view shows, where there is one."""
+    """A bounded unified diff of the rendering of a view, where there is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandleState:
-    """A node as it stands after the tick."""
+    """A node after the tick."""
 
     name: str
     """The user's name for it, or its obj_id where it has none (a member of a group)."""
@@ -49,16 +50,16 @@ class HandleState:
     changed: bool
     """Whether it changed in this turn."""
     requested: bool
-    """Whether `show(...)` asked for its content in this turn."""
+    """Whether `show(...)` requested its content in this turn."""
     members: tuple[str, ...] = ()
     """obj_ids of a group's members; empty for a view."""
     notes: tuple[str, ...] = ()
     picture: Picture | None = None
-    """What is shown beside the text, within `rendered_tokens`."""
+    """The picture shown beside the text; `rendered_tokens` counts it."""
 
 
 class HandleTable(tuple[HandleState, ...]):
-    """What `ls()` returns: the handles, and a table of them as text."""
+    """The handles, and a table of them as text: `ls()` returns it."""
 
     __slots__ = ()
 
@@ -94,10 +95,10 @@ class HandleTable(tuple[HandleState, ...]):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """All that a projection is built from: the state after the tick, before it is projected.
+    """The state after the tick: all that a projection is built from.
 
-    Holds: `history` is the path from the root to HEAD, oldest first. It grows at its end while HEAD moves forward, and
-    is another one after HEAD went elsewhere (what was made of an earlier part may be kept, by execution id).
+    Holds: `history` is the path from the root to HEAD, oldest first. It grows at its end while HEAD moves forward;
+    after a move of HEAD it is another list.
     """
 
     history: Sequence[tuple[Statement, Execution]]
@@ -106,20 +107,20 @@ class Turn:
     """The user's variables, newest change first, at most `Settings.variable_rows` of them."""
     variables_total: int
     deltas: tuple[DeltaItem, ...]
-    """Since the model was last asked (or HEAD went elsewhere), most important first."""
+    """Changes since the model was last asked, or HEAD moved; most important first."""
     records: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
-    """Execution → the events of the model's history that were recorded with it, in order. They only grow."""
+    """Execution → the events of the model's history that were recorded with it, in order. The lists only grow."""
     coarser: Callable[[str, int], str | None] = lambda obj_id, lod: None
-    """Returns what a handle shows at another level of detail, None where it cannot; changes nothing."""
+    """Returns the text of a handle at another level of detail, None where there is none. It changes nothing."""
     cache_cold: bool = True
-    """Whether the provider's cache has nothing of this session: no request was sent in the last minutes."""
+    """Whether the provider's cache holds nothing of this session: no request was sent in the last minutes."""
     pending: Collection[str] = ()
-    """Ids of the model's calls that wait for the user, or run: their results are still to come."""
+    """Ids of the model's calls without a result yet: they wait for the user, or run."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """A finished turn: what the store keeps and the panel shows."""
+    """A finished turn, for the store and the panel."""
 
     turn_id: int
     statement: Statement
@@ -127,25 +128,25 @@ class TurnResult:
     handles: tuple[HandleState, ...]
     deltas: tuple[DeltaItem, ...]
     events: tuple[Event, ...]
-    """All of the turn, those of the tick included."""
+    """All events of the turn, those of the tick included."""
     projection: Any = None
-    """`projection.engine.Projection`, or None where it could not be built (`notices` says why)."""
+    """A `Projection`, or None where it could not be built (`notices` says why)."""
     notices: tuple[str, ...] = ()
     outside: tuple[Statement, Execution] | None = field(default=None)
     """The meta statement for names that changed outside of any cell, if there were any."""
     moved: HeadMove | None = None
-    """Where HEAD went when the statement had ended, if it went elsewhere; handles and projection are those of there."""
+    """The move of HEAD at the end of the statement, if any; handles and projection are those of the target."""
     checkpoint: CheckpointInfo | None = None
     """The checkpoint that was taken of the state after it, or None where there is none."""
     recorded: tuple[Any, ...] = ()
     """The events that were recorded in the model's history with this execution, those of its end included."""
     comparison: Comparison | None = None
-    """What came out differently, where it was a re-run."""
+    """The comparison with the earlier run, where it was a re-run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the code of a statement ended, as the kernel saw it."""
+    """How the code of a statement ended."""
 
     status: Status
     stdout: str = ""
@@ -153,30 +154,52 @@ class Outcome:
     exception: ExceptionInfo | None = None
     artifacts: tuple[Artifact, ...] = ()
     cost: Cost = field(default_factory=Cost)
-    cut: Mapping[str, int] = field(default_factory=none)
+    cut: Mapping[str, int] = NONE
     notices: tuple[str, ...] = ()
+
+    def ended(self, running: Execution, now: float, **more: Any) -> Execution:
+        """Return `running` as it ended at `now` with this outcome; `more` are further fields."""
+        facts = {name: getattr(self, name) for name in self.__slots__}
+        return dataclasses.replace(running, ended_at=now, **{**facts, **more})
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTurn:
-    """A statement that began; `outside` is the meta statement written before it, if any."""
+    """A running statement; `outside` is the meta statement that was written before it, if any."""
 
     statement: Statement
     execution: Execution
     outside: tuple[Statement, Execution] | None
 
 
+class Variables(NamedTuple):
+    """The rows of the variable table."""
+
+    rows: tuple[VariableLine, ...] = ()
+    total: int = 0
+    """The number of variables; the table may have fewer rows."""
+
+
+class Changes(NamedTuple):
+    """The delta feed."""
+
+    deltas: tuple[DeltaItem, ...] = ()
+    """The lines of this turn."""
+    untold: tuple[DeltaItem, ...] = ()
+    """The lines of all turns since the model was last asked."""
+
+
 Observe = Callable[[Execution], Iterable[Any]]
-"""Gives the events of the model's history that follow from how an execution ended."""
+"""Returns the events of the model's history that follow from how an execution ended."""
 
 
 NO_EXECUTION = Execution("", "", None, 0.0)
-"""Stands for an execution that has not ended yet."""
+"""Placeholder for an execution that has not ended yet."""
 
 
 @dataclass(slots=True)
 class Ending:
-    """The record of a turn that ends: what its steps are given, then what each of them gives."""
+    """The record of a turn that ends: the arguments of `Loop.end`, then the results of its steps."""
 
     turn: OpenTurn
     outcome: Outcome
@@ -186,29 +209,27 @@ class Ending:
     restored: Restored = field(default_factory=Restored)
     observe: Observe = lambda execution: ()
     notices: list[str] = field(default_factory=list[str])
-    """What the user is told; every step may add to it."""
+    """Notices for the user; every step may add some."""
     diff: NamespaceDiff = field(default_factory=NamespaceDiff)
-    comparisons: Sequence[Comparison] = ()
     ticked: Sequence[str] = ()
     """Notices of the tick."""
     execution: Execution = field(default=NO_EXECUTION)
     moved: HeadMove | None = None
-    """The move, where it took place."""
+    """The move, if it took place."""
     handles: tuple[HandleState, ...] = ()
-    late: Mapping[str, str] = field(default_factory=none)
-    deltas: tuple[DeltaItem, ...] = ()
-    fed: tuple[DeltaItem, ...] | None = None
-    """What the model has not been told yet; None where the feed failed."""
-    state: Turn = field(default_factory=lambda: Turn((), (), (), 0, ()))
+    changes: Changes = field(default_factory=Changes)
+    variables: Variables = field(default_factory=Variables)
+    state: Turn = Turn((), (), (), 0, ())  # noqa: RUF009 (it is frozen)
     tended: Sequence[str] = ()
     """Notices of the model's history."""
+    projection: Any = None
 
 
 class Projector(Protocol):
-    """Builds what the model would be sent (`projection.engine`)."""
+    """Builds projections (`projection.engine`)."""
 
     def tend(self, turn: Turn, moment: str) -> Sequence[Any]:
-        """Return what is to be recorded in the model's history before it is projected: repairs, a condensation.
+        """Return the events to record in the model's history before it is projected: repairs, a condensation.
 
         `moment` is `load`, `rewind` or `request`.
         """

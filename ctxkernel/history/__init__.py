@@ -1,1 +1,1 @@
-"""History: what may be shown to a model, and what a request may be. Pure; imports nothing above `core`."""
+"""The events that a model may be shown, and the rules of a request. Pure; imports nothing above `core`."""

@@ -1,6 +1,6 @@
 """Where history may be cut: the gaps that every property allows.
 
-Gap g lies before the event at g; gap len(events) lies after the last one.
+Gap g is before the event at g; gap len(events) is after the last one.
 """
 
 from __future__ import annotations
@@ -28,13 +28,10 @@ class Boundaries:
         return len(self.indices)
 
     def __contains__(self, gap: object) -> bool:
-        if not isinstance(gap, int):
-            return False
-        place = bisect_left(self.indices, gap)
-        return place < len(self.indices) and self.indices[place] == gap
+        return isinstance(gap, int) and bisect_left(self.indices, gap) < bisect_right(self.indices, gap)
 
     def find_next(self, threshold: int, strict: bool = False) -> int:
-        """Return the first index ≥ `threshold`, or > where `strict`; `length` where there is none.
+        """Return the first index ≥ `threshold`, or > `threshold` if `strict`; `length` if there is none.
 
         Raises BadHistory for a threshold past the end.
         """
@@ -44,7 +41,7 @@ class Boundaries:
         return self.indices[place] if place < len(self.indices) else self.length
 
     def find_last(self, threshold: int) -> int:
-        """Return the last index ≤ `threshold`, 0 where there is none."""
+        """Return the last index ≤ `threshold`; 0 if there is none."""
         place = bisect_right(self.indices, threshold)
         return self.indices[place - 1] if place else 0
 
@@ -55,7 +52,6 @@ def boundaries(events: Events, properties: Sequence[Property] = PROPERTIES) -> B
     allowed: set[int] | None = None
     for one in properties:
         gaps = one.manipulation_indices(events)
-        if isinstance(gaps, range) and gaps == everywhere:
-            continue
-        allowed = set(gaps) if allowed is None else allowed.intersection(gaps)
+        if gaps != everywhere:
+            allowed = set(gaps) if allowed is None else allowed.intersection(gaps)
     return Boundaries(everywhere if allowed is None else sorted(allowed), len(events))

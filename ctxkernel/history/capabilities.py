@@ -1,9 +1,9 @@
-"""What each model accepts in a Messages request. Data only, dated.
+"""The features that each model accepts in a Messages request. Dated data only.
 
-Rule 1: a row says what was documented or seen on `AS_OF`; nothing here is guessed in the permissive direction.
-Rule 2: a model that no row names gets the cautious row: whatever some model refuses, it refuses.
+Rule 1: a row states what was documented or observed on `AS_OF`; unknown features count as refused.
+Rule 2: a model without a row gets the cautious row, which refuses everything that some model refuses.
 Sources: the platform documentation (migration guides, thinking, prompt caching, mid-conversation system messages) and
-the types of the anthropic SDK 2.12; where two disagree, the stricter one.
+the types of the anthropic SDK 2.12; if two disagree, the stricter one.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from dataclasses import dataclass, replace
 
 AS_OF = "2026-11-21"
 _PIXELS_A_TOKEN = 750
-"""The provider's rule of thumb for an image that it need not scale down."""
+"""The provider's rule of thumb for an image that is not scaled down."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What one model accepts. The defaults are the cautious row."""
+    """The features that one model accepts. The defaults are the cautious row."""
 
     model: str = ""
     """The model's name without date or vendor prefix; empty for the cautious row."""
     as_of: str = AS_OF
     tools: bool = False
-    """Whether it is good at calling tools; small local models write scripts better."""
+    """Whether it calls tools well; small local models are better at writing scripts."""
     prefill: bool = False
     """Whether the conversation may end with an assistant message."""
     thinking: frozenset[str] = frozenset()
-    """Values of `thinking.type` that are accepted; leaving the field out always is."""
+    """Accepted values of `thinking.type`; the field may always be omitted."""
     disabled_up_to_high: bool = False
-    """Whether thinking may be disabled at an effort of low, medium and high only."""
+    """Whether thinking may be disabled only at an effort of low, medium or high."""
     bound_thinking: bool = True
     """Whether a thinking block is bound to everything before it, so that no earlier block may be edited."""
     forced_tool_choice: bool = False
@@ -39,16 +39,16 @@ class Capabilities:
     mid_system: bool = False
     """Whether `role: system` is accepted within the messages."""
     turn_notes: str = ""
-    """The beta that lets a system message within the messages hold for one turn; empty where there is none."""
+    """The beta for system messages that apply to one turn, or empty."""
     sampling: bool = False
     """Whether `temperature`, `top_p` and `top_k` are accepted."""
     merges_roles: bool = False
-    """Whether two messages of one role in a row are merged rather than refused."""
+    """Whether two messages of one role in a row are merged instead of refused."""
     max_images: int = 100
     min_cache_tokens: int = 4096
-    """Shortest prefix that is cached; a shorter one silently is not."""
+    """Minimal length of a cached prefix; a shorter one is silently not cached."""
     betas: frozenset[str] = frozenset()
-    """The betas that the request's header will name: they open gated fields."""
+    """The betas in the request's header; they allow gated fields."""
 
 
 CAUTIOUS = Capabilities()
@@ -61,18 +61,18 @@ _BOTH = frozenset({"adaptive", "enabled", "disabled"})
 
 
 def _old(model: str, **more: object) -> Capabilities:
-    """A model before thinking blocks were bound: everything forced is still allowed."""
+    """Return the row of an older model: thinking is not bound, and a tool choice may be forced."""
     base = Capabilities(model, tools=True, bound_thinking=False, forced_tool_choice=True, merges_roles=True)
     return replace(base, **more)  # type: ignore[arg-type]
 
 
 def _new(model: str, **more: object) -> Capabilities:
-    """A model with bound thinking and mid-conversation system messages, which refuses a forced tool."""
+    """Return the row of a model with bound thinking and system messages in the conversation, but no forced tool."""
     base = Capabilities(model, tools=True, thinking=_ADAPTIVE, mid_system=True, turn_notes=_CLEAR_AT, merges_roles=True)
     return replace(base, max_images=600, **more)  # type: ignore[arg-type]
 
 
-# Newest first. `min_cache_tokens` stays at the cautious 4096 where no page gives the number.
+# Newest first. `min_cache_tokens` is the cautious 4096 if no page states the number.
 MODELS: tuple[Capabilities, ...] = (
     _new("claude-fable-5-2"),
     _new("claude-mythos-5-2"),
@@ -80,7 +80,7 @@ MODELS: tuple[Capabilities, ...] = (
     _new("claude-mythos-5-1"),
     _new("claude-opus-5-5"),
     _new("claude-sonnet-5-5", thinking=frozenset({"adaptive", "between_tools"})),
-    # The one of this generation whose tool choice may be forced.
+    # The only model of this generation that accepts a forced tool choice.
     _new("claude-haiku-5-5", thinking=_ADAPTIVE_OR_OFF, disabled_up_to_high=True, forced_tool_choice=True),
     _old("claude-fable-5", thinking=_ADAPTIVE, mid_system=True, max_images=600, min_cache_tokens=512),
     _old("claude-mythos-5", thinking=_ADAPTIVE, mid_system=True, max_images=600, min_cache_tokens=512),
@@ -110,7 +110,7 @@ _SUFFIX = re.compile(r"(?:[-@](?:\d{8}|latest))?(?:-v\d+)?(?::\d+)?")
 
 
 def capabilities_for(model: str, *, betas: Iterable[str] = ()) -> Capabilities:
-    """Return the row of `model`, or the cautious row under that name, with the request's betas."""
+    """Return the row of `model`, or the cautious row, with the request's betas."""
     name = model.rsplit("/", 1)[-1]
     name = name[name.find("claude-") :] if "claude-" in name else name
     for row in MODELS:
@@ -120,5 +120,5 @@ def capabilities_for(model: str, *, betas: Iterable[str] = ()) -> Capabilities:
 
 
 def image_tokens(width: int, height: int) -> int:
-    """Return what a model takes an image of so many pixels for, ≥ 1."""
+    """Return the tokens of an image of this size, ≥ 1."""
     return max(1, -(-width * height // _PIXELS_A_TOKEN))

@@ -1,9 +1,8 @@
-"""The rules themselves: one small function each, which yields what the API would refuse a request for.
+"""The rules of a Messages request, one function each, which yields the reasons for a refusal.
 
-Rule 1: a function sees the request as `history.request` took it apart, and the model's capabilities; it raises nothing
-        for a body that is malformed, since what has the wrong type never gets here.
-Rule 2: its docstring is the rule in a sentence. Texts in quotes are the API's own words, as seen in its answers or in
-        its documentation.
+Rule 1: a function receives the request as parsed by `history.request`, and the model's capabilities. Values of a wrong
+        type are not passed to it, so it raises nothing for a malformed body.
+Rule 2: its docstring states the rule. Quoted messages are those of the API, from its answers or its documentation.
 Rule 3: linear in the size of the body.
 """
 
@@ -15,7 +14,7 @@ from typing import Any
 
 from ctxkernel.core.image_headers import pixels
 from ctxkernel.history.capabilities import Capabilities
-from ctxkernel.history.request import Block, Fault, Request, inner, listed, lone_surrogate, mapping
+from ctxkernel.history.request import Block, Fault, Request, inner, listed, mapping, text_fault
 
 MAX_BYTES = 32 * 1000 * 1000
 MAX_MESSAGES = 100_000
@@ -23,7 +22,7 @@ MAX_IMAGE_BASE64 = 10 * 1000 * 1000
 MAX_IMAGE_PIXELS = 8000
 MANY_IMAGES = 20
 MAX_PIXELS_OF_MANY = 2000
-"""Pixels a side where a request has more than `MANY_IMAGES` images."""
+"""Maximal pixels on each side if a request has more than `MANY_IMAGES` images."""
 MAX_BREAKPOINTS = 4
 MIN_THINKING = 1024
 
@@ -31,7 +30,7 @@ _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _THINKING = ("thinking", "redacted_thinking")
 
-# Where a field stands, and the start of the name of the beta that opens it.
+# Fields, and the beginnings of the names of the betas that allow them.
 _GATED_TOP = (
     ("context_management", ("context-management-", "compact-")),
     ("compaction", ("compact-",)),
@@ -50,20 +49,11 @@ Faults = Iterator[Fault]
 Rule = Callable[[Request, Capabilities], Faults]
 
 
-def text_fault(text: str) -> str:
-    """Return why the API refuses a text block of this text, or "": the rules that concern one text alone."""
-    if not text:
-        return "text content blocks must be non-empty"
-    if text.isspace():
-        return "text content blocks must contain non-whitespace text"
-    return "no low surrogate in string" if lone_surrogate(text) else ""
-
-
 # -- the body as a whole ---------------------------------------------------------------------------
 
 
 def shape(r: Request, c: Capabilities) -> Faults:
-    """Fields have their types, and blocks stand where their role allows."""
+    """Fields have the right types, and blocks occur only in allowed roles."""
     yield from r.shape
 
 
@@ -73,7 +63,7 @@ def json_values(r: Request, c: Capabilities) -> Faults:
 
 
 def surrogates(r: Request, c: Capabilities) -> Faults:
-    """No lone surrogate in any string; the SDK fails on one before the API can."""
+    """No string contains a lone surrogate; the SDK would fail before the API."""
     yield from r.surrogates
 
 
@@ -86,7 +76,7 @@ def size(r: Request, c: Capabilities) -> Faults:
 
 
 def images(r: Request, c: Capabilities) -> Faults:
-    """Bounded number, bytes and pixels of images."""
+    """The number, bytes and pixels of images are limited."""
     found = [block for block in r.blocks() if block.type == "image"]
     if len(found) > c.max_images:
         path = found[c.max_images].path
@@ -106,7 +96,7 @@ def images(r: Request, c: Capabilities) -> Faults:
 
 
 def gated_fields(r: Request, c: Capabilities) -> Faults:
-    """A field of a beta needs that beta in the request's header."""
+    """A field of a beta requires that beta in the request's header."""
     places: list[tuple[str, Mapping[str, Any], Sequence[tuple[str, tuple[str, ...]]]]] = [
         ("", r.body, _GATED_TOP),
         *((f"{message.path}.", message.data, _GATED_MESSAGE) for message in r.messages),
@@ -139,7 +129,7 @@ def first_role(r: Request, c: Capabilities) -> Faults:
 
 
 def alternation(r: Request, c: Capabilities) -> Faults:
-    """Where a server does not merge messages of one role in a row, they alternate."""
+    """Roles alternate, unless the server merges messages of one role."""
     if c.merges_roles:
         return
     for before, message in zip(r.messages, r.messages[1:], strict=False):
@@ -148,7 +138,7 @@ def alternation(r: Request, c: Capabilities) -> Faults:
 
 
 def prefill(r: Request, c: Capabilities) -> Faults:
-    """Newer models refuse to go on from an assistant message."""
+    """Newer models refuse to continue an assistant message."""
     if r.messages and r.messages[-1].role == "assistant" and not c.prefill:
         message = "This model does not support assistant message prefill."
         message += " The conversation must end with a user message."
@@ -164,7 +154,7 @@ def trailing_space(r: Request, c: Capabilities) -> Faults:
 
 
 def system_place(r: Request, c: Capabilities) -> Faults:
-    """A system message in the conversation follows a user's, and precedes an assistant's or ends it."""
+    """A system message follows a user message, and precedes an assistant message or is the last one."""
     for index, message in enumerate(r.messages):
         if message.role != "system":
             if "clear_at" in message.data:
@@ -176,7 +166,7 @@ def system_place(r: Request, c: Capabilities) -> Faults:
             continue
         before = r.messages[index - 1] if index else None
         last = before.blocks[-1] if before is not None and before.blocks else None
-        # A server tool's result ends the assistant's message and is the one other thing that may stand before.
+        # A server tool's result at the end of an assistant message may also precede it.
         server = last is not None and last.type.endswith("_tool_result")
         if before is None or (before.role != "user" and not (before.role == "assistant" and server)):
             yield Fault(message.path, "a system message must follow a user message", "move it after a user message")
@@ -189,7 +179,7 @@ def system_place(r: Request, c: Capabilities) -> Faults:
 
 
 def blank_text(r: Request, c: Capabilities) -> Faults:
-    """No text block is empty or blank, and no message is without content."""
+    """No text block is empty or blank, and every message has content."""
     for block in [*r.system, *r.blocks()]:
         text = block.data.get("text") if block.type == "text" else None
         if isinstance(text, str) and not text.strip():
@@ -203,7 +193,7 @@ def blank_text(r: Request, c: Capabilities) -> Faults:
 
 
 def unanswered_calls(r: Request, c: Capabilities) -> Faults:
-    """Every call of the model is answered in the very next user turn."""
+    """Every call of the model is answered in the next user turn."""
     for index, turn in enumerate(r.turns):
         if turn.role != "assistant":
             continue
@@ -217,7 +207,7 @@ def unanswered_calls(r: Request, c: Capabilities) -> Faults:
 
 
 def results_first(r: Request, c: Capabilities) -> Faults:
-    """Results lead the user's content: whatever else stands before one ends their run."""
+    """Results come before all other content of the user."""
     for turn in r.turns:
         if turn.role != "user":
             continue
@@ -230,7 +220,7 @@ def results_first(r: Request, c: Capabilities) -> Faults:
 
 
 def orphan_results(r: Request, c: Capabilities) -> Faults:
-    """A result answers a call of the turn right before."""
+    """A result answers a call of the previous turn."""
     for index, turn in enumerate(r.turns):
         before = r.turns[index - 1].blocks if index else ()
         calls = {block.data["id"] for block in before if block.type == "tool_use"}
@@ -252,7 +242,7 @@ def single_results(r: Request, c: Capabilities) -> Faults:
 
 
 def unique_calls(r: Request, c: Capabilities) -> Faults:
-    """Ids of calls are unique in the whole request."""
+    """Call ids are unique in the whole request."""
     seen: set[str] = set()
     for block in r.blocks():
         if block.type == "tool_use":
@@ -262,7 +252,7 @@ def unique_calls(r: Request, c: Capabilities) -> Faults:
 
 
 def call_ids(r: Request, c: Capabilities) -> Faults:
-    """Ids of calls are made of letters, digits, _ and -."""
+    """Call ids consist of letters, digits, _ and -."""
     for block in r.blocks():
         name = {"tool_use": "id", "tool_result": "tool_use_id"}.get(block.type)
         if name and not _ID.fullmatch(str(block.data.get(name))):
@@ -271,9 +261,9 @@ def call_ids(r: Request, c: Capabilities) -> Faults:
 
 
 def tool_names(r: Request, c: Capabilities) -> Faults:
-    """Names of tools are 1 to 64 letters, digits, _ and -, and unique."""
+    """Tool names are unique and consist of 1 to 64 letters, digits, _ and -."""
     seen: set[str] = set()
-    # Tools of the server's own (with a type) may have their name from that type; MCP tool sets have none.
+    # The server's own tools (with a type) may have no name, and MCP tool sets have none.
     for block in r.tools:
         name = block.data.get("name")
         if name is None and block.type != "custom":
@@ -290,14 +280,14 @@ def tool_names(r: Request, c: Capabilities) -> Faults:
 
 
 def error_results(r: Request, c: Capabilities) -> Faults:
-    """A result that is an error is text only."""
+    """An error result consists of text only."""
     for block in r.blocks():
         if block.type == "tool_result" and block.data.get("is_error") and any(p.type != "text" for p in inner(block)):
             yield Fault(block.path, "all content must be type text if is_error is true", "leave the image out")
 
 
 def forced_choice(r: Request, c: Capabilities) -> Faults:
-    """Newer models refuse to be forced to a tool."""
+    """Newer models refuse a forced tool choice."""
     kind = r.tool_choice.get("type") if r.tool_choice else None
     if kind in ("any", "tool") and not c.forced_tool_choice:
         yield Fault("tool_choice.type", f"tool_choice {kind} is not supported by this model", "use auto")
@@ -307,7 +297,7 @@ def forced_choice(r: Request, c: Capabilities) -> Faults:
 
 
 def thinking_signed(r: Request, c: Capabilities) -> Faults:
-    """A thinking block has the signature that it came with (that it was not edited, a body cannot show)."""
+    """A thinking block has its signature. (The body does not show whether it was changed.)"""
     message = "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified"
     for block in r.blocks():
         proof = {"thinking": "signature", "redacted_thinking": "data"}.get(block.type)
@@ -316,7 +306,7 @@ def thinking_signed(r: Request, c: Capabilities) -> Faults:
 
 
 def thinking_last(r: Request, c: Capabilities) -> Faults:
-    """The last block of the last message, where it is the assistant's, is not thinking."""
+    """The last block of a final assistant message is not thinking."""
     if r.messages and r.messages[-1].role == "assistant" and r.messages[-1].blocks:
         last = r.messages[-1].blocks[-1]
         if last.type in _THINKING:
@@ -338,7 +328,7 @@ def thinking_budget(r: Request, c: Capabilities) -> Faults:
 def thinking_first(r: Request, c: Capabilities) -> Faults:
     """With manual thinking on, an open tool loop begins with its thinking.
 
-    The loop, not each of its messages: such a model thinks once, then calls several times.
+    This applies to the loop, not to each of its messages: such a model thinks once, then calls several times.
     """
     if r.thinking is None or r.thinking.get("type") != "enabled":
         return
@@ -355,7 +345,7 @@ def thinking_first(r: Request, c: Capabilities) -> Faults:
 
 
 def thinking_type(r: Request, c: Capabilities) -> Faults:
-    """The kind of thinking is one that the model has, and that it has at this effort."""
+    """The model supports this kind of thinking at this effort."""
     kind = r.thinking.get("type") if r.thinking is not None else None
     if r.thinking is not None and (not isinstance(kind, str) or kind not in c.thinking):
         fix = f"use {' or '.join(sorted(c.thinking))}" if c.thinking else "leave `thinking` out"
@@ -369,8 +359,8 @@ def thinking_type(r: Request, c: Capabilities) -> Faults:
 
 
 def _breakpoints(r: Request) -> Iterator[tuple[Block, str]]:
-    """The blocks with a cache breakpoint and their time to live, in the order in which they are hashed."""
-    # What stands within a result is hashed before the result ends.
+    """Yield the blocks with a cache breakpoint and their time to live, in hashing order."""
+    # The content of a result is hashed before the result.
     content = (part for m in r.messages for block in m.blocks for part in (*inner(block), block))
     for block in (*r.tools, *r.system, *content):
         control = mapping(block.data.get("cache_control"))
@@ -382,7 +372,7 @@ def _breakpoints(r: Request) -> Iterator[tuple[Block, str]]:
 
 
 def cache_count(r: Request, c: Capabilities) -> Faults:
-    """At most four breakpoints, the automatic one of the top level among them."""
+    """There are at most four breakpoints, including the automatic one of the top level."""
     found = list(_breakpoints(r))
     if len(found) > MAX_BREAKPOINTS:
         message = f"A maximum of {MAX_BREAKPOINTS} blocks with cache_control may be provided. Found {len(found)}."
@@ -390,7 +380,7 @@ def cache_count(r: Request, c: Capabilities) -> Faults:
 
 
 def cache_ttl(r: Request, c: Capabilities) -> Faults:
-    """A breakpoint of one hour does not come after one of five minutes."""
+    """A breakpoint of one hour does not follow one of five minutes."""
     short = False
     for block, ttl in _breakpoints(r):
         if ttl not in ("5m", "1h"):
@@ -402,7 +392,7 @@ def cache_ttl(r: Request, c: Capabilities) -> Faults:
 
 
 def cache_target(r: Request, c: Capabilities) -> Faults:
-    """No breakpoint on thinking (nor on empty text, which no block may have)."""
+    """No breakpoint is on a thinking block."""
     for block, _ in _breakpoints(r):
         if block.type in _THINKING:
             message = f"cache_control: Extra inputs are not permitted on `{block.type}` blocks"
@@ -410,7 +400,7 @@ def cache_target(r: Request, c: Capabilities) -> Faults:
 
 
 def context_edits(r: Request, c: Capabilities) -> Faults:
-    """Of the server's context edits, the one of thinking comes first."""
+    """The thinking edit is the first of the server's context edits."""
     management = mapping(r.body.get("context_management")) or {}
     for index, edit in enumerate(listed(management.get("edits")) or ()):
         kind = (mapping(edit) or {}).get("type")

@@ -1,12 +1,13 @@
-"""Redaction: an output that went stale is shown as a short note; its call stays (seed 004, option 1).
+"""Redaction: an outdated output is shown as a short note; its call stays (seed 004, option 1).
 
-Rule 1: a directive is an event, and what is shown is a fold over events: the same log gives the same, however often
-        it is replayed. A human's directive takes effect at once, a model's when a `RedactionBatch` names it; neither
-        within an open tool loop, since the response being made rests on what it was shown: there it waits for the end.
-Rule 2: masked, never removed: id, place, `tool_call_id` and status of a result stay. No event given is changed.
-Rule 3: a summary is the model's text, so it is data: one line, bounded, quoted as a JSON string within the note.
-Rule 4: each edit costs what follows it in the provider's cache. So the model's wait until a batch pays (`due`), and
-        models that bind thinking to what stands before it are shown none that rests on the old text (`strip_thinking`).
+Rule 1: a directive is an event, and the shown events are computed from all events: a replay gives the same result. A
+        directive of a human takes effect at once, one of a model when a `RedactionBatch` names it. In an open tool loop
+        both wait for its end, because the pending response is based on the present texts.
+Rule 2: outputs are replaced, never removed: id, place, `tool_call_id` and status of a result stay. No event is changed.
+Rule 3: a summary is a text of the model, so it is data: one line, bounded, quoted as a JSON string in the note.
+Rule 4: each edit invalidates the provider's cache for everything after it. So a model's directives wait until a batch
+        pays off (`due`). Models that bind thinking to everything before it are shown no thinking that is based on the
+        old text (`strip_thinking`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, cast
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.core.events import Json
 from ctxkernel.core.text import one_line, truncate
 from ctxkernel.history.capabilities import Capabilities
 from ctxkernel.history.events import (
@@ -39,18 +39,18 @@ from ctxkernel.history.events import (
 from ctxkernel.history.pairing import pair
 
 MAX_SUMMARY = 400
-"""Characters of a summary, once it is one line: 1 to 3 sentences, about 110 tokens."""
+"""Maximal characters of a summary: 1 to 3 sentences, about 110 tokens."""
 THRESHOLD = 8000
-"""Stale tokens from which on a batch takes effect without further reckoning (simulated: `benchmarks/session.py`)."""
+"""Number of outdated tokens at which a batch takes effect in any case (simulated: `benchmarks/session.py`)."""
 LEAST_PART = 0.5
-"""A batch takes at least this share of the stale tokens; the earliest rest may wait, where that rewrites much less."""
+"""Minimal share of the outdated tokens in a batch; the earliest outputs may wait if that rewrites much less."""
 
 Count = Callable[[str], int]
-"""Text → its tokens, ≥ 0."""
+"""Returns the tokens of a text, ≥ 0."""
 State = Literal["applied", "again", "waiting", "missing", "kept"]
 Cause = Literal["nothing", "cold", "limit", "threshold", "cost", "wait"]
 
-# -- what stands in the place of an output -------------------------------------------------------------
+# -- notes ---------------------------------------------------------------------------------------------
 
 
 def printable_line(text: str) -> str:
@@ -59,44 +59,31 @@ def printable_line(text: str) -> str:
 
 
 def note(summary_text: str, event: HistoryEvent) -> str:
-    """Return what is shown in place of the output of `event`: one line, its summary cut to `MAX_SUMMARY`."""
+    """Return the note that replaces the output of `event`: one line, with the summary cut to `MAX_SUMMARY`."""
     summary = truncate(printable_line(summary_text), MAX_SUMMARY)
     what = "this cell" if isinstance(event, HumanStatement) else "this call"
     return f"[redacted: {json.dumps(summary, ensure_ascii=False)}; {what} need not be made again]"
 
 
+_OUTPUT_FIELDS: dict[type[Any], str] = {Observation: "content", UserRejection: "reason", AgentError: "message"}
+
+
 def content(event: HistoryEvent) -> str:
-    """Return the text that a redaction of `event` would replace; empty where there is none."""
-    match event:
-        case Observation():
-            return event.content
-        case UserRejection():
-            return event.reason
-        case AgentError():
-            return event.message
-        case HumanStatement():
-            return "\n".join(output.text for output in event.outputs)
-        case _:
-            return ""
+    """Return the text that a redaction of `event` would replace; empty if there is none."""
+    if isinstance(event, HumanStatement):
+        return "\n".join(output.text for output in event.outputs)
+    return getattr(event, _OUTPUT_FIELDS.get(type(event), ""), "")
 
 
 def _with_note(event: HistoryEvent, text: str) -> HistoryEvent:
-    """Return a copy that shows `text` for its output."""
-    match event:
-        case Observation():
-            return replace(event, content=text)
-        case UserRejection():
-            return replace(event, reason=text)
-        case AgentError():
-            return replace(event, message=text)
-        case HumanStatement():
-            return replace(event, outputs=(Output("text/plain", text),))
-        case _:
-            return event
+    """Return a copy with `text` as its output."""
+    if isinstance(event, HumanStatement):
+        return replace(event, outputs=(Output("text/plain", text),))
+    return cast("HistoryEvent", replace(cast("Any", event), **{_OUTPUT_FIELDS[type(event)]: text}))
 
 
 def weight(event: HistoryEvent, count: Count) -> int:
-    """Return the tokens of all that a request carries of `event`, about: its text, input, thinking and output."""
+    """Return the approximate tokens of an event in a request: its text, input, thinking and output."""
     texts = [content(event), getattr(event, "text", ""), getattr(event, "source", "")]
     if isinstance(event, Action):
         texts.append(json.dumps(event.input, ensure_ascii=False, default=str))
@@ -114,27 +101,27 @@ class Edit:
 
     directive: Redaction
     since: int
-    """How many events had been recorded when it took effect: what has a lower number was made before."""
+    """The number of events when it took effect: events with a lower number are earlier."""
 
 
 class Redactions:
-    """What the directives of a history amount to: a fold over its events, which grows by `append` in O(1).
+    """The state of all directives of a history; `append` updates it in O(1).
 
-    `withdrawn` are ids of directives that count as never given. An event that was seen before is not taken again.
+    `withdrawn` are ids of directives to ignore. An event that is already known is not taken again.
     """
 
     def __init__(self, history: Iterable[HistoryEvent] = (), *, withdrawn: Collection[str] = ()) -> None:
         self.numbers: dict[str, int] = {}
-        """Event id → its number in the order of recording."""
+        """Event id → its number in recording order."""
         self.live: dict[str, Redaction] = {}
-        """The directives that were given and not withdrawn, by id, in the order of issue."""
+        """The directives that were not withdrawn, by id, in the order in which they were given."""
         self.edits: dict[str, Edit] = {}
-        """Those in effect, by id, in the order in which they took effect."""
+        """The directives in effect, by id, in the order in which they took effect."""
         self.undone: list[Edit] = []
-        """Those that were in effect and are no more: what was shown changed then, too."""
+        """The directives whose effect ended: this changed the shown events, too."""
         self._withdrawn = frozenset(withdrawn)
         self._next: list[str] = []
-        """Directives whose effect begins or ends at the next boundary."""
+        """The directives whose effect begins or ends at the next boundary."""
         self._unanswered: set[str] = set()
         self._in_run = False
         for event in history:
@@ -156,34 +143,36 @@ class Redactions:
         elif isinstance(event, RedactionBatch):
             named = set(event.directive_ids)
             self._next += [one for one in self.live if one in named]
-        if event.place != "meta" and not isinstance(event, Context):  # a state is sent within a loop, too
+        if event.place != "meta" and not isinstance(event, Context):  # a state is also sent within a loop
             self._in_run = event.place != "message"
-        self._take_effect()
+        if self._next and not self._in_run:
+            self._take_effect()
 
     def withdraw(self, directive_id: str) -> None:
-        """Take a directive back, from the event that was appended last on; at the end of the loop where one is open.
+        """Withdraw a directive, with effect after the last appended event, or at the end of an open loop.
 
-        Unlike the constructor's `withdrawn`, this remembers that the note was shown until now.
+        Unlike the constructor's `withdrawn`, this records that the note was shown until now.
         """
         if self.live.pop(directive_id, None) is not None:
             self._next.append(directive_id)
-            self._take_effect()
+            if not self._in_run:
+                self._take_effect()
 
     @property
     def at_boundary(self) -> bool:
-        """Whether no tool loop is open: no call waits, and the model is not to go on from a result."""
+        """Whether no tool loop is open: no call waits, and the model need not continue from a result."""
         return not self._in_run and not self._unanswered
 
     @property
     def waiting(self) -> tuple[Redaction, ...]:
-        """The directives that are not in effect yet and would change something, in the order of issue."""
+        """The directives that are not in effect yet and would change something, in the given order."""
+        if not self.live:
+            return ()
         masked = {edit.directive.target_id for edit in self.edits.values()}
         return tuple(one for one in self.live.values() if one.target_id not in masked)
 
     def _take_effect(self) -> None:
-        # A call may wait for its approval, or for ever, while the person goes on: what she asks for is done.
-        if not self._next or self._in_run:
-            return
+        # A call may wait for approval for a long time while the user continues: a user's directives do not wait for it.
         now, later = len(self.numbers), list[str]()
         for directive_id in self._next:
             edit = self.edits.get(directive_id)
@@ -198,13 +187,8 @@ class Redactions:
         self._next = later
 
 
-def at_boundary(history: Events) -> bool:
-    """Whether no tool loop of `history` is open now, so that an edit may take effect."""
-    return Redactions(history).at_boundary
-
-
 class Places:
-    """Where the outputs that directives name stand among the events that are shown."""
+    """The places of outputs among the shown events."""
 
     def __init__(self, shown: Events, wanted: Collection[str]) -> None:
         self.shown = shown
@@ -213,7 +197,7 @@ class Places:
         self.answers: dict[int, int] = pair(shown).answers if of_calls else {}
 
     def output(self, event_id: str, by: By) -> int | None:
-        """Return where the output that `event_id` means stands; None where it is not shown or not to be redacted."""
+        """Return the place of the output of `event_id`; None if it is not shown or must not be redacted."""
         place = self.of.get(event_id)
         if place is None:
             return None
@@ -225,20 +209,20 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one directive."""
+    """The result of one directive."""
 
     directive_id: str
     target_id: str
     by: By
     state: State
-    """applied · again: its output is a note already · waiting: for a batch or for the end of a loop · missing: no such
-    output is shown · kept: the note would not be shorter."""
+    """applied · again: its output already is a note · waiting: for a batch or the end of a loop · missing: the output
+    is not shown · kept: the note would not be shorter."""
     tokens_saved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RedactionReport:
-    """What became of the directives, in the order of issue."""
+    """The results of all directives, in the order in which they were given."""
 
     outcomes: tuple[Outcome, ...] = ()
 
@@ -247,56 +231,27 @@ class RedactionReport:
         return tuple(one.directive_id for one in self.outcomes if one.state == state)
 
     @property
-    def applied(self) -> tuple[str, ...]:
-        """The directives that made a note."""
-        return self.ids("applied")
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The directives whose output is not shown: it was condensed, or never was one. No error."""
-        return self.ids("missing")
-
-    @property
-    def waiting(self) -> tuple[str, ...]:
-        """The directives that are not in effect yet."""
-        return self.ids("waiting")
-
-    @property
     def tokens_saved(self) -> int:
-        """Tokens that the notes save, all together."""
+        """The tokens that all notes save."""
         return sum(one.tokens_saved for one in self.outcomes)
-
-    def to_json(self) -> dict[str, Json]:
-        """Return `{tokens_saved, directives: [{directive_id, target_id, by, state, tokens_saved}]}`."""
-        rows: list[Json] = [
-            {
-                "directive_id": one.directive_id,
-                "target_id": one.target_id,
-                "by": one.by,
-                "state": one.state,
-                "tokens_saved": one.tokens_saved,
-            }
-            for one in self.outcomes
-        ]
-        return {"tokens_saved": self.tokens_saved, "directives": rows}
 
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
-    """Shown events with their notes. `events` is the object that was given where nothing changed."""
+    """Shown events with their notes. `events` is the given object if nothing changed."""
 
     events: Events
     report: RedactionReport
     changed: Mapping[str, int]
-    """Id of each shown event whose output is, or was, a note → since when it is shown as it is (`Edit.since`)."""
+    """Id of each shown event whose output is, or was, a note → since when it has its present form (`Edit.since`)."""
 
 
 def apply(shown: Events, redactions: Redactions, *, count: Count) -> Redacted:
     """Return `shown`, the events of a view, with the outputs that are redacted as notes.
 
-    Holds: as many events, with the ids, pairing and order that they had; none longer than it was, in characters, even
-    for a directive that never was validated; applying to the outcome changes nothing. Of several directives for one
-    output the first that took effect stands. O(len(shown)), with one pass over ids.
+    The number, ids, pairing and order of the events stay the same, and no event gets longer, even for a directive that
+    was not validated. Idempotent. Of several directives for one output, the first that took effect applies.
+    O(len(shown)), with one pass over ids.
     """
     if not redactions.live and not redactions.undone:
         return Redacted(shown, RedactionReport(), {})
@@ -342,12 +297,12 @@ def apply(shown: Events, redactions: Redactions, *, count: Count) -> Redacted:
 def strip_thinking(
     events: Events, changed: Mapping[str, int], numbers: Mapping[str, int], capabilities: Capabilities
 ) -> Events:
-    """Return `events` without the thinking that rests on text which is no longer shown so.
+    """Return `events` without the thinking that is based on a text which has changed since.
 
-    `changed` is `Redacted.changed`, or any ids of shown events with the number since which they are as they are;
-    `numbers` is `Redactions.numbers`. A thinking block is bound to all that stood before it: one that was made before
-    an earlier event changed would be refused (`Invalid signature in thinking block`). One made after is kept. `events`
-    itself where nothing goes, so always for a model that does not bind thinking.
+    `changed` is `Redacted.changed`, or any ids of shown events with the number since which they have their present
+    form; `numbers` is `Redactions.numbers`. A thinking block is bound to everything before it: the API refuses one that
+    is older than a change before it (`Invalid signature in thinking block`). Newer ones are kept. Returns `events`
+    itself if nothing is removed, so always for a model that does not bind thinking.
     """
     if not changed or not capabilities.bound_thinking:
         return events
@@ -364,12 +319,12 @@ def strip_thinking(
     return events if out is None else out
 
 
-# -- when a batch pays ----------------------------------------------------------------------------------
+# -- when a batch pays off -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What writing and reading a cached token cost, relative to a plain input token. Dated: November 2026."""
+    """The prices of writing and reading a cached token, relative to an input token. As of November 2026."""
 
     write: float = 1.25
     """1.25 for five minutes, 2 for an hour."""
@@ -379,23 +334,23 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a batch would do now."""
+    """The effect of a batch now."""
 
     stale_tokens: int
-    """Tokens that it would save: R."""
+    """The tokens that it would save: R."""
     tokens_after_first_edit: int
-    """Tokens from its first note on, which the cache would have to be written again for: T."""
+    """The tokens from its first note on, which must be written to the cache again: T."""
     directive_ids: tuple[str, ...] = ()
-    """The directives that would take effect, in the order of issue."""
+    """The directives that would take effect, in the order in which they were given."""
 
 
 def outlook(shown: Events, redactions: Redactions, *, count: Count, whole: bool = False) -> Outlook:
-    """Return the batch of waiting directives that pays soonest; `shown` as it is shown now, earlier notes included.
+    """Return the batch of waiting directives that pays off first. `shown` includes earlier notes.
 
-    A small output far up costs the rewriting of all that follows it, so a batch may leave the earliest outputs for a
-    later one: of those with `LEAST_PART` of the stale tokens or more it is the one with the least T/R. With `whole` it
-    is all that wait, as where rewriting costs nothing (a cold cache) or room is short. What is not shown, or would not
-    get shorter, is in none.
+    A small output near the beginning requires rewriting everything after it, so a batch may leave the earliest outputs
+    for a later batch: of the batches with at least `LEAST_PART` of the outdated tokens, this is the one with the least
+    T/R. With `whole`, it is all waiting directives, for a cold cache or a nearly full history. Outputs that are not
+    shown, or would not get shorter, are in no batch.
     """
     waiting = redactions.waiting
     places = Places(shown, {one.target_id for one in waiting})
@@ -425,18 +380,18 @@ def outlook(shown: Events, redactions: Redactions, *, count: Count, whole: bool 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether the waiting directives take effect now, and why. `reason` is what a `RedactionBatch` records."""
+    """Whether the waiting directives take effect now, and why. A `RedactionBatch` records the `reason`."""
 
     pays: bool
     cause: Cause
     reason: str
     break_even: float | None = None
-    """Turns after which the saving has paid for the rewriting; None where nothing is stale."""
+    """The number of turns after which the saving exceeds the cost of rewriting; None if nothing is outdated."""
     directive_ids: tuple[str, ...] = ()
-    """What would take effect, or does."""
+    """The directives that take effect, or would."""
 
     def batch(self, event_id: str) -> RedactionBatch:
-        """Return the record of the directives taking effect for this reason."""
+        """Return the record with which the directives take effect."""
         return RedactionBatch(event_id, self.directive_ids, self.reason)
 
 
@@ -449,11 +404,11 @@ def due(
     expected_turns: float,
     threshold: int = THRESHOLD,
 ) -> Decision:
-    """Return whether a batch pays now: the cache is cold, a limit is near, enough is stale, or the cost model says so.
+    """Return whether a batch pays off now: a cold cache, a near limit, enough outdated tokens, or the cost model.
 
-    The cost model: rewriting T tokens costs T·(w-r) once, R tokens fewer save R·r at each turn, so it pays after
-    n > (w-r)/r · T/R turns. Whether now is a boundary is not asked here (`Redactions.at_boundary`). Raises BadPolicy
-    for prices that are no prices, and for a negative number of turns or a threshold below 0.
+    The cost model: rewriting T tokens costs T·(w-r) once, and R tokens less save R·r at each turn, so a batch pays off
+    after n > (w-r)/r · T/R turns. The caller checks whether this is a boundary (`Redactions.at_boundary`). Raises
+    BadPolicy for invalid prices, a negative number of turns, or a threshold below 0.
     """
     if not 0 < prices.read <= prices.write:
         raise BadPolicy(f"due: reading at {prices.read} and writing at {prices.write}; give 0 < read <= write")

@@ -1,7 +1,7 @@
-"""Asking for a redaction: the model's tool, what may be redacted, and the answer to a call of it.
+"""The request for a redaction: the model's tool, the validation, and the answer to a call.
 
-Rule 1: nothing takes effect here: what is accepted is a directive, an event to be recorded (`history/redact.py`).
-Rule 2: whatever the model gives as input is answered; a refusal names the event, what it is, and the next move.
+Rule 1: nothing takes effect here: an accepted request becomes a directive, an event to record (`history/redact.py`).
+Rule 2: any input of the model gets an answer; a refusal names the event, what it is, and what to do next.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from ctxkernel.core.events import Json
 from ctxkernel.core.text import truncate
@@ -28,9 +28,9 @@ from ctxkernel.history.pairing import pair
 from ctxkernel.history.redact import MAX_SUMMARY, Count, Places, Redactions, content, note, printable_line
 
 MAX_IDS = 50
-"""Ids in one call of the tool."""
+"""Maximal number of ids in one call of the tool."""
 SHORTER = 2
-"""A note may cost at most one in so many of the tokens that it stands for: else an edit gains less than it upsets."""
+"""A note may cost at most this fraction (1/2) of the tokens of the output; otherwise an edit is not worthwhile."""
 
 Code = Literal["bad_input", "bad_summary", "unknown_id", "critical", "pinned", "in_use", "no_saving"]
 
@@ -66,12 +66,12 @@ TOOL: dict[str, Json] = {
         "additionalProperties": False,
     },
 }
-"""The model's tool, as a Messages request takes it. Constant, since tools are the head of every cached prefix."""
+"""The definition of the tool in a Messages request. Constant, because every cached prefix begins with the tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a redaction was not taken. `message` names the event, what it is, and the next move."""
+    """A rejected redaction. `message` names the event, what it is, and what to do next."""
 
     code: Code
     event_id: str
@@ -84,11 +84,11 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """The output is redacted already, or will be: nothing is to be done, and nothing is wrong."""
+    """The output already is redacted, or will be: nothing remains to be done."""
 
     event_id: str
     directive_id: str
-    """The directive that stands."""
+    """The existing directive."""
 
 
 _NEXT = "cite the event id of a tool output that is stale"
@@ -105,11 +105,11 @@ def validate(
     count: Count,
     pinned: Collection[str] = (),
 ) -> Redaction | Acknowledged | Refusal:
-    """Return the directive to record, or that one stands already, or why there can be none.
+    """Return the directive to record, or the existing one, or the reason for a refusal.
 
-    `shown` are the events of the view, without notes; `redactions` the fold of the same history. `pinned` are event
-    ids; a pinned call pins its output. The directive names the output, also where its call was cited, and its summary
-    is one line. A directive of the model's that still waits does not stand in a human's way.
+    `shown` are the events of the view without notes; `redactions` belong to the same history. `pinned` are event ids; a
+    pinned call pins its output. The directive names the output, even if `event_id` is its call, and its summary is one
+    line. A waiting directive of the model does not prevent one of a human.
     """
     label = _label(event_id)
     summary = _summary(summary_text, label)
@@ -148,7 +148,7 @@ def validate(
 
 
 def _label(event_id: str) -> str:
-    """An id as a refusal repeats it: whatever it is, one short line."""
+    """Return an id for a refusal: one short line."""
     return truncate(printable_line(event_id), 80)
 
 
@@ -165,7 +165,7 @@ def _summary(text: str, label: str) -> str | Refusal:
 
 
 def _newest(shown: Events) -> str | None:
-    """Return the response that a loop goes on from: the newest with outputs since a question, answer or summary."""
+    """Return the response from which a loop continues: the newest one since a question, answer or summary."""
     for event in reversed(shown):
         if isinstance(event, Action):
             return batch_of(event)
@@ -176,7 +176,7 @@ def _newest(shown: Events) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a call of the tool leads to: directives to record, in order, and the text and status of its result."""
+    """The directives to record for a call of the tool, in order, and the text and status of its result."""
 
     directives: tuple[Redaction, ...]
     content: str
@@ -186,11 +186,11 @@ class Answer:
 def answer(
     call: Action, *, shown: Events, redactions: Redactions, count: Count, pinned: Collection[str] = ()
 ) -> Answer:
-    """Return the answer to a call of the model's `redact`, whatever its input is.
+    """Return the answer to a call of the model's `redact`, for any input.
 
-    The text is JSON: `accepted` and `already_redacted` ids, `rejected` as `{event_id, code, message}`, so that the
-    model can try those again. It is a failure where no id was taken. Directive ids derive from the call's. Record the
-    directives before the next call of the same response is answered.
+    The text is JSON: `accepted` and `already_redacted` ids, and `rejected` as `{event_id, code, message}`, so that the
+    model can try those again. The status is `failed` if no id was accepted. Directive ids derive from the call's id.
+    Record the directives before the next call of the same response is answered.
     """
     ids, summary = _read(call.input)
     directives: list[Redaction] = []
@@ -199,7 +199,7 @@ def answer(
     accepted: dict[str, Json] = {}
     if isinstance(summary, Refusal):
         rejected.append(summary.to_json())
-        ids, summary = [], ""
+        ids, summary = (), ""
     for n, event_id in enumerate(ids, 1):
         verdict = validate(
             event_id,
@@ -230,25 +230,23 @@ def answer(
 
 
 def _read(given: Mapping[str, Json]) -> tuple[Sequence[str], str | Refusal]:
-    """Take the tool's input apart; each id once."""
-    form = 'give {"event_id": an id or a list of ids, "summary_text": text}'
-
-    def bad(why: str) -> tuple[Sequence[str], Refusal]:
-        return (), Refusal("bad_input", "", f"redact: {why}; {form}")
-
-    for name in ("event_id", "summary_text"):
-        if name not in given:
-            return bad(f"{name} is missing")
+    """Return the ids, without repetitions, and the summary of the tool's input."""
+    cited, summary = given.get("event_id"), given.get("summary_text")
+    ids = cast("list[object]", cited) if isinstance(cited, list | tuple) else [cited]
+    named = list(dict.fromkeys(one for one in ids if isinstance(one, str)))
+    missing = [name for name in ("event_id", "summary_text") if name not in given]
     more = sorted(_label(str(name)) for name in given if name not in ("event_id", "summary_text"))
-    if more:
-        return bad(f"{', '.join(more[:5])} is no field of it")
-    cited, summary = cast("Any", given["event_id"]), given["summary_text"]
-    ids = [cited] if isinstance(cited, str) else cited
-    if not isinstance(ids, list | tuple) or not all(isinstance(one, str) for one in cast("list[Any]", ids)):
-        return bad("event_id is neither text nor a list of texts")
-    named = list(dict.fromkeys(cast("list[str]", ids)))
-    if not 1 <= len(named) <= MAX_IDS or not all(map(str.strip, named)):
-        return bad(f"event_id names {len(named)} events or a blank one; name 1 to {MAX_IDS}")
-    if not isinstance(summary, str):
-        return bad("summary_text is no text")
-    return named, summary
+    if missing:
+        why = f"{missing[0]} is missing"
+    elif more:
+        why = f"{', '.join(more[:5])} is no field of it"
+    elif not all(isinstance(one, str) for one in ids):
+        why = "event_id is neither text nor a list of texts"
+    elif not 1 <= len(named) <= MAX_IDS or not all(map(str.strip, named)):
+        why = f"event_id names {len(named)} events or a blank one; name 1 to {MAX_IDS}"
+    elif not isinstance(summary, str):
+        why = "summary_text is no text"
+    else:
+        return named, summary
+    form = 'give {"event_id": an id or a list of ids, "summary_text": text}'
+    return (), Refusal("bad_input", "", f"redact: {why}; {form}")

@@ -1,20 +1,21 @@
-"""Repair of a history that crashes, retries and lost connections left broken: report it, mend it, trim it.
+"""Repair of a history that crashes, retries and lost connections left broken: report, repair, trim.
 
-Rule 1: a clean history comes back as the same object, and what was mended is clean.
-Rule 2: every repair is an event with its reason. Of what is not broken nothing is touched.
-Rule 3: nothing is guessed: a result that never came is marked as synthetic, with a status that says why.
+Rule 1: a valid history is returned as the same object, and a repaired history is valid.
+Rule 2: every repair is an event with its reason. Valid parts are never changed.
+Rule 3: nothing is guessed: a result that never came is synthetic, with a status that says why.
 
-What is mended, in this order: an event that was recorded twice (the first stands); a result without a call (removed);
-a second result of a call (the first stands); a call id that an earlier call had (renamed, with its result); a call
-without a result (a synthetic one is added); a batch that does not stand together, with its results after their calls
-and in call order (moved to its first call). A result before its call is the call's result and is moved.
+The repairs, in this order: remove an event that was recorded twice (the first stays); remove a result without a call;
+remove a second result of a call (the first stays); rename a call id that an earlier call had, with its result; add a
+synthetic result to a call without one; move the events of a batch to its first call, results after their calls and in
+call order. A result before its call is the call's result and is moved.
 """
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal, cast
 
 from ctxkernel.core.errors import BadHistory
@@ -41,24 +42,24 @@ TEXTS: Mapping[OutputStatus, str] = {
     "timeout": "The call did not end within its time. No output was received.",
     "failed": "The call failed. No output was received.",
 }
-"""What a synthetic result says, by its status."""
+"""The text of a synthetic result, by its status."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """What is done to a stored history without being asked (seed 003 §5). Requests are checked whatever these say."""
+    """Automatic repairs of a stored history (seed 003 §5). Requests are always checked."""
 
     enforce_history_invariants: bool = False
-    """Mend after a rewind or a branch, after trimming, and before a request."""
+    """Repair after a rewind or a branch, after trimming, and before a request."""
     auto_recover_from_crash: bool = True
-    """Mend when a session is loaded."""
+    """Repair when a session is loaded."""
     warn_on_invariant_violations: bool = True
-    """Say what was found broken."""
+    """Report what was broken."""
 
 
 @dataclass(frozen=True, slots=True)
 class MissingOutput:
-    """A call that has no result."""
+    """A call without a result."""
 
     call_id: str
     tool_name: str
@@ -67,59 +68,63 @@ class MissingOutput:
 
 @dataclass(frozen=True, slots=True)
 class HistoryReport:
-    """What is broken in a history; every field is empty where nothing is."""
+    """The problems of a history; every field of a valid history is empty."""
 
     missing_outputs: tuple[MissingOutput, ...] = ()
     orphan_outputs: tuple[str, ...] = ()
-    """Call ids of results that have no call."""
+    """Call ids of results without a call."""
     duplicate_outputs: tuple[str, ...] = ()
-    """Call ids, once for each result too many."""
+    """Call ids, once for each surplus result."""
     misplaced: tuple[str, ...] = ()
-    """Ids of events that do not stand with their batch, or not in its order."""
+    """Ids of events that are apart from their batch, or not in its order."""
     reused_calls: tuple[str, ...] = ()
-    """Call ids, once for each call that has the id of an earlier one."""
+    """Call ids, once for each call with the id of an earlier one."""
     duplicate_events: tuple[str, ...] = ()
     """Ids of events that were recorded again."""
 
     def is_valid(self) -> bool:
-        """Whether nothing is broken."""
-        return not any(self._counts())
+        """Return whether nothing is broken."""
+        return not any(getattr(self, one.name) for one in fields(self))
 
     def summary(self) -> str:
-        """Return one line: how much of what is broken."""
-        if self.is_valid():
-            return "the history is whole"
-        names = ("missing outputs", "orphan outputs", "duplicate outputs", "misplaced", "reused call ids")
-        told = zip(self._counts(), (*names, "events recorded twice"), strict=True)
-        return ", ".join(f"{count} {name}" for count, name in told if count)
+        """Return one line with the number of each problem."""
+        counts = [len(getattr(self, one.name)) for one in fields(self)]
+        told = [f"{count} {name}" for count, name in zip(counts, _PROBLEMS, strict=True) if count]
+        return ", ".join(told) or "the history is valid"
 
-    def _counts(self) -> tuple[int, ...]:
-        fields = (self.missing_outputs, self.orphan_outputs, self.duplicate_outputs)
-        return tuple(map(len, (*fields, self.misplaced, self.reused_calls, self.duplicate_events)))
+
+_PROBLEMS = (
+    "missing outputs",
+    "orphan outputs",
+    "duplicate outputs",
+    "misplaced",
+    "reused call ids",
+    "events recorded twice",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """A history after repair. `events` is the object that was given where nothing was broken."""
+    """A history after repair. `events` is the given object if nothing was broken."""
 
     events: Events
     repairs: tuple[Repair, ...] = ()
     report: HistoryReport = field(default_factory=HistoryReport)
-    """What was broken before."""
+    """The problems before the repair."""
     warning: str = ""
-    """One line for the user; empty where nothing is to be said."""
+    """One line for the user, or empty."""
 
     @property
     def added(self) -> tuple[Observation, ...]:
-        """The synthetic results: what an append-only log has to take to be whole."""
+        """The synthetic results: an append-only log becomes valid with them."""
         made = {one.target_id for one in self.repairs if one.fix == "added"}
         return tuple(event for event in self.events if isinstance(event, Observation) and event.event_id in made)
 
 
 def report(events: Events, *, pending: Collection[str] = ()) -> HistoryReport:
-    """Return what is broken in `events`; changes nothing. Linear.
+    """Return the problems of `events`. Linear.
 
-    `pending` are call ids whose results are still to come: a call that waits for approval, or that runs now.
+    `pending` are call ids whose results will still come: calls that wait for approval, or run now.
     """
     return HistoryReport() if _clean(events) else _Plan(events, pending).report()
 
@@ -131,10 +136,10 @@ def normalise(
     statuses: Mapping[str, OutputStatus] | None = None,
     pending: Collection[str] = (),
 ) -> Repaired:
-    """Return `events` mended, and how.
+    """Return `events` repaired, with the repairs.
 
-    A synthetic result has the status that `statuses` gives for its call id, else `status`. `pending` as in `report`.
-    Raises BadHistory for a synthetic success: what was not seen did not succeed.
+    A synthetic result has the status that `statuses` gives for its call id, or else `status`. `pending` as in `report`.
+    Raises BadHistory for a synthetic success, because nobody saw the call succeed.
     """
     asked = {status, *(statuses or {}).values()}
     if not asked <= set(TEXTS):
@@ -145,16 +150,15 @@ def normalise(
     found = plan.report()
     if found.is_valid():
         return Repaired(events)
-    mended, repairs = plan.apply(status, statuses or {})
-    return Repaired(mended, repairs, found)
+    return Repaired(*plan.apply(status, statuses or {}), found)
 
 
 def recover(
     events: Events, *, switches: Switches | None = None, statuses: Mapping[str, OutputStatus] | None = None
 ) -> Repaired:
-    """Return the history of a session whose kernel ended: no call in it can still get its result.
+    """Return the history of a session whose kernel ended, as `maintain` at the moment `load`.
 
-    As `maintain` at the moment `load`.
+    No call in it can still get its result.
     """
     return maintain(events, "load", switches=switches, statuses=statuses)
 
@@ -167,9 +171,9 @@ def maintain(
     statuses: Mapping[str, OutputStatus] | None = None,
     pending: Collection[str] = (),
 ) -> Repaired:
-    """Return `events` as the switches want them at a moment of a session's life.
+    """Return `events` repaired as the switches require at a moment of a session.
 
-    Where they want no repair, `events` comes back as it is, with the report and the warning.
+    If they require no repair, `events` is returned unchanged, with the report and the warning.
     """
     switches = switches or Switches()
     if switches.enforce_history_invariants or (moment == "load" and switches.auto_recover_from_crash):
@@ -178,16 +182,16 @@ def maintain(
         done = Repaired(events, (), report(events, pending=pending))
     if done.report.is_valid() or not switches.warn_on_invariant_violations:
         return done
-    mended = "mended" if done.repairs else "left as it is"
-    return replace(done, warning=f"history at {moment}: {done.report.summary()}; {mended}")
+    told = "repaired" if done.repairs else "not repaired"
+    return replace(done, warning=f"history at {moment}: {done.report.summary()}; {told}")
 
 
 def trim(events: Events, keep: int, *, pending: Collection[str] = ()) -> Repaired:
-    """Return the newest `keep` events or fewer, mended where they were broken before.
+    """Return the newest `keep` events or fewer, repaired if they were broken before.
 
-    The cut is the first manipulation index that leaves no more than `keep`, so it breaks nothing (law 4); where a tool
-    loop with thinking is longer than that, the loop is cut between two batches rather than lost. Raises BadHistory for
-    a negative number.
+    The cut is the first manipulation index that leaves at most `keep` events, so it breaks nothing (law 4). If a tool
+    loop with thinking is longer, it is cut between two batches instead of being removed. Raises BadHistory for a
+    negative number.
     """
     if keep < 0:
         raise BadHistory(f"trim(keep={keep}): give the number of events to keep, 0 or more")
@@ -201,7 +205,7 @@ def trim(events: Events, keep: int, *, pending: Collection[str] = ()) -> Repaire
 
 
 def _clean(events: Events) -> bool:
-    """Whether nothing is broken, and nothing waits, for all that a quick look tells: nearly always, and then enough."""
+    """Return True if a fast check shows that nothing is broken and no call waits: nearly always."""
     if not in_order(events):
         return False
     ids = [event.event_id for event in events]
@@ -210,17 +214,13 @@ def _clean(events: Events) -> bool:
 
 
 class _Plan:
-    """What is broken in a history, by place, and how it is mended."""
+    """The problems of a history, by place, and their repair."""
 
     def __init__(self, events: Events, pending: Collection[str]) -> None:
         self.events = events
-        seen: set[str] = set()
-        self.twice: set[int] = set()
-        for place, event in enumerate(events):
-            if event.event_id in seen:
-                self.twice.add(place)
-            seen.add(event.event_id)
-        self.ids = seen
+        first: dict[str, int] = {}
+        self.twice = {place for place, event in enumerate(events) if first.setdefault(event.event_id, place) != place}
+        self.ids = set(first)
         kept = [place for place in range(len(events)) if place not in self.twice]
         self._pair(kept)
         self._rename()
@@ -236,7 +236,7 @@ class _Plan:
         return cast("Result", self.events[place]).tool_call_id
 
     def _pair(self, kept: Sequence[int]) -> None:
-        """Find which result answers which call, those included that came before their calls."""
+        """Find which result answers which call, including results before their calls."""
         events = self.events
         pairs = pair([events[place] for place in kept])
         self.answers = {kept[call]: kept[result] for call, result in pairs.answers.items()}
@@ -255,34 +255,31 @@ class _Plan:
                 self.duplicates.add(place)
             else:
                 early.add(call)
-                if call in self.answers:  # the first stands
+                if call in self.answers:  # the first stays
                     self.duplicates.add(self.answers[call])
                 self.answers[call] = place
 
     def _rename(self) -> None:
-        """Find new ids for calls whose id an earlier call had."""
+        """Find new ids for calls with the id of an earlier call."""
         taken = {self._call_id(call) for call in self.calls}
         used: set[str] = set()
+        numbers: dict[str, Iterator[int]] = {}
         self.renamed: dict[int, str] = {}
-        count: dict[str, int] = {}
         for call in self.calls:
             call_id = self._call_id(call)
             if call_id in used:
-                n = count.get(call_id, 1) + 1
-                while f"{call_id}-{n}" in taken:
-                    n += 1
-                count[call_id] = n
-                self.renamed[call] = f"{call_id}-{n}"
-                taken.add(f"{call_id}-{n}")
+                names = (f"{call_id}-{n}" for n in numbers.setdefault(call_id, itertools.count(2)))
+                self.renamed[call] = next(name for name in names if name not in taken)
+                taken.add(self.renamed[call])
             used.add(call_id)
 
     def _place(self, kept: Sequence[int]) -> None:
-        """Find the batches that do not stand as they must: `laid` maps the first call of each to its places."""
+        """Find the batches in a wrong order: `laid` maps the first call of each to its places."""
         gone = self.duplicates | self.orphans
         line = [place for place in kept if place not in gone and self.events[place].place != "meta"]
         owner = {result: call for call, result in self.answers.items()}
         units: dict[str, list[int]] = {}
-        number: dict[int, int] = {}  # place → how many events stand before it, records not counted
+        number: dict[int, int] = {}  # place → the number of events before it, without records
         for place in line:
             number[place] = len(number)
             call = place if self.events[place].place == "call" else owner.get(place)
@@ -314,12 +311,12 @@ class _Plan:
             event_ids(self.twice),
         )
 
-    # -- mending ---------------------------------------------------------------------------------
+    # -- repairing -------------------------------------------------------------------------------
 
     def apply(
         self, status: OutputStatus, statuses: Mapping[str, OutputStatus]
     ) -> tuple[list[HistoryEvent], tuple[Repair, ...]]:
-        """Return the mended events and the repairs, in the order in which the module's text lists them."""
+        """Return the repaired events and the repairs, in the order of the module's docstring."""
         events = self.events
         made = self._synthetic(status, statuses)
         new: dict[int, HistoryEvent] = {}
@@ -331,14 +328,14 @@ class _Plan:
         gone = self.twice | self.orphans | self.duplicates
         elsewhere = {place for laid in self.laid.values() for place in laid}
         after = self._put_after(made)
-        mended: list[HistoryEvent] = []
+        repaired: list[HistoryEvent] = []
         for place in range(len(events)):
             if place in gone or (place in elsewhere and place not in self.laid):
                 continue
             for one in self.laid.get(place, (place,)):
-                mended.append(new.get(one, events[one]))
-                mended += [made[call] for call in after.get(one, ())]
-        return mended, tuple(self._repairs(made))
+                repaired.append(new.get(one, events[one]))
+                repaired += [made[call] for call in after.get(one, ())]
+        return repaired, tuple(self._repairs(made))
 
     def _synthetic(self, status: OutputStatus, statuses: Mapping[str, OutputStatus]) -> dict[int, Observation]:
         """Return the results to add, by call."""
@@ -355,9 +352,9 @@ class _Plan:
         return made
 
     def _put_after(self, made: Mapping[int, Observation]) -> dict[int, list[int]]:
-        """Return place → calls whose synthetic results come right after the event there.
+        """Return place → the calls whose synthetic results directly follow the event at that place.
 
-        That is the call itself, or the result of the call before it in the batch where that stands later still.
+        This is the call itself, or the result of the previous call in the batch if that comes later.
         """
         if not made:
             return {}
@@ -386,27 +383,27 @@ class _Plan:
             told.append(Repair(base + number, fix, target.event_id, call_id, reason))
 
         events = self.events
-        for place in sorted(self.twice):
-            call_id = getattr(events[place], "tool_call_id", "")
-            tell("removed", events[place], call_id, "an event of this id stands before it")
-        for place in sorted(self.orphans):
-            tell("removed", events[place], self._call_id(place), "the history has no call of this id")
-        for place in sorted(self.duplicates):
-            tell("removed", events[place], self._call_id(place), "the call has a result already, and the first stands")
+        for places, reason in (
+            (self.twice, "an earlier event has this id"),
+            (self.orphans, "the history has no call of this id"),
+            (self.duplicates, "the call already has a result; the first stays"),
+        ):
+            for place in sorted(places):
+                tell("removed", events[place], getattr(events[place], "tool_call_id", ""), reason)
         for call, call_id in self.renamed.items():
             tell("renamed", events[call], call_id, f"an earlier call has the id {self._call_id(call)}")
         for call, result in made.items():
             name = self._action(call).tool_name
             tell("added", result, result.tool_call_id, f"the result of {name} never came; it counts as {result.status}")
         for place in sorted(self.moved):
-            tell("moved", events[place], self._call_id(place), "it did not stand with its batch in the order of calls")
+            tell("moved", events[place], self._call_id(place), "it was not with its batch, in the order of its calls")
         return told
 
 
 def _moved(laid: Sequence[int], number: Mapping[int, int]) -> list[int]:
-    """Return the fewest places of a batch that must have moved to come to the order `laid`, its first call staying.
+    """Return the smallest set of places of a batch that must move to get the order `laid`; its first call stays.
 
-    What other events parted from the first call has moved; of the rest, all but a longest run that was in order.
+    All events that are separated from the first call move; of the others, all except a longest ordered sequence.
     """
     together = {laid[0]}
     at = number[laid[0]]
@@ -415,7 +412,7 @@ def _moved(laid: Sequence[int], number: Mapping[int, int]) -> list[int]:
     while beside in by_number:
         together.add(by_number[beside])
         beside += 1
-    tails: list[int] = []  # the smallest end of a run of each length
+    tails: list[int] = []  # the smallest end of an ordered sequence of each length
     ends: list[int] = []
     before: dict[int, int | None] = {}
     for place in laid:

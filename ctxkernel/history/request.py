@@ -1,8 +1,8 @@
-"""A Messages request, read once into well-typed parts for the rules to look at.
+"""A Messages request, parsed once into well-typed parts for the rules.
 
-Rule 1: `read` never raises; what is not as it should be becomes a fault, and is not handed on.
+Rule 1: `read` never raises; a wrong value becomes a fault and is left out of the parts.
 Rule 2: linear in the size of the body, without recursion: a hostile body can neither hang nor overflow it.
-Rule 3: a message's string content is handed on as one text block, so that no rule needs two cases.
+Rule 3: the string content of a message becomes one text block, so that no rule needs two cases.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 ROLES = ("user", "assistant", "system")
 DEEPEST = 200
-"""Nesting beyond this is a fault: the server's parser refuses it, and so do some of ours."""
+"""Maximal nesting: the server's parser refuses more, and so do some parsers here."""
 
 _STRINGS = {
     "text": ("text",),
@@ -32,7 +32,7 @@ _NOT_IN = {
 
 
 class Fault(NamedTuple):
-    """Where a body is wrong, how, and what to do about it."""
+    """A place in the body, what is wrong there, and how to fix it."""
 
     path: str
     message: str
@@ -48,7 +48,7 @@ class Block(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One message, of its well-typed blocks."""
+    """One message with its well-typed blocks."""
 
     path: str
     role: str
@@ -65,7 +65,7 @@ class Turn(NamedTuple):
 
 @dataclass
 class Request:
-    """A body, taken apart."""
+    """A parsed body."""
 
     body: Mapping[str, Any] = field(default_factory=dict[str, Any])
     messages: list[Message] = field(default_factory=list[Message])
@@ -75,28 +75,28 @@ class Request:
     thinking: Mapping[str, Any] | None = None
     tool_choice: Mapping[str, Any] | None = None
     shape: list[Fault] = field(default_factory=list[Fault])
-    """What has the wrong type or is missing."""
+    """Values of a wrong type, and missing values."""
     values: list[Fault] = field(default_factory=list[Fault])
-    """What JSON cannot hold."""
+    """Values that JSON cannot represent."""
     surrogates: list[Fault] = field(default_factory=list[Fault])
     chars: int = 0
-    """Characters of all strings, and nodes: a bound on the size of the body can be had from them."""
+    """Characters of all strings plus 8 for each node: this gives an upper bound of the size of the body."""
 
     def blocks(self) -> Iterator[Block]:
-        """All blocks of all messages, those within tool results after their result."""
+        """Yield all blocks of all messages; the blocks within a tool result follow the result."""
         for message in self.messages:
             for block in message.blocks:
                 yield block
                 yield from inner(block)
 
     def size(self) -> int:
-        """Return the bytes of the body as it would be sent, or an upper bound where that is far from any limit."""
+        """Return the bytes of the body when sent, or an upper bound if that is far from any limit."""
         bound = self.chars * 6  # the longest escape of one character
         if bound < 4_000_000:
             return bound
         try:
             return len(json.dumps(self.body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
-        except (TypeError, ValueError, RecursionError):  # not JSON; `values` says so
+        except (TypeError, ValueError, RecursionError):  # not JSON; `values` reports it
             return bound
 
 
@@ -111,7 +111,7 @@ def listed(value: object) -> Sequence[Any] | None:
 
 
 def inner(block: Block) -> Iterator[Block]:
-    """The blocks within a tool result, as far as they have a type."""
+    """Yield the blocks within a tool result that have a type."""
     if block.type != "tool_result":
         return
     content = block.data.get("content")
@@ -124,7 +124,7 @@ def inner(block: Block) -> Iterator[Block]:
 
 
 def read(body: object) -> Request:
-    """Take `body` apart. Never raises."""
+    """Return the parsed body. Never raises."""
     request = Request()
     data = mapping(body)
     if data is None:
@@ -165,10 +165,8 @@ def _path(link: _Link | None) -> str:
     return "".join(reversed(steps)).removeprefix(".")
 
 
-def lone_surrogate(text: str) -> bool:
-    """Whether `text` has a surrogate, which UTF-8 cannot hold."""
-    if text.isascii():
-        return False
+def _lone_surrogate(text: str) -> bool:
+    """Return whether `text` contains a surrogate, which UTF-8 cannot represent."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -176,18 +174,27 @@ def lone_surrogate(text: str) -> bool:
     return False
 
 
+def text_fault(text: str) -> str:
+    """Return why the API refuses a text block with this text, or "": the rules for a single text."""
+    if not text:
+        return "text content blocks must be non-empty"
+    if text.isspace():
+        return "text content blocks must contain non-whitespace text"
+    return "no low surrogate in string" if not text.isascii() and _lone_surrogate(text) else ""
+
+
 def _walk(request: Request) -> None:
-    """Look at every value once: what JSON cannot hold, lone surrogates, and how much there is."""
+    """Read every value once: find values that are not JSON and lone surrogates, and measure the size."""
     stack: list[tuple[object, _Link | None]] = [(request.body, None)]
     seen: set[int] = set()
-    above: dict[int, None] = {}  # the containers that the current value stands in, outermost first
+    above: dict[int, None] = {}  # the containers around the current value, outermost first
     chars = 0
     while stack:
         value, link = stack.pop()
         chars += 8
         if isinstance(value, str):
             chars += len(value)
-            if lone_surrogate(value):
+            if not value.isascii() and _lone_surrogate(value):
                 path = _path(link)
                 fix = "replace lone surrogates with U+FFFD"
                 request.surrogates.append(Fault(path, f"{path}: no low surrogate in string", fix))
@@ -205,7 +212,7 @@ def _walk(request: Request) -> None:
             elif len(above) > DEEPEST:
                 fault = Fault(_path(link)[:200], f"nested more than {DEEPEST} levels deep", "flatten the value")
                 request.values.append(fault)
-            # Shared parts are looked at once, else a few lines of Python make a body of 2**200 nodes.
+            # Read shared parts once; otherwise a few lines of Python could make a body of 2**200 nodes.
             elif key not in seen:
                 seen.add(key)
                 above[key] = None
@@ -218,7 +225,7 @@ def _walk(request: Request) -> None:
 
 
 class _Leave:
-    """Marks on the stack where the innermost container ends."""
+    """Marks the end of the innermost container on the stack."""
 
 
 _LEAVE = _Leave()
@@ -247,7 +254,7 @@ def _top(request: Request) -> None:
     if not isinstance(body.get("model"), str) or not body["model"]:
         _wrong(request, "model", body.get("model"), "a model's name")
     limit = body.get("max_tokens")
-    # 0 is legal: it only warms the cache.
+    # 0 is allowed: it only warms the cache.
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
         _wrong(request, "max_tokens", limit, "a number ≥ 0")
     for key in ("thinking", "tool_choice", "context_management"):
@@ -260,7 +267,7 @@ def _top(request: Request) -> None:
 
 
 def _cache_control(request: Request, where: str, data: Mapping[str, Any]) -> None:
-    """A breakpoint is an object of the one type that there is."""
+    """Check that a breakpoint is an object of the type `ephemeral`."""
     value = data.get("cache_control")
     path = f"{where}.cache_control".removeprefix(".")
     control = mapping(value)
@@ -328,7 +335,7 @@ def _messages(request: Request) -> None:
 
 
 def _blocks(request: Request, where: str, content: Sequence[Any], role: str) -> list[Block]:
-    """Return the well-typed blocks of `content`; the others become faults."""
+    """Return the well-typed blocks of `content`; report the others as faults."""
     out: list[Block] = []
     for index, item in enumerate(content):
         path = f"{where}[{index}]"

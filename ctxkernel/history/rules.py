@@ -1,13 +1,13 @@
-"""What a Messages request may be: every rule that the API is known to refuse a request for.
+"""The rules of a Messages request: every known reason for which the API refuses a request.
 
-Rule 1: one rule is one small function (`history/clauses.py`); `RULES` is the one visible list of them.
+Rule 1: each rule is one small function (`history/clauses.py`); `RULES` lists them all.
 Rule 2: pure: a function of the body and of the model's capabilities, which are data. No I/O, no clock.
-Rule 3: linear in the size of the body, and never raises: a rule that fails is itself a violation, since a body
+Rule 3: linear in the size of the body, and never raises: a rule that fails is itself a violation, because a body
         that could not be checked must not be sent (law 5).
 
-Not rules, since the API takes such a request: a prefix too short to be cached, and a breakpoint more than 20 blocks
-after the last one. Not visible in a body: whether a thinking block is as the model gave it, or whether what stands
-before it was edited; who keeps history must know that.
+The API accepts, so no rule forbids: a prefix that is too short to be cached, and a breakpoint more than 20 blocks after
+the last one. A body does not show whether a thinking block, or anything before it, was changed; the keeper of the
+history must know that.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Violation:
     rule: str
     """Name of the rule's function."""
     path: str
-    """Where in the body, as `messages[0].content[3].text`; empty for the whole of it."""
+    """The place in the body, for example `messages[0].content[3].text`; empty for the whole body."""
     message: str
     fix: str
 
@@ -83,14 +83,14 @@ RULES: tuple[Rule, ...] = (
 
 
 def check(body: object, capabilities: Capabilities, *, rules: Sequence[Rule] = RULES) -> Report:
-    """Return what the API would refuse `body` for. Never raises; ok means that no rule found a fault."""
+    """Return the reasons for which the API would refuse `body`. Never raises."""
     request = read(body)
     found: list[Violation] = []
     for rule in rules:
         name = getattr(rule, "__name__", "rule")
         try:
             found += [Violation(name, *fault) for fault in rule(request, capabilities)]
-        except Exception as fault:  # a body that cannot be checked is not sent
+        except Exception as fault:  # do not send a body that cannot be checked
             message = f"the rule could not be checked: {type(fault).__name__}"
             found.append(Violation(name, "", message, "send plain JSON values"))
     return Report(not found, tuple(found))

@@ -1,5 +1,6 @@
 """`python -m ctxkernel.kernel`: what the kernelspec starts."""
 
+import gc
 import sys
 
 if __name__ == "__main__":
@@ -7,6 +8,9 @@ if __name__ == "__main__":
     if sys.path and sys.path[0] == "":
         del sys.path[0]
 
+    # Modules leave next to no garbage, and each collection while they load looks at all objects anew.
+    gc.disable()
     from ctxkernel.kernel.app import main
 
+    gc.enable()
     main()

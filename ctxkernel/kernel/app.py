@@ -10,9 +10,9 @@ import inspect
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
@@ -57,9 +57,9 @@ class CtxKernelMixin:
             passed = {key: value for key, value in passed.items() if key in known}
 
         async def run(source: str, *, keeps_number: bool = False) -> Reply:
-            stock = super(CtxKernelMixin, self).do_execute  # type: ignore[misc]
+            stock: Any = super(CtxKernelMixin, self)
             numbered = store_history or keeps_number
-            return await stock(source, silent, numbered, user_expressions, allow_stdin, **passed)
+            return await stock.do_execute(source, silent, numbered, user_expressions, allow_stdin, **passed)
 
         if ctx is None or threading.current_thread() is not threading.main_thread():
             if self.ctx_off and not silent:
@@ -94,7 +94,7 @@ class CtxKernelMixin:
         gesture = said.get("kind") == "meta"
         cell = CellRequest(code, _parent_header(self).get("msg_id", ""), silent)
         cell.recorded = (
-            isinstance(code, str)  # a malformed request may hold anything
+            isinstance(cast("object", code), str)  # a malformed request may hold anything
             and (gesture or (not silent and stored and not code.isspace() and code != ""))
             and not ("%ctx" in code and only_reads(code))
         )
@@ -104,8 +104,8 @@ class CtxKernelMixin:
             cell.kind = "meta" if gesture or cell.moves_head or deciding else "python"
             cell.author = "panel" if gesture else "human"
             cell.rerun = said.get("rerun") is True
-            tags = cell_meta.get("tags") if isinstance(cell_meta, dict) else None
-            cell.tags = {_TAGS[tag]: True for tag in _TAGS if isinstance(tags, list) and tag in tags}
+            tags = _dict_of(cell_meta).get("tags")
+            cell.tags = {_TAGS[tag]: True for tag in _TAGS if isinstance(tags, list) and tag in cast("list[Any]", tags)}
             if not deciding:
                 ctx.models.forget_copies()  # the state that the model's cells ran in is another now
         return cell
@@ -113,12 +113,12 @@ class CtxKernelMixin:
     def _show_again(self, ctx: Runtime, ran: Execution) -> Reply:
         """Show the outputs of a cell of the model in its copy below the ask, which has run it."""
         ctx.notices.write(f"not run again: the ask above ran it as {ran.statement_id}\n")
+        kernel: Any = self
         with ctx.capture.ours():
             for output in notebook_outputs(ran):
                 kind = output.pop("output_type")
-                self.send_response(self.iopub_socket, kind, output)  # type: ignore[attr-defined]
-        count = self.execution_count  # type: ignore[attr-defined]
-        return {"status": "ok", "execution_count": count, "user_expressions": {}, "payload": []}
+                kernel.send_response(kernel.iopub_socket, kind, output)
+        return {"status": "ok", "execution_count": kernel.execution_count, "user_expressions": {}, "payload": []}
 
     async def _execute(self, ctx: Runtime, cell: CellRequest, run: Run) -> Reply:
         """Run one cell, as a turn if it is recorded."""
@@ -170,10 +170,11 @@ class CtxKernelMixin:
 
     def _interrupted_reply(self, silent: bool) -> Reply:
         """Show an interrupt that rose outside of IPython's care, and return the cell's reply."""
-        content = {"ename": "KeyboardInterrupt", "evalue": "", "traceback": ["KeyboardInterrupt"]}
+        kernel: Any = self
+        content: Reply = {"ename": "KeyboardInterrupt", "evalue": "", "traceback": ["KeyboardInterrupt"]}
         if not silent:
-            self.send_response(self.iopub_socket, "error", content)  # type: ignore[attr-defined]
-        count = self.execution_count  # type: ignore[attr-defined]
+            kernel.send_response(kernel.iopub_socket, "error", content)
+        count = kernel.execution_count
         return {"status": "error", "execution_count": count, "user_expressions": {}, "payload": [], **content}
 
     def do_inspect(
@@ -181,21 +182,24 @@ class CtxKernelMixin:
     ) -> Any:
         """Show help for the name at the cursor. IPython alone would show the magic `%view` for the function `view`."""
         name = magic_at(code, cursor_pos) if self.ctx is not None else None
+        kernel: Any = self
         if name is None:
-            stock = super().do_inspect  # type: ignore[misc]
-            return stock(code, cursor_pos, detail_level, omit_sections, **kwargs)
-        data = self.shell.object_inspect_mime(name, detail_level=detail_level, omit_sections=omit_sections)  # type: ignore[attr-defined]
+            stock: Any = super()
+            return stock.do_inspect(code, cursor_pos, detail_level, omit_sections, **kwargs)
+        data = kernel.shell.object_inspect_mime(name, detail_level=detail_level, omit_sections=omit_sections)
         return {"status": "ok", "found": True, "data": data, "metadata": {}}
 
     @contextmanager
-    def _cancel_on_sigint(self, future: Any) -> Iterator[None]:
+    def _cancel_on_sigint(self, future: Any) -> Generator[None]:
         """As ipykernel's, but also wake the event loop, and raise where the cell computes.
 
         ipykernel's handler schedules with tornado's add_callback, which from a signal handler does not wake a loop
         that waits in select: only the second SIGINT, or the next message, interrupted `await asyncio.sleep(30)`.
         And a cell that awaited once and then loops never lets the event loop cancel it.
         """
-        with super()._cancel_on_sigint(future):  # type: ignore[misc]
+        kernel: Any = self
+        above: Any = super()
+        with above._cancel_on_sigint(future):
             stock = signal.getsignal(signal.SIGINT)
             loop = asyncio.get_running_loop()
 
@@ -203,7 +207,7 @@ class CtxKernelMixin:
                 __tracebackhide__ = True
                 if self.ctx is not None:
                     self.ctx.interrupts.seen = True
-                if asyncio.current_task(loop) is future and runs_code_of(self.shell.user_ns, frame):  # type: ignore[attr-defined]
+                if asyncio.current_task(loop) is future and _runs_code_of(kernel.shell.user_ns, frame):
                     raise KeyboardInterrupt
                 if callable(stock):
                     stock(signum, frame)
@@ -216,7 +220,8 @@ class CtxKernelMixin:
         """Only note interrupts while an execute request is handled, except in the user's code."""
         ctx = self.ctx
         if ctx is None or _parent_header(self).get("msg_type") != "execute_request":
-            super().pre_handler_hook()  # type: ignore[misc]
+            stock: Any = super()
+            stock.pre_handler_hook()
             return
         # ipykernel's own hook would let interrupts raise, and one at this moment would end the kernel.
         ctx.interrupts.pending = False
@@ -225,7 +230,8 @@ class CtxKernelMixin:
 
     def post_handler_hook(self) -> None:
         """Put the user's signal handlers back in force when everything after a request is done."""
-        super().post_handler_hook()  # type: ignore[misc]
+        stock: Any = super()
+        stock.post_handler_hook()
         ctx = self.ctx
         if ctx is not None and ctx.interrupts.busy:
             ctx.interrupts.busy = False
@@ -237,13 +243,16 @@ def _parent_header(kernel: Any) -> dict[str, Any]:
     return (kernel.get_parent("shell") or {}).get("header") or {}
 
 
+def _dict_of(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
 def _said(cell_meta: object) -> dict[str, Any]:
     """Return our entry of a request's metadata. It is untrusted: it may hold anything."""
-    meta = cell_meta.get(META) if isinstance(cell_meta, dict) else None
-    return meta if isinstance(meta, dict) else {}
+    return _dict_of(_dict_of(cell_meta).get(META))
 
 
-def runs_code_of(namespace: dict[str, Any], frame: Any) -> bool:
+def _runs_code_of(namespace: dict[str, Any], frame: Any) -> bool:
     """Return whether code of `namespace` is on the stack: then IPython catches an exception raised here."""
     while frame is not None:
         if frame.f_globals is namespace:
@@ -266,7 +275,7 @@ _ACCEPTED: dict[type, frozenset[str] | None] = {}
 def _accepted(cls: type) -> frozenset[str] | None:
     """Return the keywords of the do_execute below the mixin, which differ between versions; None: it takes all."""
     if cls not in _ACCEPTED:
-        base = cls.__mro__[cls.__mro__.index(CtxKernelMixin) + 1]
+        base: Any = cls.__mro__[cls.__mro__.index(CtxKernelMixin) + 1]
         parameters = inspect.signature(base.do_execute).parameters.values()
         takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
         _ACCEPTED[cls] = None if takes_all else frozenset(parameter.name for parameter in parameters)
@@ -280,7 +289,8 @@ class CtxKernel(CtxKernelMixin, IPythonKernel):
     implementation_version = __version__
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        stock: Any = super()
+        stock.__init__(**kwargs)
         start(self)
 
     @property
@@ -295,7 +305,8 @@ class CtxKernel(CtxKernelMixin, IPythonKernel):
 
     async def create_subshell_request(self, socket: Any, ident: Any, parent: Any) -> None:
         """Refuse, so that a client that asks nevertheless gets an answer."""
-        content = {"status": "error", "ename": "NotSupported", "evalue": "ctxkernel has no subshells", "traceback": []}
+        content: Reply = {"status": "error", "ename": "NotSupported", "evalue": "ctxkernel has no subshells"}
+        content["traceback"] = []
         session: Any = self.session
         session.send(socket, "create_subshell_reply", content, parent, ident)
 
@@ -331,7 +342,8 @@ class CtxKernelApp(IPKernelApp):
 
     def initialize(self, argv: Any = None) -> None:
         """Start, without the log records that no handler shows: ipykernel makes four a cell, for debugging."""
-        super().initialize(argv)
+        stock: Any = super()
+        stock.initialize(argv)
         self.log.setLevel(self.log_level)
 
 

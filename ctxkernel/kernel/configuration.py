@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -162,7 +162,7 @@ class Configuration:
         self._apply_to_parts(settings)
 
     @contextmanager
-    def _interruptible(self) -> Iterator[None]:
+    def _interruptible(self) -> Generator[None]:
         # The user's cell can be interrupted anyway; after it, only the user's own code may be.
         if self._interrupts.masked:
             with self._interrupts.user_code():

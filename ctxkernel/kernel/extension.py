@@ -23,7 +23,7 @@ def load_ipython_extension(shell: Any) -> None:
 
     if isinstance(kernel, CtxKernelMixin):
         return
-    stock = type(kernel)
+    stock: type[Any] = type(kernel)
     kernel.__class__ = type("CtxKernel", (CtxKernelMixin, stock), {})
     start(kernel)
     if kernel.ctx is not None:

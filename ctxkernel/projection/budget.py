@@ -150,8 +150,6 @@ class HistoryFold:
         """The tokens of each entry, whole and masked."""
         self._joined: list[bool] = []
         """Whether an entry stands and falls with the one before it."""
-        self.let_go: list[int] = []
-        """Kept entries that were dropped all the same, in the order in which they were."""
         self._kept: dict[int, int] = {}
         """Entries that are kept → the tokens that they take, oldest first."""
         self._loose: dict[int, None] = {}
@@ -170,20 +168,8 @@ class HistoryFold:
         """Whether an entry is neither masked nor dropped, as long as there is any other to be."""
         return index in self._kept
 
-    def cut(self, count: int) -> bool:
-        """Forget the entries after the first `count`; False, and nothing is done, where they changed earlier ones."""
-        if self.last_batch >= count:
-            return False
-        self.tokens -= sum(self._whole[count:])
-        for index in [index for index in self._kept if index >= count]:
-            self._loose_tokens -= self._kept.pop(index) if index in self._loose else 0
-            self._loose.pop(index, None)
-            self._kept.pop(index, None)
-        del self._whole[count:], self._least[count:], self._joined[count:]
-        return True
-
     def append(self, whole: int, masked: int, *, joined: bool = False, kept: bool = False, firm: bool = True) -> bool:
-        """Add an entry by its tokens whole and masked. Returns False where that was one more whole block.
+        """Add an entry by its tokens whole and masked. Returns whether that changed earlier ones.
 
         `joined`: it stands and falls with the entry before it; `kept`: it is dropped after all others only, and in
         batches too unless it is `firm`.
@@ -242,7 +228,6 @@ class HistoryFold:
             if at in self._loose:
                 del self._loose[at]
                 self._loose_tokens -= size
-            self.let_go.append(at)
 
     def _mask(self) -> None:
         whole, masked = self._whole[self.masked], self._least[self.masked]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ctxkernel.history.capabilities import Capabilities
-from ctxkernel.history.clauses import text_fault
+from ctxkernel.history.request import text_fault
 from ctxkernel.history.rules import Report, check
 from ctxkernel.projection import receipt as receipts
 from ctxkernel.projection.value import Piece, Projection, Run
@@ -32,104 +32,92 @@ class Checking:
     def __init__(self, opening: str, capabilities: Capabilities) -> None:
         self._opening = opening
         self._capabilities = capabilities
-        self._shapes: dict[tuple[int, bool, tuple[str, ...]], bool] = {}
-        self._run = Run()
-        self._done = 0
-        """So many of the run's blocks are fine."""
-        self._starts: list[int] = []
-        """Where in them messages begin."""
-        self._models: list[int] = []
-        """Where in them the model's messages begin."""
-        self._calls: list[tuple[int, str]] = []
-        """Where the calls stand, with their ids."""
-        self._ids: set[str] = set()
+        self._shapes: dict[tuple[int, bool, tuple[tuple[str, bool], ...]], bool] = {}
+        self._begin(Run())
 
-    def report(self, projection: Projection, history_bytes: int) -> Report:
-        """Return what the rules find in a projection; `history_bytes` bounds the bytes of all but its tail."""
-        tail = projection.tail
+    def _begin(self, run: Run) -> None:
+        self._run = run
+        self._done = 0
+        """How many of the run's blocks are fine."""
+        self._messages = 0
+        """How many messages these make."""
+        self._newest = 0
+        """Where in them the model's newest message begins."""
+        self._ids: set[str] = set()
+        """The ids of their calls."""
+
+    def report(self, projection: Projection, sent: receipts.Receipts) -> Report:
+        """Return what the rules find in a projection; `sent` has made its receipt."""
+        tail, pieces = projection.tail, projection.run.pieces
         if projection.run is not self._run:
-            most = min(self._done, projection.count)
-            self._forget(projection.run.same_as(self._run, most))
-            self._run = projection.run
-        small = history_bytes + 6 * sum(len(piece.text) for piece in tail) < _FAR_BYTES
-        pieces = projection.run.pieces
-        pieces = pieces if len(pieces) == projection.count else pieces[: projection.count]
-        marks = len(receipts.marks(pieces, projection.edge))
-        few = len(self._starts) + len(pieces) - self._done + len(tail) < _FAR_MESSAGES
-        if small and few and self._fine(pieces, tail, marks):
-            return _FINE
-        found = check(projection.request, self._capabilities)
+            self._begin(projection.run)
+        new = pieces[self._done :]
+        size = sent.bytes + 6 * sum(map(len, [piece.text for piece in tail]))
+        few = size < _FAR_BYTES and self._messages + len(new) + len(tail) < _FAR_MESSAGES
+        found = _FINE if few and self._is_fine(tail, new, sent.marks) else check(projection.request, self._capabilities)
         if found.ok:
-            self._keep(pieces)
+            self._keep(new)
         return found
 
-    def _forget(self, count: int) -> None:
-        """Look again at all but the first `count` blocks, and at the messages that these end with."""
-        pieces = self._run.pieces
-        # Where two runs part another message may begin: what stood beside it is looked at again.
-        while count and pieces[count - 1].role == "user":
-            count -= 1
-        while count and pieces[count - 1].role != "user":
-            count -= 1
-        self._done = count
-        while self._starts and self._starts[-1] >= count:
-            self._starts.pop()
-        while self._models and self._models[-1] >= count:
-            self._models.pop()
-        while self._calls and self._calls[-1][0] >= count:
-            self._ids.discard(self._calls.pop()[1])
+    def _keep(self, new: Sequence[Piece]) -> None:
+        """Note that all blocks, the last of them `new`, are fine."""
+        before = self._run.pieces[self._done - 1].role if self._done else ""
+        for place, piece in enumerate(new, self._done):
+            if piece.role != before:
+                self._messages += 1
+                before = piece.role
+                if piece.role == "assistant":
+                    self._newest = place
+            if piece.kind == "call" and piece.raw:
+                self._ids.add(_call_id(piece))
+        self._done += len(new)
 
-    def _keep(self, pieces: Sequence[Piece]) -> None:
-        for at in range(self._done, len(pieces)):
-            piece = pieces[at]
-            if at == 0 or pieces[at - 1].role != piece.role:
-                self._starts.append(at)
-            if piece.role == "assistant":
-                if at == 0 or pieces[at - 1].role != "assistant":
-                    self._models.append(at)
-                if piece.kind == "call" and piece.raw:
-                    self._calls.append((at, _call_id(piece)))
-                    self._ids.add(self._calls[-1][1])
-        self._done = len(pieces)
+    def _is_fine(self, tail: Sequence[Piece], new: Sequence[Piece], marks: int) -> bool:
+        pieces, ids = self._run.pieces, set[str]()
+        plain = not pieces or _is_plain(pieces[-1])
+        for piece in (*new, *tail):
+            if not piece.raw and text_fault(piece.text):
+                return False
+        for piece in new:
+            plain = plain and _is_plain(piece)
+            if piece.kind == "call" and piece.raw:
+                name = _call_id(piece)
+                if name in ids or name in self._ids:
+                    return False
+                ids.add(name)
+        if plain:  # texts of the user's: only what they stand beside can matter
+            return self._is_fine_shape(pieces[-1:], tail, marks)
+        start = self._newest
+        beside = [
+            piece for at, piece in enumerate(pieces[start:], start) if at >= self._done - 1 or not _is_plain(piece)
+        ]
+        return self._is_fine_shape(beside, tail, marks)
 
-    def _fine(self, pieces: Sequence[Piece], tail: Sequence[Piece], marks: int) -> bool:
-        new = pieces[self._done :]
-        if any(text_fault(piece.text) for piece in (*new, *tail) if not piece.raw):
-            return False
-        ids = [_call_id(piece) for piece in new if piece.kind == "call" and piece.raw]
-        if any(name in self._ids for name in ids) or len(set(ids)) < len(ids):
-            return False
-        if all(piece.role == "user" and not piece.raw for piece in (*new, *pieces[-1:])):
-            beside = pieces[-1:]  # texts of the user's: only what they stand beside can matter
-        else:
-            start = self._models[-1] if self._models else 0
-            beside = [piece for at, piece in enumerate(pieces[start:], start) if at >= self._done - 1 or _counts(piece)]
-        if not self._shape(beside, tail, marks):
-            return False
-        self._keep(pieces)
-        return True
-
-    def _shape(self, beside: Sequence[Piece], tail: Sequence[Piece], marks: int) -> bool:
+    def _is_fine_shape(self, beside: Sequence[Piece], tail: Sequence[Piece], marks: int) -> bool:
         """Whether a body of these blocks, each text a dot, is fine with so many breakpoints."""
-        texts = plain = all(piece.role == "user" and not piece.raw for piece in beside)
-        plain = plain and not any(piece.raw for piece in tail)
-        key = marks, bool(beside), tuple(dict.fromkeys(piece.role for piece in tail))
-        if plain and key in self._shapes:
-            return self._shapes[key]
+        texts = all(map(_is_plain, beside))
+        key = marks, bool(beside), tuple(dict.fromkeys([(piece.role, piece.raw) for piece in tail]))
+        known = self._shapes.get(key) if texts else None
+        if known is not None:
+            return known
         # A user's message first: what the window begins with may be the model's.
-        window = [_DOT, *(piece if piece.raw else piece._replace(text=".") for piece in beside)]
+        window = [_DOT, *map(_dotted, beside)]
         window = [*([_DOT] * (marks - 1) * receipts.ANCHOR), *window] if texts else window
-        after = [piece if piece.raw else piece._replace(text=".") for piece in tail]
-        body: Any = json.loads(receipts.body(self._opening, window, after))
+        body: Any = json.loads(receipts.body(self._opening, window, [*map(_dotted, tail)]))
         fine = check(body, self._capabilities).ok
-        if plain:
+        if texts and not any(piece.raw for piece in tail):
             self._shapes[key] = fine
         return fine
 
 
-def _counts(piece: Piece) -> bool:
-    """Whether a block can matter to the ones after it."""
-    return piece.raw or piece.role != "user"
+def _is_plain(piece: Piece) -> bool:
+    """Whether a block is a text of the user's, which does not matter to the ones after it."""
+    return not piece.raw and piece.role == "user"
+
+
+def _dotted(piece: Piece) -> Piece:
+    """Return a block as the rules on shapes see it: each text is as good as another."""
+    return piece if piece.raw else piece._replace(text=".")
 
 
 def _call_id(piece: Piece) -> str:

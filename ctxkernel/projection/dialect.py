@@ -83,11 +83,11 @@ class Rendered(NamedTuple):
         return self.masked is not self.whole
 
 
-def message(event_id: str, origin: str, pieces: Sequence[Piece], **more: Any) -> Rendered:
+def message(event: HistoryEvent, pieces: Sequence[Piece], **more: Any) -> Rendered:
     """Return the blocks of an event that has one form."""
     whole = tuple(pieces)
     tokens = sum([piece.tokens for piece in whole])
-    return Rendered(event_id, origin, whole, whole, tokens, tokens, **more)
+    return Rendered(event.event_id, _origin(event), whole, whole, tokens, tokens, **more)
 
 
 class Dialect:
@@ -107,100 +107,76 @@ class Dialect:
     def render(self, event: HistoryEvent, call_id: str = "", note: str = "") -> Rendered:
         """Return the blocks of `event`.
 
-        `call_id` is what its call is named in the request; `note` what stands in the place of a result that was
-        redacted.
+        `call_id` is the name of its call in the request; `note` stands in the place of a result that was redacted.
         """
         match event:
             case UserQuestion():
-                piece = self._text(event.event_id, "question", f"<ctx:question id={_id(event)}>\n", event.text)
-                return message(event.event_id, _origin(event), [piece], question=True)
+                return message(
+                    event, [self._text(event, "question", f"question of {short(event.event_id)}")], question=True
+                )
             case AssistantMessage():
-                return self._answer(event)
+                return self._turn(event, self._said(event))
             case Action():
                 return self._call(event, call_id)
             case Observation() | UserRejection() | AgentError():
                 return self._result(event, call_id, note)
             case Summary():
-                why = "stands for what was condensed"
-                piece = self._text(event.event_id, "summary", _summary_tag(event), event.text, why)
-                return message(event.event_id, _origin(event), [piece])
+                return message(event, [self._text(event, "summary", "stands for what was condensed")])
             case Context():
                 blocks = [self._context(event, n, text) for n, text in enumerate(event.texts) if text.strip()]
-                return message(event.event_id, _origin(event), blocks, context=True)
+                return message(event, blocks, context=True)
             case _:
-                return message(event.event_id, _origin(event), [])
+                return message(event, [])
 
     def summary_tokens(self, event: Summary) -> int:
         """Return the tokens that a summary would take if it were not cut."""
         return self.count(
-            f"{_summary_tag(event)}{clean(event.text, script=self.name == 'script').text.strip() or EMPTY}\n"
+            f"{_tag('summary', event)}{clean(event.text, script=self.name == 'script').text.strip() or EMPTY}\n"
         )
+
+    def _piece(self, event: HistoryEvent, kind: str, text: str, why: str, *how: Any, suffix: str = "") -> Piece:
+        """Return a block of an event; `how` is its role, and whether `text` is JSON."""
+        name = f"{attribute(event.event_id)}{suffix}"
+        return Piece(name, kind, _origin(event), self.count(text), why, text, *how)
 
     # -- what the user's side says ---------------------------------------------------------------
 
-    def _text(self, event_id: str, kind: str, tag: str, text: str, why: str = "") -> Piece:
-        shown, notes = self._bounded(text, self._most)
-        told = "; ".join([why or f"{kind} of {short(event_id)}", *notes])
-        whole = f"{tag}{shown.strip() or EMPTY}\n"
-        return Piece(attribute(event_id), kind, attribute(short(event_id)), self.count(whole), told, whole)
+    def _text(self, event: UserQuestion | Summary, kind: str, why: str) -> Piece:
+        shown, notes = self._bounded(event.text, self._most)
+        return self._piece(event, kind, f"{_tag(kind, event)}{shown.strip() or EMPTY}\n", "; ".join([why, *notes]))
 
     def _context(self, event: Context, n: int, text: str) -> Piece:
         why = "the state as it was sent with that request; kept until something before it changes"
-        name, origin = f"{attribute(event.event_id)}#{n + 1}", _origin(event)
         if n in event.pictures and (tokens := _picture_tokens(text)) is not None:
-            return Piece(name, "picture", origin, tokens, why, text, "user", True)
-        return Piece(name, "context", origin, self.count(text), why, text)
+            name = f"{attribute(event.event_id)}#{n + 1}"
+            return Piece(name, "picture", _origin(event), tokens, why, text, "user", True)
+        return self._piece(event, "context", text, why, suffix=f"#{n + 1}")
 
     # -- what the model says ---------------------------------------------------------------------
 
-    def _thoughts(self, event: AssistantMessage | Action) -> list[Piece]:
-        if self.name == "script":
-            return []
-        pieces: list[Piece] = []
-        why = "thinking, as it was signed"
-        for n, block in enumerate(event.thinking, 1):
+    def _turn(self, event: AssistantMessage | Action, said: Sequence[Piece], call_id: str = "") -> Rendered:
+        """Return the blocks of what the model said, after what it thought; thinking alone may not end a message."""
+        thoughts: list[Piece] = []
+        for n, block in enumerate(event.thinking if said and self.name == "tools" else (), 1):
             text = _raw_thinking(block)
             if text:
-                name = f"{attribute(event.event_id)}#thinking{n}"
-                pieces.append(Piece(name, "thinking", _origin(event), self.count(text), why, text, *_RAW))
-        return pieces
-
-    def _answer(self, event: AssistantMessage) -> Rendered:
-        thoughts = self._thoughts(event)
-        said = self._said(event.event_id, event.text)
-        if not said and thoughts:  # thinking alone may not end a message, and would say nothing
-            thoughts = []
-        return self._turn(event, thoughts, said)
-
-    def _turn(
-        self, event: AssistantMessage | Action, thoughts: list[Piece], said: list[Piece], call_id: str = ""
-    ) -> Rendered:
+                why = "thinking, as it was signed"
+                thoughts.append(self._piece(event, "thinking", text, why, *_RAW, suffix=f"#thinking{n}"))
         tokens = sum([piece.tokens for piece in thoughts])
-        return message(
-            event.event_id,
-            _origin(event),
-            [*thoughts, *said],
-            thinking=len(thoughts),
-            thinking_tokens=tokens,
-            call_id=call_id,
-        )
+        more = {"thinking": len(thoughts), "thinking_tokens": tokens, "call_id": call_id}
+        return message(event, [*thoughts, *said], **more)
 
-    def _said(self, event_id: str, text: str) -> list[Piece]:
-        shown, notes = self._bounded(text, self._most, script=False)
-        shown = shown.strip()
-        if not shown:
+    def _said(self, event: AssistantMessage | Action) -> list[Piece]:
+        shown, notes = self._bounded(event.text, self._most, script=False)
+        if not shown.strip():
             return []
-        why = "; ".join([f"what the model said in {short(event_id)}", *notes])
-        origin = attribute(short(event_id))
-        name = f"{attribute(event_id)}#said"
-        return [Piece(name, "answer", origin, self.count(shown), why, shown, "assistant")]
+        why = "; ".join([f"what the model said in {short(event.event_id)}", *notes])
+        return [self._piece(event, "answer", shown.strip(), why, "assistant", suffix="#said")]
 
     def _call(self, event: Action, call_id: str) -> Rendered:
-        thoughts, said = self._thoughts(event), self._said(event.event_id, event.text)
-        name, origin = attribute(event.event_id), _origin(event)
         notes: list[str] = []
         given = cast("dict[str, Json]", self._plain(event.input, notes, 0))
-        tool = _tool_name(event.tool_name)
+        tool = _BAD_ID.sub("_", event.tool_name)[:_NAME_CHARS] or "tool"
         if tool != event.tool_name:
             notes.append("tool name made legal")
         if self.name == "script":
@@ -208,16 +184,13 @@ class Dialect:
             if not isinstance(code, str):
                 inner = ", ".join(f"{key}={value!r}" for key, value in given.items() if key.isidentifier())
                 code = f"{tool}({inner})"
-            text = f"{SCRIPT}{code.strip() or 'pass'}{_END_SCRIPT}"
-            why = "; ".join([f"call {short(event.event_id)}", *dict.fromkeys(notes)])
-            piece = Piece(name, "call", origin, self.count(text), why, text, "assistant")
-            return self._turn(event, thoughts, [*said, piece], call_id)
-        if call_id != event.tool_call_id:
-            notes.append(f"call named {call_id}, as its own id is taken or illegal")
-        text = _dump({"type": "tool_use", "id": call_id, "name": tool, "input": given})
+            text, how = f"{SCRIPT}{code.strip() or 'pass'}{_END_SCRIPT}", _RAW[:1]
+        else:
+            if call_id != event.tool_call_id:
+                notes.append(f"call named {call_id}, as its own id is taken or illegal")
+            text, how = _dump({"type": "tool_use", "id": call_id, "name": tool, "input": given}), _RAW
         why = "; ".join([f"call {short(event.event_id)}", *dict.fromkeys(notes)])
-        piece = Piece(name, "call", origin, self.count(text), why, text, *_RAW)
-        return self._turn(event, thoughts, [*said, piece], call_id)
+        return self._turn(event, [*self._said(event), self._piece(event, "call", text, why, *how)], call_id)
 
     # -- what a call gave ------------------------------------------------------------------------
 
@@ -230,32 +203,29 @@ class Dialect:
                 status, text = "rejected", f"The user did not allow this call{reason}"
             case AgentError():
                 status, text = "failed", event.message
+
+        def made(body: str, why: str) -> Piece:
+            shown = f'<ctx:result id={_id(event)} status="{attribute(status)}">\n{body}'
+            if self.name == "script":
+                return self._piece(event, "result", shown, why)
+            block: dict[str, Json] = {"type": "tool_result", "tool_use_id": call_id, "content": shown}
+            if status != "success":
+                block["is_error"] = True
+            return self._piece(event, "result", _dump(block), why, "user", True)
+
         wide = isinstance(event, Observation) and event.wide
         shown, notes = self._bounded(text, self._wide if wide else self._outputs)
-        tag = f'<ctx:result id={_id(event)} status="{attribute(status)}">\n'
         why = "; ".join([f"result of {short(event.event_id)}", *notes])
-        whole = self._given(event, call_id, status, f"{tag}{shown.strip() or EMPTY}\n", why)
+        whole = made(f"{shown.strip() or EMPTY}\n", why)
         if note:
-            body, _ = self._bounded(note, self._outputs)
-            piece = self._given(event, call_id, status, f"{tag}{body.strip()}\n", "redacted: its output was stale")
+            piece = made(f"{self._bounded(note, self._outputs)[0].strip()}\n", "redacted: its output was stale")
             if piece.tokens < whole.tokens:
-                return message(event.event_id, _origin(event), [piece], call_id=call_id)
-        hidden = self._given(event, call_id, status, tag + MASKED, f"{why}; its output masked")
+                return message(event, [piece], call_id=call_id)
+        hidden = made(MASKED, f"{why}; its output masked")
+        rendered = message(event, [whole], call_id=call_id)
         if hidden.tokens >= whole.tokens:
-            return message(event.event_id, _origin(event), [whole], call_id=call_id)
-        return Rendered(
-            event.event_id, _origin(event), (whole,), (hidden,), whole.tokens, hidden.tokens, call_id=call_id
-        )
-
-    def _given(self, event: HistoryEvent, call_id: str, status: str, text: str, why: str) -> Piece:
-        name, origin = attribute(event.event_id), _origin(event)
-        if self.name == "script":
-            return Piece(name, "result", origin, self.count(text), why, text)
-        block: dict[str, Json] = {"type": "tool_result", "tool_use_id": call_id, "content": text}
-        if status != "success":
-            block["is_error"] = True
-        raw = _dump(block)
-        return Piece(name, "result", origin, self.count(raw), why, raw, "user", True)
+            return rendered
+        return rendered._replace(masked=(hidden,), masked_tokens=hidden.tokens)
 
     def view(self, one: Placed, origin: str) -> Piece:
         """Return what a view shows, as it stands after the statement that made it."""
@@ -314,10 +284,6 @@ def call_name(event: Action, taken: Mapping[str, object] | set[str]) -> str:
     return name
 
 
-def _tool_name(name: str) -> str:
-    return _BAD_ID.sub("_", name)[:_NAME_CHARS] or "tool"
-
-
 def _picture_tokens(text: str) -> int | None:
     """Return what an image block counts for; None where the text, of a stranger's session, is none."""
     try:
@@ -348,8 +314,8 @@ def short(event_id: str) -> str:
     return event_id.partition(".")[0] or "history"
 
 
-def _summary_tag(event: Summary) -> str:
-    return f"<ctx:summary id={_id(event)}>\n"
+def _tag(kind: str, event: HistoryEvent) -> str:
+    return f"<ctx:{kind} id={_id(event)}>\n"
 
 
 def _origin(event: HistoryEvent) -> str:

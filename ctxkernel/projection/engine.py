@@ -18,6 +18,7 @@ import hashlib
 from collections.abc import Collection, Sequence
 
 from ctxkernel.core.errors import BadPolicy
+from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import CountTokens
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.turn import HandleState, Turn
@@ -30,6 +31,7 @@ from ctxkernel.projection import receipt as receipts
 from ctxkernel.projection.budget import HISTORY_SHARES, history_cap
 from ctxkernel.projection.check import Checking
 from ctxkernel.projection.dialect import Dialect, DialectName
+from ctxkernel.projection.event_blocks import EventBlocks
 from ctxkernel.projection.history import Past
 from ctxkernel.projection.in_place import placed
 from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, DIALECT_TEXTS, SYSTEM_TEXT, StatementLayout, status_text
@@ -38,7 +40,7 @@ from ctxkernel.projection.privacy import Hiding, withheld
 from ctxkernel.projection.tail import Tail
 from ctxkernel.projection.toolset import tools_json
 from ctxkernel.projection.upkeep import upkeep
-from ctxkernel.projection.value import Block, LeftOut, Piece, Projection, Run, from_record
+from ctxkernel.projection.value import Block, LeftOut, Piece, Projection, Run, from_record, same_until
 
 __all__ = ["Block", "LeftOut", "Projection", "ProjectionEngine", "from_record"]
 
@@ -82,6 +84,8 @@ class ProjectionEngine:
         if self._room < most:
             least = tokens + most
             raise BadPolicy(f"projection_tokens is {budget}; an empty projection takes {least}: give more")
+        self._cap = history_cap(self._room, 0)
+        """Tokens that the history may take where nothing is pinned."""
         # The bounds rest on the settings alone, so that a block's text never depends on what else there is. A whole
         # statement is at most two thirds of the largest cap.
         share = int(self._room * HISTORY_SHARES[0]) // 3
@@ -90,21 +94,24 @@ class ProjectionEngine:
         layout = StatementLayout(count_tokens, source_tokens=source, output_tokens=outputs, script=script)
         wide = min(EXPANSION * settings.statement_tokens, share)
         dialect = Dialect(self.dialect, count_tokens, text_tokens=source, output_tokens=outputs, wide_tokens=wide)
+        blocks = EventBlocks(layout, dialect, self._hiding)
         opening = receipts.head(settings.model, settings.max_tokens, text, self._tools)
         listed = with_extensions(
             properties,
             depth=settings.call_depth or None,
             message_pairing=settings.message_pairing,
             tokens=settings.token_limit or None,
-            count=lambda event: self.past.whole_size(event),  # noqa: PLW0108 (there is no past yet)
+            count=lambda event: blocks.render(event, whole=True).tokens,
         )
         self.basis = _basis(opening, settings, listed, private)
         """Names all but the history that a request rests on. Thinking is bound to it: where it is another, it goes."""
-        self.past = Past(layout, dialect, opening, self.capabilities, listed, self._hiding, self.basis)
+        self.past = Past(blocks, opening, self.capabilities, listed, self.basis)
         self._tail = Tail(count_tokens, settings.variable_rows, script=script)
         self._checking = Checking(opening, self.capabilities)
         self._prices = Prices(WRITE_5M, price_of(settings.model).read)
         self._before: Projection | None = None
+        self._shown: tuple[Turn, Turn] | None = None
+        """A turn that the past is up to date with, nothing recorded since, and the state that may be shown of it."""
 
     def take_over(self, other: ProjectionEngine, turn: Turn) -> None:
         """Go on in the place of another engine, whose last projection was that of `turn`."""
@@ -137,32 +144,36 @@ class ProjectionEngine:
 
         `moment` is `load`, `rewind` or `request`.
         """
-        self._catch_up(turn)
-        return list(upkeep(self.past, turn, moment, self.settings, self._prices))
+        shown, past = self._catch_up(turn), self.past
+        made = [] if past.is_untouched else list(upkeep(past, turn, moment, self.settings, self._prices))
+        self._shown = None if made else (turn, shown)
+        return made
 
     def _catch_up(self, turn: Turn) -> Turn:
         """Bring the past up to date. Returns the state without what the model may not see."""
         if self._hiding is not None:
             turn = self._hiding.turn(turn)
         self._follow(turn)
-        shown = withheld(turn, lambda: self.past.redacted)
+        shown = withheld(turn, lambda: self.past.redacted) if turn.handles else turn
         if shown is not turn and self.dialect == "script":  # views stand in the past, too
             self._follow(shown)
         return shown
 
     def _follow(self, turn: Turn) -> None:
-        pinned = sum([handle.rendered_tokens for handle in turn.handles if handle.pinned])
-        cap = history_cap(self._room, pinned)
-        views = placed(turn.handles) if self.dialect == "script" else {}
+        cap, views = self._cap, NONE
+        if turn.handles:
+            pinned = sum([handle.rendered_tokens for handle in turn.handles if handle.pinned])
+            cap = history_cap(self._room, pinned)
+            views = placed(turn.handles) if self.dialect == "script" else NONE
         self.past.catch_up(turn.history, turn.records, cap, int((self._room - cap) * LOOP_SHARE), views)
 
     def project(self, turn: Turn) -> Projection:
         """Return the frozen projection after `turn`."""
-        past = self.past
-        turn = self._catch_up(turn)
+        past, tended, self._shown = self.past, self._shown, None
+        turn = tended[1] if tended is not None and tended[0] is turn else self._catch_up(turn)
         run, count = past.run, len(past.run.pieces)
         status = self._status(turn)
-        room = self._room - past.tokens - sum([piece.tokens for piece in status])
+        room = self._room - past.tokens - (status.tokens if status else 0)
         # What was sent with the open loop stands in the history; beside it only what changed since is told.
         shown = dataclasses.replace(turn, handles=(), variables=(), variables_total=0) if past.context_sent else turn
         there = past.blocks_in_place()
@@ -171,7 +182,7 @@ class ProjectionEngine:
         tail, left = self._tail.build(shown, room, past.newest or "session", there)
         if not tail and (not count or run.pieces[count - 1].role != "user"):
             tail = (self._nothing["left" if past.newest else "new"] if not count else self._nothing["same"],)
-        tail = (*tail, *status)
+        tail = (*tail, status) if status else tail
         projection = Projection(
             model=self.settings.model,
             max_tokens=self.settings.max_tokens,
@@ -187,15 +198,13 @@ class ProjectionEngine:
             run=run,
             count=count,
             cached=self._cached(run),
-            tail_left_out=(*past.running(), *past.hidden(), *left),
+            tail_left_out=(*past.left_out(), *left),
             edge=past.edge,
             basis=self.basis,
         )
-        report = self._checking.report(projection, past.receipts.bytes)
-        if not report.ok:
-            projection = dataclasses.replace(projection, report=report)
-        self._before = projection
-        return projection
+        report = self._checking.report(projection, past.receipts)
+        self._before = projection if report.ok else dataclasses.replace(projection, report=report)
+        return self._before
 
     def _elsewhere(self, handles: tuple[HandleState, ...], there: Collection[str]) -> tuple[HandleState, ...]:
         """Return the handles with nothing asked of those that stand where they were made."""
@@ -203,20 +212,21 @@ class ProjectionEngine:
             dataclasses.replace(one, pinned=False, requested=False) if one.obj_id in there else one for one in handles
         )
 
-    def _status(self, turn: Turn) -> tuple[Piece, ...]:
+    def _status(self, turn: Turn) -> Piece | None:
         """Return the system message for the turn: our own words, ids and numbers only, since it has authority."""
         if not self.capabilities.turn_notes:
-            return ()
+            return None
+        running = [handle for handle in turn.handles if handle.digest.get("mode") == "running"] if turn.handles else ()
         text = status_text(
             self.past.newest,
             handles=len(turn.handles),
-            running=sum([handle.digest.get("mode") == "running" for handle in turn.handles]),
+            running=len(running),
             variables=turn.variables_total,
             changes=len(turn.deltas),
         )
         why = "the state in our own words, for this turn only; the API forgets it afterwards"
         piece = Piece("status", "status", "ctxkernel", self._count(text), why, text, "system")
-        return (piece,) if piece.tokens <= self._room * STATUS_SHARE else ()
+        return piece if piece.tokens <= self._room * STATUS_SHARE else None
 
     def _cached(self, run: Run) -> int:
         """Return how many pieces of the history begin it as they began the one before."""
@@ -226,8 +236,7 @@ class ProjectionEngine:
         if before.run is run:
             return before.count
         most = min(before.count, len(run.pieces))
-        start = run.same_as(before.run, most)
-        for index in range(start, most):
+        for index in range(same_until(before.run.pieces, run.pieces, most), most):
             old, new = before.run.pieces[index], run.pieces[index]
             if (old.text, old.role) != (new.text, new.role):
                 return index

@@ -17,8 +17,7 @@ Rule 4: the system text is static and our own words only: names, paths and texts
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple, cast
 
 from ctxkernel.core.events import Json
@@ -155,16 +154,10 @@ class StatementText(NamedTuple):
     """Where the outputs begin in `text` …"""
     end: int
     """… and where they end."""
+    masks: bool
+    """Whether masking the outputs saves anything; else the masked form is the whole one."""
     masked_tokens: int
-    """Tokens of the masked form; as many as `tokens` where there are no outputs."""
     notes: tuple[str, ...]
-    outputs_end: int
-    """Where the outputs end, also where masking them would save nothing."""
-
-    @property
-    def masks(self) -> bool:
-        """Whether the masked form is another than the whole one."""
-        return self.end > self.start
 
 
 MASKED = "<ctx:masked>\n"
@@ -175,13 +168,14 @@ def masked(text: StatementText) -> str:
     return text.text[: text.start] + MASKED + text.text[text.end :] if text.masks else text.text
 
 
-REDACTED = "<ctx:redacted>\n"
-
-
 def redacted(text: StatementText, note: str, layout: StatementLayout) -> tuple[str, int]:
     """Return the block with a note in the place of its outputs, and its tokens."""
-    shown = f"{text.text[: text.start]}{REDACTED}{layout.clean(note).text.strip()}\n{text.text[text.outputs_end :]}"
+    shown = f"{text.text[: text.start]}<ctx:redacted>\n{layout.clean(note).text.strip()}\n{text.text[text.end :]}"
     return shown, layout.count(shown)
+
+
+_FOOT = "</ctx:statement>"
+_CHANGES = "<ctx:changes>\n"
 
 
 class StatementLayout:
@@ -192,62 +186,41 @@ class StatementLayout:
         self.clean = partial(clean, script=script)
         self._source = source_tokens
         self._outputs = output_tokens
-        self._foot = "</ctx:statement>"
-        self._foot_tokens = count(self._foot)
-        self._masked_tokens = count(MASKED)
-        # Tags differ in ids only, so one is counted for all of its kind: a budget is an estimate, the time after a
-        # cell is not.
-        self._tags: dict[tuple[str, int], int] = {}
+        self._tag_tokens = lru_cache(32)(count)
+        """Returns the tokens of a tag that is always the same."""
 
     def text(self, statement: Statement, execution: Execution) -> StatementText:
         """Return the block of one execution that has ended."""
-        again = "" if execution.execution_id == f"{statement.statement_id}.1" else execution.execution_id
-        run = f' run="{attribute(again)}"' if again else ""
+        again = execution.execution_id != f"{statement.statement_id}.1"
+        run = f' run="{attribute(execution.execution_id)}"' if again else ""
         kind = ' kind="meta"' if statement.kind == "meta" else ""
         sid, author = attribute(statement.statement_id), attribute(statement.author)
-        status = attribute(execution.status)
-        head = f'<ctx:statement id="{sid}"{run} author="{author}" status="{status}"{kind}>\n'
-        notes: list[str] = []
-        body, tokens = self._part(statement.source, self._source, "source", notes)
-        head_tokens = self._tag(head, f"{author} {status} {kind}") + tokens
-        parts, out_tokens = self._output(execution, notes)
+        head = f'<ctx:statement id="{sid}"{run} author="{author}" status="{attribute(execution.status)}"{kind}>\n'
+        safe = self.clean(statement.source)
+        source = fit((safe.text.strip("\n") or EMPTY) + "\n", self._source, self.count)
+        notes = [*safe.notes, *([f"source cut by {source.cut:,} characters"] if source.cut else [])]
+        outputs, out_tokens = self._output(execution, notes)
         changes, change_tokens = self._changes(execution.state_diff, notes)
-        start = len(head) + len(body)
-        outputs = "".join(parts)
-        masks = out_tokens > self._masked_tokens  # else masking would save nothing, and is not done
-        least = head_tokens + change_tokens + self._foot_tokens
+        tokens = self.count(head) + source.tokens + change_tokens + self._tag_tokens(_FOOT)
+        masked_tokens = self._tag_tokens(MASKED)
+        masks = out_tokens > masked_tokens  # else masking would save nothing, and is not done
+        start = len(head) + len(source.text)
         return StatementText(
-            f"{head}{body}{outputs}{changes}{self._foot}",
-            least + out_tokens,
+            f"{head}{source.text}{outputs}{changes}{_FOOT}",
+            tokens + out_tokens,
             start,
-            start + len(outputs) if masks else start,
-            least + (self._masked_tokens if masks else out_tokens),
-            tuple(dict.fromkeys(notes)),
             start + len(outputs),
+            masks,
+            tokens + (masked_tokens if masks else out_tokens),
+            tuple(dict.fromkeys(notes)),
         )
 
-    def _tag(self, tag: str, key: str) -> int:
-        found = self._tags.get((key, len(tag)))
-        if found is None:
-            found = self._tags[key, len(tag)] = self.count(tag)
-        return found
-
-    def _part(self, text: str, limit: int, what: str, notes: list[str]) -> tuple[str, int]:
-        """Return `text` clean, within `limit` tokens and ended by a line break, and its tokens."""
-        safe = self.clean(text)
-        if safe.notes:
-            notes.extend(safe.notes)
-        whole = safe.text.strip("\n") or EMPTY
-        fitted = fit(whole + "\n", limit, self.count)
-        if fitted.cut:
-            notes.append(f"{what} cut by {fitted.cut:,} characters")
-        return fitted.text, fitted.tokens
-
-    def _output(self, execution: Execution, notes: list[str]) -> tuple[list[str], int]:
-        found = [(tag, what, self.clean(text)) for tag, what, text in sections(execution)]
-        if not found:
-            return [], 0
-        tokens = sum(self._tag(tag, tag) for tag, _, _ in found)
+    def _output(self, execution: Execution, notes: list[str]) -> tuple[str, int]:
+        outputs = sections(execution)
+        if not outputs:
+            return "", 0
+        found = [(tag, what, self.clean(text)) for tag, what, text in outputs]
+        tokens = sum([self._tag_tokens(tag) for tag, _, _ in found])
         room = max(self._outputs - tokens, 0)
         texts = [safe.text.strip("\n") + "\n" for _, _, safe in found]
         # Counting a long text takes longer than all else here: one beyond its bound is not counted, but cut.
@@ -262,8 +235,8 @@ class StatementLayout:
             parts.append(tag + fitted.text)
         if tokens > self._outputs:  # not even the tags have room
             notes.append("outputs left out: no room for them")
-            return [], 0
-        return parts, tokens
+            return "", 0
+        return "".join(parts), tokens
 
     def _changes(self, diff: NamespaceDiff, notes: list[str]) -> tuple[str, int]:
         if not diff:
@@ -271,16 +244,12 @@ class StatementLayout:
         safe = self.clean(diff_line(diff))
         notes.extend(safe.notes)
         fitted = fit(safe.text + "\n", max(self._source, 1), self.count)
-        tag = "<ctx:changes>\n"
-        return tag + fitted.text, fitted.tokens + self._tag(tag, tag)
+        return _CHANGES + fitted.text, fitted.tokens + self._tag_tokens(_CHANGES)
 
 
-def sections(execution: Execution) -> Iterable[tuple[str, str, str]]:
-    """The outputs that there are, as (tag, word for it, text)."""
-    if execution.stdout.strip():
-        yield "<ctx:stdout>\n", "stdout", execution.stdout
-    if execution.stderr.strip():
-        yield "<ctx:stderr>\n", "stderr", execution.stderr
+def sections(execution: Execution) -> list[tuple[str, str, str]]:
+    """Return the outputs that there are, as (tag, word for it, text)."""
+    found = [("stdout", execution.stdout), ("stderr", execution.stderr)]
     error = execution.exception
     if error is not None:
         text = ": ".join(filter(None, (error.type, error.message)))
@@ -290,10 +259,10 @@ def sections(execution: Execution) -> Iterable[tuple[str, str, str]]:
         last = trace.rpartition("\n")[2]
         again = ": " in last and last.startswith(f"{error.type}: ") and text.startswith(last)
         told = trace.endswith((text, error.message or text)) or again
-        yield "<ctx:error>\n", "error", trace if told else f"{trace}\n{text}"
-    display = display_text(execution.artifacts)
-    if display:
-        yield "<ctx:display>\n", "display", display
+        found.append(("error", trace if told else f"{trace}\n{text}"))
+    found.append(("display", display_text(execution.artifacts) if execution.artifacts else ""))
+    # An error is shown whatever it says.
+    return [(f"<ctx:{what}>\n", what, text) for what, text in found if what == "error" or text.strip()]
 
 
 def result_text(execution: Execution) -> str:
@@ -332,14 +301,9 @@ def diff_line(diff: NamespaceDiff) -> str:
     if diff.added:
         parts.append("+ " + join_names([f"{name}: {info.type}" for name, info in diff.added.items()], DIFF_NAMES))
     if diff.changed:
-        parts.append(
-            "~ "
-            + join_names([f"{name}: {info.type}{_how(info.how)}" for name, info in diff.changed.items()], DIFF_NAMES)
-        )
+        how = {"mutated": " (mutated)"}
+        changed = [f"{name}: {info.type}{how.get(info.how, '')}" for name, info in diff.changed.items()]
+        parts.append("~ " + join_names(changed, DIFF_NAMES))
     if diff.deleted:
         parts.append("- " + join_names(diff.deleted, DIFF_NAMES))
     return line(" ".join(parts))
-
-
-def _how(how: str) -> str:
-    return " (mutated)" if how == "mutated" else ""

@@ -18,12 +18,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
 ANCHOR = 16
-_SNAPSHOT = 512
-"""Blocks between two hashes that are kept, so that a history that was changed is hashed again from near by."""
 
 _text: Callable[[str], str] = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -67,55 +65,40 @@ def head(model: str, max_tokens: int, system: str, tools: str = "") -> str:
     )
 
 
-def fragment(piece: Sent) -> str:
-    """Return one block."""
-    return piece.text if piece.raw else f'{{"type":"text","text":{_text(piece.text)}}}'
-
-
-def between(before: str, role: str) -> str:
-    """Return what stands before a block of `role`, after a block of the role `before` (empty: after none)."""
-    if before == role:
-        return ","
-    return _OPEN[role] if not before else f"]}},{_OPEN[role]}"
-
-
-def anchors(count: int) -> tuple[int, ...]:
-    """Return the places of the moving breakpoints in a history of `count` blocks: none, one, or two."""
-    near = max(count - 1, 0) // ANCHOR * ANCHOR - 1
-    return () if near < 0 else (near,) if near < ANCHOR else (near - ANCHOR, near)
-
-
-def markable(history: Sequence[Sent], place: int) -> int:
-    """Return the last place up to `place` whose block may have a breakpoint; -1 where there is none."""
-    while place >= 0 and (history[place].raw and history[place].text.startswith(_THINKING)):
-        place -= 1
-    return place
-
-
 def marks(history: Sequence[Sent], edge: int = -1) -> tuple[int, ...]:
     """Return the places of all breakpoints in a history; `edge` is the last block before a new edit, or -1."""
-    if not history:
-        return ()
-    moving = anchors(len(history))
-    if 0 <= edge < len(history):
-        moving = (*moving[1:], edge)
-    found = {markable(history, place) for place in (*moving, len(history) - 1)}
-    return tuple(sorted(place for place in found if place >= 0))
+    last = len(history) - 1
+    near = max(last, 0) // ANCHOR * ANCHOR - 1
+    moving = (near, near - ANCHOR)
+    if 0 <= edge <= last:
+        moving = (near if near >= ANCHOR else -1, edge)
+    found: set[int] = set()
+    for place in (*moving, last):
+        while place >= 0 and history[place].raw and history[place].text.startswith(_THINKING):
+            place -= 1
+        found.add(max(place, -1))
+    return tuple(sorted(found - {-1}))
 
 
-def _written(pieces: Iterable[Sent], marked: Iterable[int], before: str = "", start: int = 0) -> Iterator[str]:
-    """Yield the blocks of `pieces`, the first of which has the place `start`, with what stands before each."""
-    places = set(marked)
+def _written(pieces: Sequence[Sent], marked: Collection[int], before: str = "", start: int = 0) -> str:
+    """Return the blocks of `pieces`, the first of which has the place `start`, with what stands before each."""
+    parts: list[str] = []
     for place, piece in enumerate(pieces, start):
-        block = fragment(piece)
-        yield between(before, piece.role) + (block[:-1] + _MARK if place in places else block)
-        before = piece.role
+        role = piece.role
+        if role == before:
+            parts.append(",")
+        else:
+            parts += ["]},", _OPEN[role]] if before else [_OPEN[role]]
+            before = role
+        block = piece.text if piece.raw else f'{{"type":"text","text":{_text(piece.text)}}}'
+        parts.append(block[:-1] + _MARK if place in marked else block)
+    return "".join(parts)
 
 
 def body(opening: str, history: Sequence[Sent], tail: Sequence[Sent], edge: int = -1) -> bytes:
     """Return the bytes of a request: `opening` (see `head`), the history, the tail; `edge` as in `marks`."""
-    blocks = [*_written(history, marks(history, edge)), *_written(tail, (), history[-1].role if history else "")]
-    return (opening + "".join(blocks) + END).encode()
+    before = _written(history, marks(history, edge))
+    return (opening + before + _written(tail, (), history[-1].role if history else "") + END).encode()
 
 
 class _Point(NamedTuple):
@@ -126,60 +109,44 @@ class _Point(NamedTuple):
     """A hash object of hashlib."""
     bytes: int
 
-    def grown(self, history: Sequence[Sent], end: int, marked: Iterable[int] = ()) -> _Point:
+    def grown(self, history: Sequence[Sent], end: int, marked: Collection[int] = ()) -> _Point:
         """Return the hash of the blocks before `end`."""
         role = history[self.blocks - 1].role if self.blocks else ""
-        text = "".join(_written(history[self.blocks : end], marked, role, self.blocks)).encode()
+        text = _written(history[self.blocks : end], marked, role, self.blocks).encode()
         more = self.hash.copy()
         more.update(text)
         return _Point(max(end, self.blocks), more, self.bytes + len(text))
 
 
 class Receipts:
-    """Receipts of a history that grows at its end, or is cut: hashes of its beginnings are kept."""
+    """Receipts of a history that only grows: the hashes of two beginnings of it are kept."""
 
     def __init__(self, opening: str) -> None:
         raw = opening.encode()
-        self._plain = [_Point(0, hashlib.sha256(raw), len(raw))]
-        """Hashes without breakpoints: of beginnings of whole multiples of `_SNAPSHOT`, and the newest of all."""
-        self._marked: tuple[tuple[int, ...], _Point] | None = None
-        """Breakpoints, and the hash of the blocks before the last with them."""
+        self._start = self._plain = _Point(0, hashlib.sha256(raw), len(raw))
+        """The hash of the opening, and of the blocks before the first breakpoint."""
+        self._marked: tuple[tuple[int, ...], _Point] = (), self._start
+        """The breakpoints but for the last, and the hash of the blocks before that with them."""
         self.bytes = len(raw) + len(END)
         """Bytes of the last request, the tail left out."""
-
-    def cut(self, count: int) -> Receipts:
-        """Return the receipts of a history that shares its first `count` blocks with this one."""
-        other = Receipts("")
-        other._plain = [point for point in self._plain if point.blocks <= count]
-        return other
+        self.marks = 0
+        """How many breakpoints the last request had."""
 
     def receipt(self, history: Sequence[Sent], tail: Sequence[Sent], edge: int = -1) -> str:
         """Return `sha256:…` of the body; the history may only have grown since the last call."""
-        last = len(history) - 1
+        last = max(len(history) - 1, 0)
         marked = marks(history, edge)
-        moving = tuple(place for place in marked if place < last)
-        if self._marked is None or self._marked[0] != moving or self._marked[1].blocks > last:
-            start = self._beginning(history, moving[0] if moving else max(last, 0))
-        else:
-            start = self._marked[1]
-        near = start.grown(history, max(last, 0), moving)
+        self.marks = len(marked)
+        moving = marked[:-1] if marked and marked[-1] == last else marked
+        if self._marked[0] != moving:
+            first = moving[0] if moving else 0
+            point = self._plain if self._plain.blocks <= first else self._start
+            self._plain = point.grown(history, first)
+            self._marked = moving, self._plain
+        near = self._marked[1].grown(history, last, moving)
         self._marked = moving, near
-        whole = near.grown(history, last + 1, marked)
+        whole = near.grown(history, len(history), marked)
         self.bytes = whole.bytes + len(END)
-        rest = "".join(_written(tail, (), history[-1].role if history else "")) + END
+        rest = _written(tail, (), history[-1].role if history else "") + END
         whole.hash.update(rest.encode())
         return "sha256:" + whole.hash.hexdigest()
-
-    def _beginning(self, history: Sequence[Sent], end: int) -> _Point:
-        """Return the hash of the blocks before `end`, without breakpoints."""
-        plain = self._plain
-        while plain[-1].blocks > end:
-            plain.pop()
-        point = plain.pop() if plain[-1].blocks % _SNAPSHOT else plain[-1]
-        while point.blocks < end:
-            point = point.grown(history, min(end, point.blocks // _SNAPSHOT * _SNAPSHOT + _SNAPSHOT))
-            if point.blocks % _SNAPSHOT == 0:
-                plain.append(point)
-        if point is not plain[-1]:
-            plain.append(point)
-        return point

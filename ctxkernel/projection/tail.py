@@ -15,11 +15,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple, cast
 
 from ctxkernel.core.events import Json
 from ctxkernel.core.ports import CountTokens, Picture, VariableLine
 from ctxkernel.core.text import format_size, join_names, truncate
+from ctxkernel.core.timeline import statement_number
 from ctxkernel.core.turn import DeltaItem, HandleState, Turn
 from ctxkernel.projection.budget import fit, level, shares
 from ctxkernel.projection.layout import EMPTY, attribute, clean, line
@@ -48,7 +51,9 @@ LEAST_CONTENT = 24
 """Fewer tokens than this for a content that wants more are not worth a block."""
 
 _DIGEST_KEYS = ("mode", "freq", "lod", "tokens", "pos", "revision")
-_MEMO = 512
+_MEMO = 1_024
+Coarser = Callable[[str, int], str | None]
+"""Returns what a handle shows at another level, None where it cannot."""
 _VALUE = 80
 """Most characters of one value in the handle table."""
 
@@ -66,7 +71,6 @@ class Content(NamedTuple):
 
     id: str
     origin: str
-    part: str
     kind: str
     why: str
     tag: str
@@ -84,11 +88,18 @@ class Tail:
         self._count = count
         self._script = script
         self._variable_rows = variable_rows
-        self._young: dict[str, Row] = {}
-        self._old: dict[str, Row] = {}
+        self.row = lru_cache(_MEMO)(self._row)
+        """Returns one clean line, or a text of many lines, with its line break."""
+        self._tag_tokens = lru_cache(_MEMO)(count)
+        """Returns the tokens of a tag of ours."""
         self._levels: dict[tuple[str, int, str], str | None] = {}
         self._variables: tuple[Sequence[VariableLine], list[Row]] = (), []
         """The newest table's variables, and their rows."""
+
+    def _row(self, raw: str, *, whole: bool = False) -> Row:
+        safe = clean(raw if whole else line(raw), script=self._script)
+        text = (safe.text.strip("\n") if safe.text.strip() else EMPTY) + "\n"
+        return Row(text, self._count(text), safe.notes)
 
     def _rows_of(self, variables: Sequence[VariableLine]) -> list[Row]:
         """Return the rows of variables. Most lines are the same objects as in the turn before."""
@@ -99,72 +110,40 @@ class Tail:
             self._variables = variables, made
         return self._variables[1]
 
-    def row(self, raw: str) -> Row:
-        """Return one clean line with its line break."""
-        return self._young.get(raw) or self._made(raw, raw)
-
-    def _content(self, raw: str) -> Row:
-        """Return a clean text of many lines."""
-        key = "\0" + raw  # apart from the row of the same text
-        return self._young.get(key) or self._made(key, raw, whole=True)
-
-    def _tag_tokens(self, tag: str) -> int:
-        """Return the tokens of a tag of ours."""
-        key = "\1" + tag
-        row = self._young.get(key)
-        if row is None:
-            row = self._keep(key, self._old.get(key) or Row(tag, self._count(tag), ()))
-        return row.tokens
-
-    def _made(self, key: str, raw: str, *, whole: bool = False) -> Row:
-        row = self._old.get(key)
-        if row is None:
-            safe = clean(raw if whole else line(raw), script=self._script)
-            text = (safe.text.strip("\n") if safe.text.strip() else EMPTY) + "\n"
-            row = Row(text, self._count(text), safe.notes)
-        return self._keep(key, row)
-
-    def _keep(self, key: str, row: Row) -> Row:
-        self._young[key] = row
-        if len(self._young) > _MEMO:  # two generations: what is in use survives, and the memory is bounded
-            self._old, self._young = self._young, {}
-        return row
-
     def build(
         self, turn: Turn, room: int, newest: str, elsewhere: Collection[str] = ()
     ) -> tuple[tuple[Piece, ...], tuple[LeftOut, ...]]:
         """Return the tail within `room` tokens, and what it leaves out. `elsewhere` are ids that other blocks have."""
         left: list[LeftOut] = []
-        by_part: dict[str, list[Content]] = {}
-        # Members are named as the user knows them, so that a reader can go from a summary to its parts.
-        names = {handle.obj_id: handle.name for handle in turn.handles}
-        for content in self._choose(turn.handles, names, left, elsewhere):
-            by_part.setdefault(content.part, []).append(content)
-        row = self.row
+        contents: dict[str, list[Content]] = {}
         tables = {
-            "handles": [row(handle_row(handle, names)) for handle in turn.handles],
             "variables": self._rows_of(turn.variables),
-            "deltas": [row(delta_row(item)) for item in turn.deltas],
+            "deltas": list(map(self.row, map(delta_row, turn.deltas))),
         }
-        wants = {part: sum([content.tokens for content in by_part[part]]) if part in by_part else 0 for part in PARTS}
+        if turn.handles:
+            # Members are named as the user knows them, so that a reader can go from a summary to its parts.
+            names = {handle.obj_id: handle.name for handle in turn.handles}
+            contents = self._choose(turn.handles, names, left, elsewhere)
+            tables["handles"] = [self.row(handle_row(handle, names)) for handle in turn.handles]
+        wants = dict.fromkeys(PARTS, 0)
+        for part, chosen in contents.items():
+            wants[part] = sum([content.tokens for content in chosen])
         for name, rows in tables.items():
             if rows:
-                wants[name] = self._tag_tokens(f"<ctx:{name}>\n") + sum([one.tokens for one in rows])
-        grants = dict(zip(PARTS, shares(room, list(wants.values()), _SHARES), strict=True))
+                wants[name] = self._tag_tokens(f"<ctx:{name}>\n") + sum([row.tokens for row in rows])
+        grants = wants
+        if sum(wants.values()) > room:
+            grants = dict(zip(PARTS, shares(room, list(wants.values()), _SHARES), strict=True))
         made: list[Piece] = []
         for part in ("pinned", "shown", "groups"):
-            if part in by_part:
-                contents = by_part[part]
-                if wants[part] > grants[part] and part != "pinned":
-                    contents = self._coarser(contents, grants[part], turn.coarser, left)
-                made += self._contents(contents, grants[part], left)
+            if part in contents:
+                made += self._contents(part, contents[part], grants[part], turn.coarser, left)
         pieces: list[Piece] = []
         for kinds in ORDER:
-            name = kinds[0]
-            if name not in tables:
+            if rows := tables.get(kinds[0]):
+                pieces += self._table(kinds[0], rows, wants[kinds[0]], grants[kinds[0]], newest, left)
+            elif made:
                 pieces += _of_kinds(made, kinds)
-            elif tables[name]:
-                pieces += self._table(name, tables[name], wants[name], grants[name], newest, left)
         more = turn.variables_total - len(turn.variables)
         if more > 0 and len(turn.variables) >= self._variable_rows:  # else the table was not full, so it has them all
             left.append(LeftOut("variables", f"{more:,} more variables: the table has {len(turn.variables)} rows"))
@@ -187,10 +166,9 @@ class Tail:
             if kept == 0:
                 return []
             rows, more = rows[:kept], f"… {total - kept} more\n"
-        why = _TABLE_WHY[name]
-        notes = dict.fromkeys([note for row in rows if row.notes for note in row.notes])
-        text = f"<ctx:{name}>\n{''.join([row.text for row in rows])}{more}"
-        return [Piece(name, name, origin, tokens, "; ".join([why, *notes]) if notes else why, text)]
+        texts, _, notes = zip(*rows, strict=True)
+        why = "; ".join([_TABLE_WHY[name], *dict.fromkeys(chain.from_iterable(notes))])
+        return [Piece(name, name, origin, tokens, why, f"<ctx:{name}>\n{''.join(texts)}{more}")]
 
     def _choose(
         self,
@@ -198,12 +176,10 @@ class Tail:
         names: Mapping[str, str],
         left: list[LeftOut],
         elsewhere: Collection[str],
-    ) -> list[Content]:
-        """Return the handles whose content is wanted, pinned ones first, then changed ones; the others go to `left`."""
-        if not handles:
-            return []
+    ) -> dict[str, list[Content]]:
+        """Return by part the handles whose content is wanted, changed ones first; the others go to `left`."""
         parents = {member: handle for handle in handles for member in handle.members if member != handle.obj_id}
-        contents: list[Content] = []
+        contents: dict[str, list[Content]] = {}
         taken = set(elsewhere)
         for handle in sorted(handles, key=lambda one: (not one.pinned, not one.changed)):
             name = attribute(handle.name)
@@ -226,34 +202,34 @@ class Tail:
             taken.add(block)
             members = " ".join([attribute(names.get(member, member)) for member in handle.members[:24]])
             tag = f'<ctx:{kind} id="{block}" members="{members}">\n' if members else f'<ctx:{kind} id="{block}">\n'
-            contents.append(self._wanted(handle, block, part, kind, why, tag))
+            contents.setdefault(part, []).append(self._wanted(handle, block, kind, why, tag))
         return contents
 
-    def _wanted(self, handle: HandleState, block: str, part: str, kind: str, why: str, tag: str) -> Content:
+    def _wanted(self, handle: HandleState, block: str, kind: str, why: str, tag: str) -> Content:
         if self._script and handle.picture is not None:  # small models, most of which see nothing
             handle = replace(handle, picture=None)
-        row, picture = self._content(handle.text), handle.picture
+        row, picture = self.row(handle.text, whole=True), handle.picture
         shown = [self.row(note).text.strip()[:80] for note in handle.notes[:4]]
         notes = (self.row(why).text.strip()[:200], *row.notes, *shown)
         tag_tokens = self._tag_tokens(tag)
-        origin = attribute(handle.statement_id)
         tokens = row.tokens + tag_tokens + (picture.tokens if picture is not None else 0)
-        return Content(block, origin, part, kind, "; ".join(notes), tag, row.text, tag_tokens, tokens, handle)
+        origin = attribute(handle.statement_id)
+        return Content(block, origin, kind, "; ".join(notes), tag, row.text, tag_tokens, tokens, handle)
 
-    def _coarser(
-        self, contents: Sequence[Content], grant: int, coarser: Callable[[str, int], str | None], left: list[LeftOut]
-    ) -> list[Content]:
+    def _coarser(self, contents: Sequence[Content], grant: int, coarser: Coarser, left: list[LeftOut]) -> list[Content]:
         """Return the contents with levels raised, the least salient first, until they fit or nothing more helps."""
         made = list(contents)
         total = sum([one.tokens for one in made])
-        order = sorted(range(len(made)), key=lambda at: (made[at].handle.changed, _index(made[at].handle)))
+        order = sorted(
+            range(len(made)), key=lambda at: (made[at].handle.changed, statement_number(made[at].handle.statement_id))
+        )
         for lod in COARSER:
             for at in order:
                 one, was = made[at], made[at].handle.digest.get("lod")
                 if total <= grant or not isinstance(was, int) or was >= lod:
                     continue
                 text = self._at_level(one.handle, lod, coarser)
-                row = self._content(text) if text is not None else None
+                row = self.row(text, whole=True) if text is not None else None
                 if row is None or row.tokens + one.tag_tokens >= one.tokens:
                     continue
                 tokens = row.tokens + one.tag_tokens
@@ -264,7 +240,7 @@ class Tail:
                 made[at] = one._replace(text=row.text, tokens=tokens, why=why, handle=handle)
         return made
 
-    def _at_level(self, handle: HandleState, level: int, coarser: Callable[[str, int], str | None]) -> str | None:
+    def _at_level(self, handle: HandleState, level: int, coarser: Coarser) -> str | None:
         """Return a rendering, which is not made again while the handle shows the same."""
         key = handle.obj_id, level, handle.text
         if key not in self._levels:
@@ -273,7 +249,12 @@ class Tail:
             self._levels[key] = coarser(handle.obj_id, level)
         return self._levels[key]
 
-    def _contents(self, contents: Sequence[Content], grant: int, left: list[LeftOut]) -> list[Piece]:
+    def _contents(
+        self, part: str, contents: Sequence[Content], grant: int, coarser: Coarser, left: list[LeftOut]
+    ) -> list[Piece]:
+        """Return the contents of a part within `grant` tokens, at coarser levels where that makes them fit."""
+        if part != "pinned" and sum([one.tokens for one in contents]) > grant:
+            contents = self._coarser(contents, grant, coarser, left)
         pieces: list[Piece] = []
         for content, room in zip(contents, level(grant, [one.tokens for one in contents]), strict=True):
             if room < min(content.tokens, LEAST_CONTENT + content.tag_tokens):
@@ -361,12 +342,6 @@ def _size(size: Mapping[str, Json]) -> str:
     if isinstance(total, int) and total >= 1000:
         parts.append(format_size(total))
     return " ".join(parts)
-
-
-def _index(handle: HandleState) -> int:
-    """Return the number of the statement that made a handle."""
-    number = handle.statement_id.removeprefix("s")
-    return int(number) if number.isdecimal() else 0
 
 
 def _short(value: Json) -> str:

@@ -67,9 +67,19 @@ _COLUMNS = tuple(
 )
 
 
-def _millitokens(data: bytes) -> int:
-    """Count all classes at C speed: the classes of a chunk are one big integer, its bits are counted."""
+def count_tokens(text: str, kind: str = "auto") -> int:
+    """Return the estimated tokens of `text`: 0 for the empty text, ≥ 1 for any other.
+
+    `kind` "auto" prices characters (see the module); a kind of `BYTES_PER_TOKEN_X10` divides bytes.
+    Holds for "auto": count(part) <= count(whole). Raises ValueError for another kind.
+    """
+    data = text.encode("utf-8", "surrogatepass")
+    if kind in BYTES_PER_TOKEN_X10:
+        return -(-10 * len(data) // BYTES_PER_TOKEN_X10[kind])
+    if kind != "auto":
+        raise ValueError(f"count_tokens: kind {kind!r} is none of auto, {', '.join(BYTES_PER_TOKEN_X10)}")
     total = before = 0
+    # All classes at C speed: the classes of a chunk are one big integer, whose bits are counted.
     for at in range(0, len(data), _CHUNK):
         classes = int.from_bytes(data[at : at + _CHUNK].translate(_CLASSES), "little")
         starts = classes ^ (classes & (classes << 8 | before))  # a bit is left where its run begins
@@ -79,21 +89,7 @@ def _millitokens(data: bytes) -> int:
             if run:
                 total += run * (starts & column).bit_count()
         before = _CLASSES[data[min(at + _CHUNK, len(data)) - 1]]
-    return total
-
-
-def count_tokens(text: str, kind: str = "auto") -> int:
-    """Return the estimated tokens of `text`: 0 for the empty text, ≥ 1 for any other.
-
-    `kind` "auto" prices characters (see the module); a kind of `BYTES_PER_TOKEN_X10` divides bytes.
-    Holds for "auto": count(part) <= count(whole). Raises ValueError for another kind.
-    """
-    data = text.encode("utf-8", "surrogatepass")
-    if kind == "auto":
-        return -(-_millitokens(data) // 1000)
-    if kind not in BYTES_PER_TOKEN_X10:
-        raise ValueError(f"count_tokens: kind {kind!r} is none of auto, {', '.join(BYTES_PER_TOKEN_X10)}")
-    return -(-10 * len(data) // BYTES_PER_TOKEN_X10[kind])
+    return -(-total // 1000)
 
 
 def most_chars(budget: int) -> int:

@@ -13,9 +13,9 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress, count, islice
+from itertools import chain, compress, count, islice
 from operator import is_not
 from typing import Any, NamedTuple
 
@@ -81,74 +81,29 @@ def same_until(old: Sequence[object], new: Sequence[object], most: int) -> int:
 
 
 class Run:
-    """A history that only grows: pieces, and what was left out before the first and of the others.
+    """A history that only grows: its pieces, and the blocks that were left out before the first piece was added.
 
-    Whoever made it may append; a projection reads the first so many.
+    The owner may append; a projection reads the first so many.
     """
 
-    __slots__ = ("_chunks", "_left", "_line", "_mark", "_recent", "_text", "left_out", "pieces")
-
-    def __init__(self, pieces: Sequence[Piece] = (), left_out: tuple[LeftOut, ...] = ()) -> None:
-        self.pieces: list[Piece] = list(pieces)
+    def __init__(self, left_out: tuple[LeftOut, ...] = ()) -> None:
+        self.pieces: list[Piece] = []
         self.left_out = left_out
-        self._chunks: list[str] = []
-        """The hashes of the texts of whole chunks."""
-        self._recent: list[Json] = []
-        """The references of the pieces after these chunks, as far as they were asked for."""
-        self._text = ""
-        """The text of the newest of these chunks: it is asked for once, right after its hash."""
-        self._left: tuple[str, str] | None = None
-        self._mark = object()
-        self._line: list[tuple[object, int]] = []
-        """Of the newest runs that this one was cut from: the mark, and how many of its first pieces are these."""
+        self._chunks: list[tuple[str, str]] = []
 
-    def same_as(self, other: Run, most: int) -> int:
-        """Return how many of the first `most` pieces are those of `other`, from the start on."""
-        if other is self:
-            return most
-        known = min(next((count for mark, count in self._line if mark is other._mark), 0), most)
-        return known + same_until(other.pieces[known:most], self.pieces[known:most], most - known)
-
+    @functools.cached_property
     def left(self) -> tuple[str, str]:
-        """Return (hash, text) of what was left out: it never changes, and a long session has a lot of it."""
-        if self._left is None:
-            text = _dump([[one.id, one.why] for one in self.left_out])
-            self._left = _hash(text), text
-        return self._left
+        """(hash, text) of what was left out: it never changes, and a long session has a lot of it."""
+        text = _dump([[one.id, one.why] for one in self.left_out])
+        return _hash(text), text
 
-    def cut(self, count: int, left_out: tuple[LeftOut, ...]) -> Run:
-        """Return another run that begins with the first `count` pieces of this one."""
-        other = Run(self.pieces[:count], left_out)
-        if left_out is self.left_out:
-            other._left = self._left
-        other._chunks = self._chunks[: count // CHUNK]
-        other._line = [(self._mark, count), *((mark, min(same, count)) for mark, same in self._line[:3])]
-        return other
-
-    def references(self, start: int, end: int) -> list[Json]:
-        """Return the references of pieces `start` … `end`, each with the hash of its text."""
-        known, recent = len(self._chunks) * CHUNK, self._recent
-        if start < known:
-            return [_reference(piece, _hash(piece.text)) for piece in self.pieces[start:end]]
-        recent += [_reference(piece, _hash(piece.text)) for piece in self.pieces[known + len(recent) : end]]
-        return recent[start - known : end - known]
-
-    def chunks(self, count: int) -> list[str]:
-        """Return the hashes of the texts of all whole chunks among the first `count` pieces."""
+    def chunks(self, count: int) -> list[tuple[str, str]]:
+        """Return (hash, text) of the references of each whole chunk among the first `count` pieces."""
         whole = count // CHUNK
-        while len(self._chunks) < whole:
-            start = len(self._chunks) * CHUNK
-            self._text = _dump(self.references(start, start + CHUNK))
-            self._chunks.append(_hash(self._text))
-            del self._recent[:CHUNK]
+        for start in range(len(self._chunks) * CHUNK, whole * CHUNK, CHUNK):
+            text = _dump(_references(self.pieces[start : start + CHUNK]))
+            self._chunks.append((_hash(text), text))
         return self._chunks[:whole]
-
-    def chunk_texts(self, start: int, count: int) -> Iterator[tuple[str, str]]:
-        """Yield (hash, text) of the whole chunks from `start` on among the first `count` pieces."""
-        names = self.chunks(count)
-        for index in range(start, len(names)):
-            newest = index == len(self._chunks) - 1 and self._text
-            yield names[index], newest or _dump(self.references(index * CHUNK, (index + 1) * CHUNK))
 
 
 class Found(NamedTuple):
@@ -239,19 +194,7 @@ class Projection:
         """Return the projection schema's object."""
         return {
             "request": self.request,
-            "blocks": [
-                {
-                    "id": block.id,
-                    "kind": block.kind,
-                    "origin": block.origin,
-                    "tokens": block.tokens,
-                    "cached": block.cached,
-                    "why": block.why,
-                    "text": block.text,
-                    "role": block.role,
-                }
-                for block in self.blocks
-            ],
+            "blocks": plain(self.blocks),
             "report": {
                 "ok": self.report.ok,
                 "violations": [
@@ -265,7 +208,7 @@ class Projection:
             },
             "betas": list(self.betas),
             "cost": self.cost.to_json(),
-            "left_out": [{"id": one.id, "why": one.why} for one in self.left_out],
+            "left_out": plain(self.left_out),
             "tokens": self.tokens,
             "budget": self.budget,
             "receipt": self.receipt,
@@ -329,22 +272,21 @@ class Projection:
         return tuple((piece.id, _hash(piece.text)) for piece in self._pieces())
 
     def to_record(self) -> dict[str, Json]:
-        """Return a small JSON object that gives the projection back, with the texts whose hashes it names."""
-        whole = self.count // CHUNK * CHUNK
+        """Return a small JSON object from which the projection can be made again; texts are referenced by hash."""
         return {
             "version": RECORD_VERSION,
             "model": self.model,
             "max_tokens": self.max_tokens,
             "tools": _hash(self.tools) if self.tools else None,
             "betas": list(self.betas),
-            "system": _reference(self.system, _hash(self.system.text)),
-            "chunks": self.run.chunks(self.count),
-            "history": self.run.references(whole, self.count),
-            "tail": [_reference(piece, _hash(piece.text)) for piece in self.tail],
+            "system": _references([self.system])[0],
+            "chunks": [name for name, _ in self.run.chunks(self.count)],
+            "history": _references(self.run.pieces[self.count // CHUNK * CHUNK : self.count]),
+            "tail": _references(self.tail),
             "cached": self.cached,
             "edge": self.edge,
             "report": self.report.to_json(),
-            "history_left_out": self.run.left()[0] if self.run.left_out else None,
+            "history_left_out": self.run.left[0] if self.run.left_out else None,
             "left_out": [[one.id, one.why] for one in self.tail_left_out],
             "tokens": self.tokens,
             "budget": self.budget,
@@ -354,29 +296,21 @@ class Projection:
     def texts(self, beyond: Projection | None = None) -> dict[str, str]:
         """Return all texts that `to_record` names, by hash.
 
-        `beyond` is an earlier projection whose texts are stored already: what it shares with this one is left out
-        where that can be told for nothing (it is the one before, of the same engine).
+        `beyond` is an earlier projection whose texts are stored already: the texts of a run that both share are left
+        out.
         """
-        same = beyond is not None and beyond.run is self.run
+        run = self.run
+        same = beyond is not None and beyond.run is run
         start = beyond.count if beyond is not None and same else 0
-        out: dict[str, str] = {}
+        texts = [piece.text for piece in (*run.pieces[start : self.count], *self.tail)]
         if beyond is None or beyond.system is not self.system:
-            out[_hash(self.system.text)] = self.system.text
-            if self.tools:
-                out[_hash(self.tools)] = self.tools
-        for index, reference in enumerate(self.run.references(start, self.count), start):
-            out[reference[_TEXT]] = self.run.pieces[index].text
-        out.update(self.run.chunk_texts(start // CHUNK, self.count))
-        if self.run.left_out and not same:
-            name, text = self.run.left()
-            out[name] = text
-        for piece in self.tail:
-            out[_hash(piece.text)] = piece.text
-        return out
+            texts += [self.system.text, *([self.tools] if self.tools else [])]
+        named = [*run.chunks(self.count)[start // CHUNK :], *([run.left] if run.left_out and not same else [])]
+        return {**{_hash(text): text for text in texts}, **dict(named)}
 
 
 def from_record(record: Mapping[str, Json], load_text: Callable[[str], str]) -> Projection:
-    """Return the projection of a record; `load_text` gives a text by its hash.
+    """Return the projection of a record; `load_text` returns a text by its hash.
 
     Raises StoreError for a record of a newer version and for texts that do not give the record's receipt.
     """
@@ -384,25 +318,23 @@ def from_record(record: Mapping[str, Json], load_text: Callable[[str], str]) -> 
 
 
 class Rebuilder:
-    """Makes projections of their records, best in the order in which they were made.
+    """Makes projections again from their records, best in the order in which they were made.
 
-    What one begins with as the one before did is neither read nor hashed again: they share a run.
+    A projection that goes on where the one before ended shares its run: nothing is loaded or hashed twice.
     """
 
     def __init__(self, load_text: Callable[[str], str]) -> None:
         self._load = load_text
-        self._begin()
+        self._begin(None)
 
-    def _begin(self) -> None:
-        self._run = Run()
-        self._receipts = receipts.Receipts("")
-        self._opening = ""
+    def _begin(self, basis: Json, opening: str = "", left_out: tuple[LeftOut, ...] = ()) -> None:
+        self._run = Run(left_out)
+        self._receipts = receipts.Receipts(opening)
+        self._basis = basis
+        """What a record must share with the one before to go on with its run."""
         self._chunks: list[str] = []
-        self._ends: list[int] = []
-        """Where in the run each chunk ends."""
-        self._references: list[Json] = []
-        """Those of all pieces of the run."""
-        self._left_name: Json = None
+        self._recent: list[Json] = []
+        """The references of the pieces after these chunks."""
 
     def projection(self, record: Mapping[str, Json]) -> Projection:
         """Return the projection of a record.
@@ -412,12 +344,19 @@ class Rebuilder:
         """
         if record.get("version") != RECORD_VERSION:
             raise StoreError(f"a projection of version {record.get('version')} needs a newer ctxkernel; update it")
+        try:
+            return self._made(record)
+        except BaseException:
+            self._begin(None)
+            raise
+
+    def _made(self, record: Mapping[str, Json]) -> Projection:
         load_text = self._load
-        found = record["report"]["violations"]
         tools = load_text(record["tools"]) if record.get("tools") else ""
         system = _piece(record["system"], load_text)
         tail = tuple([_piece(reference, load_text) for reference in record["tail"]])
-        self._go_on(record, receipts.head(record["model"], record["max_tokens"], system.text, tools))
+        self._grow(record, receipts.head(record["model"], record["max_tokens"], system.text, tools))
+        report = record["report"]
         projection = Projection(
             model=record["model"],
             max_tokens=record["max_tokens"],
@@ -425,7 +364,7 @@ class Rebuilder:
             betas=tuple(record.get("betas", ())),
             system=system,
             tail=tail,
-            report=Report(record["report"]["ok"], tuple([Violation(**violation) for violation in found])),
+            report=Report(report["ok"], tuple([Violation(**violation) for violation in report["violations"]])),
             tokens=record["tokens"],
             budget=record["budget"],
             receipt=record["receipt"],
@@ -436,40 +375,29 @@ class Rebuilder:
             edge=record.get("edge", -1),
         )
         if self._receipts.receipt(self._run.pieces, tail, projection.edge) != projection.receipt:
-            self._begin()
             raise StoreError(
                 f"the stored texts of projection {projection.receipt[:23]} are not those that it was made of"
             )
         return projection
 
-    def _go_on(self, record: Mapping[str, Json], opening: str) -> None:
-        """Have the run of a record, and the receipts of that; where the record is damaged nothing is changed."""
-        chunks, name = record["chunks"], record["history_left_out"]
-        same = next((at for at, pair in enumerate(zip(chunks, self._chunks, strict=False)) if pair[0] != pair[1]), -1)
-        same = min(len(chunks), len(self._chunks)) if same < 0 else same
-        ends = self._ends[:same]
-        start = place = ends[-1] if ends else 0
-        references: list[Json] = []
-        for chunk in chunks[same:]:
-            references += json.loads(self._load(chunk))
-            ends.append(start + len(references))
-        references += record["history"]
-        for old, new in zip(self._references[start:], references, strict=False):
-            if old != new:
-                break
-            place += 1
-        pieces = [_piece(reference, self._load) for reference in references[place - start :]]
-        if name != self._left_name or place < len(self._run.pieces) or opening != self._opening:
-            left: list[list[str]] = json.loads(self._load(name)) if name else []
-            self._run = self._run.cut(place, tuple([LeftOut(one, why) for one, why in left]))
-            again = opening == self._opening and place
-            self._receipts = self._receipts.cut(place) if again else receipts.Receipts(opening)
-        self._run.pieces += pieces
-        self._references[start:] = references
-        self._chunks, self._ends, self._left_name, self._opening = chunks, ends, name, opening
+    def _grow(self, record: Mapping[str, Json], opening: str) -> None:
+        """Add the pieces that a record has beyond those of the record before; begin a new run where it differs."""
+        basis, references = (opening, record["history_left_out"]), self._references(record)
+        chunks = record["chunks"][: len(self._chunks)]
+        if (self._basis, self._chunks, self._recent) != (basis, chunks, references[: len(self._recent)]):
+            left: list[list[str]] = json.loads(self._load(basis[1])) if basis[1] else []
+            self._begin(basis, opening, tuple([LeftOut(one, why) for one, why in left]))
+            references = self._references(record)
+        self._run.pieces += [_piece(reference, self._load) for reference in references[len(self._recent) :]]
+        self._chunks, self._recent = record["chunks"], record["history"]
+
+    def _references(self, record: Mapping[str, Json]) -> list[Json]:
+        """Return the references of a record's history, those in chunks that are known left out."""
+        new = [json.loads(self._load(chunk)) for chunk in record["chunks"][len(self._chunks) :]]
+        return [*chain.from_iterable(new), *record["history"]]
 
 
-@functools.lru_cache(maxsize=64)  # a record and its texts ask for the same few hashes right after each other
+@functools.lru_cache(maxsize=128)  # a record and its texts ask for the same few hashes right after each other
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -477,13 +405,12 @@ def _hash(text: str) -> str:
 _dump: Callable[[Json], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-_TEXT = 5
-"""Where a reference names its text."""
-
-
-def _reference(piece: Piece, name: str) -> list[Json]:
-    reference: list[Json] = [piece.id, piece.kind, piece.origin, piece.tokens, piece.why, name]
-    return [*reference, piece.role, piece.raw] if piece.raw or piece.role != "user" else reference
+def _references(pieces: Iterable[Piece]) -> list[Json]:
+    """Return the pieces as lists, each with the hash of its text in the place of the text."""
+    return [
+        [block, kind, origin, tokens, why, _hash(text), *((role, raw) if raw or role != "user" else ())]
+        for block, kind, origin, tokens, why, text, role, raw in pieces
+    ]
 
 
 def _piece(reference: Sequence[Any], load_text: Callable[[str], str]) -> Piece:

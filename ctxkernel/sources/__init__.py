@@ -10,8 +10,27 @@ Rule 4: whatever a target turns out to be, looking at it is bounded in time and 
         but `BadPolicy`.
 """
 
-from ctxkernel.sources.base.rendering import BaseSource, Draft, Place
-from ctxkernel.sources.objects.facts import FactsSource
-from ctxkernel.sources.registry import open_named, open_source, register
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ctxkernel.sources.base.rendering import BaseSource, Draft, Place
+    from ctxkernel.sources.objects.facts import FactsSource
+    from ctxkernel.sources.registry import open_named, open_source, register
 
 __all__ = ["BaseSource", "Draft", "FactsSource", "Place", "open_named", "open_source", "register"]
+
+# A kernel starts without the sources: each name is imported when it is asked for.
+_HOMES = {
+    **dict.fromkeys(("BaseSource", "Draft", "Place"), "base.rendering"),
+    "FactsSource": "objects.facts",
+    **dict.fromkeys(("open_named", "open_source", "register"), "registry"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

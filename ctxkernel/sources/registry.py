@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import errno
 import glob
+import importlib
 import io
 import os
 import re
@@ -18,7 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from ctxkernel.core.errors import BadTarget
@@ -26,41 +27,39 @@ from ctxkernel.core.ports import Source
 from ctxkernel.core.reflection import defines, is_a, type_name
 from ctxkernel.core.settings import Settings
 from ctxkernel.sources.base.rendering import BaseSource
-from ctxkernel.sources.files.directories import DirectorySource
-from ctxkernel.sources.files.files import FileSource
-from ctxkernel.sources.files.globs import GlobSource, folder_of, is_pattern
-from ctxkernel.sources.files.notebooks import NotebookSource
-from ctxkernel.sources.files.open_files import SUFFIXES, CompressedSource, HeldSource, held_by
-from ctxkernel.sources.files.pdfs import PdfSource
-from ctxkernel.sources.files.uris import UriSource, scheme_of
-from ctxkernel.sources.libraries.delayed import ActorSource, DaskFrameSource, DaskSource, RaySource
-from ctxkernel.sources.libraries.estimators import EstimatorSource
-from ctxkernel.sources.libraries.figures import FigureSource
-from ctxkernel.sources.libraries.labelled import LabelledSource, TreeSource
-from ctxkernel.sources.libraries.lazy_frames import LazyFrameSource
-from ctxkernel.sources.libraries.pil_images import PilImageSource
-from ctxkernel.sources.libraries.tensors import NetworkSource, open_tensor
-from ctxkernel.sources.objects.objects import CodeSource, ObjectSource, StringSource, has_source, source_file
-from ctxkernel.sources.tables.arrays import ArraySource
-from ctxkernel.sources.tables.columns import modules
-from ctxkernel.sources.tables.frames import FrameSource
-from ctxkernel.sources.tables.parquet import ParquetSource
-from ctxkernel.sources.tables.polars_frames import PolarsSource
+
+if TYPE_CHECKING:
+    from ctxkernel.sources.files.files import FileSource
 
 Predicate = Callable[[Any], bool]
 Factory = Callable[[Any, Settings, "str | None"], Source]
 _FILE = re.compile(r"file:(?=/)", re.IGNORECASE)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SIBLINGS = 5_000
 _IO_BASE: type = io.StringIO.__mro__[-2]  # io.IOBase is a Python class that the C classes are only registered with
 
 _registered: list[tuple[Predicate, Factory]] = []
+
+
+def _late(module: str, name: str) -> Callable[..., Any]:
+    """Return a class or function of a module of sources, which is imported when it is called first."""
+
+    def call(*args: Any) -> Any:
+        return getattr(importlib.import_module(f"ctxkernel.sources.{module}"), name)(*args)
+
+    return call
+
+
+_COMPRESSED = (".gz", ".bz2", ".xz", ".lzma")
+_COMPRESSED_SOURCE = _late("files.open_files", "CompressedSource")
+_FILE_SOURCE = _late("files.files", "FileSource")
 # Files whose format is read, by the end of their names; any other is shown as text or as bytes.
-_FORMATS: dict[str, type[FileSource]] = {
-    ".ipynb": NotebookSource,
-    ".parquet": ParquetSource,
-    ".pdf": PdfSource,
-    ".pq": ParquetSource,
-    **dict.fromkeys(SUFFIXES, CompressedSource),
+_FORMATS: dict[str, Callable[[str, str], FileSource]] = {
+    ".ipynb": _late("files.notebooks", "NotebookSource"),
+    ".parquet": _late("tables.parquet", "ParquetSource"),
+    ".pdf": _late("files.pdfs", "PdfSource"),
+    ".pq": _late("tables.parquet", "ParquetSource"),
+    **dict.fromkeys(_COMPRESSED, _COMPRESSED_SOURCE),
 }
 
 
@@ -149,7 +148,7 @@ def _open_path(target: Any, settings: Settings, name: str | None) -> Source:
             f"{type(fault).__name__}; view the path as text"
         ) from None
     if scheme_of(given) not in ("", "file"):
-        return UriSource(given, settings.fetch_seconds, _open_file_at)
+        return _late("files.uris", "UriSource")(given, settings.fetch_seconds, _open_file_at)
     path = os.path.expanduser(_from_uri(given))
     if not os.path.isabs(path):
         try:
@@ -162,34 +161,44 @@ def _open_path(target: Any, settings: Settings, name: str | None) -> Source:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         if not os.path.lexists(path):
-            if (pattern := _pattern(path)) is not None:
-                return GlobSource(pattern, given, _open_file_at)
+            if (matches := _open_pattern(path, given)) is not None:
+                return matches
             raise BadTarget(_not_there(given, path)) from None
         return _open_file_at(path, given)  # a link that leads nowhere, now
     except (ValueError, OSError) as fault:
         # Windows says of a wildcard that it can be in no name.
-        if getattr(fault, "winerror", 0) == 123 and (pattern := _pattern(path)) is not None:
-            return GlobSource(pattern, given, _open_file_at)
+        if getattr(fault, "winerror", 0) == 123 and (matches := _open_pattern(path, given)) is not None:
+            return matches
         if isinstance(fault, ValueError) or fault.errno == errno.ENAMETOOLONG:
             raise BadTarget(
                 f"a text of {len(path):,} characters is no path; view(io.StringIO(text)) looks at a text, and "
                 f"view(name), without quotes, at an object"
             ) from None
         return _open_file_at(path, given)  # it is there and cannot be read: the rendering says why
-    return DirectorySource(path, given) if stat.S_ISDIR(found.st_mode) else _open_file_at(path, given)
+    if stat.S_ISDIR(found.st_mode):
+        return _late("files.folders", "DirectorySource")(path, given)
+    return _open_file_at(path, given)
 
 
-def _pattern(path: str) -> str | None:
-    """Return an absolute pattern where a text is one, and the folder before its first wildcard is there."""
+def _open_pattern(path: str, label: str) -> Source | None:
+    """Return the source for a text that is a pattern, if the folder before its first wildcard is there."""
+    from ctxkernel.sources.files.folders import GlobSource, folder_of, is_pattern
+
     if not is_pattern(path):
         return None
     # The working directory is a name, whatever its letters.
     pattern = path if os.path.isabs(path) else os.path.join(glob.escape(os.getcwd()), path)
-    return pattern if os.path.isdir(folder_of(pattern)) else None
+    return GlobSource(pattern, label, _open_file_at) if os.path.isdir(folder_of(pattern)) else None
 
 
 def _open_file_at(path: str, label: str) -> FileSource:
-    return _FORMATS.get(os.path.splitext(path)[1].lower(), FileSource)(path, label)
+    return _FORMATS.get(os.path.splitext(path)[1].lower(), _FILE_SOURCE)(path, label)
+
+
+def scheme_of(text: str) -> str:
+    """Return the scheme of a URI in lower case, or empty: of a path, and of a drive."""
+    found = _SCHEME.match(text)
+    return found[1].lower() if found and len(found[1]) > 1 else ""
 
 
 def _from_uri(text: str) -> str:
@@ -234,15 +243,15 @@ def _is_open_file(target: Any) -> bool:
 
 def _open_file(target: Any, settings: Settings, name: str | None) -> Source:
     if is_a(target, io.StringIO):
-        return StringSource(target, name or "StringIO")
-    if (held := held_by(target)) is not None:
-        label = name or held.path or type_name(type(target)).rpartition(".")[2]
+        return _late("objects.objects", "StringSource")(target, name or "StringIO")
+    if (held := _late("files.open_files", "held_by")(target)) is not None:
         if held.path is None:
-            return HeldSource(target, held.inner, label, held.opener)
+            label = name or type_name(type(target)).rpartition(".")[2]
+            return _late("files.open_files", "HeldSource")(target, held.inner, label, held.opener)
         if held.opener is None:
             return _open_file_at(held.path, held.path)
-        source = CompressedSource(held.path, held.path, held.opener)
-        if os.path.splitext(held.path)[1].lower() not in SUFFIXES:
+        source = _COMPRESSED_SOURCE(held.path, held.path, held.opener)
+        if os.path.splitext(held.path)[1].lower() not in _COMPRESSED:
             source.target = target  # the path alone would not say how it is read
         return source
     try:
@@ -259,34 +268,21 @@ def _open_file(target: Any, settings: Settings, name: str | None) -> Source:
     return _open_file_at(path, path)
 
 
-def _is_frame(target: Any) -> bool:
-    _, pandas = modules()
-    return pandas is not None and is_a(target, pandas.DataFrame, pandas.Series)
-
-
-def _is_array(target: Any) -> bool:
-    numpy, _ = modules()
-    return numpy is not None and is_a(target, numpy.ndarray)
-
-
 def _open_module(target: Any, settings: Settings, name: str | None) -> Source:
-    source = FileSource(source_file(target) or "", f"module {target.__name__}")
+    source: FileSource = _FILE_SOURCE(_late("objects.objects", "source_file")(target), f"module {target.__name__}")
     source.kind, source.target = "module", target
     return source
 
 
 def _open_code(target: Any, settings: Settings, name: str | None) -> Source:
     own = type_name(target) if is_a(target, type) else f"{target.__module__}.{target.__qualname__}"
-    return CodeSource(target, name or own.removeprefix("__main__."))
+    return _late("objects.objects", "CodeSource")(target, name or own.removeprefix("__main__."))
 
 
-def _maker(kind: Callable[[Any, str], Source]) -> Factory:
+def _made_by(module: str, name: str) -> Factory:
     """Return a factory for a source whose label is the user's name, else the name of the type."""
-
-    def make(target: Any, settings: Settings, name: str | None) -> Source:
-        return kind(target, name or type_name(type(target)).rsplit(".", 1)[-1])
-
-    return make
+    make = _late(module, name)
+    return lambda target, settings, named: make(target, named or type_name(type(target)).rsplit(".", 1)[-1])
 
 
 def _of(module: str, *names: str) -> Predicate:
@@ -304,27 +300,27 @@ _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_is_source, lambda target, *_: target),
     (_is_path, _open_path),
     (_is_open_file, _open_file),
-    (_is_frame, _maker(FrameSource)),
-    (_is_array, _maker(ArraySource)),
-    (_of("polars", "DataFrame", "Series"), _maker(PolarsSource)),
-    (_of("polars", "LazyFrame"), _maker(LazyFrameSource)),
-    (_of("torch", "Tensor"), _maker(open_tensor)),
-    (_of("torch.nn", "Module"), _maker(NetworkSource)),
-    (_of("xarray", "Dataset", "DataArray"), _maker(LabelledSource)),
-    (_of("xarray", "DataTree"), _maker(TreeSource)),
-    (_of("sklearn.base", "BaseEstimator"), _maker(EstimatorSource)),
-    (_of("matplotlib.figure", "Figure"), _maker(FigureSource)),
-    (_of("matplotlib.axes", "Axes"), _maker(FigureSource)),
-    (_of("PIL.Image", "Image"), _maker(PilImageSource)),
-    (_of("dask.dataframe", "DataFrame", "Series", "Index"), _maker(DaskFrameSource)),
-    (_of("dask.array", "Array"), _maker(DaskSource)),
-    (_of("dask.bag", "Bag"), _maker(DaskSource)),
-    (_of("dask.delayed", "Delayed"), _maker(DaskSource)),
-    (_of("ray", "ObjectRef"), _maker(RaySource)),
-    (_of("ray.data", "Dataset"), _maker(RaySource)),
-    (_of("ray.actor", "ActorHandle"), _maker(ActorSource)),
+    (_of("pandas", "DataFrame", "Series"), _made_by("tables.frames", "FrameSource")),
+    (_of("numpy", "ndarray"), _made_by("tables.arrays", "ArraySource")),
+    (_of("polars", "DataFrame", "Series"), _made_by("tables.polars_frames", "PolarsSource")),
+    (_of("polars", "LazyFrame"), _made_by("libraries.plans", "LazyFrameSource")),
+    (_of("torch", "Tensor"), _made_by("libraries.models", "open_tensor")),
+    (_of("torch.nn", "Module"), _made_by("libraries.models", "NetworkSource")),
+    (_of("xarray", "Dataset", "DataArray"), _made_by("libraries.labelled", "LabelledSource")),
+    (_of("xarray", "DataTree"), _made_by("libraries.labelled", "TreeSource")),
+    (_of("sklearn.base", "BaseEstimator"), _made_by("libraries.models", "EstimatorSource")),
+    (_of("matplotlib.figure", "Figure"), _made_by("libraries.figures", "FigureSource")),
+    (_of("matplotlib.axes", "Axes"), _made_by("libraries.figures", "FigureSource")),
+    (_of("PIL.Image", "Image"), _made_by("libraries.pil_images", "PilImageSource")),
+    (_of("dask.dataframe", "DataFrame", "Series", "Index"), _made_by("libraries.plans", "DaskFrameSource")),
+    (_of("dask.array", "Array"), _made_by("libraries.plans", "DaskSource")),
+    (_of("dask.bag", "Bag"), _made_by("libraries.plans", "DaskSource")),
+    (_of("dask.delayed", "Delayed"), _made_by("libraries.plans", "DaskSource")),
+    (_of("ray", "ObjectRef"), _made_by("libraries.plans", "RaySource")),
+    (_of("ray.data", "Dataset"), _made_by("libraries.plans", "RaySource")),
+    (_of("ray.actor", "ActorHandle"), _made_by("libraries.plans", "ActorSource")),
     (_of("ray.remote_function", "RemoteFunction"), lambda target, *rest: _open_code(target._function, *rest)),
-    (lambda target: bool(source_file(target)), _open_module),
-    (has_source, _open_code),
-    (lambda _: True, _maker(ObjectSource)),
+    (lambda target: bool(_late("objects.objects", "source_file")(target)), _open_module),
+    (_late("objects.objects", "has_source"), _open_code),
+    (lambda _: True, _made_by("objects.objects", "ObjectSource")),
 ]

@@ -1,8 +1,8 @@
-"""Where settings come from: defaults < the user's ctxkernel.toml < the one beside the notebook < CTXKERNEL_*.
+"""The sources of settings: defaults < the user's ctxkernel.toml < the one beside the notebook < CTXKERNEL_*.
 
-Rule 1: nothing here raises for what a file or a variable says: what cannot be used is a notice, and the others hold.
-Rule 2: a notice names the place, the key and what is allowed; it never repeats a value, which may be a secret.
-Rule 3: a file beside a notebook may be a stranger's: it sets nothing that concerns other notebooks.
+Rule 1: The content of a file or a variable never raises: an unusable setting is a notice, and the others apply.
+Rule 2: A notice names the place, the key and the allowed values; it never repeats a value, which may be a secret.
+Rule 3: A file beside a notebook may be a stranger's: it cannot set settings that concern other notebooks.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from ctxkernel.core.settings import DEFAULTS, SPECS, Settings, Value, allowed, c
 
 FILE = "ctxkernel.toml"
 TABLE = "context"
-"""A table of the file whose keys are settings too, as seed 003 §5 writes it."""
+"""A table of the file whose keys are settings too (seed 003 §5)."""
 PREFIX = "CTXKERNEL_"
 PLACES = frozenset(("SESSION", "TURNS", "HOME", "CACHE", "FORK", "CHROMIUM", "DEBUG"))
-"""Variables that say where things lie, or how a process goes about its work: no settings."""
+"""Variables for paths and for the work of a process, which are no settings."""
 _MOST_BYTES = 1024 * 1024
 _SECRET = re.compile(r"(?i)secret|passw|passphrase|credential|(api|access|private)[_-]?key|(api|auth|access)[_-]?token")
 
 
 @dataclass(slots=True)
 class Configured:
-    """The settings as a kernel starts with them."""
+    """The settings at the start of a kernel."""
 
     settings: Settings = field(default_factory=Settings)
     origins: dict[str, str] = field(default_factory=dict[str, str])
-    """Setting → where its value is from; those that stand at their default are not in it."""
+    """Setting → the source of its value, without settings at their default."""
     notices: list[str] = field(default_factory=list[str])
 
 
@@ -47,7 +47,7 @@ def user_file() -> Path:
 
 
 def read(env: Mapping[str, str], folder: Path | None = None) -> Configured:
-    """Return the settings of a kernel whose notebook lies in `folder`; None where there is no notebook."""
+    """Return the settings of a kernel whose notebook is in `folder`; None if there is no notebook."""
     found = Configured()
     values: dict[str, Value] = {}
     own = user_file()
@@ -69,9 +69,9 @@ def read(env: Mapping[str, str], folder: Path | None = None) -> Configured:
 
 
 def _of_file(path: Path, notices: list[str], *, personal: bool) -> dict[str, Value]:
-    """Return the settings that a file says, and add notices of what it says else."""
+    """Return the settings of a file, and add notices about its other content."""
     try:
-        if not path.is_file():  # a pipe would be waited for
+        if not path.is_file():  # reading a pipe would block
             return {}
         with path.open("rb") as file:
             raw = file.read(_MOST_BYTES + 1)

@@ -1,8 +1,8 @@
 """The lock that keeps a second live kernel off a session: an OS lock on a sidecar file.
 
-Rule 1: the OS drops it with its process, so a kernel that was killed keeps nobody out; the file stays.
-Rule 2: a forked child of the kernel does not hold it: an orphaned worker must not keep a session locked.
-Rule 3: the text in the file is for people and for notices; nothing is decided by it.
+Rule 1: The OS releases it when its process ends, so a killed kernel locks nobody out; the file stays.
+Rule 2: A forked child of the kernel does not hold it: an orphaned worker must not keep a session locked.
+Rule 3: The text in the file is only for people and notices.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 _REFUSED = {errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK, errno.EDEADLK}
 _UNABLE = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 _TEXT_AT = 1
-"""Byte 0 is what Windows locks, and a locked byte cannot be read there; the text stands after it."""
+"""Windows locks byte 0, which cannot be read then; the text is after it."""
 
 
 class UnlockableError(OSError):
-    """The file system gives no locks, so nobody can be kept out of a file on it."""
+    """The file system has no locks, so nobody can be kept out of a file on it."""
 
 
 class SessionLock:
@@ -34,9 +34,9 @@ class SessionLock:
 
     @classmethod
     def take(cls, session: Path) -> SessionLock | None:
-        """Return the lock on `<session>.lock`, or None where another live process (or store) has it.
+        """Return the lock on `<session>.lock`, or None if another live process (or store) has it.
 
-        Raises OSError where the file cannot be made, UnlockableError where the file system has no locks.
+        Raises OSError if the file cannot be created, UnlockableError if the file system has no locks.
         """
         path = lock_path(session)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
@@ -49,13 +49,13 @@ class SessionLock:
             if error.errno in _UNABLE:
                 raise UnlockableError(*error.args) from error
             raise
-        with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
+        with contextlib.suppress(OSError):  # a full disk: the lock still holds
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f" pid {os.getpid()}\n".encode())
         return cls(path, descriptor)
 
     def release(self) -> None:
-        """Give the lock back. Twice is as good as once."""
+        """Release the lock; a second call does nothing."""
         _live.discard(self)
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
@@ -69,7 +69,7 @@ def lock_path(session: Path) -> Path:
 
 
 def holder(session: Path) -> str:
-    """Return what the holder wrote into the lock (`pid 4711`), or an empty text."""
+    """Return the text of the holder in the lock file (`pid 4711`), or an empty text."""
     with contextlib.suppress(OSError), lock_path(session).open("rb") as file:
         file.seek(_TEXT_AT)
         return file.read(80).decode("ascii", "replace").strip()
@@ -86,7 +86,7 @@ else:
     import fcntl
 
     def _lock(descriptor: int) -> None:
-        # flock and not lockf: a lock of the latter kind falls when the process closes any descriptor of the file.
+        # flock and not lockf: a lockf lock is released when the process closes any descriptor of the file.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
@@ -94,5 +94,5 @@ _live: weakref.WeakSet[SessionLock] = weakref.WeakSet()
 
 
 if hasattr(os, "register_at_fork"):
-    # The child's copies are closed: a `flock` lasts until its last copy is. The parent's lock is untouched.
+    # The child closes its copies: a `flock` lasts until the last copy is closed. The parent keeps its lock.
     os.register_at_fork(after_in_child=lambda: [lock.release() for lock in list(_live)])

@@ -1,9 +1,9 @@
-"""Whose state it is: checkpoints are signed with a secret of the user's, and no other state is loaded.
+"""Signatures of checkpoints with a secret of the user; no other state is loaded.
 
 A checkpoint is a pickle, and loading a pickle runs code: a stranger's session could run anything.
-Rule 1: without a secret nothing is signed and nothing counts as signed. No fault here reaches the caller but as a text.
-Rule 2: the secret is in its file and in this process's memory, and in no row, notice or error.
-Rule 3: the user's word for a stranger's session covers what is stored by then, and nothing that comes later.
+Rule 1: Without a secret nothing is signed and nothing counts as signed. A fault here is a text, never an exception.
+Rule 2: The secret is in its file and in this process's memory, never in a row, notice or error.
+Rule 3: If the user trusts a stranger's session, this covers the checkpoints stored by then, and no later ones.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import platformdirs
 
 HOME = "CTXKERNEL_HOME"
-"""The variable that names another folder for what ctxkernel keeps of a user."""
+"""The environment variable that sets another folder for the user's data of ctxkernel."""
 FILE = "secret"
 _BYTES = 32
 _PATIENCE_S = 0.5
-"""How long a secret may be half written by another process, where the file system cannot make one whole."""
+"""How long another process may take to write the secret, if the file system has no hard links."""
 
 
 class Signer:
-    """Signs texts, and says which it has signed."""
+    """Signs texts, and verifies its signatures."""
 
     __slots__ = ("_keyed", "fault")
 
     def __init__(self, secret: bytes | None, fault: str = "") -> None:
-        # Keyed once and copied: half the time of a signature, which every cell waits for.
+        # Keyed once and copied, which halves the time of a signature; every cell waits for one.
         self._keyed = None if secret is None else hmac.new(secret, digestmod="sha256")
         self.fault = fault
-        """Why there is no secret; empty where there is one."""
+        """Why there is no secret; empty if there is one."""
 
     def __repr__(self) -> str:
         return f"Signer({self.fault or 'ready'})"
@@ -51,34 +51,34 @@ class Signer:
         return mac.hexdigest()
 
     def is_signed(self, signature: str | None, *parts: str) -> bool:
-        """Say whether `signature` is what this user's `sign` gives. Takes the same time for every wrong one."""
+        """Return whether `signature` is this user's for these texts, in the same time for every wrong one."""
         own = self.sign(*parts)
-        return own is not None and signature is not None and hmac.compare_digest(own.encode(), _bytes(signature))
+        return (
+            own is not None
+            and signature is not None
+            and hmac.compare_digest(own.encode(), signature.encode("utf-8", "surrogatepass"))
+        )
 
 
-def _message(parts: Iterable[str]) -> bytes:
-    """Return the texts as one, from which no other texts give the same."""
-    return _bytes("".join([f"{len(part)}:{part}" for part in parts]))
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
+def _message(parts: Sequence[str]) -> bytes:
+    """Return the texts as one; no other texts have the same result."""
+    return "".join(map("{}:{}".format, map(len, parts), parts)).encode("utf-8", "surrogatepass")
 
 
 def checkpoint_parts(session_id: str, checkpoint_id: str, manifest: str, form: int) -> tuple[str, ...]:
-    """Return what the signature of a checkpoint is over."""
+    """Return the texts that the signature of a checkpoint covers."""
     return "checkpoint", session_id, checkpoint_id, manifest, str(form)
 
 
 def results_parts(session_id: str, checkpoint_id: str, results: str) -> tuple[str, ...]:
-    """Return what the signature of what background jobs gave is over."""
+    """Return the texts that the signature of the results of background jobs covers."""
     return "results", session_id, checkpoint_id, results
 
 
 def session_parts(session_id: str, stored: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return what the user's word for a session is over: the parts of all that has a place for a signature in it.
+    """Return the texts that the signature of the user's trust in a session covers: the parts of all signed rows.
 
-    A cryptographic hash of them, not the checksums of their rows: those are easily made to fit.
+    They are hashed cryptographically: checksums of rows are easily forged.
     """
     digest = hashlib.sha256()
     for parts in stored:
@@ -90,25 +90,25 @@ _known: dict[Path, Signer] = {}
 
 
 def signer(env: Mapping[str, str] | None = None) -> Signer:
-    """Return the signer of this user; the secret is made where there is none. Loaded once a process. Never raises."""
+    """Return the signer of this user, loaded once; the secret is created if there is none. Never raises."""
     try:
         folder = user_folder(os.environ if env is None else env)
     except Exception as error:  # no home at all
         return Signer(None, f"there is no folder for the secret that signs checkpoints ({error}); set {HOME} to one")
     found = _known.get(folder)
-    if found is None or found.fault:  # what was wrong may have been mended
+    if found is None or found.fault:  # the fault may have been repaired
         found = _known[folder] = load(folder)
     return found
 
 
 def user_folder(env: Mapping[str, str]) -> Path:
-    """Return the folder of what ctxkernel keeps of this user; it need not exist."""
+    """Return the folder of this user's data of ctxkernel; it need not exist."""
     said = env.get(HOME, "").strip()
     return Path(said).expanduser().absolute() if said else platformdirs.user_data_path("ctxkernel", appauthor=False)
 
 
 def load(folder: Path) -> Signer:
-    """Return the signer of the secret in `folder`; one is made where there is none. Never raises."""
+    """Return the signer of the secret in `folder`; one is created if there is none. Never raises."""
     path = folder / FILE
     try:
         with contextlib.suppress(FileNotFoundError):
@@ -121,7 +121,7 @@ def load(folder: Path) -> Signer:
 
 
 def _read(path: Path) -> bytes:
-    """Return the secret. Raises OSError, and ValueError with the next move where it is not this user's alone."""
+    """Return the secret. Raises OSError, and ValueError with the next step if others can read or change it."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
@@ -139,7 +139,7 @@ def _read(path: Path) -> bytes:
 
 
 def _check(found: os.stat_result) -> None:
-    posix = os.name == "posix"  # elsewhere the user's folder is closed to others
+    posix = os.name == "posix"  # elsewhere others cannot read the user's folder
     if not stat.S_ISREG(found.st_mode):
         raise ValueError("it is no file")
     if posix and found.st_uid != os.geteuid():
@@ -152,13 +152,13 @@ def _check(found: os.stat_result) -> None:
 
 
 def _make(path: Path) -> None:
-    """Write a secret, unless another process does first. Raises OSError."""
+    """Write a secret unless another process is first. Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = path.with_name(f".{FILE}-{secrets.token_hex(8)}")
     try:
         _write(fresh)
         try:
-            # Whole or not at all, and never in the place of another: a rename would replace.
+            # Atomic, and never over another secret: a rename would replace it.
             (os.rename if os.name == "nt" else os.link)(fresh, path)
         except FileExistsError:
             pass

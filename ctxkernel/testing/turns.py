@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ctxkernel.core.events import EventBus
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import Graph, NodeBase
 from ctxkernel.core.nodes.base import digest_hash
@@ -263,7 +262,6 @@ def graph_with(settings: Settings | None = None) -> Graph:
     """Return a graph without a loop."""
     return Graph(
         settings=settings or Settings(),
-        bus=EventBus(),
         open_source=_as_source,
         count_tokens=count_words,
         trim=trim_words,

@@ -1,7 +1,7 @@
-"""What every node is: identity, state, policy, recorded methods.
+"""The base class of nodes: identity, state, policy, recorded methods.
 
-Rule 1: a method validates before it changes anything, so a refused call leaves the node as it was.
-Rule 2: every method that changes state is `recorded`: it goes through the door of the graph.
+Rule 1: a method validates before it changes anything, so a refused call changes nothing.
+Rule 2: every method that changes state is `recorded`: it goes through `Graph.call`.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def recorded(method: Callable[Concatenate[N, P], R]) -> Callable[Concatenate[N, 
 
 @dataclass(frozen=True, slots=True)
 class TickResult:
-    """What a tick did to a node: nothing (`delta` is None), or the change."""
+    """The result of a tick of one node: the change, or None."""
 
     delta: Delta | None = None
     looked: bool = False
-    """Its target was another one, though it shows the same: a group, which shows more of it, may differ."""
+    """Whether its target changed though its text did not: a group may show more of the target."""
     notice: str = ""
-    """What the user is to know of it, beside the delta feed."""
+    """A notice for the user, beside the delta feed."""
 
 
 KINDS: dict[str, type[NodeBase]] = {}
@@ -67,14 +67,18 @@ KINDS: dict[str, type[NodeBase]] = {}
 
 
 def tick(node: NodeBase, now: float, turn_id: int, tick_kind: str) -> TickResult:
-    """What a call of `tick` in a cell does, under the name that its record has."""
+    """Run a tick of `node`: a call of `NodeBase.tick` in a cell is recorded under the name of this function."""
     return node._tick(now, turn_id, tick_kind)  # pyright: ignore[reportPrivateUsage]
 
 
 _NOT_KEPT = frozenset(
     ("last_tick_turn", "last_tick_time", "_stamp", "_called", "_basis", "_set_back", "_accepted", "_memento")
 )
-"""Attributes that no memento holds: a restored node looks at its target at the next tick, whatever these were."""
+"""Attributes that are not in mementos: a restored node checks its target at the next tick in any case."""
+
+
+_SHOWN = ("text", "tokens", "lod", "pos", "cut_tokens", "next_pos", "fingerprint")
+"""The fields of a rendering in a memento, beside notes and picture."""
 
 
 class NodeBase(Identified):
@@ -87,20 +91,20 @@ class NodeBase(Identified):
     serial: int = 0
     statement_id: str = ""
     changed_in: str = ""
-    """The statement in whose turn it changed last."""
+    """The statement of its last change."""
     last_tick_turn: int = 0
     last_tick_time: float | None = None
-    """Unix seconds of the last tick that looked at it, or None."""
+    """Unix seconds of the last tick that checked it, or None."""
     dirty: bool = False
-    """Whether the next tick must render it, whatever its source says."""
+    """Whether the next tick must render it even if its source is unchanged."""
     revision: int = 0
-    """How often its content changed."""
+    """The number of changes of its content."""
     listens: ClassVar[bool] = False
-    """Whether `on_member_changed` is to be called at every change of another node."""
+    """Whether `on_member_changed` is called at every change of another node."""
     lasting: bool = False
-    """Whether it lives though nobody holds it: a note does, until its last name is deleted."""
+    """Whether the graph keeps it alive: a note, until its last name is deleted."""
     fault: str = ""
-    """What went wrong at the last tick, or empty."""
+    """The failure of the last tick, or empty."""
     _memento: Mapping[str, Json] | None = None
 
     def __init__(self, graph: Door, *, tokens: object, lod: object, mode: object, freq: object) -> None:
@@ -113,7 +117,7 @@ class NodeBase(Identified):
         object.__setattr__(self, "graph", graph)
         self._tokens: Budget = budget
         self._lod: int = level
-        # A frequency alone means that it shall run: nobody gives one to a node that shall stand still.
+        # A frequency alone sets it running.
         self._mode: Mode = "running" if mode == "running" or (mode is None and freq is not None) else "paused"
         self._freq: Freq = frequency
         self._interval = 1
@@ -124,7 +128,7 @@ class NodeBase(Identified):
 
     @classmethod
     def blank(cls, graph: Door, obj_id: str) -> Self:
-        """Return a node that has an id and nothing else, for a memento to fill."""
+        """Return a node with an id and nothing else; `take` fills it from a memento."""
         node = cls.__new__(cls)
         NodeBase.__init__(node, graph, tokens=1, lod=0, mode="paused", freq=None)
         node.obj_id = obj_id
@@ -139,23 +143,23 @@ class NodeBase(Identified):
                 setattr(cls, alias, getattr(cls, name))
 
     def __setattr__(self, name: str, value: object) -> None:
-        # A misspelt policy (`h.token = 300`) must not pass for a set one.
+        # A misspelt policy (`h.token = 300`) must raise.
         if not name.startswith("_") and not hasattr(type(self), name):
             close = difflib.get_close_matches(name, [n for n in dir(type(self)) if n.islower()], 1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise AttributeError(f"a {self.obj_type} has no {name!r}{hint}")
         if (graph := self.__dict__.get("graph")) is not None and not graph.owner():
             graph.check_owner(self.obj_id or self.obj_type, name)
-        # Ticks set fields to what they are already; only what differs makes another memento.
+        # Ticks set fields to equal values; only a difference makes the memento invalid.
         if self._memento is not None and name not in _NOT_KEPT and getattr(self, name, None) is not value:
             object.__setattr__(self, "_memento", None)
         object.__setattr__(self, name, value)
 
-    # -- what it is ---------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------
 
     @property
     def target(self) -> str:
-        """What it shows, in one line."""
+        """The target, in one line."""
         raise NotImplementedError
 
     def digest(self) -> dict[str, Json]:
@@ -177,36 +181,45 @@ class NodeBase(Identified):
 
     @property
     def last_change(self) -> str:
-        """The bounded diff of the last change that a tick found, or empty."""
+        """The bounded diff of the last change found by a tick, or empty."""
         return self._change
 
     @property
     def rendered(self) -> Rendered:
-        """The rendering as it stands: what the projection would take."""
+        """The current rendering, which the projection uses."""
         return self._rendered
 
     def render(self, lod: int | None = None, tokens: Budget | None = None) -> Rendered:
-        """Return a rendering at another level or budget; changes nothing. Raises BadPolicy."""
+        """Return a rendering at another level or budget. Changes nothing. Raises BadPolicy."""
         raise NotImplementedError
 
     def render_part(self, lod: int, tokens: Budget) -> Rendered:
-        """Return the rendering that a group shows of it: text only, a group has no pictures."""
+        """Return its rendering in a group: text only, since a group has no pictures."""
         return self.render(lod, tokens)
 
     def _fetch(self) -> None:
-        """Have the target itself looked at, where what is known of it is kept elsewhere."""
+        """Renew the copy of the target, where the source keeps one."""
 
     def _update(self) -> bool:
-        """Render anew. Returns whether the content differs from the last rendering."""
-        raise NotImplementedError
+        """Render again; return whether the content differs from the last rendering."""
+        changed = self._show(self.render())
+        self.dirty = False
+        return changed
+
+    def _show(self, new: Rendered) -> bool:
+        """Replace the rendering; return whether the content differs."""
+        old, self._rendered = self._rendered, new
+        changed = (old.text, old.fingerprint) != (new.text, new.fingerprint)
+        self.revision += changed
+        return changed
 
     def on_member_changed(self, member: NodeBase) -> None:
-        """Called on every node that `listens` when `member` changed; groups mark themselves dirty."""
+        """React to a change of `member`. The graph calls it on every node that `listens`."""
 
     def tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
-        """Bring it up to date if its target changed: unix seconds, number of the turn, `sync`, `periodic` or `async`.
+        """Update it if its target changed; `now` is in Unix seconds, `tick_kind` is `sync`, `periodic` or `async`.
 
-        The scheduler calls it in its tick; called in a cell it is recorded like any other method.
+        The scheduler calls it in its tick; a call in a cell is recorded like any other method.
         """
         if self.graph.ticking:
             return self._tick(now, turn_id, tick_kind)
@@ -216,7 +229,7 @@ class NodeBase(Identified):
         raise NotImplementedError
 
     def history(self, limit: object = ROWS) -> History:
-        """Return what was done to it on the way to HEAD: method calls and changes by ticks, the last `limit`.
+        """Return its history on the path to HEAD: the last `limit` method calls and changes by ticks.
 
         Raises BadPolicy for a limit below 1.
         """
@@ -225,20 +238,20 @@ class NodeBase(Identified):
         return history_of(self.obj_id, self.graph.events(), limit)
 
     def basis(self, kind: str = "render") -> dict[str, str]:
-        """Return what a payload of this kind must have been made from to be applied (seed 002 §6.2)."""
+        """Return the basis that a payload of this kind must have to be applied (seed 002 §6.2)."""
         raise NotImplementedError
 
-    # -- going back ---------------------------------------------------------------------------
+    # -- mementos ---------------------------------------------------------------------------
 
     @property
     def looks_at(self) -> object:
-        """The Python object that it looks at, or a path as text; NOTHING for a group, and where the target is lost."""
+        """The target: a Python object, or a path as text; NOTHING for a group, and where the target is lost."""
         return NOTHING
 
     def memento(self) -> Mapping[str, Json]:
-        """Return its state as JSON values, the same object until it changes. Not to be written to."""
+        """Return its state as JSON values, the same object until it changes. Do not change the result."""
         if self._memento is None:
-            object.__setattr__(self, "_memento", self._state())  # no change of state: any thread may look
+            object.__setattr__(self, "_memento", self._state())  # no change of state: any thread may do it
         return cast("Mapping[str, Json]", self._memento)
 
     def _state(self) -> dict[str, Json]:
@@ -261,35 +274,20 @@ class NodeBase(Identified):
             "pin_reason": self._pin_reason,
             "change": self._change,
             "rendered": {
-                "text": shown.text,
-                "tokens": shown.tokens,
-                "lod": shown.lod,
-                "pos": shown.pos,
-                "cut_tokens": shown.cut_tokens,
-                "next_pos": shown.next_pos,
-                "fingerprint": shown.fingerprint,
+                **{name: getattr(shown, name) for name in _SHOWN},
                 "notes": list(shown.notes),
                 "picture": None if shown.picture is None else dataclasses.asdict(shown.picture),
             },
         }
 
     def take(self, memento: Mapping[str, Json]) -> None:
-        """Become what `memento` says. For `Graph.restore` only; raises what a damaged one raises."""
+        """Set the state of `memento`. Only `Graph.restore` calls it. Raises for a damaged memento."""
         self.graph.check_open(self.obj_id, "take")
         tokens, shown = memento["tokens"], memento["rendered"]
         budget = All if tokens == str(All) else parse_tokens(tokens)
         lod, freq = parse_lod(memento["lod"]), parse_freq(memento["freq"])
-        rendered = Rendered(
-            text=shown["text"],
-            tokens=shown["tokens"],
-            lod=shown["lod"],
-            pos=shown["pos"],
-            cut_tokens=shown["cut_tokens"],
-            next_pos=shown["next_pos"],
-            fingerprint=shown["fingerprint"],
-            notes=tuple(shown["notes"]),
-            picture=Picture(**picture) if (picture := shown.get("picture")) else None,
-        )
+        picture = Picture(**found) if (found := shown.get("picture")) else None
+        rendered = Rendered(**{name: shown[name] for name in _SHOWN}, notes=tuple(shown["notes"]), picture=picture)
         self._tokens, self._lod, self._freq, self._rendered = budget, lod, freq, rendered
         self._mode = "running" if memento["mode"] == "running" else "paused"
         self._pinned, self._pin_reason, self._change = memento["pinned"], memento["pin_reason"], memento["change"]
@@ -299,7 +297,7 @@ class NodeBase(Identified):
         self.last_tick_turn, self.last_tick_time = 0, None
 
     def look_again(self, memento: Mapping[str, Json], target: Callable[[], object]) -> str:
-        """Open what it looks at, `target()`, anew if it is another one. Returns why that failed, or empty."""
+        """Open the target `target()` if it differs from the present one; return why that failed, or empty."""
         return ""
 
     # -- policy -------------------------------------------------------------------------------
@@ -324,7 +322,7 @@ class NodeBase(Identified):
 
     @property
     def mode(self) -> Mode:
-        """`paused` (changes by calls only) or `running` (the tick updates it too)."""
+        """`paused` (only calls change it) or `running` (the tick updates it too)."""
         return self._mode
 
     @mode.setter
@@ -338,7 +336,7 @@ class NodeBase(Identified):
 
     @property
     def freq(self) -> Freq:
-        """When it is updated while it runs: `Sync`, `Periodic(seconds)` or `Async`."""
+        """When it is updated while it is running: `Sync`, `Periodic(seconds)` or `Async`."""
         return self._freq
 
     @freq.setter
@@ -361,7 +359,7 @@ class NodeBase(Identified):
 
     @property
     def pin_reason(self) -> str:
-        """Why it is pinned, in the user's words."""
+        """The user's reason for pinning it."""
         return self._pin_reason
 
     @recorded
@@ -382,20 +380,20 @@ class NodeBase(Identified):
         if mode not in ("paused", "running"):
             raise BadPolicy(f'mode={mode!r} is not known; use "paused" or "running"')
         interval = parse_interval(policy.get("min_turn_interval", self._interval))
-        before = self._lod, self._tokens, self._freq, self._mode, self._interval
+        before = vars(self).copy()
         self._lod, self._tokens, self._freq, self._mode, self._interval = lod, tokens, freq, mode, interval
         try:
-            if (lod, tokens) != before[:2] or "pos" in policy:
+            if (lod, tokens) != (before["_lod"], before["_tokens"]) or "pos" in policy:
                 self._update()
         except BaseException:
-            self._lod, self._tokens, self._freq, self._mode, self._interval = before
+            vars(self).update(before)
             raise
 
     def supposed(self, policy: Mapping[str, Any], instead: Mapping[str, NodeBase]) -> Self:
-        """Return a stand-in as this node would be if the open, or last, statement had set `policy` too.
+        """Return a copy of this node as if the open, or last, statement had set `policy` too.
 
-        `policy` is what `set` takes, and `pinned`; `instead` has stand-ins of other nodes by obj_id. This node stays as
-        it is, nothing is recorded, and no list of nodes has the stand-in. Raises BadPolicy.
+        `policy` has the keys of `set`, and `pinned`; `instead` maps obj_id to such copies of other nodes. This node
+        does not change, nothing is recorded, and no list of nodes contains the copy. Raises BadPolicy.
         """
         twin = self._stand_in(instead)
         rest = {name: value for name, value in policy.items() if name != "pinned"}
@@ -414,7 +412,7 @@ class NodeBase(Identified):
         return twin
 
     def settable(self) -> frozenset[str]:
-        """Return what `set` takes."""
+        """Return the names that `set` takes."""
         return frozenset(("lod", "tokens", "mode", "freq", "min_turn_interval"))
 
     def set_lod(self, lod: int) -> Self:
@@ -429,7 +427,7 @@ class NodeBase(Identified):
 
     @recorded
     def refresh(self) -> Self:
-        """Look again and render anew, now. Chains."""
+        """Read the target and render it again, now. Chains."""
         self._fetch()
         self._update()
         self.dirty = False
@@ -445,7 +443,7 @@ class NodeBase(Identified):
 
     @recorded
     def pause(self) -> Self:
-        """Keep what it shows now, until a call changes it. Chains."""
+        """Keep the present rendering until a call changes it. Chains."""
         self._mode = "paused"
         return self
 
@@ -461,7 +459,7 @@ class NodeBase(Identified):
         self._pinned, self._pin_reason = False, ""
         return self
 
-    # A handle is one node of one graph: a copy would have its id, and the state of nobody. A pickle refers to it.
+    # A handle is one node of one graph, so a copy is the handle itself; a pickle is a reference.
 
     def __copy__(self) -> Self:
         return self
@@ -497,4 +495,4 @@ ALIASES = {
     "Remove": "remove",
     "OnMemberChanged": "on_member_changed",
 }
-"""The seed's CamelCase spellings, each another name of one method."""
+"""The CamelCase names of seed 002, each an alias of one method."""

@@ -1,4 +1,4 @@
-"""What a re-run came out with, told by the groups over what it changed."""
+"""Divergences of re-runs in the summaries of groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ctxkernel.core.text import one_line
 
 
 def tell_groups(nodes: Iterable[NodeBase], namespace: Mapping[str, Any], comparisons: Sequence[Comparison]) -> None:
-    """Begin the summaries of groups with how many of the differences are in what their members look at."""
+    """Begin the summary of each group with the number of divergences in the targets of its members."""
     differing = [one for one in comparisons if not one.same and not one.expected]
     if not differing:
         return
@@ -32,7 +32,7 @@ def tell_groups(nodes: Iterable[NodeBase], namespace: Mapping[str, Any], compari
 
 
 def divergence_line(statements: Sequence[str], subjects: Sequence[str]) -> str:
-    """Return the line that a group's summary begins with after re-runs that changed what it shows."""
+    """Return the first line of a group's summary after re-runs that changed its targets."""
     count = len(subjects)
     return one_line(
         f"since the re-run of {', '.join(statements)}: {count} divergence{'s' * (count != 1)} "

@@ -1,30 +1,17 @@
-"""A handle in a pickle: a reference to the node of its session, and what it showed, for where that session is not."""
+"""A pickled handle: a reference to the node of its session, and its text for use without that session."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
-
-class Nodes(Protocol):
-    """The nodes of a session: its `Graph`."""
-
-    def node(self, obj_id: str) -> object | None:
-        """Return the living node of that id, or None."""
-        ...
-
-    def aside(self, obj_id: str) -> object | None:
-        """Return the node of that id that stands aside, or None."""
-        ...
-
-
-SESSIONS: WeakValueDictionary[str, Nodes] = WeakValueDictionary()
+SESSIONS: WeakValueDictionary[str, Any] = WeakValueDictionary()
 """The graphs of this process by the name of their session."""
 _MOST_CHARS = 100_000
 
 
 class Detached:
-    """What a pickled handle is where its session is not: read only, with `obj_id`, `obj_type`, `target` and `text`."""
+    """A handle that was unpickled without its session: read only, with `obj_id`, `obj_type`, `target` and `text`."""
 
     __slots__ = ("obj_id", "obj_type", "target", "text")
 
@@ -32,7 +19,7 @@ class Detached:
     obj_type: str
     target: str
     text: str
-    """What it showed when it was pickled."""
+    """Its text when it was pickled."""
 
     def __init__(self, obj_id: str, obj_type: str, target: str, text: str) -> None:
         for name, value in zip(self.__slots__, (obj_id, obj_type, target, text), strict=True):
@@ -58,12 +45,12 @@ class Detached:
 
 
 def put(session: str, obj_id: str, obj_type: str, target: str, text: str) -> tuple[Any, ...]:
-    """Return what pickle is to keep of a handle."""
+    """Return what pickle stores of a handle."""
     return take, (session, obj_id, obj_type, target, text[:_MOST_CHARS])
 
 
 def take(session: str, obj_id: str, obj_type: str, target: str, text: str) -> Any:
-    """Return the handle where its session is here and it lives, else a `Detached`. Pickle calls it."""
+    """Return the living handle of a session in this process, else a `Detached`. Pickle calls it."""
     graph = SESSIONS.get(session) if session else None
     node = graph.node(obj_id) or graph.aside(obj_id) if graph is not None else None
     return node if node is not None else Detached(obj_id, obj_type, target, text)

@@ -1,10 +1,10 @@
-"""The graph that nodes live in: who is alive, the door to their state, and the way back to an earlier one.
+"""The graph of nodes: the living nodes, the guard of their state, and the return to an earlier state.
 
-Rule 1: node state changes in a statement or a tick, nowhere else (law 1); `Graph.call` is the one door.
-Rule 2: every call through the door is a MethodCalled with the digests before and after it.
-Rule 3: a memento holds JSON values only, and not the object that a view looks at; the caller restores that object.
-Rule 4: `restore` sets a living handle to its memento in place, so whoever holds it holds the restored one.
-Rule 5: a restored view shows what it showed then, and looks at its target at the next tick if it runs.
+Rule 1: node state changes only in a statement or a tick (law 1); all changes go through `Graph.call`.
+Rule 2: every such call emits a MethodCalled with the digests before and after it.
+Rule 3: a memento holds JSON values only, not the target of a view; the caller restores the target.
+Rule 4: `restore` changes a living handle in place.
+Rule 5: a restored view shows its text of then, and checks its target at the next tick if it is running.
 """
 
 from __future__ import annotations
@@ -23,46 +23,51 @@ from ctxkernel.core.nodes.record import delta_of
 
 R = TypeVar("R")
 AGAIN: Final = "again"
-"""Counts handles that were made anew under their id, beside the types of nodes."""
+"""The key of `counts` for handles that were made again under their old id."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Graph(Door):
-    """The nodes of a session, the door to their state, and the bus for what happens to them."""
+    """The nodes of a session, and the guard of their state."""
 
     def __post_init__(self) -> None:
-        # Weak: a handle lives as long as the user (or a group, or Out) holds it, not longer.
+        # Weak: a handle lives only as long as the user, a group or Out holds it.
         self._nodes: weakref.WeakValueDictionary[str, NodeBase] = weakref.WeakValueDictionary()
         self._aside: weakref.WeakValueDictionary[str, NodeBase] = weakref.WeakValueDictionary()
         self._listening: weakref.WeakValueDictionary[str, NodeBase] = weakref.WeakValueDictionary()
-        """Those of the nodes that want to hear of others: a thousand changed views must not cost a million calls."""
+        """The nodes with `listens`: so a thousand changed views do not make a million calls."""
         self._held: dict[str, NodeBase] = {}
         self._kept: dict[str, NodeBase] = {}
         self._counts: dict[str, int] = {}
         self._calls: list[NodeBase] = []
         self.again: Callable[[NodeBase], str | None] = lambda node: None
-        """Gives the id that the same constructor call gave when its cell ran before, or None; the loop sets it."""
+        """Returns the id of the same constructor call in an earlier run of its cell, or None; the loop sets it."""
 
     def name(self, session: str) -> None:
-        """Say which session this is, so that a pickled handle is this graph's again."""
+        """Set the name of the session, so that its pickled handles find this graph."""
         self.session = session
         SESSIONS[session] = self
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no living nodes."""
+        return not self._nodes
+
     def nodes(self) -> list[NodeBase]:
         """The living nodes, in the order of their creation."""
-        if not self._nodes:  # most notebooks, most of the time; asked several times a cell
+        if not self._nodes:  # most notebooks
             return []
         return sorted(self._nodes.values(), key=lambda node: node.serial)
 
     def node(self, obj_id: str) -> NodeBase | None:
-        """The living node of that id, one that is held to be restored included, or None."""
+        """Return the living node of that id, or one that is held for a restore; else None."""
         return self._nodes.get(obj_id) or self._held.get(obj_id)
 
     def adopt(self, node: NodeBase) -> None:
-        """Give a new node its identity: that of the one which the same call gave before, if any. Raises OutsideTurn."""
+        """Give a new node its id: that of the same constructor call before, if any. Raises OutsideTurn."""
         self.check_open(node.obj_type, "new")
         again = self.again(node)
-        if again is not None:  # not one of the nodes before `settle`: what it takes the place of may live
+        if again is not None:  # `settle` adds it: the node that it replaces may live
             node.obj_id, node.statement_id = again, self.statement_id
             return
         number = self._counts.get(node.obj_type, 0) + 1
@@ -80,19 +85,19 @@ class Graph(Door):
             self._listening[node.obj_id] = node
 
     def settle(self, made: NodeBase) -> NodeBase:
-        """Return the node that a constructor call gives: `made`, or the one that lives and becomes what `made` is."""
+        """Return the result of a constructor call: `made`, or the living node of its id with the state of `made`."""
         if self._nodes.get(made.obj_id) is made:
             return made
         old = self._nodes.get(made.obj_id) or self._aside.get(made.obj_id)
         node = made
         if old is not None and type(old) is type(made):
             node = old
-            vars(node).update(vars(made))  # in one step: another thread may look at it
+            vars(node).update(vars(made))  # in one step: another thread may read it
             for name in vars(node).keys() - vars(made).keys():
                 delattr(node, name)
-        self.restores += 1  # what was prepared for the one before is stale
+        self.restores += 1  # payloads for the earlier one are stale
         self._counts[AGAIN] = self._counts.get(AGAIN, 0) + 1
-        node.serial = sum(self._counts.values())  # made anew, whether it lived or not: that depends on who held it
+        node.serial = sum(self._counts.values())  # new in either case: whether it lived depends on who held it
         self._add(node)
         self._aside.pop(node.obj_id, None)
         if node.lasting:
@@ -103,34 +108,34 @@ class Graph(Door):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many nodes of each type were ever made: the numbers of their newest ids. They never go back."""
+        """The number of nodes of each type that were ever made, which is that of the newest id. It never decreases."""
         return dict(self._counts)
 
     def continue_after(self, counts: Mapping[str, int]) -> None:
-        """Give no new node an id that these counts cover: another branch, or an earlier kernel, has it."""
+        """Start new ids after these counts: another branch, or an earlier kernel, uses the others."""
         for obj_type, count in counts.items():
             self._counts[obj_type] = max(self._counts.get(obj_type, 0), count)
 
     def memento(self) -> Mapping[str, Mapping[str, Json]]:
         """Return the state of each living node by its id, as JSON values.
 
-        An unchanged node gives the same object again, so that it can be told by identity.
+        An unchanged node returns the same object again, so that callers can compare by identity.
         """
         return {node.obj_id: node.memento() for node in self.nodes()}
 
     def targets(self) -> Mapping[str, object]:
-        """Return by obj_id what each living view looks at: the Python object, or the path as text.
+        """Return the target of each living view by obj_id: the Python object, or the path as text.
 
-        A view whose target is lost has none. (A path is in the view's memento too.)
+        A lost target is left out. (A path is in the view's memento too.)
         """
         found = {node.obj_id: node.looks_at for node in self.nodes()}
         return {obj_id: target for obj_id, target in found.items() if target is not NOTHING}
 
     def revive(self, mementos: Mapping[str, Mapping[str, Json]]) -> list[str]:
-        """Let `node(obj_id)` give a node for each memento until `release`, blank where none lived; returns notices.
+        """Make `node(obj_id)` return a node for each memento until `release`, a blank one where none lives.
 
-        For whoever unpickles objects that hold handles, before `restore` is told what the handles look at. It changes
-        no node: the blank ones are no part of `nodes()` before `restore`.
+        Returns notices. Used before objects that hold handles are unpickled, and before `restore`. It changes no node;
+        `nodes()` has the blank ones only after `restore`.
         """
         notices: list[str] = []
         with self.opened("tick"):
@@ -146,12 +151,11 @@ class Graph(Door):
         return notices
 
     def restore(self, mementos: Mapping[str, Mapping[str, Json]], targets: Callable[[str], object]) -> list[str]:
-        """Bring the nodes to the state of `mementos`, in place where they live; returns notices.
+        """Set the nodes to the state of `mementos`, in place where they live; return notices.
 
-        `targets(obj_id)` gives the object that a view looks at, and may raise (a path stands in the memento, so it is
-        not asked for one): a target that is not there leaves the view with what it showed and a fault. New nodes are
-        held until `release`. Other living nodes stand aside: they are whoever's holds them, and no part of the
-        timeline until they are called or restored.
+        `targets(obj_id)` returns the target object of a view, and may raise (a path is in the memento, so it is not
+        called for one): a view without its target keeps its text and gets a fault. New nodes are held until `release`.
+        Other living nodes are set aside: they are not in the timeline until they are called or restored.
         """
         with self.opened("tick"):
             self.restores += 1
@@ -181,21 +185,21 @@ class Graph(Door):
             return notices
 
     def release(self) -> None:
-        """Hold restored nodes no longer: by now a name, a group or a list does, or nobody."""
+        """Stop holding restored nodes: by now a name, a group or a list holds them, or nothing does."""
         self._held = {}
 
     def aside(self, obj_id: str) -> NodeBase | None:
-        """The node of that id that stands aside, or None."""
+        """Return the node of that id that was set aside, or None."""
         return self._aside.get(obj_id)
 
     def rejoin(self, node: NodeBase) -> None:
-        """Let a node that stands aside be one of the nodes again: the user has it, and uses it."""
+        """Add a node that was set aside to the nodes again, since the user uses it."""
         if node.obj_id not in self._nodes:
             self._add(node)
             self._aside.pop(node.obj_id, None)
 
     def keep(self, node: NodeBase) -> None:
-        """Let a node live though nobody holds it: a note is there to be sent, not to be called."""
+        """Keep a node alive though nothing holds it: a note."""
         self._kept[node.obj_id] = node
 
     def let_go(self, node: NodeBase) -> None:
@@ -205,7 +209,7 @@ class Graph(Door):
             self._kept.pop(node.obj_id, None)
 
     def _replace(self, nodes: Sequence[NodeBase]) -> None:
-        """Make these the nodes; all others stand aside."""
+        """Make these the nodes; set all others aside."""
         stay = {node.obj_id: node for node in nodes}
         for node in list(self._nodes.values()):
             if node.obj_id not in stay:
@@ -219,10 +223,10 @@ class Graph(Door):
                 self.continue_after({node.obj_type: int(node.obj_id[1:])})
 
     def call(self, node: NodeBase, method: Callable[..., R], args: Any, kwargs: Any) -> R:
-        """Run a state-changing method of `node` with its record. Raises OutsideTurn."""
+        """Run a state-changing method of `node` and record the call. Raises OutsideTurn."""
         self.check_open(node.obj_id, method.__name__)
         self.rejoin(node)
-        if node in self._calls:  # a method that calls another one of its node is one call
+        if node in self._calls:  # only the outermost call of a node is recorded
             return method(node, *args, **kwargs)
         before = node.digest()
         self._calls.append(node)
@@ -242,12 +246,12 @@ class Graph(Door):
         return result
 
     def changed(self, node: NodeBase, delta: Delta) -> None:
-        """Record that `node` is not what it was, and tell the groups that it is in."""
+        """Record that `node` changed, and notify its groups."""
         node.changed_in = self.statement_id
         self.emit(NodeChanged(node.obj_id, delta))
         self.looked(node)
 
     def looked(self, node: NodeBase) -> None:
-        """Tell the groups that `node` is in that its target is not what it was."""
+        """Notify the groups of `node` that its target changed."""
         for other in list(self._listening.values()):
             other.on_member_changed(node)

@@ -1,4 +1,4 @@
-"""A group: one summary over its members, made anew when a member changed (seed 002 §5.3)."""
+"""A group: one summary over its members, computed again when a member changes (seed 002 §5.3)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any, Self
 
 from ctxkernel.core.errors import BadTarget, CyclicGroup
-from ctxkernel.core.events import Delta, Json
+from ctxkernel.core.events import NONE, Delta, Json
 from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.nodes.base import (
     Door,
@@ -21,14 +21,15 @@ from ctxkernel.core.nodes.base import (
 )
 from ctxkernel.core.nodes.shares import divide, weight
 from ctxkernel.core.ports import AllTokens, Budget, Rendered
+from ctxkernel.core.timeline import statement_number
 
 _LEAST = 12
-"""A member for which fewer tokens than this would be left is named only."""
+"""A member that would get fewer tokens is only named."""
 _NAMED = 6
 
 
 def check_member(member: object) -> NodeBase:
-    """Return `member` if it is a handle. Raises BadTarget."""
+    """Return `member` if it is a handle, else raise BadTarget."""
     if isinstance(member, NodeBase):
         return member
     raise BadTarget(f"a group takes handles, and {type(member).__name__} is none; wrap it first: group(view(…), …)")
@@ -39,6 +40,14 @@ class GroupHandle(NodeBase):
 
     obj_type = "group"
     listens = True
+    _members: Sequence[NodeBase] = ()
+    _since: tuple[str, str] = ("", "")
+    """The first line of its summary, and the statement of the turn that first showed it."""
+    _reasons: Mapping[str, list[str]] = NONE
+    """Why members get more tokens than others, as of the last summary."""
+    _shares: Mapping[str, int] = NONE
+    _named: Sequence[str] = ()
+    _targets: Sequence[str] = ()
 
     def __init__(
         self,
@@ -53,58 +62,43 @@ class GroupHandle(NodeBase):
         if not members:
             raise BadTarget("a group needs at least one member: group(view(…), …)")
         budget = graph.settings.group_tokens if tokens is None else tokens
-        # A group follows its members from the start (seed 002 §1.3); pause() holds it still.
+        # A group follows its members from the start (seed 002 §1.3), until pause().
         super().__init__(graph, tokens=budget, lod=2 if lod is None else lod, mode=mode or "running", freq=freq)
-        self._members: list[NodeBase] = list(dict.fromkeys(map(check_member, members)))
-        self._since = ("", "")
-        """A line that its summary begins with, and the statement in whose turn it was told first."""
-        self._reasons: dict[str, list[str]] = {}
-        """Why members get more than others, as of the last time that the summary was made."""
-        self._shares: dict[str, int] = {}
-        self._named: list[str] = []
-        self._targets: list[str] = []
+        self._members = list(dict.fromkeys(map(check_member, members)))
         graph.adopt(self)
         self._update()
-
-    @classmethod
-    def blank(cls, graph: Door, obj_id: str) -> Self:
-        """Return a group without members, for a memento to fill."""
-        node = super().blank(graph, obj_id)
-        node._members, node._since = [], ("", "")
-        node._reasons, node._shares, node._named, node._targets = {}, {}, [], []
-        return node
 
     def _state(self) -> dict[str, Json]:
         return {
             **super()._state(),
             "members": [one.obj_id for one in self._members],
             "since": list(self._since),
-            "reasons": self._reasons,
-            "shares": self._shares,
-            "named": self._named,
-            "targets": self._targets,
+            "reasons": dict(self._reasons),
+            "shares": dict(self._shares),
+            "named": list(self._named),
+            "targets": list(self._targets),
         }
 
     def take(self, memento: Mapping[str, Json]) -> None:
-        """Become what `memento` says. For `Graph.restore` only."""
+        """Set the state of `memento`. Only `Graph.restore` calls it."""
         found = [self.graph.node(obj_id) for obj_id in memento["members"]]
         line, statement_id = memento["since"]
         super().take(memento)
         self._members = [member for member in found if member is not None]
         self._since = line, statement_id
-        # A session of an earlier version has none of these: then the next tick makes the summary anew.
+        # Mementos of earlier versions have none of these: then the next tick computes the summary again.
         self._reasons, self._shares = dict(memento.get("reasons", {})), dict(memento.get("shares", {}))
         self._named, self._targets = list(memento.get("named", [])), list(memento.get("targets", []))
 
     def since(self, line: str) -> None:
-        """Begin its summary with `line` from the next tick on, until it is made anew in a later turn."""
+        """Begin its summary with `line` from the next tick until a later turn computes it again."""
         self.graph.check_open(self.obj_id, "since")
         self._since = line, ""
         self.dirty = True
 
     @property
     def target(self) -> str:
-        """What it shows, in one line."""
+        """The target, in one line."""
         return ", ".join(member.obj_id for member in self._members)
 
     @property
@@ -114,17 +108,17 @@ class GroupHandle(NodeBase):
 
     @property
     def shares(self) -> dict[str, int]:
-        """Tokens that each member has of the budget, by obj_id; empty without a cap, and for members left out."""
+        """The tokens of each member by obj_id; empty without a budget, and without members that are left out."""
         return dict(self._shares)
 
     @property
     def summary_rendered(self) -> Rendered:
-        """The summary as it stands (seed 002 §5.3)."""
+        """The current summary (seed 002 §5.3)."""
         return self._rendered
 
     @property
     def summary_policy(self) -> dict[str, Json]:
-        """How the summary is made: tokens, lod, and why which member gets more (seed 002 §5.3)."""
+        """The policy of the summary: tokens, lod, and why members get more than others (seed 002 §5.3)."""
         return {"tokens": show_value(self._tokens), "lod": self._lod, "salience_rules": dict(self._reasons)}
 
     def digest(self) -> dict[str, Json]:
@@ -133,7 +127,7 @@ class GroupHandle(NodeBase):
 
     @recorded
     def add(self, *members: NodeBase) -> Self:
-        """Take more members in. Raises CyclicGroup and BadTarget; chains."""
+        """Add members. Raises CyclicGroup and BadTarget; chains."""
         for member in map(check_member, members):
             if member is self or (isinstance(member, GroupHandle) and self in member.nested()):
                 raise CyclicGroup(f"{member.obj_id} contains {self.obj_id}, so it cannot become its member")
@@ -142,7 +136,7 @@ class GroupHandle(NodeBase):
 
     @recorded
     def remove(self, *members: NodeBase) -> Self:
-        """Leave members out. Raises BadTarget for one that is not in, and for the last one; chains."""
+        """Remove members. Raises BadTarget for one that is not a member, and for the last one; chains."""
         for member in members:
             if member not in self._members:
                 raise BadTarget(f"{check_member(member).obj_id} is not in {self.obj_id}, which has {self.target}")
@@ -151,16 +145,16 @@ class GroupHandle(NodeBase):
         self._replace([member for member in self._members if member not in members])
         return self
 
-    def _replace(self, members: list[NodeBase]) -> None:
+    def _replace(self, members: Sequence[NodeBase]) -> None:
         before, self._members = self._members, members
         try:
             self._update()
-        except BaseException:  # a source that cannot be read: the group stays as it was
+        except BaseException:  # a source cannot be read: the group does not change
             self._members = before
             raise
 
     def nested(self) -> list[NodeBase]:
-        """All members, also those of groups within, without doubles."""
+        """Return all members, those of inner groups included, each once."""
         found: dict[NodeBase, None] = {}
         todo: list[NodeBase] = list(self._members)
         while todo:
@@ -172,7 +166,7 @@ class GroupHandle(NodeBase):
         return list(found)
 
     def render(self, lod: int | None = None, tokens: Budget | None = None) -> Rendered:
-        """Return the summary at another level or budget; changes nothing. Raises BadPolicy."""
+        """Return the summary at another level or budget. Changes nothing. Raises BadPolicy."""
         return self._divided(lod, tokens)[0]
 
     def _divided(self, lod: int | None, tokens: Budget | None) -> tuple[Rendered, dict[str, int]]:
@@ -181,7 +175,7 @@ class GroupHandle(NodeBase):
         budget = self._tokens if tokens is None else parse_tokens(tokens)
         graph, count = self.graph, len(self._members)
         head = [f"{self.obj_id}: {count} member{'s' * (count != 1)}", *filter(None, self._since[:1])]
-        if isinstance(budget, AllTokens) or not self._members:  # none: what a damaged session left
+        if isinstance(budget, AllTokens) or not self._members:  # no members: in a damaged session
             shown = [(one, *self._member(one, level, budget)) for one in self._members]
             text = "\n".join([*head, *(line for one, told, _ in shown for line in (_title(one), told))])
             text = text if isinstance(budget, AllTokens) else self._cut(text, budget, self.obj_id)
@@ -189,7 +183,7 @@ class GroupHandle(NodeBase):
             return Rendered(text, graph.count_tokens(text), level, "", cut, None, digest_hash({"text": text})), {}
         text, shares, cut = self._within(head, level, budget, 0)
         over = graph.count_tokens(text) - budget
-        if over > 0:  # texts cost more together than apart, for some ways of counting
+        if over > 0:  # some counts are higher for joined texts
             text, shares, cut = self._within(head, level, budget, over)
             over = graph.count_tokens(text) - budget
         text = self._cut(text, budget, self.obj_id)
@@ -212,7 +206,7 @@ class GroupHandle(NodeBase):
         note = [self._left_out(left)] if left else []
         fixed = "\n".join([*head, *map(_title, members), *note])
         weights = [weight(self._reasons.get(one.obj_id, [])) for one in members]
-        # The line about the shares is written when they are known; until then it is as long as with the whole budget.
+        # Until the shares are known, assume the line about them with the whole budget for each.
         told = self._told(members, [budget] * len(members))
         told = told if len(members) > 1 and 8 * count(told) <= budget else ""
         room = max(len(members), budget - count("\n".join(filter(None, (fixed, told)))) - len(members) - less)
@@ -229,12 +223,12 @@ class GroupHandle(NodeBase):
         cut = sum(lost for _, lost in texts.values())
         text = "\n".join([*parts, *note])
         if cut and not note and not any(parted(told)[1] for told, _ in texts.values()):
-            graph = self.graph  # no share has room for how to get what was cut: the group says it once
+            graph = self.graph  # no share has room for a mark, so the group has one
             text = cut_to(text, shorter("", self.obj_id), budget - less, graph.count_tokens, graph.trim)
         return text, {one.obj_id: grants[at] for at, one in enumerate(members)}, cut
 
     def _left_out(self, ids: Sequence[str]) -> str:
-        """Return the line that stands for members without room."""
+        """Return the line about members without room."""
         some = ", ".join(ids[:_NAMED]) + (" …" if len(ids) > _NAMED else "")
         return f"[… no room for {len(ids)} more: {some}; {self.obj_id}.tokens shows more]"
 
@@ -249,7 +243,7 @@ class GroupHandle(NodeBase):
             shown = member.render_part(level, share)
             text, cut = shown.text, shown.cut_tokens
             head, mark = parted(text)
-            if mark:  # its own budget counts for nothing here: that of the group shows more, and its place goes on
+            if mark:  # the budget of the group limits it here, not its own
                 mark = mark.replace("h.tokens", f"{self.obj_id}.tokens").replace("h.pos", f"{member.obj_id}.pos")
                 text = f"{head}\n{mark}" if head != text else mark
         else:
@@ -258,7 +252,7 @@ class GroupHandle(NodeBase):
         return text if isinstance(share, AllTokens) else self._cut(text, share, self.obj_id), cut
 
     def _cut(self, text: str, budget: int, holder: str) -> str:
-        """Return a text within a budget, with a mark of what was cut."""
+        """Return a text within a budget, with a mark where it is truncated."""
         graph = self.graph
         if graph.count_tokens(text) <= budget:
             return text
@@ -266,13 +260,13 @@ class GroupHandle(NodeBase):
         return cut_to(head, shorter(mark, holder), budget, graph.count_tokens, graph.trim)
 
     def _salience(self) -> dict[str, list[str]]:
-        """Return why members get more than others, as things are now."""
-        newest = max((_number(one.changed_in) for one in self._members), default=0)
-        fresh = [one for one in self._members if _number(one.changed_in) == newest]
+        """Return the present reasons why members get more tokens than others."""
+        newest = max((statement_number(one.changed_in) for one in self._members), default=0)
+        fresh = [one for one in self._members if statement_number(one.changed_in) == newest]
         reasons: dict[str, list[str]] = {}
         for member in self._members:
             why = ["pinned"] if member.pinned else []
-            if member in fresh and len(fresh) < len(self._members):  # where all are, none is
+            if member in fresh and len(fresh) < len(self._members):  # not if all are
                 why.append("changed" if member.changed_in == self.graph.statement_id else "recent")
             if member.obj_id in self.graph.named:
                 why.append("asked")
@@ -286,14 +280,11 @@ class GroupHandle(NodeBase):
             self._since = (line, self.graph.statement_id) if told_in in ("", self.graph.statement_id) else ("", "")
         self._reasons, self._named, self._targets = self._salience(), self._asked(), self._looked_at()
         new, self._shares = self._divided(None, None)
-        old, self._rendered = self._rendered, new
-        changed = old.text != new.text
-        self.revision += changed
         self.dirty = False
-        return changed
+        return self._show(new)
 
     def _asked(self) -> list[str]:
-        """The members that the last question names."""
+        """Return the members that the last question names."""
         named = self.graph.named
         return [member.obj_id for member in self._members if member.obj_id in named] if named else []
 
@@ -301,11 +292,11 @@ class GroupHandle(NodeBase):
         return [member.target for member in self._members]
 
     def _stale(self) -> bool:
-        """Whether something other than a change of a member makes another summary: a question, a deleted name."""
+        """Whether the summary is out of date, be it by a change of a member, a question or another target."""
         return self.dirty or self._named != self._asked() or self._targets != self._looked_at()
 
     def supposed(self, policy: Mapping[str, Any], instead: Mapping[str, NodeBase]) -> Self:
-        """Return a stand-in over the stand-ins of its members, its summary made anew as by the tick; see `NodeBase`."""
+        """Return a copy over the copies of its members, with a new summary as after a tick; see `NodeBase`."""
         twin = super().supposed(policy, instead)
         if twin.mode == "running" and any(node.obj_id in instead for node in self.nested()) and twin._update():
             twin.changed_in = self.graph.statement_id
@@ -317,12 +308,12 @@ class GroupHandle(NodeBase):
         return twin
 
     def on_member_changed(self, member: NodeBase) -> None:
-        """Mark the summary as old when a member of it, or of a group in it, changed: all are shown at its own level."""
+        """Mark the summary as out of date if `member` is in it, directly or in an inner group."""
         if any(member is own for own in self.nested()):
             self.dirty = True
 
     def _tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
-        """Make the summary anew if a member changed."""
+        """Compute the summary again if a member changed."""
         self.last_tick_turn, self.last_tick_time = turn_id, now
         if self._mode == "paused" or not self._stale():
             return TickResult()
@@ -333,7 +324,7 @@ class GroupHandle(NodeBase):
         return TickResult(Delta(summary, {"revision": (self.revision - 1, self.revision)}))
 
     def basis(self, kind: str = "render") -> dict[str, str]:
-        """Return what a payload of this kind must have been made from to be applied (seed 002 §6.2)."""
+        """Return the basis that a payload of this kind must have to be applied (seed 002 §6.2)."""
         policy = {"lod": self._lod, "tokens": str(self._tokens)}
         deps = {member.obj_id: member.revision for member in self.nested()}
         return {
@@ -345,8 +336,3 @@ class GroupHandle(NodeBase):
 
 def _title(member: NodeBase) -> str:
     return f"== {member.obj_id} {member.target}"
-
-
-def _number(statement_id: str) -> int:
-    number = statement_id.removeprefix("s")
-    return int(number) if number.isdecimal() else 0

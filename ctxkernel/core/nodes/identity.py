@@ -1,8 +1,8 @@
-"""Which handle a constructor call gives: where its cell ran before, the one that the same call gave then. Pure.
+"""The identity of handles: a constructor call in a re-run cell returns the handle of the same call before. Pure.
 
-Rule 1: the answer follows from the log: the cell, the type, what is looked at, and how manieth such call it is.
-Rule 2: what a view looks at is part of it, so a cell that goes through files makes a handle a file. A group or a note
-        is known by its place in the cell alone: its members and its text are what is edited.
+Rule 1: the identity follows from the log: the cell, the type, the target, and the number of such calls before.
+Rule 2: the target of a view is part of its identity, so a loop over files makes a handle for each. A group or a note is
+        identified by its place in the cell alone, since its members and its text may be edited.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ctxkernel.core.nodes.group import GroupHandle
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 
 Key = tuple[str, str, int]
-"""obj_type, what it looks at, and how many such calls there were before it in the statement."""
+"""obj_type, target, and the number of such calls before it in the statement."""
 
 
 def kind_of(obj_type: str, target: Json) -> tuple[str, str]:
-    """Return what a constructor call is counted by."""
+    """Return the key by which constructor calls are counted."""
     return obj_type, str(target) if obj_type == "view" else ""
 
 
@@ -31,7 +31,7 @@ def is_made(event: Event) -> bool:
 
 
 def made_by(events: Iterable[Event]) -> dict[Key, str]:
-    """Return the ids that the constructor calls of a statement gave."""
+    """Return the ids from the constructor calls of a statement."""
     counts: Counter[tuple[str, str]] = Counter()
     found: dict[Key, str] = {}
     for event in events:
@@ -43,7 +43,7 @@ def made_by(events: Iterable[Event]) -> dict[Key, str]:
 
 
 def made_counts(events: Iterable[Event]) -> dict[str, int]:
-    """Return by type the highest number of a handle that events tell of."""
+    """Return the highest number of a handle in `events` by type."""
     counts: dict[str, int] = {}
     for event in events:
         if isinstance(event, MethodCalled) and event.obj_id[1:].isdecimal():
@@ -52,13 +52,13 @@ def made_counts(events: Iterable[Event]) -> dict[str, int]:
 
 
 def made_again(log: StatementLog) -> dict[str, int]:
-    """Return how often a constructor gave an id that was there before."""
+    """Return how often a constructor call returned an id from before."""
     runs = [made_by(run.events) for statement in log for run in log.executions(statement.statement_id)]
     return {AGAIN: sum(map(len, runs)) - len({obj_id for ids in runs for obj_id in ids.values()})}
 
 
 def is_same_cell(one: Statement, other: Statement) -> bool:
-    """Whether two statements are runs of one cell: by its id, else by its text, or because one says so."""
+    """Whether two statements are runs of one cell: by tags, by the id of the cell, or else by its text."""
     first, second = ({run.statement_id, run.tags.get("rerun_of")} - {None} for run in (one, other))
     if first & second:
         return True
@@ -70,7 +70,7 @@ def is_same_cell(one: Statement, other: Statement) -> bool:
 def earlier_runs(
     now: Statement, path: Sequence[tuple[Statement, Execution]], log: StatementLog
 ) -> Iterator[tuple[str, dict[Key, str]]]:
-    """Yield (statement, ids that it gave) of earlier runs of a cell, newest first; those on the way to HEAD before."""
+    """Yield (statement, its ids) for earlier runs of a cell, newest first; those on the path to HEAD come first."""
     seen: set[str] = set()
     for statement, execution in reversed(path):
         seen.add(execution.execution_id)
@@ -100,7 +100,7 @@ class Constructors:
         self._earlier: list[tuple[str, dict[Key, str]]] | None = None
 
     def again(self, node: NodeBase) -> str | None:
-        """Return the id that this call gave when its cell ran before, where it is free to be given."""
+        """Return the id of this call in an earlier run of its cell, if that id is free."""
         kind = kind_of(node.obj_type, node.target)
         if self._earlier is None:  # most statements make no handle
             self._earlier = list(earlier_runs(self._now, self._path, self._log))
@@ -118,6 +118,6 @@ class Constructors:
         return alive is None or (maker is not None and is_same_cell(self._now, maker))
 
     def gave(self, node: NodeBase) -> None:
-        """Note what a call gave."""
+        """Record the node that a call returned."""
         self._given.add(node.obj_id)
         self._counts[kind_of(node.obj_type, node.target)] += 1

@@ -1,4 +1,4 @@
-"""What a view looks at where its target could not be opened again: one line, until it can be."""
+"""The source of a view whose target could not be opened again: one line, until it can be."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FINGERPRINT = "lost"
 
 
 class LostSource:
-    """A source whose target is gone. Looks for it whenever it is asked, and is that source from then on."""
+    """A source whose target is gone. Each call tries to open the target; then this source forwards to it."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class LostSource:
         self.label = label
         self.reason = reason
         self.spec = spec
-        """The path that it looks for, or None where there is nothing to look for."""
+        """The path of the target, or None where it had none."""
         self._count = count_tokens
         self._trim = trim
         self._reopen = reopen

@@ -1,4 +1,4 @@
-"""A note: a text of the user's that the projection carries (seed 002 §2.1)."""
+"""A note: a text of the user's in the projection (seed 002 §2.1)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ctxkernel.core.nodes.base import Door, NodeBase, TickResult, digest_hash, p
 from ctxkernel.core.ports import AllTokens, Budget, Rendered
 
 MOST_CHARS = 100_000
-"""A longer text is one for a file, and a view of that."""
+"""Longest text of a note; a longer one belongs in a file with a view."""
 _TARGET = 60
 _OPENING = 200
 
 
 def check_text(text: object) -> str:
-    """Return the text of a note. Raises BadPolicy for what is no text, is empty, or is longer than `MOST_CHARS`."""
+    """Return `text` if it is a valid text of a note: not empty, at most `MOST_CHARS`. Raises BadPolicy."""
     if not isinstance(text, str):
         raise BadPolicy(f"a note takes a text, and {type(text).__name__} is none; an object is for view(…)")
     if not text.strip():
@@ -34,6 +34,7 @@ class NoteHandle(NodeBase):
     """A text of the user's. See `note`."""
 
     obj_type = "note"
+    _text = _before = ""
     aliases = {"SetText": "set_text"}  # noqa: RUF012 — read by the base class only
 
     def __init__(
@@ -41,24 +42,17 @@ class NoteHandle(NodeBase):
     ) -> None:
         budget = graph.settings.view_tokens if tokens is None else tokens
         super().__init__(graph, tokens=budget, lod=lod, mode="paused", freq=None)
-        self._text, self._before = check_text(text), ""
+        self._text = check_text(text)
         self._pinned = bool(pinned)
         self.lasting = True
         graph.adopt(self)
         self._update()
 
-    @classmethod
-    def blank(cls, graph: Door, obj_id: str) -> Self:
-        """Return an empty note, for a memento to fill."""
-        node = super().blank(graph, obj_id)
-        node._text = node._before = ""
-        return node
-
     def _state(self) -> dict[str, Json]:
         return {**super()._state(), "text": self._text, "before": self._before, "lasting": self.lasting}
 
     def take(self, memento: Mapping[str, Json]) -> None:
-        """Become what `memento` says. For `Graph.restore` only."""
+        """Set the state of `memento`. Only `Graph.restore` calls it."""
         super().take(memento)
         self._text, self._before, self.lasting = memento["text"], memento["before"], memento["lasting"]
         if self.lasting:
@@ -68,7 +62,7 @@ class NoteHandle(NodeBase):
 
     @property
     def text(self) -> str:
-        """The text as it was written; setting it changes the note."""
+        """The whole text; setting it changes the note."""
         return self._text
 
     @text.setter
@@ -76,12 +70,12 @@ class NoteHandle(NodeBase):
         self.set(text=text)
 
     def set_text(self, text: str) -> Self:
-        """Write another text. Raises BadPolicy; chains."""
+        """Set another text. Raises BadPolicy; chains."""
         return self.set(text=text)
 
     @property
     def target(self) -> str:
-        """How it begins, in one line."""
+        """The beginning of the text, in one line."""
         line = " ".join(self._text[: 4 * _TARGET].split())
         return line if len(line) <= _TARGET else line[: _TARGET - 1] + "…"
 
@@ -90,7 +84,7 @@ class NoteHandle(NodeBase):
         return {**super().digest(), "kind": "note"}
 
     def settable(self) -> frozenset[str]:
-        """Return what `set` takes."""
+        """Return the names that `set` takes."""
         return (super().settable() - {"mode", "freq", "min_turn_interval"}) | {"text", "pinned"}
 
     def _set(self, policy: dict[str, Any]) -> None:
@@ -105,13 +99,13 @@ class NoteHandle(NodeBase):
 
     @recorded
     def drop(self) -> Self:
-        """Take it out of the projection for good, as `del` of its last name does. Chains."""
+        """Remove it from the projection, as `del` of its last name does. Chains."""
         self.graph.let_go(self)
         return self
 
     @recorded
     def run(self, freq: object = None) -> Self:
-        """Refused: a note changes when its text is set. Raises BadPolicy."""
+        """Raise BadPolicy: a note only changes when its text is set."""
         raise BadPolicy(
             f"{self.obj_id} is a note: it looks at nothing, so nothing runs; {self.obj_id}.text = … sets it"
         )
@@ -129,7 +123,7 @@ class NoteHandle(NodeBase):
         if not isinstance(budget, AllTokens) and (whole := graph.count_tokens(text)) > budget:
             mark = f"\n[… of ~{whole:,} tokens; {self.obj_id}.tokens shows more]"
             room = budget - graph.count_tokens(mark)
-            # A mark that leaves nothing of the text says less than the text.
+            # No mark where it would leave little of the text.
             text = graph.trim(text, room) + mark if room > budget // 2 else graph.trim(text, budget)
             text = graph.trim(text, budget)
             cut = max(1, whole - graph.count_tokens(text))
@@ -146,19 +140,11 @@ class NoteHandle(NodeBase):
         paragraphs = [part.strip().splitlines()[0] for part in self._text.split("\n\n") if part.strip()]
         return "\n".join(paragraphs) if level == 1 else paragraphs[0][:_OPENING]
 
-    def _update(self) -> bool:
-        old, new = self._rendered, self.render()
-        changed = (old.text, old.fingerprint) != (new.text, new.fingerprint)
-        self._rendered = new
-        self.revision += changed
-        self.dirty = False
-        return changed
-
     def _tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
-        """Nothing: a note changes by calls only."""
+        """Do nothing: only calls change a note."""
         return TickResult()
 
     def basis(self, kind: str = "render") -> dict[str, str]:
-        """Return what it is made from; no worker prepares notes."""
+        """Return its basis; no worker prepares notes."""
         state = {"revision": self.revision, "restores": self.graph.restores}
         return {"obj_digest_hash": digest_hash(state), "policy_hash": "", "deps_hash": ""}

@@ -1,4 +1,4 @@
-"""What a handle can be told: level, budget, frequency. Parsed here, refused with the next move. Plain values only."""
+"""The policy of handles: level, budget, frequency. Errors say what to use instead."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def digest_hash(digest: Mapping[str, Json]) -> str:
 
 
 class Identified:
-    """Something with an id that an event can name it by: a node."""
+    """A base for nodes: events name them by `obj_id`."""
 
     obj_id: str = ""
 
@@ -124,4 +124,4 @@ def show_value(value: object) -> Json:
         return [show_value(item) for item in cast("Sequence[object]", value)[:20]]
     if isinstance(value, re.Pattern):
         return f"/{cast('re.Pattern[Any]', value).pattern!s}/"[:200]
-    return f"<{type(value).__name__}>"  # never the repr of a stranger: it may run for minutes
+    return f"<{type(value).__name__}>"  # not the repr of an unknown object: it may take minutes

@@ -1,4 +1,4 @@
-"""Which handles a question names. Pure."""
+"""The handles that a question names. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ctxkernel.core.nodes.base import NodeBase
 
 
 def named_in(question: str, namespace: Mapping[str, Any], nodes: Iterable[NodeBase]) -> frozenset[str]:
-    """Return the obj_ids of handles that a question names: by variable, by id, or by the file they look at.
+    """Return the obj_ids of handles that a question names: by variable, by id, or by the file of the target.
 
-    The namespace is asked, not what is known of it: a handle that the running statement made is named too.
+    The namespace itself is read, so handles from the running statement are found.
     """
     words = set(re.findall(r"\w+", question))
     bound = [cast("Any", namespace.get(word)) for word in words]

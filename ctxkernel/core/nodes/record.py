@@ -1,4 +1,4 @@
-"""What was done to a handle: a table made from the events of the timeline."""
+"""The history of a handle: a table made from the events of the timeline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ctxkernel.core.events import Delta, Event, GroupRecomputed, Json, MethodCal
 from ctxkernel.core.text import format_table, one_line
 
 ROWS = 100
-"""Most rows of a history, unless more are asked for."""
+"""Most rows of a history by default."""
 _CHARS = 80
 
 
@@ -19,7 +19,7 @@ class HistoryRow:
     """One call of a method, or one change by the tick."""
 
     statement_id: str
-    """The statement in whose turn it was."""
+    """The statement of its turn."""
     what: str
     """The name of the method, or `tick sync`, `tick periodic`, `tick async`, `tick group`."""
     arguments: str
@@ -29,12 +29,12 @@ class HistoryRow:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class History:
-    """What `h.history()` returns; shows as a table."""
+    """The result of `h.history()`; its repr is a table."""
 
     rows: tuple[HistoryRow, ...]
     """Oldest first."""
     earlier: int = 0
-    """So many rows before the first one were left out."""
+    """The number of earlier rows that are left out."""
 
     def __iter__(self) -> Iterator[HistoryRow]:
         return iter(self.rows)
@@ -60,7 +60,7 @@ class History:
 
 
 def delta_of(before: Mapping[str, Json], after: Mapping[str, Json], text: str = "") -> Delta:
-    """Return what differs between two digests, as fields and one line."""
+    """Return the difference of two digests, as fields and one line."""
     fields = {key: (before.get(key), after.get(key)) for key in after if before.get(key) != after.get(key)}
     told = [f"{key} {old} → {new}" for key, (old, new) in fields.items() if key not in ("fingerprint", "revision")]
     return Delta(", ".join(told) or "content changed", fields, text)

@@ -1,11 +1,11 @@
-"""How a group divides its budget: by salience, and what one member does not use goes to the others. Pure."""
+"""The division of a group's budget among its members, by salience; the others get what one does not use. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 WEIGHTS = {"pinned": 3, "changed": 2, "asked": 2, "recent": 1}
-"""What each reason adds to the weight of a member, which is 1 without any."""
+"""The weight that each reason adds; without reasons the weight is 1."""
 _ROUNDS = 4
 
 
@@ -17,7 +17,7 @@ def weight(reasons: Sequence[str]) -> int:
 def split(room: int, weights: Sequence[int]) -> list[int]:
     """Return whole shares of `room` in proportion to `weights`.
 
-    Holds: sum(result) == max(room, 0), and none is negative. What rounding leaves goes to the first ones.
+    Holds: sum(result) == max(room, 0), and none is negative. The first ones get the rest from rounding.
     """
     room, total = max(room, 0), sum(weights)
     shares = [room * one // total for one in weights]
@@ -27,14 +27,14 @@ def split(room: int, weights: Sequence[int]) -> list[int]:
 
 
 def divide(room: int, weights: Sequence[int], use: Callable[[int, int], tuple[int, bool]]) -> list[int]:
-    """Return what each member is granted of `room` tokens.
+    """Return the grant of each member, of `room` tokens together.
 
-    `use(member, grant)` renders a member within a grant (≥ 1) and returns its tokens and whether it wants more. What
-    one leaves over goes to those that want more, in proportion to their weights.
+    `use(member, grant)` renders a member within a grant (≥ 1) and returns its tokens and whether it wants more. Unused
+    tokens go to the members that want more, in proportion to their weights.
     Holds: sum(result) <= room where room >= len(weights).
     """
     grants = [max(1, share) for share in split(room, weights)]
-    while sum(grants) > room and max(grants) > 1:  # a weight that rounds to nothing got its 1 from the largest
+    while sum(grants) > room and max(grants) > 1:  # a weight that rounds to 0 gets 1 from the largest
         grants[grants.index(max(grants))] -= 1
     wanting = list(range(len(weights)))
     for _ in range(_ROUNDS):

@@ -1,6 +1,6 @@
-"""What handles would show with some policy otherwise: stand-ins, of the handles and of the groups that they are in.
+"""Copies of handles with another policy, and of the groups that contain them.
 
-Rule 1: no node is changed, no event is published, and nothing is kept but by whoever asked.
+Rule: no node changes and no event is emitted; only the caller holds the copies.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from ctxkernel.core.nodes.group import GroupHandle
 
 
 def suppose(nodes: Iterable[NodeBase], policies: Mapping[str, Mapping[str, Any]]) -> dict[str, NodeBase]:
-    """Return stand-ins by obj_id for the nodes with another policy, and for the groups that these are in.
+    """Return copies by obj_id of the nodes with another policy, and of the groups that contain them.
 
-    `policies` has by obj_id what `NodeBase.supposed` takes. Raises BadPolicy.
+    `policies` maps obj_id to the policy for `NodeBase.supposed`. Raises BadPolicy.
     """
     found: dict[str, NodeBase] = {}
     for node in sorted(nodes, key=_depth):  # members before their groups
@@ -26,5 +26,5 @@ def suppose(nodes: Iterable[NodeBase], policies: Mapping[str, Mapping[str, Any]]
 
 
 def _depth(node: NodeBase) -> int:
-    """Return how many groups a node is, with those in it; 0 for any other node."""
+    """Return the number of groups in a group, itself included; 0 for any other node."""
     return 1 + sum(isinstance(one, GroupHandle) for one in node.nested()) if isinstance(node, GroupHandle) else 0

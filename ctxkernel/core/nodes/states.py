@@ -1,4 +1,4 @@
-"""The handles as a turn leaves them: which are told of, and each as a frozen state."""
+"""The handles at the end of a turn, as frozen states."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def handle_states(
 ) -> tuple[HandleState, ...]:
     """Return named nodes, members of their groups, and running, pinned and requested ones, in their order.
 
-    `names` has the user's names by obj_id. A note that was dropped is out, whatever names it, unless it is asked for.
+    `names` maps obj_id to the user's names. A note that was dropped is left out, unless `requested` has it.
     """
     seen: dict[str, NodeBase] = {}
     for node in nodes:
@@ -30,7 +30,7 @@ def handle_states(
 
 
 def handle_state(node: NodeBase, name: str, requested: bool) -> HandleState:
-    """Return a node as it stands."""
+    """Return the state of a node."""
     rendered = node.rendered
     return HandleState(
         name=name,

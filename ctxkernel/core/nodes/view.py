@@ -26,13 +26,13 @@ from ctxkernel.core.nodes.lost_target import LostSource
 from ctxkernel.core.ports import Budget, Rendered, RenderRequest, Source
 
 CHANGE_TOKENS = 400
-"""Budget of the diff that a tick puts into the delta feed."""
+"""Budget of the diff in the delta feed."""
 
 
 def parse_pos(pos: object) -> str:
     """Return a position as text. Raises BadPolicy.
 
-    A line from 0, "line", "line:col", a name, a pattern (`re.compile(…)` or "/…/"), or a token that a rendering gave.
+    A line from 0, "line", "line:col", a name, a pattern (`re.compile(…)` or "/…/"), or a token from a rendering.
     """
     if isinstance(pos, int) and not isinstance(pos, bool) and pos >= 0:
         return f"{pos}:0"
@@ -47,7 +47,7 @@ def parse_pos(pos: object) -> str:
 
 
 def pattern_text(pattern: re.Pattern[Any]) -> str:
-    """Return a compiled pattern as "/…/" with its flags. Raises BadPolicy for one of bytes."""
+    """Return a compiled pattern as "/…/" with its flags. Raises BadPolicy for a pattern of bytes."""
     if not isinstance(pattern.pattern, str):
         raise BadPolicy("a pattern for a position is one of text, re.compile(r'…'), not of bytes")
     flags = "".join(flag for flag in "aisx" if pattern.flags & re.RegexFlag[flag.upper()])
@@ -55,9 +55,21 @@ def pattern_text(pattern: re.Pattern[Any]) -> str:
 
 
 class ViewHandle(NodeBase):
-    """A live window onto a target. See `view`."""
+    """A window on a target. See `view`."""
 
     obj_type = "view"
+    _pos = "0:0"
+    _place = ""
+    """The last place of `pos`, in numbers."""
+    _basis: Any = None
+    _source: Source
+    _given = False
+    """Whether the target is the source itself."""
+    _stamp = _called = ""
+    """The stamp and the label of its source when it was rendered."""
+    _set_back = False
+    _accepted = 0
+    """How many preparations its source has accepted."""
 
     def __init__(
         self,
@@ -78,32 +90,23 @@ class ViewHandle(NodeBase):
         budget = graph.settings.view_tokens if tokens is None else tokens
         super().__init__(graph, tokens=budget, lod=lod, mode=mode, freq=freq)
         self._pos = parse_pos(pos)
-        self._place = ""
-        """Where `pos` was found last, in numbers."""
-        self._basis: Any = None
-        self._source: Source = graph.open_source(target)
+        self._source = graph.open_source(target)
         self._given = self._source is target
-        self._stamp = self._called = ""
-        self._set_back = False
-        self._accepted = 0
         graph.adopt(self)
         self._update()
 
-    # -- going back ---------------------------------------------------------------------------
+    # -- mementos ---------------------------------------------------------------------------
 
     @classmethod
     def blank(cls, graph: Door, obj_id: str) -> Self:
-        """Return a view of nothing, for a memento to fill."""
+        """Return a view without a target; `take` fills it from a memento."""
         node = super().blank(graph, obj_id)
-        node._pos, node._basis, node._stamp, node._given, node._set_back = "0:0", None, "", False, False
-        node._place = node._called = ""
-        node._accepted = 0
         node._source = node._lost({"kind": "object", "label": obj_id}, "not restored yet", None)
         return node
 
     @property
     def looks_at(self) -> object:
-        """The Python object that it looks at, or the path as text; NOTHING where it is lost."""
+        """The target: a Python object, or a path as text; NOTHING where it is lost."""
         source = cast("Any", self._source)
         if isinstance(source, LostSource):
             return NOTHING if source.spec is None else source.spec
@@ -112,7 +115,7 @@ class ViewHandle(NodeBase):
         return getattr(source, "target", getattr(source, "spec", source))
 
     def shows(self, kind: str, subject: str, namespace: Mapping[str, object]) -> bool:
-        """Whether it looks at what a divergence of this kind is about: a variable, or a file."""
+        """Whether its target is the subject of a divergence of this kind: a variable, or a file."""
         target = self.looks_at
         if kind == "state":
             return subject in namespace and namespace[subject] is target
@@ -140,7 +143,7 @@ class ViewHandle(NodeBase):
         return self.obj_id, shown.fingerprint, self._pos, self._lod, str(self._tokens)
 
     def take(self, memento: Mapping[str, Json]) -> None:
-        """Become what `memento` says. For `Graph.restore` only."""
+        """Set the state of `memento`. Only `Graph.restore` calls it."""
         pos = parse_pos(memento["pos"])
         super().take(memento)
         self._pos, self._place = pos, memento.get("place", "")
@@ -148,7 +151,7 @@ class ViewHandle(NodeBase):
         self._stamp, self._set_back = "", True
 
     def look_again(self, memento: Mapping[str, Json], target: Callable[[], object]) -> str:
-        """Open what it looks at, `target()`, anew if it is another one. Returns why that failed, or empty."""
+        """Open the target `target()` if it differs from the present one; return why that failed, or empty."""
         spec, lost = memento["spec"], isinstance(self._source, LostSource)
         if spec is not None and spec == self.looks_at and not lost:
             return ""
@@ -157,7 +160,7 @@ class ViewHandle(NodeBase):
             if found is self.looks_at and not lost:
                 return ""
             self._source = self._open(found, memento)
-        except Exception as fault:  # the object was not restored, the file is gone: whatever it was, it is not there
+        except Exception as fault:  # the object was not restored, the file is gone, …
             reason = str(fault) if isinstance(fault, CtxError) else f"not restored ({type(fault).__name__}: {fault})"
             self._source, self._given = self._lost(memento, reason, spec), False
             return reason[:200]
@@ -184,31 +187,31 @@ class ViewHandle(NodeBase):
             reopen=None if spec is None else lambda: self._open(spec, memento),
         )
 
-    # -- what it shows ------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------
 
     @property
     def target(self) -> str:
-        """What it shows, in one line."""
+        """The target, in one line."""
         return self._source.label
 
     @property
     def kind(self) -> str:
-        """What kind of target it is: `file`, `directory`, `frame`, `array`, `object`, …"""
+        """The kind of the target: `file`, `directory`, `frame`, `array`, `object`, …"""
         return self._source.kind
 
     @property
     def path(self) -> str:
-        """The path or expression it looks at (seed 002 §5.2)."""
+        """The path or expression of the target (seed 002 §5.2)."""
         return self._source.label
 
     @property
     def source_fingerprint(self) -> str:
-        """Content hash of the target as last rendered."""
+        """The content hash of the target when it was rendered."""
         return self._rendered.fingerprint
 
     @property
     def window_spec(self) -> dict[str, Json]:
-        """What the window shows (seed 002 §5.2): lines of the rendering, its budget, and where it is and goes on."""
+        """The window (seed 002 §5.2): lines of the rendering, its budget, its position, and where the rest begins."""
         shown = self._rendered
         return {
             "range_lines": shown.text.count("\n") + 1,
@@ -218,7 +221,7 @@ class ViewHandle(NodeBase):
 
     @property
     def dirty_flags(self) -> dict[str, bool]:
-        """What is not as it was rendered last (seed 002 §5.2). A call renders at once: mostly, it is the source."""
+        """What differs from the last rendering (seed 002 §5.2); usually only the source can, since calls render."""
         shown = self._rendered
         return {
             "pos_changed": shown.pos != self._pos,
@@ -228,7 +231,7 @@ class ViewHandle(NodeBase):
 
     @property
     def pos(self) -> str:
-        """Where the window is: "line", "line:col" (from 0), a name, "/pattern/", or a token of an earlier rendering."""
+        """The position: "line", "line:col" (from 0), a name, "/pattern/", or a token from an earlier rendering."""
         return self._pos
 
     @pos.setter
@@ -244,12 +247,12 @@ class ViewHandle(NodeBase):
         return {**super().digest(), "kind": self._source.kind, "pos": self._pos}
 
     def settable(self) -> frozenset[str]:
-        """Return what `set` takes."""
+        """Return the names that `set` takes."""
         return super().settable() | {"pos"}
 
     def _set(self, policy: dict[str, Any]) -> None:
         before = self._pos, self._place
-        if "pos" in policy:  # found anew, or refused: where the last one was counts for nothing
+        if "pos" in policy:  # the last place is that of another position
             self._pos, self._place = parse_pos(policy["pos"]), ""
         try:
             super()._set(policy)
@@ -291,7 +294,7 @@ class ViewHandle(NodeBase):
         token = re.fullmatch(r"(@\d+)([+-]\d+)?", place)
         if line.isdigit():
             self._set({"pos": f"{max(0, int(line) + delta_lines)}:0"})
-        elif token is not None:  # a place that a rendering gave takes lines to go from there
+        elif token is not None:  # a token takes an offset in lines
             lines = int(token[2] or 0) + delta_lines
             self._set({"pos": f"{token[1]}{lines:+d}" if lines else token[1]})
         else:
@@ -299,7 +302,7 @@ class ViewHandle(NodeBase):
         return self
 
     def render(self, lod: int | None = None, tokens: Budget | None = None, *, pos: object = None) -> Rendered:
-        """Return a rendering at another level, budget or position; changes nothing. Raises BadPolicy."""
+        """Return a rendering at another level, budget or position. Changes nothing. Raises BadPolicy."""
         level = self._lod if lod is None else parse_lod(lod)
         budget = self._tokens if tokens is None else parse_tokens(tokens)
         if pos is not None:
@@ -307,7 +310,7 @@ class ViewHandle(NodeBase):
         return self._rendering(level, budget)
 
     def render_part(self, lod: int, tokens: Budget) -> Rendered:
-        """Return its text as a group shows it."""
+        """Return its rendering in a group: text only."""
         return self._source.render(replace(self._request(lod, tokens), pictured=False))
 
     def _rendering(self, lod: int, tokens: Budget) -> Rendered:
@@ -317,14 +320,11 @@ class ViewHandle(NodeBase):
         return RenderRequest(lod, self._pos, tokens, self._basis, self._place)
 
     def _show(self, new: Rendered) -> bool:
-        """Show a rendering from now on. Returns whether its content differs from what was shown."""
-        old, self._rendered = self._rendered, new
+        """Replace the rendering; return whether the content differs."""
         self._place, self._called = new.place or self._place, self._source.label
         if new.basis is not None:
             self._basis = new.basis
-        changed = (old.text, old.fingerprint) != (new.text, new.fingerprint)
-        self.revision += changed
-        return changed
+        return super()._show(new)
 
     def _fetch(self) -> None:
         fetch = getattr(self._source, "fetch", None)
@@ -332,15 +332,15 @@ class ViewHandle(NodeBase):
             fetch()
 
     def _update(self) -> bool:
-        # The stamp first: a write between the two makes the next tick look again, never miss it.
+        # The stamp first: so the next tick notices a write between the two.
         stamp = self._source.stamp()
         new = self.render()
         self._set_back = False
-        self._stamp = stamp  # not before: where the rendering fails, the next tick shall look again
+        self._stamp = stamp  # not before: if the rendering fails, the next tick tries again
         return self._show(new)
 
     def _tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
-        """Look whether the target changed; render it and tell the difference if so."""
+        """Render the target again if it changed; return the difference."""
         self.last_tick_turn, self.last_tick_time = turn_id, now
         if not self.stale() or self._stands():
             return TickResult()
@@ -348,7 +348,7 @@ class ViewHandle(NodeBase):
         return self._apply(change, self._update(), before)
 
     def _stands(self) -> bool:
-        """Whether it was set back, and its target is still what it showed then: its text stays, a diff above all."""
+        """Whether it was restored and its target is still that of the restored text, which stays then."""
         if not self._set_back:
             return False
         stamp, new = self._source.stamp(), self.render()
@@ -365,19 +365,19 @@ class ViewHandle(NodeBase):
         return set_back and same and not self.dirty
 
     def stale(self) -> bool:
-        """Whether the target may differ from what is shown. Costs a stat, for a file."""
+        """Return whether the target may differ from the rendering. Costs a stat, for a file."""
         source = self._source
         return self.dirty or source.stamp() != self._stamp or source.label != self._called
 
     def stamps(self) -> tuple[str, str]:
-        """Return the stamps of the target when it was rendered, and now: where they are equal, so is the content."""
+        """Return the stamps of the target when it was rendered, and now: equal stamps mean equal content."""
         now = self._source.stamp()
         if self._stamp:
             return self._stamp, now
         return (now if self.render().fingerprint == self._rendered.fingerprint else ""), now
 
     def jobs(self) -> list[Job]:
-        """Return what a worker may do for it: an update, where it is Async and stale, and what its source asks for."""
+        """Return its jobs for a worker: an update where it is Async and stale, and the preparation of its source."""
         wanted: list[Job] = []
         if self._mode == "running" and isinstance(self._freq, Async) and self.stale():
             wanted.append(self.job())
@@ -388,14 +388,14 @@ class ViewHandle(NodeBase):
         return wanted
 
     def summarised(self) -> Summarised | None:
-        """Return what a model may be asked for a summary of; None where its target is not what it shows."""
+        """Return the target for a summary by a model; None where the rendering is stale."""
         if not self._rendered.fingerprint or self.stale():
             return None
         return Summarised(self.obj_id, self.target, self._source, self._rendered.fingerprint)
 
     def job(self, preparation: Preparation | None = None) -> Job:
-        """Return what a worker needs to make what the tick would: nothing of this node."""
-        # Who gave a source of his own has it asked from another thread, rather than a copy that he knows nothing of.
+        """Return the job of an update, or of `preparation`. It holds no reference to this node."""
+        # A source that the user gave is used itself, also on the worker's thread.
         twin = None if self._given else getattr(self._source, "twin", None)
         kind = RENDERING[self._lod] if preparation is None else preparation.kind
         return Job(
@@ -410,7 +410,7 @@ class ViewHandle(NodeBase):
         )
 
     def apply(self, data: Any) -> TickResult:
-        """Take what a worker made of a `job`; called by the tick only."""
+        """Apply the result of a `job`. Only the tick calls it."""
         if not isinstance(data, Prepared):
             return self._accept(data)
         if data.source is not self._source:
@@ -424,23 +424,23 @@ class ViewHandle(NodeBase):
         return self._apply(data.change, self._show(new), before)
 
     def _accept(self, data: object) -> TickResult:
-        """Give the source what was prepared for it; a running view shows it once it is complete."""
+        """Give the source a result of its preparation; a running view shows it once it is complete."""
         complete = cast("Any", self._source).accept(data)
         self._accepted += complete
         summary = data if isinstance(data, Summary) else None
         if complete and summary is not None and self._mode == "paused" and self._lod == 2:
             told = f"{summary.model} has written its summary; {self.obj_id}.refresh() shows it"
             return TickResult(looked=True, notice=told)
-        if not complete or self._mode == "paused" or self._lod == 3:  # whose difference stands until the next one
+        if not complete or self._mode == "paused" or self._lod == 3:  # at level 3 the diff stays until the next one
             return TickResult(looked=complete)
-        # What it shows may be older than its target; then this is no reason to look again, or not at this turn.
+        # A stale rendering is not updated because of a preparation.
         if self._set_back or self.stale() or not self._update():
             return TickResult(looked=complete)  # a group may show it at another level
         told = f"summary by {summary.model}" if summary is not None else "looked through in the background"
         return TickResult(Delta(told, {"revision": (self.revision - 1, self.revision)}))
 
     def _missed(self) -> str:
-        """What the rendering says of a position that is gone, or empty."""
+        """Return the note of the rendering about a position that is gone, or empty."""
         return next((note for note in self._rendered.notes if note.startswith("position ")), "")
 
     def _apply(self, change: Rendered, changed: bool, before: tuple[str, str]) -> TickResult:
@@ -454,22 +454,22 @@ class ViewHandle(NodeBase):
         return TickResult(Delta("; ".join(told), {"revision": (self.revision - 1, self.revision)}, change.text))
 
     def basis(self, kind: str = "render") -> dict[str, str]:
-        """Return what a payload of this kind must have been made from to be applied (seed 002 §6.2)."""
+        """Return the basis that a payload of this kind must have to be applied (seed 002 §6.2)."""
         state: dict[str, Json] = {"restores": self.graph.restores}
         policy: dict[str, Json] = {}
         deps = ""
-        if kind in RENDERING.values():  # a preparation is of the target, whatever is shown of it
+        if kind in RENDERING.values():  # a preparation does not depend on the rendering
             state["revision"], deps = self.revision, f"{self._accepted} accepted"
             policy = {"lod": self._lod, "tokens": str(self._tokens), "pos": self._pos, "mode": self._mode}
         return {"obj_digest_hash": digest_hash(state), "policy_hash": digest_hash(policy), "deps_hash": deps}
 
 
 def change_summary(diff: str) -> str:
-    """Return one line for a unified diff, or its first line where it is none."""
+    """Return one line for a unified diff, or the first line of another text."""
     lines = diff.splitlines()
-    if len(lines) > 1 and lines[0].startswith("[position "):  # a remark, which the feed tells by itself
+    if len(lines) > 1 and lines[0].startswith("[position "):  # the feed has it already
         lines = lines[1:]
-    if lines and (told := re.search(r" · changed, (.+)", lines[0])):  # counted by the source, whatever was cut below
+    if lines and (told := re.search(r" · changed, (.+)", lines[0])):  # the source counted before truncation
         return told[1][:200]
     if len(lines) > 1 and lines[0].endswith(" · changed"):
         return "; ".join([*lines[1:3], *(["…"] if len(lines) > 3 else [])])[:200]

@@ -1,8 +1,8 @@
-"""The properties that a model's history has, one file each, in the order in which they are enforced.
+"""The properties that a model's history obeys, one file each, in the order in which they are enforced.
 
-First what no request can have, then what belongs together, then order, then what concerns the whole. The three
-extensions of seed 001 are built and off: `ToolCallDepth` belongs before `ResultAdjacency`, `MessagePairing` and
-`TokenLimit` at the end; `with_extensions` puts each in its place.
+First come properties about invalid events, then about events that belong together, then about order, then about the
+whole history. The three extensions of seed 001 are off by default: `with_extensions` inserts `ToolCallDepth` before
+`ResultAdjacency`, and `MessagePairing` and `TokenLimit` at the end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ctxkernel.history.events import HistoryEvent
 from ctxkernel.history.invariants.adjacency import ResultAdjacency
 from ctxkernel.history.invariants.base import Property
 from ctxkernel.history.invariants.batches import BatchAtomicity
-from ctxkernel.history.invariants.condensation import Condensations, unhandled_request
+from ctxkernel.history.invariants.condensation import Condensations
 from ctxkernel.history.invariants.depth import ToolCallDepth
 from ctxkernel.history.invariants.loops import ToolLoopAtomicity
 from ctxkernel.history.invariants.matching import ToolCallMatching
@@ -40,10 +40,10 @@ def with_extensions(
     tokens: int | None = None,
     count: Callable[[HistoryEvent], int] | None = None,
 ) -> tuple[Property, ...]:
-    """Return `properties` with the extensions that are asked for; None and False leave one off.
+    """Return `properties` with the selected extensions; None and False leave an extension out.
 
-    `tokens` needs `count`, which returns the tokens of an event. Raises TypeError without it, BadPolicy for limits that
-    nothing can meet.
+    `tokens` needs `count`, which returns the tokens of an event. Raises TypeError without it, and BadPolicy for limits
+    that no history can meet.
     """
     listed = list(properties)
     if depth is not None:
@@ -71,6 +71,5 @@ __all__ = [
     "ToolCallDepth",
     "ToolCallMatching",
     "ToolLoopAtomicity",
-    "unhandled_request",
     "with_extensions",
 ]

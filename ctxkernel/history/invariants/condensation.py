@@ -1,4 +1,4 @@
-"""What was forgotten is not shown, and its summaries stand where they were put."""
+"""Condensed events are not shown; their summaries are shown at their places."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from ctxkernel.history.invariants.base import Property
 from ctxkernel.history.pairing import in_order, pair, places_of
 
 
-class Stands:
-    """Where summaries stand: at their offsets when they come, and beside the same neighbours ever after.
+class SummaryPlaces:
+    """The places of summaries: the given offset at first, and then always beside the same neighbours.
 
-    An offset counts what was shown when its condensation came. Where an earlier condensation is withdrawn, another
-    number of events stands before that place; its neighbours still say where it is.
+    An offset counts the events that were shown when the condensation came. If an earlier condensation is withdrawn,
+    the number of events before that place changes, but its neighbours still identify it.
     """
 
     def __init__(self) -> None:
         self._beside: dict[str, tuple[str, str]] = {}
-        """Summary → what it was put between when it came; empty at either end."""
+        """Summary → the events before and after it when it came; empty at either end."""
 
     def place(self, summary: Summary, offset: int, shown: Events) -> int:
-        """Return the gap in `shown` where `summary` is to stand: before what followed it, else behind what led it."""
+        """Return the gap in `shown` for `summary`: before its former successor, or else behind its predecessor."""
         at = min(max(offset, 0), len(shown))
         found = (shown[at - 1].event_id if at else "", shown[at].event_id if at < len(shown) else "")
         known = self._beside.setdefault(summary.event_id, found)
@@ -49,23 +49,23 @@ class Stands:
                 return 0
             if before in places:
                 return places[before] + 1
-            beside = self._beside.get(after)  # a summary that is gone: look past it
+            beside = self._beside.get(after)  # a summary that was removed: use its own successor
         return at
 
 
 class Condensations(Property):
-    """A condensation takes effect where it stands: on what was shown right before it, never on what comes later.
+    """A condensation affects the events that were shown right before it, never later ones.
 
-    So several condensations stack, each summary keeps its place among what is left, and a later condensation may
-    forget an earlier summary by its id. One that was withdrawn has no effect, before its withdrawal or after; a request
-    that it answered stays answered. Condensations, requests and withdrawals are records and not shown themselves.
+    So several condensations add up, each summary keeps its place among the remaining events, and a later condensation
+    may remove an earlier summary by its id. A withdrawn condensation has no effect at all, but a request that it
+    answered stays answered. Condensations, requests and withdrawals are records and are not shown.
     """
 
     def enforce(self, events: Events, source: Events) -> Events:
         """Apply the condensations in `events`, in their order. Linear in each of the withdrawals."""
         if not any(isinstance(event, Condensation | CondensationRequest | Withdrawal) for event in events):
             return events
-        stands = Stands()
+        places = SummaryPlaces()
         known: set[str] = set()
         withdrawn: set[str] = set()
         working: list[HistoryEvent] = []
@@ -76,9 +76,9 @@ class Condensations(Property):
                 withdrawn.add(event.target_id)
                 working = []
                 for earlier in events[:n]:
-                    working = self._step(earlier, working, known, withdrawn, stands)
+                    working = self._step(earlier, working, known, withdrawn, places)
             else:
-                working = self._step(event, working, known, withdrawn, stands)
+                working = self._step(event, working, known, withdrawn, places)
         return working
 
     def _step(
@@ -87,12 +87,12 @@ class Condensations(Property):
         working: list[HistoryEvent],
         known: AbstractSet[str],
         withdrawn: AbstractSet[str],
-        stands: Stands,
+        places: SummaryPlaces,
     ) -> list[HistoryEvent]:
         if isinstance(event, Condensation):
             if event.event_id in withdrawn:
                 return working
-            return self.apply(event, working, working, lambda kept, before: kept, stands)
+            return self.apply(event, working, working, lambda kept, before: kept, places)
         withdraws = isinstance(event, Withdrawal) and event.target_id in known
         if not withdraws and not isinstance(event, CondensationRequest):
             working.append(event)
@@ -104,34 +104,32 @@ class Condensations(Property):
         working: Events,
         shown: Events,
         close: Callable[[Events, Events], Events],
-        stands: Stands,
+        places: SummaryPlaces,
     ) -> list[HistoryEvent]:
         """Return `working` after the condensation.
 
-        `working` is all that may still be shown, in the order of its coming; `shown` is what is shown of it, which
-        offsets count; `close` returns what the other properties leave of the first of its arguments, the second being
-        what it was before; `stands` says where each summary goes. What waits for a result is kept, unless a call of
-        its batch was forgotten.
+        `working` are all events that may still be shown, in the order of their arrival; `shown` are those that are
+        shown, which offsets count. `close(events, before)` enforces the other properties. A call that waits for its
+        result is kept, unless a call of its batch was removed.
         """
-        after, kept = self.leave(set(condensation.forgotten_event_ids), working, shown, close)
+        after, kept = self.remove(set(condensation.forgotten_event_ids), working, shown, close)
         for one, summary in zip(condensation.summaries, condensation.summary_events(), strict=True):
-            offset = stands.place(summary, one.offset, kept)
-            places = places_of(after)
-            # What a property put in, as a filler, is shown and yet not here: the next event that is here.
-            place = next((places[id(event)] for event in kept[offset:] if id(event) in places), len(after))
-            after.insert(place, summary)
+            offset = places.place(summary, one.offset, kept)
+            at = places_of(after)
+            # An event that a property inserted is shown but not in `after`: use the next one that is in it.
+            after.insert(next((at[id(event)] for event in kept[offset:] if id(event) in at), len(after)), summary)
             kept.insert(offset, summary)
-            if not in_order(kept):  # put within a batch, it stands behind it: so the next offset counts it there
+            if not in_order(kept):  # a summary within a batch is shown behind it, where the next offset counts it
                 kept = list(close(after, after))
         return after
 
-    def leave(
+    def remove(
         self, forgotten: AbstractSet[str], working: Events, shown: Events, close: Callable[[Events, Events], Events]
     ) -> tuple[list[HistoryEvent], list[HistoryEvent]]:
-        """Return what remains of `working` and of `shown`, before any summary is put in.
+        """Return the remaining events of `working` and of `shown`, before a summary is inserted.
 
-        A response of which a call is forgotten goes as a whole, with its results, second ones too: else an older call
-        that had the same id, and never a result, would be given one of them.
+        If a call is removed, the whole response is removed, with its results and their duplicates. Otherwise an older
+        call with the same id and no result would get one of them.
         """
         torn = {batch_of(event) for event in working if isinstance(event, Action) and event.event_id in forgotten}
         gone = {event.event_id for event in working if isinstance(event, Action) and batch_of(event) in torn}
@@ -139,19 +137,10 @@ class Condensations(Property):
             answers, duplicates, _ = pair(working)
             call_ids = {event.tool_call_id for event in working if isinstance(event, Action) and event.event_id in gone}
             gone |= {working[result].event_id for call, result in answers.items() if working[call].event_id in gone}
-            gone |= {working[n].event_id for n in duplicates if working[n].tool_call_id in call_ids}  # type: ignore[union-attr]
+            results = [working[n] for n in duplicates]
+            gone |= {one.event_id for one in results if one.place == "result" and one.tool_call_id in call_ids}
         left = [event for event in working if event.event_id not in forgotten and event.event_id not in gone]
         kept = list(close(left, working)) if len(left) < len(working) else list(shown)
         was_shown, is_shown = places_of(shown), places_of(kept)
         after = [event for event in left if id(event) in is_shown or id(event) not in was_shown]
         return after, kept
-
-
-def unhandled_request(events: Events) -> bool:
-    """Whether a condensation was asked for and none came after that, be it withdrawn or not."""
-    for event in reversed(events):
-        if isinstance(event, Condensation):
-            return False
-        if isinstance(event, CondensationRequest):
-            return True
-    return False

@@ -1,4 +1,4 @@
-"""Calls within calls go only so deep."""
+"""Calls within calls have a maximal depth."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from ctxkernel.history.pairing import pair
 
 
 class ToolCallDepth(Property):
-    """A batch that began while `limit` other batches were waiting for results is not shown.
+    """A batch is not shown if `limit` other batches were waiting for results when it began.
 
-    A cell that a model wrote may ask a model in turn: its calls lie between a call and that call's result. Parallel
-    calls of one response are not nested. Must stand before `ResultAdjacency`, which unfolds what is nested.
+    A cell of a model may ask a model in turn: the calls of the inner ask are between an outer call and its result.
+    Parallel calls of one response are not nested. This property must come before `ResultAdjacency`, which removes the
+    nesting.
     """
 
     local = True
@@ -27,38 +28,30 @@ class ToolCallDepth(Property):
         self.limit = limit
 
     def enforce(self, events: Events, source: Events) -> Events:
-        """Leave out the batches that are too deep, with their results."""
-        answers = pair(events).answers
-        ends = _ends(events, answers)
-        depth = _depths(len(events), ends.values())
-        deep = {batch for batch, (first, _) in ends.items() if depth[first] >= self.limit}
+        """Remove the batches that are too deep, with their results."""
+        answers, spans, depth = _nesting(events)
+        deep = {batch for batch, (first, _) in spans.items() if depth[first] >= self.limit}
         if not deep:
             return events
-        dropped: set[int] = set()
-        for call, result in answers.items():
-            if batch_of(events[call]) in deep:  # type: ignore[arg-type]
-                dropped |= {call, result}
+        calls = {n for n, event in enumerate(events) if event.place == "call" and batch_of(event) in deep}
+        dropped = {place for call, result in answers.items() if call in calls for place in (call, result)}
         return [event for place, event in enumerate(events) if place not in dropped]
 
     def manipulation_indices(self, events: Events) -> Iterable[int]:
-        """The gaps where fewer than `limit` batches are open, so that one more may stand there."""
-        depth = _depths(len(events), _ends(events, pair(events).answers).values())
-        return [gap for gap, open_ones in enumerate(depth) if open_ones < self.limit]
+        """Return the gaps where fewer than `limit` batches are open, so that one more batch is allowed there."""
+        return [gap for gap, open_batches in enumerate(_nesting(events)[2]) if open_batches < self.limit]
 
 
-def _ends(events: Events, answers: dict[int, int]) -> dict[str, tuple[int, int]]:
-    ends: dict[str, tuple[int, int]] = {}
-    for call, result in sorted(answers.items()):
-        batch = batch_of(events[call])  # type: ignore[arg-type]
-        first, last = ends.get(batch, (call, result))
-        ends[batch] = (first, max(last, result))
-    return ends
-
-
-def _depths(length: int, spans: Iterable[tuple[int, int]]) -> list[int]:
-    """Return how many spans each gap 0 … `length` lies in."""
-    change = [0] * (length + 2)
-    for first, last in spans:
+def _nesting(events: Events) -> tuple[dict[int, int], dict[str, tuple[int, int]], list[int]]:
+    """Return call → result, batch → first call and last result, and how many batches are open at each gap."""
+    answers = pair(events).answers
+    spans: dict[str, tuple[int, int]] = {}
+    for call, event in enumerate(events):
+        if event.place == "call" and call in answers:
+            first, last = spans.get(batch_of(event), (call, call))
+            spans[batch_of(event)] = (first, max(last, answers[call]))
+    change = [0] * (len(events) + 2)
+    for first, last in spans.values():
         change[first + 1] += 1
         change[last + 1] -= 1
-    return list(accumulate(change[: length + 1]))
+    return answers, spans, list(accumulate(change[:-1]))

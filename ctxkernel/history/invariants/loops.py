@@ -1,4 +1,4 @@
-"""A tool loop that began with thinking is one piece."""
+"""A tool loop that began with thinking cannot be divided."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ctxkernel.history.pairing import outside
 class ToolLoopAtomicity(Property):
     """Thinking binds all batches that follow it without a message between them.
 
-    The API wants the thinking of a response back together with its calls, for as long as the model goes on from it:
-    a loop that was cut after its first batch is one that begins without the thinking it rests on. Nothing is left out
-    here (seed 001): a cut at the indices keeps loops whole.
+    As long as the model continues from a response, the API wants the thinking of that response back with its calls.
+    After a cut behind its first batch, a loop would begin without the thinking it is based on. This property removes
+    nothing (seed 001): a cut at its indices keeps loops whole.
     """
 
     local = True
 
     def manipulation_indices(self, events: Events) -> Iterable[int]:
-        """All gaps but those between the first thinking batch of a run of calls and results and the run's end."""
+        """Return all gaps except those inside a run of calls and results, from its first thinking batch on."""
         spans: list[tuple[int, int]] = []
         first: dict[str, int] = {}
         start: int | None = None
@@ -28,9 +28,8 @@ class ToolLoopAtomicity(Property):
         for place, event in enumerate(events):
             if event.place == "call":
                 last = place
-                batch = event.llm_response_id or batch_of(event)  # type: ignore[arg-type, union-attr]
-                begin = first.setdefault(batch, place)
-                if start is None and event.thinking:  # type: ignore[union-attr]
+                begin = first.setdefault(batch_of(event), place)
+                if start is None and event.thinking:
                     start = begin
             elif event.place == "result":
                 last = place

@@ -1,8 +1,9 @@
-"""Messages of user and assistant take turns."""
+"""Messages of user and assistant alternate."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from ctxkernel.history.events import AssistantMessage, Events, HistoryEvent, UserQuestion, derived
 from ctxkernel.history.invariants.base import Property
@@ -12,46 +13,40 @@ FILLER_QUESTION = "(go on)"
 
 
 def is_filler(event: HistoryEvent) -> bool:
-    """Whether an event was put in by this property: nobody said it."""
+    """Return whether this property inserted the event."""
     said = event.text if isinstance(event, AssistantMessage | UserQuestion) else ""
     return said in (FILLER_ANSWER, FILLER_QUESTION) and event.event_id.endswith(derived("", "turn"))
 
 
-def _speaker(event: HistoryEvent) -> str:
-    return "assistant" if event.place == "call" or isinstance(event, AssistantMessage) else "user"
+def _is_assistants(event: HistoryEvent) -> bool:
+    return event.place == "call" or isinstance(event, AssistantMessage)
 
 
 class MessagePairing(Property):
-    """No two messages of one role in a row, for servers that refuse to merge them. Off unless it is asked for.
+    """No two messages of one role in a row, for servers that refuse to merge them. Off by default.
 
-    Between two messages of one role a short filler of the other is put, with an id derived from the second. Results
-    and what follows them at once are one user message, and so are the calls of a batch and a text before them.
+    Between two messages of one role, a short filler of the other role is inserted, with an id derived from the second.
+    Results and the text right after them are one user message; so are the calls of a batch and the text before them
+    one assistant message.
     """
 
     def enforce(self, events: Events, source: Events) -> Events:
-        """Put fillers in."""
-        out: list[HistoryEvent] = []
-        for before, event in zip((None, *events), events, strict=False):
-            if before is not None and _clash(before, event):
-                if _speaker(event) == "user":
-                    out.append(AssistantMessage(derived(event.event_id, "turn"), FILLER_ANSWER))
-                else:
-                    out.append(UserQuestion(derived(event.event_id, "turn"), FILLER_QUESTION))
+        """Insert fillers."""
+        out: list[HistoryEvent] = list(events[:1])
+        for before, event in pairwise(events):
+            assistants = _is_assistants(event)
+            if before.place == event.place == "message" and _is_assistants(before) == assistants:
+                event_id = derived(event.event_id, "turn")
+                filler = UserQuestion(event_id, FILLER_QUESTION) if assistants else None
+                out.append(filler or AssistantMessage(event_id, FILLER_ANSWER))
             out.append(event)
         return out if len(out) > len(events) else events
 
     def manipulation_indices(self, events: Events) -> Iterable[int]:
-        """The gaps where a user's message begins, and both ends: between any two the turns are complete."""
+        """Return the gaps where a user message begins, and both ends: turns between them are complete."""
         inner = [
             gap
-            for gap in range(1, len(events))
-            if events[gap].place == "message"
-            and _speaker(events[gap]) == "user"
-            and _speaker(events[gap - 1]) == "assistant"
+            for gap, (before, event) in enumerate(pairwise(events), 1)
+            if event.place == "message" and _is_assistants(before) and not _is_assistants(event)
         ]
         return [0, *inner, len(events)] if events else [0]
-
-
-def _clash(before: HistoryEvent, event: HistoryEvent) -> bool:
-    """Whether two neighbours are two messages of one role that would have to be merged."""
-    return before.place == event.place == "message" and _speaker(before) == _speaker(event)

@@ -1,4 +1,4 @@
-"""A property of the user's own, which may be wrong: the history stays sound, and a fault switches it off."""
+"""A property of the user, which may have bugs: the history stays valid, and an exception switches the property off."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _EVENTS = get_args(HistoryEvent)
 
 
 class OwnProperty(Property):
-    """What a property of the user's says, with the properties before it enforced again on what it leaves.
+    """A property of the user; the properties before it are enforced again on its result.
 
-    So one that takes a result away takes the call with it, and needs to know nothing of that. One that raises, or
-    gives what are no events or gaps, restricts nothing from then on, and has a `fault`. It is never `local`.
+    So if it removes a result, the call is removed too, and the user's code need not care. If it raises, or returns
+    invalid events or gaps, it restricts nothing from then on, and has a `fault`. It is never `local`.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class OwnProperty(Property):
         before: Sequence[Property],
         around: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
-        """`around` is entered whenever the user's code runs. Raises BadPolicy where a method is missing."""
+        """`around` is entered whenever the user's code runs. Raises BadPolicy if a method is missing."""
         missing = [method for method in METHODS if not callable(getattr(inner, method, None))]
         if missing:
             raise BadPolicy(
@@ -42,25 +42,25 @@ class OwnProperty(Property):
         self._around = around
 
     def attempt(self, events: Events) -> None:
-        """Try it on a history, whatever it raises is let through. Raises BadPolicy where it breaks what must hold."""
+        """Try the property on a history; let its exceptions pass. Raises BadPolicy if `enforce` is not idempotent."""
         once = self._enforce(events, events)
         if list(map(id, self._enforce(once, events))) != list(map(id, once)):
-            raise BadPolicy(f"{self.name}: `enforce` of what it gave must change nothing, and it does")
+            raise BadPolicy(f"{self.name}: `enforce` must not change its own result, but it does")
         self._gaps(once)
 
     def enforce(self, events: Events, source: Events) -> Events:
-        """Return what the user's property leaves; `events` where it is faulty."""
+        """Return the result of the user's property; `events` if it has a fault."""
         return self._guarded(lambda: self._enforce(events, source), events)
 
     def manipulation_indices(self, events: Events) -> Iterable[int]:
-        """Return the gaps of the user's property; all where it is faulty."""
+        """Return the gaps of the user's property; all gaps if it has a fault."""
         return self._guarded(lambda: self._gaps(events), range(len(events) + 1))
 
     def _enforce(self, events: Events, source: Events) -> Events:
-        given = list(events)  # it may change what it gets
+        given = list(events)  # the user's code may change the list
         with self._around():
             left: Events = list(self.inner.enforce(given, list(source)))
-        strange = next((one for one in left if not isinstance(one, _EVENTS)), None)
+        strange: object = next((one for one in left if not isinstance(one, _EVENTS)), None)
         if strange is not None:
             raise BadPolicy(f"{self.name}.enforce gave a {type(strange).__name__}; give events of the history")
         if list(map(id, left)) == list(map(id, events)):
@@ -73,7 +73,7 @@ class OwnProperty(Property):
         with self._around():
             gaps = sorted(set(self.inner.manipulation_indices(list(events))))
         if gaps and not (all(type(gap) is int for gap in gaps) and gaps[0] >= 0 and gaps[-1] <= len(events)):
-            raise BadPolicy(f"{self.name}.manipulation_indices gave what are no gaps from 0 to {len(events)}")
+            raise BadPolicy(f"{self.name}.manipulation_indices gave values that are no gaps from 0 to {len(events)}")
         return gaps
 
     def _guarded(self, run: Callable[[], Any], otherwise: Any) -> Any:
@@ -81,6 +81,6 @@ class OwnProperty(Property):
             return otherwise
         try:
             return run()
-        except BaseException as fault:  # the user's code, in our part of the cell; SystemExit and an interrupt too
+        except BaseException as fault:  # the user's code runs inside an internal step; also SystemExit and an interrupt
             self.fault = f"{type(fault).__name__}: {fault}"[:300]
             return otherwise

@@ -1,4 +1,4 @@
-"""The history stays within a number of tokens."""
+"""The history has a maximal number of tokens."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ctxkernel.history.invariants.base import Property
 
 
 class TokenLimit(Property):
-    """What is shown costs at most `limit` tokens; the oldest goes first. Off unless it is asked for.
+    """The shown events cost at most `limit` tokens; the oldest are removed first. Off by default.
 
-    `count` returns the tokens of an event. `within` are the properties whose indices a cut must keep to; must stand
-    after them in the list. This is the last resort of a hard limit: it forgets without a summary.
+    `count` returns the tokens of an event. A cut keeps to the indices of the properties `within`, which must come
+    earlier in the list. This is the last resort for a hard limit: it removes events without a summary.
     """
 
     def __init__(self, limit: int, count: Callable[[HistoryEvent], int], within: Sequence[Property] = ()) -> None:
@@ -26,13 +26,14 @@ class TokenLimit(Property):
         self.within = tuple(within)
 
     def enforce(self, events: Events, source: Events) -> Events:
-        """Cut the beginning at the first index from where on the rest fits; all of it where none does."""
+        """Return the events from the first index after which the rest fits; none if there is no such index."""
         fits = self._first_that_fits(events)
         if fits == 0:
             return events
-        legal = [set(one.manipulation_indices(events)) for one in self.within]
-        cut = next(gap for gap in range(fits, len(events) + 1) if all(gap in gaps for gaps in legal))
-        return events[cut:]
+        allowed = set(range(fits, len(events) + 1)).intersection(
+            *(one.manipulation_indices(events) for one in self.within)
+        )
+        return events[min(allowed) :]
 
     def validate(self, events: Events, source: Events | None = None) -> tuple[str, ...]:
         """Return one sentence if the events cost more than the limit."""
@@ -40,10 +41,9 @@ class TokenLimit(Property):
         return (f"TokenLimit: {cost} tokens, {cost - self.limit} more than {self.limit}",) if cost > self.limit else ()
 
     def manipulation_indices(self, events: Events) -> Iterable[int]:
-        """The gaps after which the rest fits."""
+        """Return the gaps after which the rest fits."""
         return range(self._first_that_fits(events), len(events) + 1)
 
     def _first_that_fits(self, events: Events) -> int:
-        rest = list(accumulate((self.count(event) for event in reversed(events)), initial=0))
-        kept = next((n for n, cost in enumerate(rest) if cost > self.limit), len(rest)) - 1
-        return len(events) - kept
+        costs = accumulate(self.count(event) for event in reversed(events))
+        return len(events) - sum(cost <= self.limit for cost in costs)

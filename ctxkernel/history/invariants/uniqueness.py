@@ -8,19 +8,19 @@ from ctxkernel.history.pairing import pair
 
 
 class ObservationUniqueness(Property):
-    """Of several results of a call the first stands.
+    """Of several results of a call only the first is shown.
 
-    A retry after a lost connection, or a worker that ended after it was given up, records a second one; a request
-    with both is refused (`each tool_use must have a single result`).
+    A retry after a lost connection, or a worker that ended after its deadline, records a second result. The API refuses
+    a request with both (`each tool_use must have a single result`).
     """
 
     local = True
 
     def enforce(self, events: Events, source: Events) -> Events:
-        """Leave out all results of a call but the first."""
+        """Remove all results of a call except the first."""
         if len(events) < 3:
             return events
-        ids = [event.tool_call_id for event in events if event.place == "result"]  # type: ignore[union-attr]
+        ids = [event.tool_call_id for event in events if event.place == "result"]
         if len(ids) == len(set(ids)):
             return events
         dropped = set(pair(events).duplicates)

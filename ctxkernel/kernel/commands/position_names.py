@@ -16,8 +16,7 @@ from typing import Any
 
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.sources.base.rendering import BaseSource
-from ctxkernel.sources.files.uris import scheme_of
-from ctxkernel.sources.registry import open_built_in
+from ctxkernel.sources.registry import open_built_in, scheme_of
 
 SECONDS = 0.5
 MOST_BYTES = 4 << 20

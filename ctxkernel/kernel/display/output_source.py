@@ -16,7 +16,7 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_duration, format_size, one_line, plural
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.projection.layout import diff_line, sections
-from ctxkernel.sources.base.file_reader import Text, content_hash, make_text
+from ctxkernel.sources.base.file_reader import Text, text_in_memory
 from ctxkernel.sources.base.rendering import Draft, Place, fit_lines
 from ctxkernel.sources.files.files import TextSource
 
@@ -81,8 +81,7 @@ class OutputSource(TextSource):
             parts = [f"[{what}]\n{text.strip(chr(10))}" for _, what, text in sections(found)]
             parts += [f"[{stream}, after its end]\n{text.strip(chr(10))}" for stream, text in found.late.items()]
             text = "\n".join(parts) or "[no output]"
-        data = text.encode("utf-8", "replace")
-        return make_text(text, size=len(data), fingerprint=content_hash(data))
+        return text_in_memory(text)
 
     def worded(self) -> bool:
         """Return False: an output can be redacted, but a model's summary of it would not be."""

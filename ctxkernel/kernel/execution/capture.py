@@ -12,7 +12,7 @@ import hashlib
 import json
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -141,8 +141,9 @@ class Collector:
             self._bytes = 0
         if msg_type == "clear_output":
             return
-        display_id = (content.get("transient") or {}).get("display_id")
-        data = content.get("data") or {}
+        transient: dict[str, Any] = content.get("transient") or {}
+        display_id = transient.get("display_id")
+        data: dict[str, Any] = content.get("data") or {}
         if HANDLE_MIME in data:  # the widget that shows a handle is not part of the result
             data = {mime: payload for mime, payload in data.items() if mime not in (HANDLE_MIME, WIDGET_MIME)}
         if msg_type == "update_display_data":
@@ -227,7 +228,8 @@ class Capture:
                 return send(stream, msg_or_type, content, parent, *args, **kw)
             ours = getattr(local, "ours", False)
             if unsent and not ours and _is_shown(msg_or_type):
-                header = (msg_or_type.get("parent_header") if isinstance(msg_or_type, dict) else None) or parent or {}
+                message = cast("dict[str, Any]", msg_or_type) if isinstance(msg_or_type, dict) else {}
+                header: Any = message.get("parent_header") or parent or {}
                 if header.get("header", header).get("msg_id") in unsent:
                     self._keep(msg_or_type, content, parent)
                     return None
@@ -244,13 +246,13 @@ class Capture:
         def tapped_multipart(frames: Any, *args: Any, **kw: Any) -> Any:
             send_multipart(frames, *args, **kw)
             if not getattr(local, "depth", 0) and isinstance(frames, list):
-                self._keep_frames(frames)
+                self._keep_frames(cast("list[Any]", frames))
 
         session.send = tapped_send
         thread.send_multipart = tapped_multipart
 
     @contextmanager
-    def ours(self) -> Iterator[None]:
+    def ours(self) -> Generator[None]:
         """Mark this thread's messages as not the user's: they are not kept."""
         self._local.ours = True
         try:
@@ -300,7 +302,7 @@ class Capture:
         if msg_type == "stream":
             self.late.append((execution_id, content["name"], content["text"]))
         elif msg_type in ("display_data", "execute_result"):  # an update is of a display that was kept
-            data = content.get("data") or {}
+            data: dict[str, Any] = content.get("data") or {}
             self.late.append((execution_id, "display", f"{data.get('text/plain') or ', '.join(data)}\n"))
 
     def open(self, msg_id: str, execution_id: str, *, unsent: bool = False) -> Collector:
@@ -324,5 +326,5 @@ class Capture:
 
 
 def _is_shown(msg_or_type: Any) -> bool:
-    msg_type = msg_or_type["header"]["msg_type"] if isinstance(msg_or_type, dict) else msg_or_type
-    return msg_type in SHOWN
+    message: Any = msg_or_type
+    return (message["header"]["msg_type"] if isinstance(msg_or_type, dict) else message) in SHOWN

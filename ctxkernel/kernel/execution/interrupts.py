@@ -12,22 +12,23 @@ thread of the process would receive it, and Python calls the handler on the main
 
 from __future__ import annotations
 
-import _signal  # pyright: ignore[reportMissingImports] - what `signal` itself imports
 import _thread
+import importlib
+import inspect
 import os
 import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 _OTHERS = tuple(int(number) for number in signal.valid_signals() if number != signal.SIGINT)
 _ASYNCIO = "asyncio.unix_events"
 """The module of asyncio's handler, which does nothing: asyncio reads signals from a descriptor."""
 # The functions of `signal` convert enums at each call; at four calls a cell that takes as long as a commit.
-get_handler = cast("Callable[[int], Any]", _signal.getsignal)
-set_handler = cast("Callable[[int, Any], Any]", _signal.signal)
+_signal: Any = importlib.import_module("_signal")
+get_handler: Callable[[int], Any] = _signal.getsignal
+set_handler: Callable[[int, Any], Any] = _signal.signal
 
 
 class Interrupts:
@@ -127,7 +128,7 @@ class Interrupts:
             self._call(self._due.popitem()[0])
 
     @contextmanager
-    def user_code(self) -> Iterator[None]:
+    def user_code(self) -> Generator[None]:
         """Let interrupts raise inside this context, and only there."""
         if not self.can_switch():
             yield
@@ -153,7 +154,7 @@ class Interrupts:
     def _call(self, number: int) -> None:
         handler: Any = self.held.get(number) or get_handler(number)
         if callable(handler):
-            handler(number, sys._getframe(1))
+            handler(number, inspect.currentframe())
 
     def from_handler(self, fault: BaseException) -> bool:
         """Return whether a signal handler of the user's raised `fault`."""

@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ctxkernel.state.tracking.groups import CHUNK, chunk_address, chunks_of
+from ctxkernel.state.types.file_objects import address
 from ctxkernel.state.types.parts import Expired, OutOfTime, Unfinished, never
-from ctxkernel.state.types.process_objects import address
 
 if os.name == "posix":
     import fcntl

@@ -23,7 +23,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
-from typing import Any
+from typing import Any, cast
 
 from xxhash import xxh3_128
 
@@ -291,7 +291,7 @@ def _numpy_openers() -> dict[Any, Any]:
     """Where `numpy.loadtxt` keeps the `open` that there was when NumPy was imported."""
     module = sys.modules.get("numpy.lib._datasource")
     openers = getattr(getattr(module, "_file_openers", None), "_file_openers", None)
-    return openers if isinstance(openers, dict) else {}
+    return cast("dict[Any, Any]", openers) if isinstance(openers, dict) else {}
 
 
 def _path(file: object) -> str | None:

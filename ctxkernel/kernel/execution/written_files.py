@@ -32,9 +32,9 @@ class Listing:
     def lacks(self, path: str) -> bool:
         """Return whether there surely was no file of that path."""
         while path not in self.names:
-            folder = os.path.dirname(path)
+            folder, name = os.path.split(path)
             if folder in self.folders:
-                return not os.path.basename(path).startswith(".") and os.path.basename(path) not in SKIPPED
+                return not name.startswith(".") and name not in SKIPPED
             if folder == path:
                 return False
             path = folder

@@ -19,6 +19,9 @@ from ctxkernel.store.chunks.manifest import CheckpointRow, skipped_manifest
 
 if TYPE_CHECKING:  # the ambient state remembers the process as it is when it is imported
     from ctxkernel.state.checkpoints.checkpoints import Checkpointer
+    from ctxkernel.state.checkpoints.states import States
+    from ctxkernel.store.chunks.background import Background
+    from ctxkernel.store.chunks.chunk_store import ChunkStore
 
 _QUOTA_SECONDS = 60.0
 """Seconds after which the quota is checked again if anything was stored: other kernels store too."""
@@ -32,8 +35,9 @@ class Health:
     def __init__(self, loop: Loop, quota_gb: Callable[[], float]) -> None:
         self._loop = loop
         self._quota_gb = quota_gb
-        self.checkpoints: Checkpointer | None = None
-        """The checkpoints; None where they are off."""
+        self._states: States | None = None
+        self._chunks: ChunkStore | None = None
+        self._background: Background | None = None
         self._skipped: dict[str, CheckpointInfo] = {}
         """Execution → the checkpoint that was skipped after it, or whose data are all lost."""
         self.fault = ""
@@ -41,6 +45,10 @@ class Health:
         self._since = ""
         """The first statement whose data could not be stored."""
         self._thinned: dict[str, None] = {}
+
+    def start(self, states: States, chunks: ChunkStore, background: Background) -> None:
+        """Begin with the checkpoints and their data."""
+        self._states, self._chunks, self._background = states, chunks, background
 
     def skip(self, execution_id: str, why: str) -> CheckpointRow:
         """Note that no checkpoint was taken after an execution, and return the row for the log."""
@@ -53,8 +61,8 @@ class Health:
 
     def info(self, execution_id: str) -> CheckpointInfo | None:
         """Return the facts about the checkpoint after an execution; None if there is none."""
-        made = self.checkpoints
-        return self._skipped.get(execution_id) or (made.states.info(execution_id) if made is not None else None)
+        states = self._states
+        return self._skipped.get(execution_id) or (states.info(execution_id) if states is not None else None)
 
     def stored(self, info: CheckpointInfo | CheckpointRow, statement_id: str) -> str:
         """Note whether the data of a checkpoint were stored; return the text to tell, once for each trouble."""
@@ -91,7 +99,7 @@ class Health:
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of `%ctx status`."""
         rows: list[tuple[str, str]] = []
-        chunks = self.checkpoints.storage.chunks if self.checkpoints is not None else None
+        chunks = self._chunks
         if self.fault:
             rows.append(("not stored", f"since {self._since}: {self.fault}"))
         elif chunks is not None and (why := chunks.why_unwritable()):
@@ -106,9 +114,9 @@ class Health:
 
     def storage(self) -> messages.Storage | None:
         """Return the facts about stored data, and about those that are not durable yet; None if there are none."""
-        if self.checkpoints is None:
+        chunks, background = self._chunks, self._background
+        if chunks is None or background is None:
             return None
-        chunks, background = self.checkpoints.storage.chunks, self.checkpoints.storage.background
         return {
             "bytes": chunks.bytes_stored,
             "quota": int(self._quota_gb() * 10**9),
@@ -143,9 +151,9 @@ class Room:
         late = time.monotonic() - self._checked > _QUOTA_SECONDS
         return self.added > 0 and (late or self.added > self._left)
 
-    def look(self, checkpoints: Checkpointer) -> None:
+    def look(self, checkpoints: Checkpointer, own: ChunkStore) -> None:
         """Give up old large data if all sessions together exceed the quota. For idle time."""
-        limit, own = int(self._quota_gb() * 10**9), checkpoints.storage.chunks
+        limit = int(self._quota_gb() * 10**9)
         self.added, self._checked = 0, time.monotonic()
         total = sum(quota.usage(own.folder.parent).values())
         if total > limit:

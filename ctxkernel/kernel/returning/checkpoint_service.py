@@ -69,7 +69,7 @@ class CheckpointService:
         """Begin with the checkpoints; None: they are off."""
         self.returning = back
         if back is not None:
-            self.health.checkpoints = back.checkpoints
+            self.health.start(back.checkpoints.states, back.chunks, back.background)
             self.writing = back.checkpoints.writing
 
     def needed(self) -> Returning:
@@ -183,7 +183,7 @@ class CheckpointService:
     def keep_quota(self) -> None:
         """Keep the data within the quota, if it is time to check."""
         if self.room.due:
-            self.run(lambda back: self.room.look(back.checkpoints), "quota")
+            self.run(lambda back: self.room.look(back.checkpoints, back.chunks), "quota")
 
     def close(self) -> None:
         """Finish what is being written; the kernel ends."""

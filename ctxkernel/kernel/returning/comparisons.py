@@ -11,6 +11,7 @@ import textwrap
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 from ctxkernel.core.events import MethodCalled
@@ -26,7 +27,7 @@ from ctxkernel.replay.divergence import compare
 from ctxkernel.replay.outputs import DivergenceSettings
 from ctxkernel.replay.values import same_values
 from ctxkernel.state.ambient import passive
-from ctxkernel.state.base.variables import NOTHING
+from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.checkpoints.states import States
 
@@ -128,7 +129,7 @@ class Comparisons:
         known = replace(
             details(self._session.namespace, statement.source, before.source, self._diverged),
             generators=self._other_generators(old, new),
-            equal=lambda name: self._equal(name, against),
+            equal=partial(self._equal, against),
         )
         found = compare(
             old,
@@ -156,7 +157,7 @@ class Comparisons:
                 return found[name]
         return ""
 
-    def _equal(self, name: str, against: str) -> bool | None:
+    def _equal(self, against: str, name: str) -> bool | None:
         """Return whether a variable is as after an execution, floats within the tolerance; None: not known."""
         now = self._live.value(name)
         if type(now).__module__.startswith("matplotlib."):

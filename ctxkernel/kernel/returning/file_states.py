@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.settings import Settings
@@ -24,7 +24,7 @@ from ctxkernel.core.timeline import Artifact
 from ctxkernel.kernel.execution.written_files import FileScan, Listing
 from ctxkernel.replay.plan import FileChange, Written
 from ctxkernel.state.ambient import UNKNOWN, Part
-from ctxkernel.state.base.variables import some_of
+from ctxkernel.state.base.namespace import some_of
 from ctxkernel.store.chunks.file_contents import FileContents
 
 MOST_FILES = 10_000
@@ -223,7 +223,8 @@ class FileStates(Part):
         """
         if not self.on or not isinstance(value, Mapping) or UNKNOWN in value:
             return list(written), []
-        followed = {*value["files"], *value["base"], *self._base}
+        then = cast("Mapping[str, Mapping[str, Any]]", value)
+        followed = {*then["files"], *then["base"], *self._base}
         return [one for one in written if one.name not in followed], self.plan(value)
 
     def _changes(self, value: Any) -> list[tuple[FileChange, FileState]]:

@@ -12,8 +12,8 @@ from typing import Any
 
 from ctxkernel.kernel.returning.session import ReturnSession
 from ctxkernel.state.ambient import PARTS, Ambient, passive
+from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.base.own_modules import IN_PLACE, LOGGING, PREFIX, PYPLOT, OwnModule, OwnModules
-from ctxkernel.state.base.variables import NOTHING
 from ctxkernel.state.checkpoints.units import State
 
 LAST = "ambient:last results"
@@ -266,7 +266,8 @@ class LiveState:
         """Tell the ambient parts which objects were loaded to replace those that they hold."""
         both = [(old, values[name]) for name, old in before.items() if name in values]
         replaced = {id(old): new for old, new in both if type(new) is type(old)}
-        for live in [part.live for part in PARTS if hasattr(part, "live")]:  # type: ignore[attr-defined]
+        lives: list[Any] = [live for part in PARTS if (live := getattr(part, "live", None)) is not None]
+        for live in lives:
             for token, obj in live:
                 owner = getattr(obj, "__self__", None)  # of a method, held as an observer is
                 if id(obj) in replaced:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import cast
 
 from ctxkernel.agent.unfinished import left_open
 from ctxkernel.core.errors import BadCommand, StoreError
@@ -21,7 +22,8 @@ from ctxkernel.kernel.returning.session import ReturnSession
 from ctxkernel.kernel.returning.targets import Job, Target
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
-from ctxkernel.state.checkpoints.restore import Difference
+from ctxkernel.state.checkpoints.comparison import Difference
+from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.chunks.manifest import GIVEN_UP, Manifest, advance, some_gaps
 from ctxkernel.store.chunks.presence import Presence
 from ctxkernel.store.log.resume import Resumable, load_run, unsettled
@@ -31,11 +33,11 @@ from ctxkernel.store.log.session import SessionReader
 class Resumption:
     """The way to the session of an earlier kernel."""
 
-    def __init__(self, session: ReturnSession, checkpoints: Checkpointer, facts: RunFacts) -> None:
+    def __init__(self, session: ReturnSession, checkpoints: Checkpointer, chunks: ChunkStore, facts: RunFacts) -> None:
         self._session = session
         self._store = session.store
         self._checkpoints = checkpoints
-        self._chunks = checkpoints.storage.chunks
+        self._chunks = chunks
         self._facts = facts
         self.done = False
         self._offer: tuple[messages.Resume | None] | None = None
@@ -155,7 +157,8 @@ class Resumption:
             self._checkpoints.states.finish(job_id, result)
         prints = manifest.get("f")
         if isinstance(prints, dict):
-            self._facts.fingerprints[execution_id] = {str(name): str(one) for name, one in prints.items()}
+            known = cast("dict[object, object]", prints)
+            self._facts.fingerprints[execution_id] = {str(name): str(one) for name, one in known.items()}
         self._facts.touched[execution_id] = frozenset(map(str, manifest.get("t", ())))
 
     def join(self, found: Resumable) -> None:

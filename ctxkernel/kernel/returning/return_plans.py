@@ -21,8 +21,9 @@ from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, LAST, LiveSta
 from ctxkernel.kernel.returning.session import ReturnSession
 from ctxkernel.kernel.returning.targets import Job
 from ctxkernel.replay.plan import Load, Plan, Run, Step, Written, make_plan
-from ctxkernel.state.base.variables import NOTHING
-from ctxkernel.state.checkpoints.restore import Difference, Restorer
+from ctxkernel.state.base.namespace import NOTHING
+from ctxkernel.state.checkpoints.comparison import Difference
+from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.tracking.groups import Moment
 
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -59,7 +60,9 @@ class Planner:
         kept = difference.target.get("ambient:files")
         kept_files = self._restorer.plain(kept) if kept is not None else None
         files, changes = self._session.file_states.plan_files(kept_files, self._files(path))
-        functions = details(self._session.namespace, "\n".join(missing), "", {}).functions if missing else {}
+        functions: Mapping[str, str] = {}
+        if missing:
+            functions = details(self._session.namespace, "\n".join(missing), "", {}).functions
         ambient = [name for name in self.ambient_of(difference) if name != "files"]
         plan = make_plan(
             job.target.execution_id,

@@ -31,10 +31,11 @@ from ctxkernel.kernel.returning.session import ReturnSession
 from ctxkernel.kernel.returning.targets import Action, Job, Target, Trail, place_in
 from ctxkernel.replay.plan import Plan
 from ctxkernel.state.base import own_modules
+from ctxkernel.state.base.namespace import some_of
 from ctxkernel.state.base.own_modules import PREFIX
-from ctxkernel.state.base.variables import some_of
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
-from ctxkernel.state.checkpoints.restore import Difference, Fetched, Restorer
+from ctxkernel.state.checkpoints.comparison import Difference
+from ctxkernel.state.checkpoints.restore import Fetched, Restorer
 from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, Storage, own_classes
 from ctxkernel.state.types import connections
 from ctxkernel.store.chunks import quota
@@ -91,7 +92,7 @@ class Returning:
         self.facts = RunFacts()
         self.comparisons = Comparisons(session, self.live, self.facts, self.checkpoints.states, self.restorer)
         self._planner = Planner(session, self.live, self.facts, self.restorer)
-        self.resumption = Resumption(session, self.checkpoints, self.facts)
+        self.resumption = Resumption(session, self.checkpoints, self.chunks, self.facts)
         self.trail = Trail()
         self.named: dict[str, str] = {}
         """The user's names of states → executions."""

@@ -18,7 +18,7 @@ from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.kernel.execution.cell import only_commands
 
 if TYPE_CHECKING:  # the ambient state remembers the process as it is when it is imported
-    from ctxkernel.state.checkpoints.restore import Difference
+    from ctxkernel.state.checkpoints.comparison import Difference
     from ctxkernel.store.log.resume import Resumable
 
 Action = Literal["goto", "undo", "rerun", "resume"]

@@ -25,6 +25,7 @@ from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.replay import HeadMove, Restored
 from ctxkernel.core.steps import Step, run_steps
+from ctxkernel.core.timeline import Execution
 from ctxkernel.core.turn import OpenTurn, Outcome, TurnResult
 from ctxkernel.kernel.configuration import Configuration
 from ctxkernel.kernel.display.handles import LiveDisplays
@@ -48,6 +49,10 @@ if TYPE_CHECKING:  # the ambient state remembers the process as it is when it is
     from ctxkernel.kernel.returning.file_states import FileStates
 
 _ANYTHING = "it is not known what ran"
+
+
+def _observe_nothing(execution: Execution) -> tuple[()]:
+    return ()
 
 
 @dataclass(eq=False, kw_only=True)
@@ -241,7 +246,7 @@ class Turns:
         now = cell.now + cell.elapsed
         try:
             move, restored = cell.committed or (None, None)
-            observe = cell.request.observe or (lambda execution: ())
+            observe = cell.request.observe or _observe_nothing
             return self.loop.end(cell.outcome, now, cell.expired, move=move, restored=restored, observe=observe)
         except BaseException as fault:
             self.guard.fail("timeline", fault)

@@ -1,7 +1,7 @@
 """Reading a file that may be anything: bounded in time and memory, never blocking, never raising.
 
 Rule 1: only a regular file is opened, and opened so that a FIFO put in its place could not block.
-Rule 2: at most `WHOLE_BYTES` are kept; a larger file is read in windows (`windows.py`).
+Rule 2: at most `WHOLE_BYTES` are kept; a larger file is read in windows (`large_files.py`).
 Rule 3: nothing is mapped into memory: a mapped file that shrinks kills the process.
 Rule 4: a text is kept with its line ends as `\n`; what they were is a remark, and the fingerprint is of
         the bytes as they are.
@@ -14,13 +14,16 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import xxhash
 
 from ctxkernel.core.image_headers import Image, read_image
 from ctxkernel.core.text import format_size
 
+T = TypeVar("T")
 WHOLE_BYTES = 4 << 20
 """Largest file that is held as a whole."""
 EXCERPT_BYTES = 1 << 20
@@ -134,6 +137,12 @@ def make_text(
     return Text(text, size, fingerprint, encoding, (*remarks, *ends), whole, split_lines(text))
 
 
+def text_in_memory(text: str) -> Text:
+    """Return a Text of all of `text`."""
+    data = text.encode("utf-8", "replace")
+    return make_text(text, size=len(data), fingerprint=content_hash(data))
+
+
 def content_hash(data: bytes) -> str:
     """Return the fingerprint of some bytes."""
     return "xxh3:" + xxhash.xxh3_64_hexdigest(data)
@@ -155,8 +164,8 @@ def file_stamp(path: str) -> str:
     return f"{found.st_mtime_ns:x}.{found.st_size:x}.{found.st_ino:x}.{found.st_ctime_ns:x}"
 
 
-def open_regular(path: str) -> tuple[int, os.stat_result] | Gone:
-    """Return a descriptor and its stat, or why there is none. The caller closes the descriptor."""
+def read_regular(path: str, read: Callable[[int, os.stat_result], T]) -> T | Gone:
+    """Return what `read(descriptor, stat)` gives for a regular file, or why it cannot be read. Never blocks."""
     try:
         # Before opening: to open a device or a FIFO can already have effects.
         before = os.stat(path)
@@ -167,11 +176,13 @@ def open_regular(path: str) -> tuple[int, os.stat_result] | Gone:
         return Gone(reason_of(fault))
     except ValueError:
         return Gone("missing")
-    after = os.fstat(descriptor)
-    if not stat.S_ISREG(after.st_mode):
+    try:
+        found = os.fstat(descriptor)
+        return read(descriptor, found) if stat.S_ISREG(found.st_mode) else Gone("special file")
+    except OSError as fault:
+        return Gone(reason_of(fault))
+    finally:
         os.close(descriptor)
-        return Gone("special file")
-    return descriptor, after
 
 
 def read_at(descriptor: int, offset: int, count: int) -> bytes:
@@ -201,54 +212,39 @@ class Data:
 
 def load_bytes(path: str, most: int) -> Gone | Data:
     """Return the first `most` bytes of a file, and the fingerprint of the whole. Never raises, never blocks."""
-    opened = open_regular(path)
-    if isinstance(opened, Gone):
-        return opened
-    descriptor, found = opened
-    try:
+
+    def read(descriptor: int, found: os.stat_result) -> Data:
         data = read_at(descriptor, 0, most)
         size = max(found.st_size, len(data)) if len(data) >= most else len(data)
         return Data(data, size, content_hash(data) if len(data) >= size else _sampled_hash(descriptor, found))
-    except OSError as fault:
-        return Gone(reason_of(fault))
-    finally:
-        os.close(descriptor)
+
+    return read_regular(path, read)
 
 
 def load(path: str) -> Gone | Binary | Text:
     """Return what is in the file: whole up to WHOLE_BYTES, else the first EXCERPT_BYTES, cut at a line end."""
-    opened = open_regular(path)
-    if isinstance(opened, Gone):
-        return opened
-    descriptor, before = opened
-    try:
-        head = read_at(descriptor, 0, _SNIFF_BYTES)
-        encoding, what = sniff(head, path)
-        if what:
-            small = before.st_size <= WHOLE_BYTES
-            data = read_at(descriptor, 0, WHOLE_BYTES) if small else b""
-            fingerprint = content_hash(data) if small else _sampled_hash(descriptor, before)
-            image = read_image(lambda offset, count: read_at(descriptor, offset, count))
-            return Binary(what, max(before.st_size, len(head)), head[:64], fingerprint, image)
-        # The size is asked of the data: files of /proc say 0 and have content.
-        most = WHOLE_BYTES if before.st_size <= WHOLE_BYTES else EXCERPT_BYTES
-        data = head + read_at(descriptor, len(head), most + 1 - len(head)) if len(head) == _SNIFF_BYTES else head
-        after = os.fstat(descriptor)
-        whole = len(data) <= most
-        fingerprint = content_hash(data) if whole else _sampled_hash(descriptor, after)
-    except OSError as fault:
-        return Gone(reason_of(fault))
-    finally:
-        os.close(descriptor)
-    size = len(data) if whole else max(after.st_size, len(data))
-    text, encoding, remarks = decode(
-        data if whole else cut_at_line(data[:EXCERPT_BYTES], encoding), encoding, path, whole=whole
-    )
-    if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
-        remarks = (*remarks, "changed while it was read")
-    if not whole:
-        remarks = (*remarks, f"excerpt of {format_size(size)}")
-    return make_text(text, size=size, fingerprint=fingerprint, encoding=encoding, remarks=remarks, whole=whole)
+    return read_regular(path, lambda descriptor, before: _load(descriptor, before, path))
+
+
+def _load(descriptor: int, before: os.stat_result, path: str) -> Binary | Text:
+    head = read_at(descriptor, 0, _SNIFF_BYTES)
+    small = before.st_size <= WHOLE_BYTES
+    encoding, what = sniff(head, path)
+    if what:
+        fingerprint = content_hash(read_at(descriptor, 0, WHOLE_BYTES)) if small else _sampled_hash(descriptor, before)
+        image = read_image(lambda offset, count: read_at(descriptor, offset, count))
+        return Binary(what, max(before.st_size, len(head)), head[:64], fingerprint, image)
+    # The size is asked of the data: files of /proc say 0 and have content.
+    most = WHOLE_BYTES if small else EXCERPT_BYTES
+    data = head + read_at(descriptor, len(head), most + 1 - len(head)) if len(head) == _SNIFF_BYTES else head
+    after = os.fstat(descriptor)
+    changed = (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns)
+    remarks = ("changed while it was read",) if changed else ()
+    if len(data) <= most:
+        return _decoded(data, encoding, path, len(data), content_hash(data), remarks, whole=True)
+    size = max(after.st_size, len(data))
+    remarks = (*remarks, f"excerpt of {format_size(size)}")
+    return _decoded(data[:EXCERPT_BYTES], encoding, path, size, _sampled_hash(descriptor, after), remarks, whole=False)
 
 
 def text_of(data: bytes, size: int, name: str = "", remark: str = "") -> Binary | Text:
@@ -256,15 +252,20 @@ def text_of(data: bytes, size: int, name: str = "", remark: str = "") -> Binary 
 
     `remark` says how much of the whole it is; without one the size does.
     """
-    whole = len(data) >= size and not remark
     encoding, what = sniff(data[:_SNIFF_BYTES], name)
     if what:
         image = read_image(lambda offset, count: data[offset : offset + count])
         return Binary(what, size, data[:64], content_hash(data), image)
-    text, encoding, remarks = decode(data if whole else cut_at_line(data, encoding), encoding, name, whole=whole)
-    if not whole:
-        remarks = (*remarks, remark or f"excerpt of {format_size(size)}")
-    return make_text(text, size=size, fingerprint=content_hash(data), encoding=encoding, remarks=remarks, whole=whole)
+    whole = len(data) >= size and not remark
+    remarks = () if whole else (remark or f"excerpt of {format_size(size)}",)
+    return _decoded(data, encoding, name, size, content_hash(data), remarks, whole=whole)
+
+
+def _decoded(
+    data: bytes, encoding: str, path: str, size: int, fingerprint: str, remarks: tuple[str, ...], *, whole: bool
+) -> Text:
+    text, encoding, own = decode(data if whole else cut_at_line(data, encoding), encoding, path, whole=whole)
+    return make_text(text, size=size, fingerprint=fingerprint, encoding=encoding, remarks=(*own, *remarks), whole=whole)
 
 
 def sniff(head: bytes, path: str = "") -> tuple[str, str]:
@@ -308,20 +309,12 @@ def decode(data: bytes, encoding: str, path: str = "", *, whole: bool = False) -
     """
     mark = next((bom for bom, name in _BOMS if name == encoding and data.startswith(bom)), b"")
     data = data[len(mark) :]
-    remarks: tuple[str, ...] = (f"{encoding} with BOM",) if mark else ()
-    if encoding != "utf-8" and not mark:
-        remarks = (encoding,)
+    remarks = (f"{encoding} with BOM",) if mark else (encoding,) if encoding != "utf-8" else ()
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError:
-        cookie = _COOKIE.search(b"\n".join(data[:1024].split(b"\n", 2)[:2])) if path.endswith((".py", ".pyw")) else None
-        try:
-            named = codecs.lookup(cookie[1].decode("ascii", "replace")).name if cookie else ""
-            text, encoding = (data.decode(named), named) if named else ("", encoding)
-        except (LookupError, ValueError):
-            named = ""
-        if named:
-            return text, encoding, (*remarks, named)
+        if declared := _declared(data, path):
+            return *declared, (*remarks, declared[1])
         if whole and encoding == "utf-8" and not mark and _is_western(data):
             return data.decode("cp1252"), "cp1252", (*remarks, "windows-1252, as it seems")
         text = data.decode(encoding, "replace")
@@ -330,6 +323,16 @@ def decode(data: bytes, encoding: str, path: str = "", *, whole: bool = False) -
         text = text.replace("\0", "\u2400")
         remarks = (*remarks, "NUL bytes: shown as U+2400")
     return text, encoding, remarks
+
+
+def _declared(data: bytes, path: str) -> tuple[str, str] | None:
+    """Return text and encoding as the coding line of a Python file says."""
+    cookie = _COOKIE.search(b"\n".join(data[:1024].split(b"\n", 2)[:2])) if path.endswith((".py", ".pyw")) else None
+    try:
+        named = codecs.lookup(cookie[1].decode("ascii", "replace")).name if cookie else ""
+        return (data.decode(named), named) if named else None
+    except (LookupError, ValueError):
+        return None
 
 
 def _looks_binary(head: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Positions by name: which line a symbol, a heading or a pattern stands for.
+"""Positions by name: which line a symbol, a heading, a key or a pattern stands for; and the outline that names them.
 
 Rule 1: a name is found anew at each rendering, so a view stays with its symbol while lines come and go before it.
 Rule 2: a pattern is looked for line by line. One that could try very many ways is refused before it is tried, since
@@ -12,10 +12,54 @@ import importlib
 import re
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.sources.base.symbols import Outline
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One symbol, heading or paragraph."""
+
+    line: int
+    """Where it begins, from 0."""
+    depth: int
+    text: str
+    """A signature or heading, as it stands in the text."""
+    doc: str = ""
+    """Its first docstring line or sentence."""
+    name: str = ""
+    """What other lines call it, for a definition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """The structure of a text."""
+
+    head: Sequence[str]
+    """Lines that stand before the entries: docstring, imports, dialect."""
+    entries: Sequence[Entry]
+    what: str
+    """What the entries are, in the plural: `symbols`, `headings`, …"""
+    lines: Sequence[str] = field(default=())
+    """For what has no entries with a place: the structure as lines."""
+
+
+DETAILS = ((99, True), (99, False), (1, False), (0, True), (0, False))
+"""(greatest depth, with docs?), richest first: a budget takes the first that fits whole."""
+
+
+def entry_lines(entries: Sequence[Entry], depth: int, docs: bool) -> tuple[list[str], list[Entry]]:
+    """Return a line for each entry down to `depth`, and those entries."""
+    kept = [entry for entry in entries if entry.depth <= depth]
+    lines = [
+        f"{entry.line} {'  ' * entry.depth}{entry.text}" + (f" — {entry.doc}" if docs and entry.doc else "")
+        for entry in kept
+    ]
+    return lines, kept
+
 
 P = TypeVar("P")
 SEARCH_SECONDS = 2.0
@@ -32,8 +76,10 @@ _JSON_DEPTH = 32
 """Keys are known so deep, since each has the names of all that it is in."""
 _CLOSE = 3
 _LISTED = 10_000
-_FREE: Final = frozenset(("LITERAL", "NOT_LITERAL", "ANY", "IN", "AT", "RANGE", "CATEGORY", "FAILURE"))
+_FREE: Final = frozenset(("LITERAL", "NOT_LITERAL", "ANY", "IN", "AT", "RANGE", "CATEGORY", "FAILURE", "GROUPREF"))
 _REPEATS: Final = frozenset(("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"))
+_GROUPS: Final = {"SUBPATTERN": 3, "ASSERT": 1, "ASSERT_NOT": 1, "ATOMIC_GROUP": 0}
+"""Where the pattern within a group stands."""
 
 
 def pattern_of(pos: str) -> re.Pattern[str] | None:
@@ -55,10 +101,14 @@ def find_name(names: Sequence[tuple[str, P]], name: str, within: str = ".") -> P
 
     `within` is what stands between a name and what it is in.
     """
-    whole = next((place for known, place in names if known == name), None)
-    if whole is not None:
-        return whole
-    return next((place for known, place in names if known.endswith(within + name)), None)
+    whole = (place for known, place in names if known == name)
+    ends = (place for known, place in names if known.endswith(within + name))
+    return next(chain(whole, ends), None)
+
+
+def unbracketed(pos: str) -> str:
+    """Return what stands in the brackets of `[name]`; any other text is returned as it is."""
+    return pos[1:-1] if pos[:1] == "[" and pos[-1:] == "]" else pos
 
 
 def key_of(line: str) -> str:
@@ -169,12 +219,6 @@ def _ways_of(op: str, value: Any, chars: int) -> int:
         return MOST_WAYS + 1 if rounds > 64 else min(within**rounds * (rounds + 1), MOST_WAYS + 1)
     if op == "BRANCH":
         return sum(_ways(body, chars) for body in value[1])
-    if op == "SUBPATTERN":
-        return _ways(value[3], chars)
-    if op == "ATOMIC_GROUP":
-        return _ways(value, chars)
-    if op in ("ASSERT", "ASSERT_NOT"):
-        return _ways(value[1], chars)
-    if op == "GROUPREF":
-        return 1
+    if op in _GROUPS:
+        return _ways(value if op == "ATOMIC_GROUP" else value[_GROUPS[op]], chars)
     return MOST_WAYS + 1  # what is rare and not known here: nobody needs it to name a line

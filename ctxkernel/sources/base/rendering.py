@@ -1,4 +1,4 @@
-"""What every source shares: positions, fitting a text to its budget, and the frame of a rendering.
+"""What every source shares: positions, fitting a text to its budget, moving by tokens, and the frame of a rendering.
 
 Rule 1: `Rendered.tokens`, those of the text and of its picture, are at most `request.tokens`, whatever a source hands
         in; a source that builds too long a text is cut here, so no fault of one can break a budget.
@@ -6,6 +6,9 @@ Rule 2: what a budget cut is said in the text itself (`marked`), with the next m
         of it stays (`core.marks`).
 Rule 3: a source's own fault becomes one line of text and a note; only `BadPolicy` gets out.
 Rule 4: renderings are cached by stamp, so an unchanged target costs one `stamp()`.
+Rule 5: a move forward goes over the most lines (rows, entries, cells) from the position on whose text is within the
+        tokens; a move back over the most before it. At least over one, and never past the last one. A line counts
+        whole, wherever in it the position is, so that a move back shows again what the same move forward skipped.
 """
 
 from __future__ import annotations
@@ -23,9 +26,30 @@ from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest
 from ctxkernel.core.reflection import type_name
 from ctxkernel.core.text import one_line, plural
-from ctxkernel.projection.tokens import count_tokens, largest, trim_to_tokens
-from ctxkernel.sources.base.positions import find_name, find_pattern, no_place, pattern_of
-from ctxkernel.sources.base.scroll_steps import moved
+from ctxkernel.projection.tokens import count_tokens, largest, most_chars, trim_to_tokens
+from ctxkernel.sources.base.positions import find_name, find_pattern, no_place, pattern_of, unbracketed
+
+_LINE_TOKENS = 12  # about
+
+
+def lines_within(lines: Sequence[str], tokens: int, *, last: bool = False) -> int:
+    """Return how many of the first (or last) lines are within `tokens`, at least 1 where there is one."""
+
+    def fits(k: int) -> bool:
+        return count_tokens("\n".join(lines[len(lines) - k :] if last else lines[:k])) <= tokens
+
+    most = min(len(lines), most_chars(tokens) + 1)  # each has a line end, which is a character
+    return min(max(largest(most, fits, tokens // _LINE_TOKENS), 1), len(lines))
+
+
+def moved(lines: Sequence[str], line: int, tokens: int) -> int:
+    """Return the line that is `tokens` after (before, if negative) line `line`; 0 … len(lines) - 1."""
+    if tokens < 0:
+        line = min(line, len(lines))  # from past the end, the last one is the first to come
+        return line - lines_within(lines[:line], -tokens, last=True)
+    line = min(line, len(lines) - 1)
+    return min(line + lines_within(lines[line:], tokens), len(lines) - 1) if tokens else line
+
 
 PAST_END = " (the position is past the end)"
 NO_CAP = 1 << 40
@@ -67,9 +91,8 @@ class Names:
             at = find_pattern(pattern, (name for name, _ in self.places))
             found = None if at is None else self.places[at][1]
         else:
-            found = find_name(self.places, pos, self.within)
-            if found is None and pos[:1] == "[" and pos[-1:] == "]":
-                found = find_name(self.places, pos[1:-1], self.within)
+            names = dict.fromkeys((pos, unbracketed(pos)))
+            found = next((at for name in names if (at := find_name(self.places, name, self.within))), None)
         if found is None:
             raise no_place(label, pos, [name for name, _ in self.places], self.what)
         return found
@@ -159,6 +182,27 @@ def marked(count: int, what: str, tokens: int, pos: str | None = None) -> str:
     return f"[… {amount}~{tokens:,} tokens; {goes_on}h.tokens shows more]"
 
 
+def more_lines(count: int, what: str) -> list[str]:
+    """Return the line that says how many more `what` there are, none where there are none."""
+    return [f"[… {plural(count, f'more {what}')}]"] if count > 0 else []
+
+
+def as_now(draft: Draft, before: str = "nothing rendered before") -> Draft:
+    """Return what stands for a diff where there is nothing to compare with."""
+    return replace(draft, text=f"[{before}; as it is now:]\n{draft.text}")
+
+
+def with_remark(draft: Draft, line: str) -> Draft:
+    """Return a draft with a line below its first one."""
+    first, _, rest = draft.text.partition("\n")
+    return replace(draft, text="\n".join([first, line, *([rest] if rest else [])]))
+
+
+def less(budget: int, tokens: int) -> int:
+    """Return what is left of a budget; of no cap, no cap."""
+    return budget if budget >= NO_CAP else max(1, budget - tokens)
+
+
 def titled(label: str, target: object) -> str:
     """Return label and type, the type once."""
     name = type_name(type(target)).rsplit(".", 1)[-1]
@@ -223,7 +267,11 @@ class BaseSource:
         """Take what a preparation gave, as far as it still holds; returns whether renderings are others for it."""
         if not isinstance(result, Summary):
             return False
-        self.prepared["summary"] = result
+        return self.take("summary", result)
+
+    def take(self, kind: str, result: Any) -> bool:
+        """Keep what was prepared, and forget the renderings without it."""
+        self.prepared[kind] = result
         self._renderings.clear()
         return True
 
@@ -240,8 +288,11 @@ class BaseSource:
         raise NotImplementedError(f"{type(self).__name__}.draft")
 
     def covers(self, stamp: str) -> bool:
-        """Say whether an equal stamp means equal content. Where it does not, nothing is cached by it."""
-        return bool(stamp)
+        """Say whether an equal stamp means equal content: a `~` in it says that only a sample was hashed.
+
+        Where it does not, nothing is cached by it.
+        """
+        return bool(stamp) and "~" not in stamp
 
     def render(self, request: RenderRequest) -> Rendered:
         """Render within `request.tokens`. Raises BadPolicy for a level, budget or position that cannot be."""
@@ -337,8 +388,7 @@ class BaseSource:
             head = f"{draft.text.partition(chr(10))[0]} · summary by {summary.model}"
             made = fit_lines([head], summary.lines, room, "lines")
             draft = replace(draft, text=made.text, cut_tokens=made.cut_tokens, next_pos=None)
-        text = remark + draft.text
-        text = text.encode("utf-8", "replace").decode() if _has_surrogates(text) else text
+        text = (remark + draft.text).encode("utf-8", "replace").decode()  # without surrogates
         tokens, cut, picture = count_tokens(text), draft.cut_tokens, draft.picture
         if tokens > budget:
             text = squeezed(text, budget, cut > 0 or "\n" in text)
@@ -361,9 +411,9 @@ class BaseSource:
         )
 
 
-def _has_surrogates(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
+class TargetSource(BaseSource):
+    """The frame of a source for a Python object, which is held as long as the source lives."""
+
+    def __init__(self, target: Any, label: str) -> None:
+        super().__init__(label)
+        self.target = target

@@ -15,7 +15,7 @@ from typing import Any
 from ctxkernel.core.image_headers import Image
 from ctxkernel.core.ports import Picture
 from ctxkernel.history.capabilities import image_tokens
-from ctxkernel.sources.base.file_reader import Gone, open_regular
+from ctxkernel.sources.base.file_reader import Gone, read_regular
 
 MOST_SIDE = 512
 """Pixels: more are seldom worth their tokens before anybody asked."""
@@ -42,19 +42,28 @@ def picture(path: str, image: Image, room: int) -> tuple[Picture | None, str]:
         import PIL.ImageOps
     except ImportError:
         return None, "no picture: pip install pillow"
-    opened = open_regular(path)
-    if isinstance(opened, Gone):
-        return None, f"no picture: {opened.reason}"
-    try:
-        with os.fdopen(opened[0], "rb") as file, PIL.Image.open(file, formats=_FORMATS) as found:
-            found.draft("RGB", (2 * side, 2 * side))
-            seen = PIL.ImageOps.exif_transpose(found)
-            kind = "JPEG" if seen.mode in ("RGB", "YCbCr", "CMYK") else "PNG"
-            small = seen.convert("RGB" if kind == "JPEG" else "L" if seen.mode in ("1", "L") else "RGBA")
-            small.thumbnail((side, side))
-            return encoded(small, kind), ""
-    except Exception:  # broken data, or a format within the format: the header's facts stay
-        return None, "no picture: it cannot be decoded"
+
+    def made(descriptor: int, _: os.stat_result) -> Picture | None:
+        try:
+            with os.fdopen(descriptor, "rb", closefd=False) as file, PIL.Image.open(file, formats=_FORMATS) as found:
+                found.draft("RGB", (2 * side, 2 * side))
+                seen = PIL.ImageOps.exif_transpose(found)
+                kind = "JPEG" if seen.mode in ("RGB", "YCbCr", "CMYK") else "PNG"
+                small = seen.convert("RGB" if kind == "JPEG" else "L" if seen.mode in ("1", "L") else "RGBA")
+                small.thumbnail((side, side))
+                return encoded(small, kind)
+        except Exception:  # broken data, or a format within the format: the header's facts stay
+            return None
+
+    shown = read_regular(path, made)
+    if isinstance(shown, Gone):
+        return None, f"no picture: {shown.reason}"
+    return shown, "" if shown is not None else "no picture: it cannot be decoded"
+
+
+def shown_as(picture: Picture) -> str:
+    """Return what is said of a picture that goes along."""
+    return f"shown as {picture.width:,} × {picture.height:,}, ~{picture.tokens:,} tokens"
 
 
 def encoded(image: Any, kind: str) -> Picture:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, pairwise
 
-from ctxkernel.sources.base.file_reader import Gone, open_regular, read_at
+from ctxkernel.sources.base.file_reader import Gone, read_at, read_regular
 
 FILE_BYTES = 64 << 10
 MOST_RULES = 1_000
@@ -206,15 +206,9 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 def _read(path: str) -> str:
-    opened = open_regular(path)
-    if isinstance(opened, Gone):
+    data = read_regular(path, lambda descriptor, _: read_at(descriptor, 0, FILE_BYTES))
+    if isinstance(data, Gone):
         return ""
-    try:
-        data = read_at(opened[0], 0, FILE_BYTES)
-        if len(data) == FILE_BYTES:  # a part of a rule is another rule
-            data = data.rpartition(b"\n")[0]
-        return data.decode("utf-8-sig", "replace")
-    except OSError:
-        return ""
-    finally:
-        os.close(opened[0])
+    if len(data) == FILE_BYTES:  # a part of a rule is another rule
+        data = data.rpartition(b"\n")[0]
+    return data.decode("utf-8-sig", "replace")

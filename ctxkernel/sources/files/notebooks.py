@@ -22,7 +22,7 @@ from ctxkernel.core.text import format_size, one_line, plural, strip_ansi
 from ctxkernel.sources.base.file_reader import Data, Gone, cut_at_line, decode, load_bytes, make_text, sniff
 from ctxkernel.sources.base.positions import MOST_NAMES, find_pattern, no_place, pattern_of, symbols_of
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines
-from ctxkernel.sources.files.formats import FormatSource
+from ctxkernel.sources.files.files import FormatSource
 from ctxkernel.sources.outlines.outline import markdown_outline
 from ctxkernel.sources.outlines.python_outline import python_outline
 

@@ -18,14 +18,14 @@ import stat
 import tempfile
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import xxhash
 
 from ctxkernel.core.reflection import attributes, is_a
 from ctxkernel.core.text import format_size
-from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Binary, Gone, Text, open_regular, reason_of, text_of
+from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Binary, Gone, Text, read_regular, reason_of, text_of
 from ctxkernel.sources.files.files import FileSource
 
 Opener = Callable[[BinaryIO], Any]
@@ -43,7 +43,6 @@ SUFFIXES: dict[str, Opener] = {
 class CompressedSource(FileSource):
     """A compressed file by its path: the text in it, at most its first `WHOLE_BYTES`."""
 
-    kind = "file"
     _in_windows = False
 
     def __init__(self, path: str, label: str, opener: Opener | None = None) -> None:
@@ -53,17 +52,16 @@ class CompressedSource(FileSource):
         self._name = stem if suffix.lower() in SUFFIXES else self.path
 
     def _load(self) -> Gone | Binary | Text:
-        opened = open_regular(self.path)
-        if isinstance(opened, Gone):
-            return opened
-        with os.fdopen(opened[0], "rb") as file:
-            return _decompressed(file, self._opener, self._name, f"{format_size(opened[1].st_size)} compressed")
+        def read(descriptor: int, found: os.stat_result) -> Binary | Text:
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return _decompressed(file, self._opener, self._name, found.st_size)
+
+        return read_regular(self.path, read)
 
 
 class HeldSource(FileSource):
     """What an open file without a path holds: a `BytesIO`, or a file whose path is gone."""
 
-    kind = "file"
     _in_windows = False
 
     def __init__(self, target: Any, held: Any, label: str, opener: Opener | None = None) -> None:
@@ -76,16 +74,13 @@ class HeldSource(FileSource):
         try:
             if is_a(self._held, io.BytesIO):
                 with io.BytesIO.getbuffer(self._held) as data:
-                    ends = [data] if len(data) <= _HASHED else [data[:_SAMPLE], data[-_SAMPLE:]]
-                    return f"{len(data)} {' '.join(xxhash.xxh3_64_hexdigest(part) for part in ends)}"
+                    sampled = len(data) > _HASHED  # the middle may change
+                    parts = [data[:_SAMPLE], data[-_SAMPLE:]] if sampled else [data]
+                    return f"{'~' * sampled}{len(data)} {' '.join(xxhash.xxh3_64_hexdigest(part) for part in parts)}"
             found = os.fstat(io.FileIO.fileno(self._held))
             return f"{found.st_mtime_ns:x}.{found.st_size:x}.{found.st_ino:x}"
         except (ValueError, OSError):
             return "closed"
-
-    def covers(self, stamp: str) -> bool:
-        """Of a large buffer the middle may have changed."""
-        return " " not in stamp.partition(" ")[2]
 
     def _load(self) -> Gone | Binary | Text:
         try:
@@ -99,7 +94,7 @@ class HeldSource(FileSource):
         except OSError as fault:
             return Gone(reason_of(fault))
         if self._opener is not None:
-            return _decompressed(io.BytesIO(data), self._opener, "", f"{format_size(size)} compressed")
+            return _decompressed(io.BytesIO(data), self._opener, "", size)
         return text_of(data, size)
 
 
@@ -113,9 +108,9 @@ def _descriptor_bytes(descriptor: int) -> tuple[bytes, int]:
     return b"".join(parts), max(size, at) if at >= WHOLE_BYTES else at
 
 
-def _decompressed(file: BinaryIO, opener: Opener, name: str, about: str) -> Gone | Binary | Text:
+def _decompressed(file: BinaryIO, opener: Opener, name: str, compressed: int) -> Binary | Text:
     parts: list[bytes] = []
-    size, fault = 0, ""
+    size, about = 0, f"{format_size(compressed)} compressed"
     try:
         with opener(file) as plain:
             while size <= WHOLE_BYTES and (part := plain.read(1 << 16)):
@@ -126,21 +121,13 @@ def _decompressed(file: BinaryIO, opener: Opener, name: str, about: str) -> Gone
             file.seek(0)
             raw = file.read(WHOLE_BYTES)
             found = text_of(raw, len(raw), name)
-            return found if isinstance(found, Text) else Binary(f"broken {found.what}", *_rest(found))
-        fault = f"; broken after {format_size(size)} ({type(broken).__name__})"
-    data = b"".join(parts)
+            return found if isinstance(found, Text) else replace(found, what=f"broken {found.what}", image=None)
+        about += f"; broken after {format_size(size)} ({type(broken).__name__})"
     remark = f"its first {format_size(WHOLE_BYTES)} decompressed" if size > WHOLE_BYTES else ""
-    found = text_of(data[:WHOLE_BYTES], min(size, WHOLE_BYTES), name, remark)
+    found = text_of(b"".join(parts)[:WHOLE_BYTES], min(size, WHOLE_BYTES), name, remark)
     if isinstance(found, Binary):
-        return Binary(f"{found.what}, {about}{fault}", *_rest(found))
-    return Text(
-        found.text, found.size, found.fingerprint, found.encoding, (*found.remarks, about + fault), found.whole,
-        found.lines,
-    )  # fmt: skip
-
-
-def _rest(found: Binary) -> tuple[int, bytes, str]:
-    return found.size, found.head, found.fingerprint
+        return replace(found, what=f"{found.what}, {about}", image=None)
+    return replace(found, remarks=(*found.remarks, about))
 
 
 @dataclass(frozen=True, slots=True)

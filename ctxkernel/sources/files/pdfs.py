@@ -24,9 +24,8 @@ from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.file_reader import Data, Gone, load_bytes, make_text
 from ctxkernel.sources.base.positions import find_name, pattern_of
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines
-from ctxkernel.sources.files.files import find_in, names_in
-from ctxkernel.sources.files.formats import FormatSource
-from ctxkernel.sources.files.text_levels import Document
+from ctxkernel.sources.files.files import FormatSource
+from ctxkernel.sources.files.text_levels import lines_document
 
 MOST_BYTES = 64 << 20
 PAGES = 50
@@ -112,11 +111,10 @@ class PdfSource(FormatSource[Pdf]):
                 raise BadPolicy(f"{self.label} has no {pos}: its {plural(found.pages, 'pages')} are told from 1")
             return Place(int(page[1]) - 1)
         places = [Place(page, at) for page, text in enumerate(found.texts) for at in range(len(text))]
-        whole = make_text("\n".join(line for text in found.texts for line in text), size=-1, fingerprint="")
-        document = Document(self.label, "", whole)
+        document = lines_document(self.label, [line for text in found.texts for line in text])
         if pattern_of(pos) is not None:
-            return places[find_in(document, pos).line]
-        headings = [(name, places[place.line]) for name, place in names_in(document).places]
+            return places[document.find(pos).line]
+        headings = [(name, places[place.line]) for name, place in document.names().places]
         return Names(names.what if names.places else "headings", [*names.places, *headings]).find(self.label, pos)
 
     def parts_of(self, found: Pdf) -> list[str]:
@@ -258,6 +256,6 @@ def _entries(found: Pdf) -> list[str]:
 def _summary(found: Pdf) -> Iterator[str]:
     """Yield the most informative lines with their pages, in the order of the text."""
     pages = [at for at, text in enumerate(found.texts) for _ in text]
-    whole = make_text("\n".join(line for text in found.texts for line in text), size=-1, fingerprint="")
-    for bullet in sorted(Document("", "", whole).bullets[:40], key=lambda bullet: bullet.line):
+    document = lines_document("", [line for text in found.texts for line in text])
+    for bullet in sorted(document.bullets[:40], key=lambda bullet: bullet.line):
         yield f"- page {pages[bullet.line] + 1 if bullet.line < len(pages) else '?'}: {bullet.text}"

@@ -2,22 +2,127 @@
 
 Rule 1: each level is a function from a text (or a window of one) and a budget to a `Draft`.
 Rule 2: the first line says what is shown, of what, and how much there is.
+Rule 3: in a summary nothing is paraphrased: a bullet is cut out of the text, with the line it stands on. Bullets are
+        chosen by score and shown in the order of the text; ties go to the earlier line. No model, no randomness.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from ctxkernel.core.text import format_size, plural, truncate
+from ctxkernel.core.ports import RenderRequest
+from ctxkernel.core.text import format_size, one_line, plural, truncate
 from ctxkernel.projection.tokens import count_tokens, largest
-from ctxkernel.sources.base.file_reader import Text
-from ctxkernel.sources.base.line_windows import Window, whole_window
-from ctxkernel.sources.base.rendering import NO_CAP, PAST_END, Draft, Place, fit, fit_lines, marked
-from ctxkernel.sources.base.symbols import DETAILS, Outline, entry_lines
+from ctxkernel.sources.base.file_reader import Text, make_text
+from ctxkernel.sources.base.large_files import Window, whole_window
+from ctxkernel.sources.base.positions import (
+    DETAILS,
+    Outline,
+    entry_lines,
+    find_pattern,
+    keys_of,
+    no_place,
+    pattern_of,
+    symbols_of,
+)
+from ctxkernel.sources.base.rendering import NO_CAP, PAST_END, Draft, Names, Place, as_now, fit, fit_lines, marked
 from ctxkernel.sources.base.text_diff import changes, counted, unified
-from ctxkernel.sources.files.text_summary import Bullet, bullets
 from ctxkernel.sources.outlines.outline import Language, language_of
+from ctxkernel.sources.outlines.tabular import read_table
+
+_WORD = re.compile(r"[^\W\d_]{4,}")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(])")
+_DIGITS = re.compile(r"\d+")
+_SCAN_LINES = 10_000
+_MOST_BULLETS = 400
+_ALERTS = re.compile(
+    r"\b(?:error|warning|warn|fatal|critical|exception|traceback|failed|TODO|FIXME|XXX)\b", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bullet:
+    """One extracted line."""
+
+    line: int
+    text: str
+    score: float
+
+
+def bullets(text: Text, language: Language, outline: Outline) -> list[Bullet]:
+    """Return the bullets of a text, best first, at most 400."""
+    if language.name == "table" and (table := read_table(text)) is not None:
+        found = [Bullet(0, line, -at) for at, line in enumerate(table.statistic_lines())]
+    elif language.name in ("json", "jsonlines") and outline.lines:
+        found = [Bullet(at, line.strip(), -_indent(line)) for at, line in enumerate(outline.lines)]
+    elif outline.what == "symbols":
+        found = _definitions(text, outline)
+    elif outline.what == "headings":
+        found = [
+            Bullet(entry.line, entry.text.lstrip("# ") + (f" — {entry.doc}" if entry.doc else ""), -entry.depth)
+            for entry in outline.entries
+        ]
+    else:
+        found = _sentences(text.lines)
+    return sorted(found, key=lambda bullet: (-bullet.score, bullet.line))[:_MOST_BULLETS]
+
+
+def _definitions(text: Text, outline: Outline) -> list[Bullet]:
+    """Rank definitions by how often the text names them; a docstring counts like four namings."""
+    named = Counter(_NAME.findall(text.text))
+    entries = outline.entries
+    found: list[Bullet] = []
+    for at, entry in enumerate(entries):
+        uses = named[entry.name] - 1
+        members = 0
+        if entry.depth == 0 and " " in entry.text and "class " in entry.text:
+            members = next((i for i, e in enumerate(entries[at + 1 :]) if e.depth == 0), len(entries) - at - 1)
+        facts = [f"named {uses}×"] * (uses > 0) + [plural(members, "members")] * (members > 0)
+        private = entry.name.startswith("_") and not entry.name.startswith("__")
+        score = min(uses, 40) + 4 * bool(entry.doc) + min(members, 20) - 12 * entry.depth - 6 * private
+        tail = f" ({', '.join(facts)})" if facts else ""
+        found.append(Bullet(entry.line, f"{entry.text}{f' — {entry.doc}' if entry.doc else ''}{tail}", score))
+    return found
+
+
+def _sentences(lines: Sequence[str]) -> list[Bullet]:
+    """Rank first sentences and lines by the weight of their words; lines alike but for numbers count once."""
+    candidates: dict[str, tuple[int, str, int]] = {}
+    previous = ""
+    for at, line in enumerate(lines[:_SCAN_LINES]):
+        plain = line.strip()
+        if plain:
+            opens = not previous.strip()
+            sentence = _SENTENCE_END.split(plain, maxsplit=1)[0] if opens else plain
+            key = _DIGITS.sub("0", sentence[:200])
+            first, kept, often = candidates.get(key, (at, sentence, 0))
+            candidates[key] = (first, kept, often + 1)
+        previous = line
+    weights: Counter[str] = Counter()
+    words = {key: set(_WORD.findall(kept[:400].lower())) for key, (_, kept, _) in candidates.items()}
+    for found in words.values():
+        weights.update(found)
+    out: list[Bullet] = []
+    for key, (at, sentence, often) in candidates.items():
+        said = words[key]
+        score = sum(weights[word] for word in said) / (len(said) + 4) if said else 0.0
+        if not at or not lines[at - 1].strip():
+            score *= 2  # how a paragraph begins says what it is about
+        if _ALERTS.search(sentence[:200]):
+            score += 5
+        alike = f" (and {plural(often - 1, 'lines')} like it)" if often > 1 else ""
+        out.append(Bullet(at, one_line(sentence, 200) + alike, round(score, 6)))
+    return out
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
 
 BASIS_CHARS = 2 << 20
 """Longest text that is kept whole for a later diff; of a longer one a window is kept."""
@@ -46,6 +151,14 @@ class TextBasis:
         return "whole" if self.text is not None else f"{self.window_line}+{len(self.window)}"
 
 
+@dataclass(frozen=True, slots=True)
+class PlainBasis:
+    """The basis of what has no lines: its fingerprint and one line about it."""
+
+    fingerprint: str
+    about: str
+
+
 class Document:
     """A text with its language and outline, each found once."""
 
@@ -53,33 +166,45 @@ class Document:
         self.label = label
         self.text = text
         self.language: Language = language_of(path, text)
-        self.tokens = -1
-        self._outline: Outline | None = None
-        self._bullets: list[Bullet] | None = None
 
     @property
     def worded(self) -> bool:
         """Whether it is prose or code, rather than records of numbers."""
         return self.language.name not in _RECORDS and bool(self.text.text.strip())
 
-    @property
+    @cached_property
     def outline(self) -> Outline:
-        """The structure, found once."""
-        if self._outline is None:
-            self._outline = self.language.outline(self.text)
-        return self._outline
+        """The structure."""
+        return self.language.outline(self.text)
 
-    @property
+    @cached_property
     def bullets(self) -> list[Bullet]:
-        """The most informative lines, best first, found once."""
-        if self._bullets is None:
-            self._bullets = bullets(self.text, self.language, self.outline)
-        return self._bullets
+        """The most informative lines, best first."""
+        return bullets(self.text, self.language, self.outline)
+
+    @cached_property
+    def tokens(self) -> int:
+        """Estimated tokens of the text."""
+        return count_tokens(self.text.text)
+
+    def names(self) -> Names:
+        """Return the symbols and headings; of JSON the keys."""
+        if self.language.name == "json":
+            return Names("keys", [(name, Place(line, col)) for name, line, col in keys_of(self.text.lines)])
+        return Names(self.outline.what, [(name, Place(line)) for name, line in symbols_of(self.outline)])
+
+    def find(self, pos: str) -> Place:
+        """Return the line of a symbol, heading, key or "/pattern/". Raises BadPolicy with what is like it."""
+        pattern = pattern_of(pos)
+        if pattern is None:
+            return self.names().find(self.label, pos)
+        line = find_pattern(pattern, self.text.lines)
+        if line is None:
+            raise no_place(self.label, pos)
+        return Place(line)
 
     def tokens_of(self, chars: int) -> int:
         """Return an estimate for `chars` characters of this text, from the price of its average one."""
-        if self.tokens < 0:
-            self.tokens = count_tokens(self.text.text)
         return max(1, self.tokens * chars // max(len(self.text.text), 1))
 
     def headline(self, shown: str = "") -> str:
@@ -89,6 +214,11 @@ class Document:
         # Of an excerpt the remark says the size; of an object's text it says nothing.
         size = format_size(text.size) if text.whole and text.size >= 0 else ""
         return " · ".join(part for part in (self.label, shown or lines, size, *text.remarks) if part)
+
+
+def lines_document(label: str, lines: Sequence[str], fingerprint: str = "", size: int = -1) -> Document:
+    """Return some lines as a text in no language; of size -1 no size is shown."""
+    return Document(label, "", make_text("\n".join(lines), size=size, fingerprint=fingerprint))
 
 
 def excerpt(document: Document, window: Window, budget: int) -> Draft:
@@ -186,7 +316,7 @@ def _with_nearby(document: Document, draft: Draft, place: Place, budget: int) ->
     k = largest(min(len(lines), 40), lambda n: count_tokens(build(n)) <= budget, guess=10)
     if k < 1:
         return draft
-    return Draft(build(k), draft.cut_tokens, draft.next_pos, draft.fingerprint, draft.basis, draft.notes)
+    return replace(draft, text=build(k))
 
 
 def summary(document: Document, budget: int) -> Draft:
@@ -249,3 +379,38 @@ def make_basis(document: Document, window: Window | None, tail: tuple[int, str] 
             break
         kept.append(line)
     return TextBasis(text.fingerprint, text.size, None, tuple(kept), window.line if window else 0, tail)
+
+
+def render_text(
+    document: Document,
+    window: Window,
+    request: RenderRequest,
+    place: Place,
+    budget: int,
+    *,
+    changes_since: Callable[[TextBasis], Draft] | None = None,
+    tail: tuple[int, str] = (0, ""),
+) -> Draft:
+    """Render a text at any level; `changes_since` renders the diff of one that is not held whole."""
+    basis = request.basis
+    if request.lod == 0:
+        draft = excerpt(document, window, budget)
+    elif request.lod == 1:
+        draft = structure(document, place, budget)
+    elif request.lod == 2:
+        draft = summary(document, budget)
+    elif not isinstance(basis, TextBasis):
+        before = f"was: {basis.about}" if isinstance(basis, PlainBasis) else "nothing rendered before"
+        draft = as_now(structure(document, place, max(1, budget - 12)), before)
+    elif changes_since is not None:
+        draft = changes_since(basis)
+    else:
+        draft = difference(document, basis, None if basis.text is not None else window.lines, budget)
+    notes = (*document.text.remarks, *draft.notes)
+    basis = make_basis(document, window, tail)
+    return replace(draft, fingerprint=document.text.fingerprint, basis=basis, notes=notes)
+
+
+def render_document(document: Document, request: RenderRequest, place: Place, budget: int) -> Draft:
+    """Render a text that is held whole, at any level."""
+    return render_text(document, whole_window(document.text, place), request, place, budget)

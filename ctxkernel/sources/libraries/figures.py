@@ -1,4 +1,12 @@
-"""A matplotlib Figure or Axes as a source: 0 every artist with its data's range, 1 axes, titles and counts, 2 in short.
+"""A matplotlib figure drawn small, for a model that sees, without a trace in the figure.
+
+Rule 1: what is drawn is a copy: to draw computes limits, ticks and layouts, and a look at a figure changes nothing in
+        it. Data are not copied, and cannot be written to; what is matplotlib's is.
+Rule 2: pyplot is not imported, and no figure is added to those that it knows; no LaTeX is run.
+Rule 3: at most `SIDE` pixels a side, whatever the figure's size, and bounded by what it holds, then by time.
+Rule 4: the same figure, fonts and options give the same bytes.
+
+A matplotlib Figure or Axes as a source: 0 every artist with its data's range, 1 axes, titles and counts, 2 in short.
 
 At level 0 a picture goes along (`drawing.py`).
 
@@ -9,18 +17,251 @@ Rule 2: data are told by number of points, range, and a hash of all, so that a d
 
 from __future__ import annotations
 
+import importlib
+import io
+import logging
+import math
+import pickle
+import sys
+import threading
+import time
+import types
+import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import xxhash
 
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import attributes, is_a, type_name
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.rendering import titled
-from ctxkernel.sources.objects.drawing import SIDE, NotDrawn, Snapshot, drawn
-from ctxkernel.sources.objects.facts import array_line, is_array
-from ctxkernel.sources.objects.pictured import PicturedSource
-from ctxkernel.sources.tables.columns import modules
+from ctxkernel.sources.objects.facts import NotDrawn, PicturedSource, array_line, is_array
+from ctxkernel.sources.tables.columns import STAMP_BYTES, hash_column, modules
+
+SIDE = 768
+"""Pixels: letters of a usual figure can be read."""
+_MOST_ARTISTS = 2_000
+_MOST_AXES = 50
+_MOST_WEIGHT = 200_000  # some two seconds
+_MOST_PIXELS = 12_000_000
+_LEAST_DPI = 16  # letters of a smaller size than a pixel are an error
+_SECONDS = 3.0
+_MOST_TICKS = 300  # of an axis
+_IMAGE_VALUES = 4_000_000
+_SMALL_BYTES = 4096
+_COPIED = frozenset(("collections", "functools", "itertools"))
+
+
+class Snapshot:
+    """A figure as it is now: what it takes to draw it, and a revision that differs where it would look different.
+
+    Raises NotDrawn for one of too many artists, and whatever pickling it raises.
+    """
+
+    def __init__(self, figure: Any) -> None:
+        count = sum(len(axes.__dict__.get("_children", ())) for axes in figure.axes)
+        if count > _MOST_ARTISTS:
+            raise NotDrawn(f"{count:,} artists are not drawn")
+        if len(figure.axes) > _MOST_AXES:
+            raise NotDrawn(f"{len(figure.axes):,} axes are not drawn")
+        out = io.BytesIO()
+        pickler = _Copier(out)
+        pickler.dump(figure)
+        self._stream, self._held = out.getvalue(), pickler.held
+        state = xxhash.xxh3_64(self._stream)
+        exact = [_add(state, one) for one in self._held]
+        self.revision = ("" if all(exact) else "~") + state.hexdigest()
+        self.known: list[Any] = []
+        """What was told by its identity: as long as it is kept, no other object has the same one."""
+        numpy, _ = modules()
+        self.known = [one for one in self._held if not isinstance(one, (numpy.ndarray, numpy.generic))]
+
+    def copy(self) -> Any:
+        """Return a figure of its own, with the same data."""
+        return _Loader(io.BytesIO(self._stream), self._held).load()
+
+
+def _held(at: int) -> Any:
+    """Stand for what is not copied, in a stream; `_Loader` puts it in."""
+    raise NotImplementedError(at)
+
+
+class _Copier(pickle.Pickler):
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, 5)
+        self.held: list[Any] = []
+        self._numpy, _ = modules()
+        self._registry: Any = sys.modules["matplotlib.cbook"].CallbackRegistry
+        self._transform: Any = sys.modules["matplotlib.transforms"].TransformNode
+        self._figure: Any = sys.modules["matplotlib.figure"].Figure
+
+    def reducer_override(self, obj: Any, /) -> Any:
+        kind: type = type(obj)
+        if obj is _held or kind is types.MethodType:
+            return NotImplemented
+        if issubclass(kind, self._registry):
+            return self._registry, ()  # to ask one for its state gives it another number
+        if issubclass(kind, self._figure):
+            state = obj.__getstate__()
+            state.pop("_restore_to_pylab", None)  # or the copy would be a window of pyplot's
+            return object.__new__, (kind,), state
+        if issubclass(kind, self._transform):  # whether it was computed meanwhile is nobody's matter
+            return object.__new__, (kind,), {**obj.__getstate__(), "_invalid": getattr(obj, "_INVALID_FULL", 3)}
+        code = kind is types.FunctionType or kind is types.BuiltinFunctionType or issubclass(kind, type)
+        bases: tuple[type, ...] = () if code else type.__dict__["__mro__"].__get__(kind)
+        if bases and (kind.__module__ in _COPIED or any(_of_matplotlib(base) for base in bases)):
+            return NotImplemented
+        if kind is self._numpy.ndarray:
+            if obj.nbytes <= _SMALL_BYTES and not obj.dtype.hasobject:
+                return NotImplemented  # limits and matrices, which drawing sets in place
+            obj = obj.view()
+            obj.flags.writeable = False
+        self.held.append(obj)
+        return _held, (len(self.held) - 1,)
+
+
+class _Loader(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, held: list[Any]) -> None:
+        super().__init__(file)
+        self._held = held
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        if (module_name, global_name) == (_held.__module__, _held.__name__):
+            return self._held.__getitem__
+        return super().find_class(module_name, global_name)
+
+
+def _of_matplotlib(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in ("matplotlib", "mpl_toolkits", "cycler")
+
+
+def _add(state: xxhash.xxh3_64, one: Any) -> bool:
+    """Add the content of an array or number, else the identity. Returns whether it was looked at whole."""
+    numpy, _ = modules()
+    if not isinstance(one, (numpy.ndarray, numpy.generic)):
+        state.update(b"%x" % id(one))
+        return True
+    found = numpy.ma.getdata(one)
+    state.update(f"{found.shape} {found.dtype.str}".encode())
+    if isinstance(one, numpy.ma.MaskedArray):
+        _add(state, numpy.ma.getmaskarray(one))
+    column = hash_column(numpy.atleast_1d(found), STAMP_BYTES)
+    state.update(repr(column.chunks).encode())
+    return column.exact
+
+
+def drawn(snapshot: Snapshot, axes: int | None) -> Any:
+    """Return a PIL image of a figure, or of one of its axes, on white. Raises NotDrawn."""
+    with _quietly():
+        try:
+            return _drawn(snapshot.copy(), axes)
+        except NotDrawn:
+            raise
+        except Exception as fault:  # of a formatter of the user's, a text that is no mathematics, …
+            raise NotDrawn(f"drawing failed, {one_line(f'{type(fault).__name__}: {fault}', 120)}") from None
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep warnings back, of a glyph that is missing: they are for whoever draws it himself.
+
+    Not on a worker's thread: filters and levels are of the whole process, so a cell would lose its own warnings, and
+    one that sets filters meanwhile would find ours for good.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = logging.root.manager.disable
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.disable(max(before, logging.WARNING))
+        try:
+            yield
+        finally:
+            logging.disable(before)
+
+
+def _drawn(figure: Any, axes: int | None) -> Any:
+    image: Any = importlib.import_module("PIL.Image")  # matplotlib needs it itself
+    agg: Any = importlib.import_module("matplotlib.backends.backend_agg")
+    matplotlib: Any = sys.modules["matplotlib"]
+    for axis in (getattr(axes, name, None) for axes in figure.axes for name in ("xaxis", "yaxis", "zaxis")):
+        if axis is not None and len(axis.get_majorticklocs()) + len(axis.get_minorticklocs()) > _MOST_TICKS:
+            raise NotDrawn("so many ticks are not drawn")
+    parts = figure.findobj()
+    for part in parts:
+        if type(part).__name__ == "AxesImage":
+            _thin(part)
+    weight = sum(map(_weight, parts))
+    if weight > _MOST_WEIGHT:
+        raise NotDrawn("so many points are not drawn")
+    if matplotlib.rcParams["text.usetex"] or any(part.get_usetex() for part in parts if hasattr(part, "get_usetex")):
+        raise NotDrawn("its text is for LaTeX, which is not run")
+    wide, high = (float(side) for side in figure.get_size_inches())
+    dpi = min(float(figure.dpi), max(SIDE / max(wide, high), _LEAST_DPI))
+    if not wide * high * dpi * dpi <= _MOST_PIXELS:
+        raise NotDrawn("it is too large")
+    figure.set_dpi(dpi)
+    canvas = agg.FigureCanvasAgg(figure)
+    renderer = agg.RendererAgg(max(1, round(wide * dpi)), max(1, round(high * dpi)), dpi)
+    canvas.get_renderer = lambda: renderer
+    # matplotlib has one for the process, which a cell may be using in the middle of a formula.
+    renderer.mathtext_parser._parser = importlib.import_module("matplotlib._mathtext").Parser()
+    end = time.monotonic() + _SECONDS
+
+    def bounded(step: Callable[..., Any]) -> Callable[..., Any]:
+        def bound(*args: Any, **options: Any) -> Any:
+            if time.monotonic() > end:
+                raise NotDrawn(f"drawing takes more than {_SECONDS:g} s")
+            return step(*args, **options)
+
+        return bound
+
+    for name in ("new_gc", "get_text_width_height_descent"):  # which every artist, and every layout, asks for
+        setattr(renderer, name, bounded(getattr(renderer, name)))
+    figure.draw(renderer)
+    found = image.fromarray(modules()[0].asarray(renderer.buffer_rgba()))
+    white = image.new("RGB", found.size, "white")
+    white.paste(found, mask=found)
+    if axes is None:
+        white.thumbnail((SIDE, SIDE))
+        return white
+    box = figure.axes[axes].get_tightbbox(renderer)
+    if box is None:
+        raise NotDrawn("these axes are not visible")
+    bottom = white.size[1]
+    sides = box.x0 - 4, bottom - box.y1 - 4, box.x1 + 4, bottom - box.y0 + 4
+    part = white.crop(tuple(max(0, int(side)) for side in sides))
+    part.thumbnail((SIDE, SIDE))
+    return part
+
+
+def _thin(image: Any) -> None:
+    """Leave out rows and columns of a large image that is shown in a few pixels."""
+    values = image.__dict__.get("_A")
+    if values is not None and values.size > _IMAGE_VALUES:
+        step = math.ceil(math.sqrt(values.size / _IMAGE_VALUES))
+        image.set_extent(image.get_extent())  # which would follow from the number of values
+        image._A = values[::step, ::step]
+
+
+def _weight(artist: Any) -> float:
+    """Return about how many markers an artist costs as much as."""
+    own = artist.__dict__
+    if "_xorig" in own:
+        count = len(own["_xorig"])
+        return count if artist.get_marker() not in ("None", "none", " ", "", None) else count / 20
+    values = own.get("_A")
+    if "_offsets" in own:  # a collection
+        paths: Any = own.get("_paths") or ()
+        offsets: Any = own["_offsets"]
+        most = max(len(paths), 0 if offsets is None else len(offsets), getattr(values, "size", 0) / 2)
+        return most + sum(len(path.vertices) for path in paths) / 20
+    return getattr(values, "size", 0) / 50 + 1
+
 
 _ARTISTS = 200
 _TEXTS = 20

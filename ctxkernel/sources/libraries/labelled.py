@@ -15,8 +15,7 @@ from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.rendering import Place, titled
 from ctxkernel.sources.objects.facts import FactsSource, array_line, is_array
 from ctxkernel.sources.tables.arrays import array_window
-from ctxkernel.sources.tables.column_stats import numbers
-from ctxkernel.sources.tables.columns import modules
+from ctxkernel.sources.tables.columns import modules, numbers
 
 _VARIABLES = 200
 _ATTRIBUTES = 100

@@ -13,8 +13,7 @@ from ctxkernel.core.text import format_size, one_line
 from ctxkernel.sources.base.file_reader import content_hash
 from ctxkernel.sources.base.rendering import titled
 from ctxkernel.sources.base.thumbnails import scaled
-from ctxkernel.sources.objects.drawing import NotDrawn
-from ctxkernel.sources.objects.pictured import PicturedSource
+from ctxkernel.sources.objects.facts import NotDrawn, PicturedSource
 from ctxkernel.sources.tables.columns import STAMP_BYTES
 
 _MOST_INFO = 20

@@ -2,25 +2,31 @@
 
 Rule 1: a subclass has three lists of lines, each bounded and deterministic, and computes nothing for them.
 Rule 2: the diff is of value and structure together, so that it shows what level 0 and level 1 would show anew.
+Rule 3: a picture (of a figure, of an image in memory) is drawn once for one revision of the object; every budget gets
+        it scaled down. Lines and picture share the budget; where both do not fit, each has a half. Why there is none
+        is a line.
 """
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 import xxhash
 
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.reflection import is_a
-from ctxkernel.core.text import one_line
-from ctxkernel.sources.base.file_reader import content_hash, make_text
-from ctxkernel.sources.base.line_windows import whole_window
+from ctxkernel.core.text import format_shape, one_line
+from ctxkernel.projection.tokens import count_tokens
+from ctxkernel.sources.base.file_reader import content_hash
+from ctxkernel.sources.base.large_files import whole_window
 from ctxkernel.sources.base.positions import key_of, pattern_of
-from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, titled
-from ctxkernel.sources.files.files import find_in, render_document
-from ctxkernel.sources.files.text_levels import Document, make_basis
+from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, less, titled
+from ctxkernel.sources.base.thumbnails import NO_ROOM, encoded, scaled, shown_as, side_within
+from ctxkernel.sources.files.text_levels import TextBasis, lines_document, make_basis, render_document
 from ctxkernel.sources.tables.columns import STAMP_BYTES, cells, hash_column, modules
 
 MOST_LINES = 2_000
@@ -35,7 +41,7 @@ def array_line(array: Any) -> str:
     """Return shape, type and values of an ndarray; of more than a few, the first, the range and a hash of all."""
     numpy, _ = modules()
     array = numpy.asarray(array)
-    about = f"{' × '.join(f'{side:,}' for side in array.shape) or 'scalar'} {array.dtype}"
+    about = f"{format_shape(array.shape)} {array.dtype}"
     if array.size <= _SHOWN:
         return f"{about} [{', '.join(cells(array.ravel()))}]"
     column = hash_column(array, STAMP_BYTES // 8)
@@ -80,12 +86,8 @@ def within(ask: Callable[[], list[str]]) -> list[str]:
     return found[0] if found else [f"[not known: no answer in {ASKED_SECONDS:g} s]"]
 
 
-class FactsSource(BaseSource):
+class FactsSource(TargetSource):
     """A view of an object by its facts. A subclass has `value`, `structure` and `summary`."""
-
-    def __init__(self, target: Any, label: str) -> None:
-        super().__init__(label)
-        self.target = target
 
     def headline(self) -> str:
         """Return the first line of every level."""
@@ -116,10 +118,6 @@ class FactsSource(BaseSource):
         mark = "~" if any(_SAMPLED in line for line in lines) else ""
         return f"{id(self.target):x} {mark}{content_hash(chr(10).join(lines).encode('utf-8', 'replace'))}"
 
-    def covers(self, stamp: str) -> bool:
-        """A sampled hash does not prove that nothing changed."""
-        return "~" not in stamp
-
     def parts(self) -> list[str]:
         """Return the lines of the value."""
         return self.value()[:MOST_LINES]
@@ -132,23 +130,105 @@ class FactsSource(BaseSource):
         """Return the line of the value that is about a name, or that a pattern is in."""
         if pattern_of(pos) is None:
             return super().find(pos)
-        text = make_text("\n".join(self.parts()), size=-1, fingerprint="")
-        return find_in(Document(self.label, "", text), pos)
+        return lines_document(self.label, self.parts()).find(pos)
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the object as it is now."""
         head, value, structure = self.headline(), self.value()[:MOST_LINES], self.structure()[:MOST_LINES]
         said = {line.strip() for line in structure}
         beside = [*(line for line in value if line.strip() not in said), *self.seen(request)]
-        whole = "\n".join([*structure, "--- value ---", *beside])
-        compared = make_text(whole, size=-1, fingerprint=content_hash(f"{head}\n{whole}".encode("utf-8", "replace")))
-        document = Document(head, "", compared)
+        compared = [*structure, "--- value ---", *beside]
+        fingerprint = content_hash("\n".join([head, *compared]).encode("utf-8", "replace"))
+        document = lines_document(head, compared, fingerprint)
         if request.lod == 3:
             return render_document(document, request, place, budget)
-        basis = make_basis(document, whole_window(compared, Place()))
         if request.lod == 0:
-            text = make_text("\n".join(value), size=-1, fingerprint=compared.fingerprint)
-            draft = render_document(Document(head, "", text), request, place, budget)
+            draft = render_document(lines_document(head, value), request, place, budget)
         else:
             draft = fit_lines([head], structure if request.lod == 1 else self.summary(), budget, "lines")
-        return Draft(draft.text, draft.cut_tokens, draft.next_pos, compared.fingerprint, basis, draft.notes)
+        basis = make_basis(document, whole_window(document.text, Place()))
+        return replace(draft, fingerprint=fingerprint, basis=basis)
+
+
+_SEEN = "picture: "
+
+
+class NotDrawn(Exception):
+    """Why there is no picture, in a few words."""
+
+
+class PicturedSource(FactsSource):
+    """A view of an object with a picture. A subclass has `revision`, `draw` and the lists of `FactsSource`."""
+
+    most_side = 512
+
+    def __init__(self, target: Any, label: str) -> None:
+        super().__init__(target, label)
+        self._revision = ""
+        self._drawn: tuple[str, Any, str] | None = None
+
+    def revision(self) -> str:
+        """Return a text that differs where the object would look different; with `~` where that is not sure."""
+        raise NotImplementedError(f"{type(self).__name__}.revision")
+
+    def draw(self) -> Any:
+        """Return a PIL image (RGB, RGBA or L) of at most `most_side` pixels a side. Raises NotDrawn."""
+        raise NotImplementedError(f"{type(self).__name__}.draw")
+
+    def stamp(self) -> str:
+        """Return a hash of the lines, and the revision. Never raises."""
+        self._revision = self.revision()
+        return f"{super().stamp()} {self._revision}"
+
+    def seen(self, request: RenderRequest) -> list[str]:
+        """Return a line that tells pictures apart, where the last rendering had one."""
+        before = request.basis
+        asked = request.lod == 0 or (isinstance(before, TextBasis) and f"\n{_SEEN}" in (before.text or f"\n{_SEEN}"))
+        if not asked:
+            return []
+        image, why = self._picture()
+        if image is None:
+            return [f"{_SEEN}{why}"]
+        content = content_hash(image.mode.encode() + image.tobytes())
+        return [f"{_SEEN}{image.size[0]} × {image.size[1]}, content {content[-8:]}"]
+
+    def _picture(self) -> tuple[Any, str]:
+        """Return the picture as large as it is drawn, or None and why."""
+        revision = self._revision  # `render` asked for the stamp just now
+        if self._drawn is None or self._drawn[0] != revision:
+            try:
+                importlib.import_module("PIL.Image")
+                self._drawn = revision, self.draw(), ""
+            except ImportError:
+                self._drawn = revision, None, "none, pip install pillow"
+            except NotDrawn as reason:
+                self._drawn = revision, None, f"none, {reason}"
+        return self._drawn[1:]
+
+    def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
+        """Render the object as it is now, at level 0 with its picture."""
+        if request.lod != 0 or not request.pictured:
+            return super().draft(request, place, budget)
+        image, why = self._picture()
+        if image is None:
+            return self._with(request, place, budget, f"[picture: {why}]", f"no picture: {why.removeprefix('none, ')}")
+        lines = super().draft(request, place, budget)
+        told = "[shown as 9,999 × 9,999, ~9,999 tokens]"
+        room = budget - count_tokens(told)
+        width, height = image.size
+        side = side_within(width, height, max(room - count_tokens(lines.text), room // 2), self.most_side)
+        if not side:
+            return replace(lines, notes=(NO_ROOM, *lines.notes))
+        size = scaled(width, height, side)
+        small = image if size == image.size else image.resize(size)
+        picture = encoded(small, "PNG")
+        lines = self._with(request, place, less(budget, picture.tokens), f"[{shown_as(picture)}]")
+        return replace(lines, picture=picture)
+
+    def _with(self, request: RenderRequest, place: Place, budget: int, line: str, *notes: str) -> Draft:
+        room = budget - count_tokens(line) - 1
+        if 2 * room < budget:
+            line, room = "", budget
+        draft = super().draft(request, place, room)
+        text = f"{draft.text}\n{line}" if line else draft.text
+        return replace(draft, text=text, notes=(*notes, *draft.notes))

@@ -16,6 +16,7 @@ import textwrap
 import types
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -23,12 +24,12 @@ from ctxkernel.core.descriptions import brief, enum_name, items_of, length_of
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.reflection import attributes, is_a, type_name
 from ctxkernel.core.text import one_line, plural
-from ctxkernel.sources.base.file_reader import Text, content_hash, make_text
-from ctxkernel.sources.base.line_windows import whole_window
-from ctxkernel.sources.base.positions import find_pattern, key_of, no_place, pattern_of
-from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, titled
-from ctxkernel.sources.files.files import TextSource, render_document
-from ctxkernel.sources.files.text_levels import Document, make_basis
+from ctxkernel.sources.base.file_reader import Text, content_hash, text_in_memory
+from ctxkernel.sources.base.large_files import whole_window
+from ctxkernel.sources.base.positions import key_of, pattern_of
+from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, titled
+from ctxkernel.sources.files.files import TextSource
+from ctxkernel.sources.files.text_levels import lines_document, make_basis, render_document
 
 _MOST_LINES = 5_000
 _LINE_CHARS = 200
@@ -40,14 +41,10 @@ _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class of somebody's, whose methods
 _METHODS = (types.FunctionType, types.MethodDescriptorType, staticmethod, classmethod)
 
 
-class CodeSource(TextSource):
+class CodeSource(TargetSource, TextSource):
     """A function or class: the source code that it was made from."""
 
     kind = "code"
-
-    def __init__(self, target: Any, label: str) -> None:
-        super().__init__(label)
-        self.target = target
 
     def stamp(self) -> str:
         """Return which code it is: a function's code object, the members of a class."""
@@ -63,17 +60,11 @@ class CodeSource(TextSource):
 
     def text(self) -> Text:
         """Return the source. Raises OSError or TypeError where there is none."""
-        source = textwrap.dedent(_source_of(self.target))
-        data = source.encode("utf-8", "replace")
-        return make_text(source, size=len(data), fingerprint=content_hash(data))
+        return text_in_memory(textwrap.dedent(_source_of(self.target)))
 
 
-class StringSource(TextSource):
+class StringSource(TargetSource, TextSource):
     """A text in memory that may change: an `io.StringIO`."""
-
-    def __init__(self, target: Any, label: str) -> None:
-        super().__init__(label)
-        self.target = target
 
     def stamp(self) -> str:
         """Return a hash of the text (a closed one has its own)."""
@@ -84,19 +75,14 @@ class StringSource(TextSource):
 
     def text(self) -> Text:
         """Return the whole text. Raises ValueError when it was closed."""
-        text = self.target.getvalue()
-        data = text.encode("utf-8", "replace")
-        return make_text(text, size=len(data), fingerprint=content_hash(data))
+        return text_in_memory(self.target.getvalue())
 
 
-class ObjectSource(BaseSource):
+class ObjectSource(TargetSource):
     """Any other object. 0: its value, an item a line; 1: attributes and items by type; 2: counts; 3: what changed."""
 
-    kind = "object"
-
     def __init__(self, target: Any, label: str) -> None:
-        super().__init__(label)
-        self.target = target
+        super().__init__(target, label)
         self._plain: tuple[list[Any], str] | None = None
         """What a small plain value was made of, and its stamp: the same things in their places are the same value."""
 
@@ -116,15 +102,14 @@ class ObjectSource(BaseSource):
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the object as it is now."""
-        head = headline(self.label, self.target)
-        value = "\n".join(islice(value_lines(self.target), _MOST_LINES))
-        text = make_text(value, size=-1, fingerprint=content_hash(value.encode("utf-8", "replace")))
+        lines = self.parts()
+        fingerprint = content_hash("\n".join(lines).encode("utf-8", "replace"))
+        document = lines_document(_headline(self.label, self.target), lines, fingerprint)
         if request.lod in (0, 3):
-            return render_document(Document(head, "", text), request, place, budget)
-        lines = list(structure_lines(self.target) if request.lod == 1 else summary_lines(self.target))
-        draft = fit_lines([head], lines, budget, "lines")
-        basis = make_basis(Document(head, "", text), whole_window(text, Place()))
-        return Draft(draft.text, draft.cut_tokens, None, text.fingerprint, basis)
+            return render_document(document, request, place, budget)
+        told = list(structure_lines(self.target) if request.lod == 1 else summary_lines(self.target))
+        basis = make_basis(document, whole_window(document.text, Place()))
+        return replace(fit_lines([document.label], told, budget, "lines"), fingerprint=fingerprint, basis=basis)
 
     def parts(self) -> list[str]:
         """Return the lines of the value."""
@@ -136,13 +121,7 @@ class ObjectSource(BaseSource):
 
     def find(self, pos: str) -> Place | None:
         """Return the line of a key, an attribute, or a pattern."""
-        pattern = pattern_of(pos)
-        if pattern is None:
-            return super().find(pos)
-        line = find_pattern(pattern, self.parts())
-        if line is None:
-            raise no_place(self.label, pos)
-        return Place(line)
+        return super().find(pos) if pattern_of(pos) is None else lines_document(self.label, self.parts()).find(pos)
 
 
 def plain_parts(target: Any) -> list[Any] | None:
@@ -172,7 +151,7 @@ def same_parts(parts: list[Any], known: list[Any]) -> bool:
     return len(parts) == len(known) and all(map(operator.is_, parts, known))
 
 
-def headline(label: str, target: Any) -> str:
+def _headline(label: str, target: Any) -> str:
     """Return label, type and length."""
     length = length_of(target)
     return " · ".join([titled(label, target), *([plural(length, "items")] if length is not None else [])])

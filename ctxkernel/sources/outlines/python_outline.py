@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from keyword import iskeyword
 
 from ctxkernel.core.text import one_line, truncate
-from ctxkernel.sources.base.symbols import Entry, Outline
+from ctxkernel.sources.base.positions import Entry, Outline
 
 _STRING = r"\"\"\"[\s\S]*?(?:\"\"\"|\Z)|'''[\s\S]*?(?:'''|\Z)|\"(?:\\[\s\S]|[^\"\\\n])*\"|'(?:\\[\s\S]|[^'\\\n])*'"
 # All strings and comments, to know where lines begin that are inside of a string. Each alternative begins

@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any
 
 from ctxkernel.core.text import one_line, truncate
-from ctxkernel.sources.base.symbols import Entry, Outline
+from ctxkernel.sources.base.positions import Entry, Outline
 from ctxkernel.sources.outlines.grammars import Grammar, types
 
 _PARSED_BYTES = 256 << 10

@@ -4,28 +4,36 @@ Rule 1: no copy of the data is kept, and none is made that is larger than a chun
 Rule 2: a column of more bytes than its share is hashed by pages spread evenly over it; then `exact` is False.
 Rule 3: a cell is shown exactly: floats by their shortest text that reads back, long texts cut with a mark.
 Rule 4: NumPy and pandas are found in `sys.modules`, never imported.
+Rule 5: min, max, counts, nulls and most frequent values are exact as far as the data that came in.
+Rule 6: a column of Python objects that are not all texts is only counted: to compare or hash them would run
+        their code.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import xxhash
 
 from ctxkernel.core.descriptions import brief
+from ctxkernel.core.text import plural
 
 HASH_BYTES = 64 << 20
 """Data of up to so many bytes is hashed whole when it is rendered."""
 STAMP_BYTES = 8 << 20
 """Data of up to so many bytes is hashed whole for a stamp."""
+EXACT_CELLS = 5_000_000
+"""Statistics of a table of more cells are of a sample."""
 CHUNKS = 64
 """A column is hashed in at most so many chunks, so that a diff can say where it changed."""
-_LEAST_ROWS = 16
+LEAST_ROWS = 16
 _PAGE_ROWS = 512
 _OBJECT_ROWS = 20_000
-_CELL_CHARS = 80
+CELL_CHARS = 80
+_PART_ROWS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +57,7 @@ def hash_column(values: Any, limit: int, most_chunks: int = CHUNKS) -> ColumnHas
     `values` is an ndarray of at least one dimension, or a pandas extension array.
     """
     count = len(values)
-    rows = max(_LEAST_ROWS, -(-count // most_chunks))
+    rows = max(LEAST_ROWS, -(-count // most_chunks))
     costly = not _buffered(values)  # hashed element by element: strings, objects, categories
     size = int(getattr(values, "nbytes", 0)) * (8 if costly else 1)
     affordable = _OBJECT_ROWS if limit <= STAMP_BYTES else 50 * _OBJECT_ROWS
@@ -103,7 +111,7 @@ def cell(value: Any) -> str:
     if kind is int or kind is bool:
         return repr(value) if kind is bool or value.bit_length() <= 512 else brief(value)
     if kind is str:
-        text = value if len(value) <= _CELL_CHARS else f"{value[: _CELL_CHARS - 1]}…(+{len(value) - _CELL_CHARS + 1})"
+        text = value if len(value) <= CELL_CHARS else f"{value[: CELL_CHARS - 1]}…(+{len(value) - CELL_CHARS + 1})"
         return text if text.isprintable() else repr(text)[1:-1]
     if value is None:
         return "None"
@@ -111,13 +119,13 @@ def cell(value: Any) -> str:
     if numpy is not None and kind.__module__ == "numpy" and isinstance(value, numpy.generic):
         return cells(numpy.atleast_1d(value))[0]
     if pandas is not None and kind in (pandas.Timestamp, pandas.Timedelta, pandas.Period, pandas.Interval):
-        return _date(str(value))
+        return short_time(str(value))
     if pandas is not None and (value is pandas.NaT or value is pandas.NA):
         return "NaT" if value is pandas.NaT else "<NA>"
-    return brief(value, _CELL_CHARS)
+    return brief(value, CELL_CHARS)
 
 
-def _date(text: str) -> str:
+def short_time(text: str) -> str:
     """Return a time without a fraction of zeros, and a midnight as its date."""
     whole, _, fraction = text.partition(".")
     return whole.removesuffix(" 00:00:00") if not fraction.strip("0") else text
@@ -130,11 +138,11 @@ def cells(values: Any) -> list[str]:
         if values.dtype.kind == "f" and values.dtype.itemsize != 8:
             return ["NaN" if item != item else str(item) for item in values]  # float32 0.1 is 0.1, not 0.10000000149
         if values.dtype.kind == "M":
-            return [_date(str(item).replace("T", " ")) for item in values]
+            return [short_time(str(item).replace("T", " ")) for item in values]
         if values.dtype.kind in "mSc":
             return [str(item) for item in values]
         if values.dtype.kind == "V":
-            return [brief(item.item(), _CELL_CHARS) for item in values]
+            return [brief(item.item(), CELL_CHARS) for item in values]
         return [cell(item) for item in values.tolist()]
     return [cell(item) for item in values]
 
@@ -158,3 +166,95 @@ def spans(old: ColumnHash, new: ColumnHash, count: int) -> list[tuple[int, int]]
             else:
                 out.append((start, end))
     return out
+
+
+def column_facts(column: Any, about: str = "", stopped: Callable[[], bool] = lambda: False) -> str:
+    """Return type, nulls and range of a Series (level 1); empty where `stopped()` said so first.
+
+    It is looked at a part at a time, so that nothing the size of the column is made.
+    """
+    nulls, found = 0, list[tuple[Any, Any]]()
+    for start in range(0, max(len(column), 1), _PART_ROWS):
+        if stopped():
+            return ""
+        part = column.iloc[start : start + _PART_ROWS]
+        nulls += int(part.isna().sum())
+        found += [ends] if (ends := _ends(part)) else []
+    ends = (min(low for low, _ in found), max(high for _, high in found)) if found else None
+    span = _span(column.dtype, ends)
+    counted = [about + plural(nulls, "nulls")] if nulls else []
+    return ", ".join([str(column.dtype), *counted, *([about + span] if span else [])])
+
+
+def describe(column: Any, about: str = "") -> str:
+    """Return count, nulls, range, mean, std and quartiles, or distinct and most frequent values (level 2)."""
+    numpy, pandas = modules()
+    kind, types, nulls = column.dtype, pandas.api.types, int(column.isna().sum())
+    there = len(column) - nulls
+    said = [str(kind), f"{about}{there:,} values", f"{about}{nulls:,} nulls"]
+    if not there:
+        pass
+    elif types.is_bool_dtype(kind):
+        true = int(column.sum())
+        said += [f"{about}{true:,} True", f"{about}{there - true:,} False"]
+    elif types.is_numeric_dtype(kind) and not types.is_complex_dtype(kind):
+        said.append(numbers(column.dropna().to_numpy()))
+    elif types.is_datetime64_any_dtype(kind) or types.is_timedelta64_dtype(kind):
+        said.append(_span(kind, _ends(column)))
+    elif _hashable(column):
+        often = column.value_counts(sort=False)
+        times = often.to_numpy()
+        first = numpy.argsort(-times, kind="stable")[:3]  # ties: the one that came first
+        shown = zip(labels_of(often.index[first]), times[first].tolist(), strict=True)
+        most = ", ".join(f"{value!r} ×{n:,}" for value, n in shown if n)
+        said += [f"{about}{int((times > 0).sum()):,} distinct", f"most often {most}"]
+    return ", ".join(said)
+
+
+def numbers(values: Any) -> str:
+    """Return range, mean, std and quartiles of a non-empty array of numbers without nulls."""
+    numpy, _ = modules()
+    low, high = cells(numpy.array([values.min(), values.max()], dtype=values.dtype))
+    real = values.astype("float64", copy=False)
+    with numpy.errstate(all="ignore"):
+        quartiles = numpy.quantile(real, [0.25, 0.5, 0.75])
+        std = float(real.std(ddof=1)) if len(real) > 1 else float("nan")
+        mean = float(real.mean())
+    return ", ".join(statistics_of(low, high, map(float, quartiles), mean, std))
+
+
+def statistics_of(low: str, high: str, quartiles: Iterable[float], mean: float, std: float | None) -> list[str]:
+    """Return range, quartiles, mean and, where there is one, std, each with its name."""
+    parts = [f"{name} {value:.10g}" for name, value in zip(("25%", "50%", "75%"), quartiles, strict=True)]
+    spread = [f"std {std:.10g}"] if std is not None and std == std else []
+    return [f"min {low}", *parts, f"max {high}", f"mean {mean:.10g}", *spread]
+
+
+def _ends(column: Any) -> tuple[Any, Any] | None:
+    """Return the smallest and the largest value, or None where there is no such thing."""
+    _, pandas = modules()
+    types = pandas.api.types
+    kind = column.dtype
+    ordered = types.is_numeric_dtype(kind) and not types.is_complex_dtype(kind) and not types.is_bool_dtype(kind)
+    if not (ordered or types.is_datetime64_any_dtype(kind) or types.is_timedelta64_dtype(kind)):
+        return None
+    low, high = column.min(), column.max()
+    return None if low is pandas.NaT or low is pandas.NA or low != low else (low, high)
+
+
+def _span(kind: Any, ends: tuple[Any, Any] | None) -> str:
+    if ends is None:
+        return ""
+    numpy, _ = modules()
+    if isinstance(kind, numpy.dtype) and kind.kind in "iuf":
+        low, high = cells(numpy.array(ends, dtype=kind))
+        return f"{low} … {high}"
+    return f"{cell(ends[0])} … {cell(ends[1])}"
+
+
+def _hashable(column: Any) -> bool:
+    """Say whether values can be compared without running code of the user's."""
+    _, pandas = modules()
+    if str(column.dtype) != "object":
+        return True
+    return pandas.api.types.infer_dtype(column, skipna=True) in ("string", "integer", "floating", "boolean", "empty")

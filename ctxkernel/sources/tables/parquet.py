@@ -21,10 +21,10 @@ from typing import Any
 
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.projection.tokens import count_tokens
-from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_bytes, open_regular, read_at, reason_of
-from ctxkernel.sources.base.positions import MOST_NAMES, find_name, find_pattern, no_place, pattern_of
+from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_bytes, read_at, read_regular, reason_of
+from ctxkernel.sources.base.positions import MOST_NAMES, find_name, find_pattern, no_place, pattern_of, unbracketed
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit, fit_lines, marked
-from ctxkernel.sources.files.formats import FormatSource
+from ctxkernel.sources.files.files import FormatSource
 
 FOOTER_BYTES = 32 << 20
 """Largest footer that is read."""
@@ -92,11 +92,8 @@ class ParquetSource(FormatSource[ParquetFile]):
         loaded = load_bytes(self.path, WHOLE_BYTES)
         if isinstance(loaded, Gone):
             return loaded
-        opened = open_regular(self.path)
-        if isinstance(opened, Gone):
-            return opened
-        descriptor, found = opened
-        try:
+
+        def footer(descriptor: int, found: os.stat_result) -> ParquetFile | str:
             if fault := _fault_of(descriptor, found.st_size):
                 return fault
             parquet = _pyarrow()
@@ -104,14 +101,15 @@ class ParquetSource(FormatSource[ParquetFile]):
                 return (
                     "a Parquet file is read by pyarrow, which is not installed; %pip install pyarrow, and view it again"
                 )
-            with os.fdopen(descriptor, "rb", closefd=False) as file:
-                return _facts_of(parquet.read_metadata(file), loaded)
-        except OSError as fault:  # pyarrow's own faults are OSErrors too
-            return f"a Parquet file that cannot be read ({one_line(str(fault), 120) or reason_of(fault)})"
-        except Exception as fault:
-            return f"a Parquet file that cannot be read ({type(fault).__name__}: {one_line(str(fault), 120)})"
-        finally:
-            os.close(descriptor)
+            try:
+                with os.fdopen(descriptor, "rb", closefd=False) as file:
+                    return _facts_of(parquet.read_metadata(file), loaded)
+            except OSError as fault:  # pyarrow's own faults are OSErrors too
+                return f"a Parquet file that cannot be read ({one_line(str(fault), 120) or reason_of(fault)})"
+            except Exception as fault:
+                return f"a Parquet file that cannot be read ({type(fault).__name__}: {one_line(str(fault), 120)})"
+
+        return read_regular(self.path, footer)
 
     def facts(self, found: ParquetFile) -> tuple[list[str], int, str]:
         """Return the lines of level 1."""
@@ -129,7 +127,7 @@ class ParquetSource(FormatSource[ParquetFile]):
         if pattern is not None:
             row = find_pattern(pattern, labels)
         else:
-            plain = pos[1:-1] if pos[:1] == "[" and pos[-1:] == "]" else pos
+            plain = unbracketed(pos)
             dated = _DATE.match(plain) is not None  # of a date a beginning is enough
             fits = (at for at, label in enumerate(labels) if label == plain or (dated and label.startswith(plain)))
             row = next(fits, None)
@@ -229,14 +227,13 @@ class ParquetSource(FormatSource[ParquetFile]):
 
     def _values(self, metadata: Any, group: int, chosen: list[int], skip: int, most: int) -> Iterator[list[str]]:
         """Yield the names of the columns, then up to `most` rows, `skip` rows into a row group."""
-        parquet = _pyarrow()
-        opened = open_regular(self.path)
-        if isinstance(opened, Gone):
-            raise FileNotFoundError(opened.reason)
+        descriptor = read_regular(self.path, lambda opened, _: os.dup(opened))
+        if isinstance(descriptor, Gone):
+            raise FileNotFoundError(descriptor.reason)
         paths = [metadata.schema.column(at).path for at in chosen]
         texts = [path for at, path in zip(chosen, paths, strict=True) if _is_text(metadata.schema.column(at))]
-        with os.fdopen(opened[0], "rb") as file:
-            reader = parquet.ParquetFile(file, metadata=metadata, read_dictionary=texts, pre_buffer=False)
+        with os.fdopen(descriptor, "rb") as file:
+            reader = _pyarrow().ParquetFile(file, metadata=metadata, read_dictionary=texts, pre_buffer=False)
             named = False
             for at in range(group, min(group + _GROUPS, metadata.num_row_groups)):
                 if at > group and _columns_from(metadata.row_group(at), chosen[0])[: len(chosen)] != chosen:

@@ -8,7 +8,7 @@ Rule 2: values are shown as polars writes them: every digit of a float, `null` f
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import xxhash
@@ -17,19 +17,30 @@ from ctxkernel.core.descriptions import brief
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.positions import MOST_NAMES
 from ctxkernel.sources.base.rendering import Names, Place, titled
-from ctxkernel.sources.tables.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, cell
-from ctxkernel.sources.tables.frames import EXACT_CELLS
-from ctxkernel.sources.tables.table_diff import TableWindow
-from ctxkernel.sources.tables.tables import Facts, TableSource
+from ctxkernel.sources.tables.columns import (
+    CELL_CHARS,
+    CHUNKS,
+    EXACT_CELLS,
+    LEAST_ROWS,
+    STAMP_BYTES,
+    ColumnHash,
+    cell,
+    short_time,
+    statistics_of,
+)
+from ctxkernel.sources.tables.tables import (
+    TableFacts,
+    TableSource,
+    TableWindow,
+    clamp_window,
+    hash_columns,
+    table_facts,
+)
 
 _HASHED_COLUMNS = 256
-_STAMPED_COLUMNS = 64
-_CHUNKS = 64
-_LEAST_ROWS = 16
 _PAGES = 16
 _PAGE_ROWS = 512
 _SAMPLE_CELLS = 500_000
-_CELL_CHARS = 80
 _TEXT_TYPES = ("Decimal", "Datetime", "Date", "Time", "Float32")
 
 
@@ -41,17 +52,20 @@ class PolarsSource(TableSource):
     def _frame(self) -> Any:
         return self.target if hasattr(self.target, "columns") else self.target.to_frame()
 
-    def stamp(self) -> str:
-        """Return identity, shape and a (sampled) hash of the content. Never raises."""
-        try:
-            facts = _facts(self._frame(), STAMP_BYTES, _STAMPED_COLUMNS, 16)
-        except Exception as fault:  # a column of another thread's making, say
-            return f"unreadable {type(fault).__name__}"
-        return f"{id(self.target):x} {facts.shape} {'' if facts.exact else '~'}{facts.fingerprint}"
-
-    def facts(self) -> Facts:
+    def facts(self, limit: int) -> TableFacts:
         """Return shape, types and hashes."""
-        return _facts(self._frame(), HASH_BYTES, _HASHED_COLUMNS, _CHUNKS)
+        frame = self._frame()
+        rows, width = frame.shape
+        most, most_chunks = (64, 16) if limit == STAMP_BYTES else (_HASHED_COLUMNS, CHUNKS)
+        share = limit if frame.estimated_size() <= limit else limit // (4 * max(1, min(width, most)))
+        columns, whole = hash_columns(
+            width,
+            most,
+            lambda at: one_line(frame.to_series(at).name, CELL_CHARS),
+            lambda at: _hash(frame.to_series(at), share, most_chunks),
+        )
+        types = " ".join(str(kind).replace(" ", "") for kind in frame.dtypes[:_HASHED_COLUMNS])
+        return table_facts((rows, width), types, columns, whole=whole)
 
     def names(self) -> Names:
         """Return the columns: rows have no labels."""
@@ -60,11 +74,10 @@ class PolarsSource(TableSource):
     def window(self, place: Place, rows: int, columns: int) -> TableWindow:
         """Return cells as texts."""
         frame = self._frame()
-        total, width = frame.shape
-        first, left = min(place.line, max(total - 1, 0)), min(place.col, max(width - 1, 0))
-        part = frame.slice(first, rows)[:, left : left + columns].get_columns()
-        labels = tuple(str(first + at) for at in range(min(rows, total - first)))
-        names = tuple(one_line(column.name, _CELL_CHARS) for column in part)
+        first, left, down, across = clamp_window(frame.shape, place, rows, columns)
+        part = frame.slice(first, down)[:, left : left + across].get_columns()
+        labels = tuple(str(first + at) for at in range(down))
+        names = tuple(one_line(column.name, CELL_CHARS) for column in part)
         right = tuple(column.dtype.is_numeric() for column in part)
         return TableWindow(first, left, labels, names, tuple(tuple(_cells(column)) for column in part), right)
 
@@ -76,36 +89,25 @@ class PolarsSource(TableSource):
         size = format_size(frame.estimated_size())
         return f"{titled(self.label, self.target)} (polars) · {rows:,} rows{columns} · {size}"
 
-    def schema(self, most: int) -> Sequence[str]:
+    def schema(self, most: int) -> tuple[str, list[str]]:
         """Return name, type, nulls and range of the first columns."""
-        sample, about, note = _sampled(self._frame())
-        lines = [f"{one_line(c.name, 80)}: {', '.join(_said(c, about))}" for c in sample.get_columns()[:most]]
-        return [*note, *lines]
+        return self._lines(most, _range)
 
-    def statistics(self, most: int) -> Sequence[str]:
+    def statistics(self, most: int) -> tuple[str, list[str]]:
         """Return counts, range, mean, std and quartiles, or the most frequent values, of the first columns."""
+        return self._lines(most, _described)
+
+    def _lines(self, most: int, said: Callable[[Any, str], list[str]]) -> tuple[str, list[str]]:
         sample, about, note = _sampled(self._frame())
-        return [*note, *(f"{one_line(c.name, 80)}: {_described(c, about)}" for c in sample.get_columns()[:most])]
-
-
-def _facts(frame: Any, limit: int, most_columns: int, most_chunks: int) -> Facts:
-    rows, width = frame.shape
-    step = max(1, -(-width // most_columns))
-    share = limit if frame.estimated_size() <= limit else limit // (4 * max(1, min(width, most_columns)))
-    hashes: dict[str, ColumnHash] = {}
-    for at in range(0, width, step):
-        column = frame.to_series(at)
-        hashes[f"{at} {one_line(column.name, _CELL_CHARS)}"] = _hash(column, share, most_chunks)
-    exact = step == 1 and all(column.exact for column in hashes.values())
-    types = " ".join(str(kind).replace(" ", "") for kind in frame.dtypes[:_HASHED_COLUMNS])
-    return Facts((rows, width), types, hashes, exact)
+        columns = sample.get_columns()[:most]
+        return "", [*note, *(f"{one_line(column.name, 80)}: {', '.join(said(column, about))}" for column in columns)]
 
 
 def _hash(column: Any, limit: int, most_chunks: int) -> ColumnHash:
     """Hash a column by chunks of rows; by a page of each where it has more than `limit` bytes."""
     count = len(column)
     exact = column.estimated_size() <= limit and (str(column.dtype) != "Object" or count <= _PAGE_ROWS)
-    rows = max(_LEAST_ROWS, -(-count // (most_chunks if exact else min(most_chunks, _PAGES))))
+    rows = max(LEAST_ROWS, -(-count // (most_chunks if exact else min(most_chunks, _PAGES))))
     page = rows if exact else min(rows, _PAGE_ROWS)
     chunks = [_digest(column.slice(start + (rows - page) // 2, page)) for start in range(0, count, rows)]
     return ColumnHash(tuple(chunks), rows, exact)
@@ -129,16 +131,11 @@ def _cells(column: Any) -> list[str]:
     kind = str(column.dtype.base_type())
     if kind in _TEXT_TYPES:
         texts = column.cast(sys.modules["polars"].String).to_list()
-        return ["null" if text is None else _plain(text, kind) for text in texts]
+        timed = kind in ("Datetime", "Time")
+        return ["null" if text is None else short_time(text) if timed else text for text in texts]
     if kind == "Duration":
         return ["null" if text is None else text for text in column.dt.to_string("polars").to_list()]
     return ["null" if value is None else cell(value) for value in column.to_list()]
-
-
-def _plain(text: str, kind: str) -> str:
-    """Return a time without a fraction of zeros, and a midnight as its date."""
-    whole, _, fraction = text.partition(".") if kind in ("Datetime", "Time") else (text, "", "1")
-    return text if fraction.strip("0") else whole.removesuffix(" 00:00:00")
 
 
 def _sampled(frame: Any) -> tuple[Any, str, list[str]]:
@@ -150,7 +147,8 @@ def _sampled(frame: Any) -> tuple[Any, str, list[str]]:
     return frame[:, :100].gather_every(step), "~", [f"[sampled: every {step:,}th row]"]
 
 
-def _said(column: Any, about: str) -> list[str]:
+def _range(column: Any, about: str) -> list[str]:
+    """Return type, nulls and range of a column."""
     kind = column.dtype
     nulls = column.null_count()
     said = [str(kind), *([about + plural(nulls, "nulls")] if nulls else []), *_not_numbers(column, about)]
@@ -170,21 +168,18 @@ def _ends(column: Any) -> list[str]:
     return _cells(polars.Series([column.min(), column.max()], dtype=column.dtype))
 
 
-def _described(column: Any, about: str) -> str:
+def _described(column: Any, about: str) -> list[str]:
+    """Return type, counts and statistics of a column."""
     kind, nulls = column.dtype, column.null_count()
     there = len(column) - nulls
     said = [str(kind), f"{about}{there:,} values", f"{about}{nulls:,} nulls", *_not_numbers(column, about)]
     if not there or (kind.is_float() and column.is_nan().sum() == there):
-        return ", ".join(said)
+        return said
     if kind.is_numeric() and not kind.is_decimal():
         low, high = _ends(column)
         column = column.drop_nans() if kind.is_float() else column
         quartiles = [column.quantile(share, "linear") for share in (0.25, 0.5, 0.75)]
-        said.append(f"min {low}")
-        said += [f"{name} {value:.10g}" for name, value in zip(("25%", "50%", "75%"), quartiles, strict=True)]
-        said += [f"max {high}", f"mean {column.mean():.10g}"]
-        spread = column.std()
-        said += [f"std {spread:.10g}"] if spread is not None and spread == spread else []
+        said += statistics_of(low, high, quartiles, column.mean(), column.std())
     elif kind.is_temporal() or kind.is_decimal():
         said.append(" … ".join(_ends(column)))
     elif str(kind) == "Boolean":
@@ -197,4 +192,4 @@ def _described(column: Any, about: str) -> str:
         distinct = values.unique(maintain_order=True)
         often = ", ".join(f"{_cells(distinct.slice(at, 1))[0]!r} ×{counts[at]:,}" for at in first)
         said += [f"{about}{len(counts):,} distinct", f"most often {often}"]
-    return ", ".join(said)
+    return said

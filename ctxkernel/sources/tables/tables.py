@@ -1,169 +1,297 @@
-"""The frame of a table as a source: 0 rows, 1 schema and head, 2 statistics, 3 what changed in rows, columns and cells.
+"""Tables as sources: 0 rows, 1 schema and head, 2 statistics, 3 what changed in shape, columns, row ranges and cells.
 
 Rule 1: a subclass says what its table holds, bounded; layout, budget and diff are here.
 Rule 2: rows and columns are counted from 0; `pos` is "row:column".
+Rule 3: the old state of a table is known by its hashes and the text of one window, never by its data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import xxhash
 
 from ctxkernel.core.ports import RenderRequest
-from ctxkernel.core.text import plural
+from ctxkernel.core.text import align, format_shape, plural
 from ctxkernel.projection.tokens import most_chars
-from ctxkernel.sources.base.rendering import PAST_END, BaseSource, Draft, Place, fit, fit_lines, marked
-from ctxkernel.sources.files.formats import less
-from ctxkernel.sources.tables.columns import ColumnHash
-from ctxkernel.sources.tables.table_diff import TableBasis, TableWindow, table_changes
+from ctxkernel.sources.base.rendering import (
+    PAST_END,
+    Draft,
+    Place,
+    TargetSource,
+    as_now,
+    fit,
+    fit_lines,
+    less,
+    marked,
+    more_lines,
+)
+from ctxkernel.sources.tables.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, spans
 
 _WINDOW_ROWS = 2_000
 _WINDOW_CELLS = 40_000
 _BASIS_ROWS = 50
-_BASIS_COLUMNS = 60
-_COLUMNS = 100
-
-Window = Callable[[Place, int, int], TableWindow]
-"""`window(place, rows, columns)` gives the cells from a place on."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What a table is, as far as a later diff needs it."""
+class TableWindow:
+    """The cells of a part of a table, as texts; `labels` are the index values of its rows, `right` the numbers."""
 
-    shape: tuple[int, int]
+    row: int
+    col: int
+    labels: tuple[str, ...]
+    names: tuple[str, ...]
+    columns: tuple[tuple[str, ...], ...]
+    right: tuple[bool, ...] = ()
+
+    def lines(self, width: int) -> list[str]:
+        """Return the table with its first `width` columns."""
+        right = self.right or (True,) * len(self.names)
+        rows = [("", *self.names[:width]), *zip(self.labels, *self.columns[:width], strict=True)]
+        return align(rows, right=[at for at, number in enumerate(right[:width], 1) if number], gap=" ")
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What a table is, as far as a later diff needs it: `types` has a type a column, without spaces in one, and
+    `columns` has their hashes by position and name.
+    """
+
+    shape: tuple[int, ...]
     types: str
-    """A type a column, without spaces in one."""
-    hashes: Mapping[str, ColumnHash]
-    """By position and name."""
+    columns: Mapping[str, ColumnHash]
     exact: bool
+    fingerprint: str
+
+    @property
+    def about(self) -> str:
+        """The remark on a comparison by these hashes; empty where they are of the whole content."""
+        return "" if self.exact else " in the sample that was hashed"
+
+
+def table_facts(
+    shape: tuple[int, ...], types: str, columns: Mapping[str, ColumnHash], *, whole: bool = True, index: str = ""
+) -> TableFacts:
+    """Return the facts of a table; `whole` says whether every column was hashed."""
+    exact = whole and all(column.exact for column in columns.values())
+    content = shape, types, index, [(name, column.chunks) for name, column in columns.items()]
+    digest = xxhash.xxh3_64_hexdigest(repr(content).encode())
+    return TableFacts(shape, types, columns, exact, ("xxh3:" if exact else "sampled:") + digest)
+
+
+def hash_columns(
+    width: int, most: int, name_of: Callable[[int], str], hash_of: Callable[[int], ColumnHash]
+) -> tuple[dict[str, ColumnHash], bool]:
+    """Return the hashes of the columns, evenly chosen ones where there are more than `most`; and whether all are."""
+    step = max(1, -(-width // most))
+    return {f"{at} {name_of(at)}": hash_of(at) for at in range(0, width, step)}, step == 1
+
+
+def clamp_window(
+    shape: tuple[int, int], place: Place, rows: int, columns: int, most: int = 1 << 40
+) -> tuple[int, int, int, int]:
+    """Return (first row, first column, rows, columns) of the window at `place`, of at most `most` cells."""
+    total, width = shape
+    first, left = min(place.line, max(total - 1, 0)), min(place.col, max(width - 1, 0))
+    across = max(0, min(width - left, columns))
+    return first, left, max(0, min(total - first, rows, max(1, most // max(across, 1)))), across
+
+
+@dataclass(frozen=True, slots=True)
+class TableBasis:
+    """What a later diff needs of a table."""
+
+    facts: TableFacts
+    window: TableWindow
 
     @property
     def fingerprint(self) -> str:
-        """A hash of it all."""
-        chunks = "|".join(f"{name} {column.chunks}" for name, column in self.hashes.items())
-        text = f"{self.shape} {self.types} {chunks}".encode("utf-8", "replace")
-        return ("xxh3:" if self.exact else "sampled:") + xxhash.xxh3_64_hexdigest(text)
+        """That of the facts."""
+        return self.facts.fingerprint
+
+    @property
+    def where(self) -> str:
+        """Which window this basis holds."""
+        return f"{self.window.row}:{self.window.col} {len(self.window.labels)}×{len(self.window.names)}"
 
 
-class TableSource(BaseSource):
-    """A view of a table. A subclass has `stamp`, `facts`, `window`, `headline`, `schema` and `statistics`."""
+class TableSource(TargetSource):
+    """A view of a table. A subclass has `facts`, `window`, `headline`, `schema` and `statistics`."""
+
+    most_columns = 100
+    """Columns of level 0."""
+    described_columns = 100
+    """Columns of levels 1 and 2."""
+    basis_columns = 60
+    has_names = True
+    """Whether columns have names."""
 
     def __init__(self, target: Any, label: str) -> None:
-        super().__init__(label)
-        self.target = target
+        super().__init__(target, label)
+        self.stamped: tuple[str, TableFacts] | None = None
+        """The last stamp, and the facts that it was made from."""
 
-    def covers(self, stamp: str) -> bool:
-        """A sampled hash does not prove that nothing changed."""
-        return "~" not in stamp
+    def stamp(self) -> str:
+        """Return identity, shape and a (sampled) hash of types and content. Never raises."""
+        try:
+            facts = self.facts(STAMP_BYTES)
+        except Exception as fault:  # columns swapped by another thread meanwhile, say
+            return f"unreadable {type(fault).__name__}"
+        stamp = f"{id(self.target):x} {facts.shape} {'' if facts.exact else '~'}{facts.fingerprint}"
+        self.stamped = stamp, facts
+        return stamp
 
-    def facts(self) -> Facts:
-        """Return shape, types and hashes."""
+    def facts(self, limit: int) -> TableFacts:
+        """Return shape, types and hashes; of more than `limit` bytes, hashes of samples."""
         raise NotImplementedError(f"{type(self).__name__}.facts")
 
     def window(self, place: Place, rows: int, columns: int) -> TableWindow:
         """Return at most so many rows and columns from a place on."""
         raise NotImplementedError(f"{type(self).__name__}.window")
 
+    def basis_window(self, place: Place) -> TableWindow:
+        """Return the window that is kept for a later diff."""
+        return self.window(place, _BASIS_ROWS, self.basis_columns)
+
     def headline(self) -> str:
         """Return label, type, shape and size."""
         raise NotImplementedError(f"{type(self).__name__}.headline")
 
-    def schema(self, most: int) -> Sequence[str]:
-        """Return a line a column, at most `most`: level 1."""
+    def schema(self, most: int) -> tuple[str, list[str]]:
+        """Return a remark for the headline, and a line for each of the first `most` columns: level 1."""
         raise NotImplementedError(f"{type(self).__name__}.schema")
 
-    def statistics(self, most: int) -> Sequence[str]:
-        """Return a line a column, at most `most`: level 2."""
+    def statistics(self, most: int) -> tuple[str, list[str]]:
+        """Return a remark for the headline, and a line for each of the first `most` columns: level 2."""
         raise NotImplementedError(f"{type(self).__name__}.statistics")
+
+    def table_shape(self, facts: TableFacts) -> tuple[int, int]:
+        """Return rows and columns."""
+        rows, columns = facts.shape
+        return rows, columns
+
+    def rows_within(self, budget: int, columns: int) -> int:
+        """Return a bound of the rows of so many columns that a budget has room for."""
+        return most_chars(budget) // 4 + 1
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the table as it is now."""
-        facts = self.facts()
-        window = self.window(place, _BASIS_ROWS, _BASIS_COLUMNS)
-        basis = TableBasis(facts.fingerprint, facts.shape, facts.types, facts.hashes, facts.exact, window)
+        facts = self.facts(HASH_BYTES)
+        basis, old = TableBasis(facts, self.basis_window(place)), request.basis
         if request.lod == 0:
-            draft = table_rows(self.headline(), facts.shape, place, budget, self.window)
-        elif request.lod == 3 and isinstance(request.basis, TableBasis):
-            draft = self._changes(request.basis, basis, budget)
+            draft = self._rows(facts, place, budget)
+        elif request.lod != 3:
+            draft = self.described(facts, request.lod, budget)
+        elif isinstance(old, TableBasis):
+            draft = self._changes(old, basis, budget)
         else:
-            before = "[nothing rendered before; as it is now:]\n" if request.lod == 3 else ""
-            draft = self._columns(facts, request.lod, less(budget, 12) if before else budget)
-            draft = Draft(before + draft.text, draft.cut_tokens)
+            draft = as_now(self.described(facts, 1, less(budget, 12)))
         notes = draft.notes if facts.exact else ("content hash of a sample", *draft.notes)
-        return Draft(draft.text, draft.cut_tokens, draft.next_pos, facts.fingerprint, basis, notes)
+        return replace(draft, fingerprint=facts.fingerprint, basis=basis, notes=notes)
 
     def _changes(self, old: TableBasis, new: TableBasis, budget: int) -> Draft:
         if old.fingerprint == new.fingerprint:
-            return Draft(f"{self.label} · no change{'' if new.exact else ' in the sample that was hashed'}")
+            return Draft(f"{self.label} · no change{new.facts.about}")
         there = old.window
         same = self.window(Place(there.row, there.col), len(there.labels), len(there.names))
         return fit_lines([f"{self.label} · changed"], list(table_changes(old, new, same)), budget, "changes")
 
-    def _columns(self, facts: Facts, lod: int, budget: int) -> Draft:
-        rows, width = facts.shape
-        most = min(width, _COLUMNS, budget // 4 + 1)
-        lines = list(self.statistics(most) if lod == 2 else self.schema(most))
-        rest = width - most
-        lines += [f"[… {plural(rest, 'more columns')}]"] if rest > 0 else []
-        if lod != 2 and rows and width:
+    def described(self, facts: TableFacts, lod: int, budget: int) -> Draft:
+        """Render level 1 or 2."""
+        rows, width = self.table_shape(facts)
+        most = min(width, self.described_columns, budget // 4 + 1)
+        note, lines = self.statistics(most) if lod == 2 else self.schema(most)
+        lines += more_lines(width - most, "columns")
+        if lod != 2 and rows:
             lines += ["first rows:", *self.window(Place(), 5, 30).lines(30)]
-        return fit_lines([self.headline()], lines, budget, "columns" if lod == 2 else "lines")
+        draft = fit_lines([f"{self.headline()}{note}"], lines, budget, "columns" if lod == 2 else "lines")
+        return replace(draft, notes=("sampled",) if note and lod == 2 else ())
 
+    def _rows(self, facts: TableFacts, place: Place, budget: int) -> Draft:
+        """Render level 0: as many columns, then rows, from the position on as fit."""
+        headline = self.headline()
+        total, width = self.table_shape(facts)
+        if not total or not width:
+            return Draft(f"{headline} · no {'cells' if self.has_names else 'elements'}")
+        top = 0 if self.has_names else 1
+        past = place.line >= total
+        first = max(0, total - 10) if past else place.line
+        left = min(place.col, width - 1)
+        narrow = self.window(Place(first, left), 3, min(width - left, self.most_columns))
+        shown, _ = fit(len(narrow.names), lambda k: "\n".join(narrow.lines(k)[top:]), max(1, budget // 2), guess=8)
+        shown = max(shown, 1)
+        rows = min(_WINDOW_ROWS, self.rows_within(budget, shown), max(1, _WINDOW_CELLS // shown))
+        found = self.window(Place(first, left), rows, shown)
+        lines = found.lines(shown)
+        price = sum(map(len, lines[1:6])) // max(len(lines[1:6]), 1)
+        beside = width - left - shown
 
-def table_rows(
-    headline: str,
-    shape: tuple[int, int],
-    place: Place,
-    budget: int,
-    window: Window,
-    *,
-    most: int = _COLUMNS,
-    named: bool = True,
-    rows_of: Callable[[int], int] | None = None,
-) -> Draft:
-    """Level 0: as many columns, at most `most`, then rows, from the position on as fit; columns may have no names.
+        def after(k: int) -> str | None:
+            return str(Place(first + k, left)) if k else None  # not where it is already
 
-    `rows_of(columns)` are as many rows as could fit, where the source knows better; columns are as wide as those take.
-    """
-    total, width = shape
-    if not total or not width:
-        return Draft(f"{headline} · no {'cells' if named else 'elements'}")
-    top = 0 if named else 1
-    past = place.line >= total
-    first = max(0, total - 10) if past else place.line
-    left = min(place.col, width - 1)
-    narrow = window(Place(first, left), 3, min(width - left, most))
-    shown, _ = fit(len(narrow.names), lambda k: "\n".join(narrow.lines(k)[top:]), max(1, budget // 2), guess=8)
-    shown = max(shown, 1)
-    could = most_chars(budget) // 4 + 1 if rows_of is None else rows_of(shown)
-    rows = min(_WINDOW_ROWS, could, max(1, _WINDOW_CELLS // shown))
-    found = window(Place(first, left), rows, shown)
-    lines = found.lines(shown)
-    price = sum(map(len, lines[1:6])) // max(len(lines[1:6]), 1)
-    beside = width - left - shown
+        def build(k: int) -> str:
+            names = f"columns {left}-{left + shown - 1} of {width:,}" if shown < width else ""
+            span = f"rows {first}-{first + k - 1} of {total:,}{PAST_END if past else ''}" if k else ""
+            head = " · ".join(part for part in (headline, span, names) if part)
+            side = (
+                [f'[… {plural(beside, "more columns")}; h.pos = "{first}:{left + shown}" shows them]']
+                if beside > 0
+                else []
+            )
+            rest = total - first - k
+            below = [marked(rest, "rows", max(1, rest * price // 2), after(k))] if rest > 0 else []
+            return "\n".join([head, *lines[top : k + 1], *side, *below])
 
-    def after(k: int) -> str | None:
-        return str(Place(first + k, left)) if k else None  # not where it is already
-
-    def build(k: int) -> str:
-        names = f"columns {left}-{left + shown - 1} of {width:,}" if shown < width else ""
-        span = f"rows {first}-{first + k - 1} of {total:,}{PAST_END if past else ''}" if k else ""
-        head = " · ".join(part for part in (headline, span, names) if part)
-        side = (
-            [f'[… {plural(beside, "more columns")}; h.pos = "{first}:{left + shown}" shows them]'] if beside > 0 else []
-        )
+        k, text = fit(len(found.labels), build, budget, guess=budget // 12 + 1)
+        k = max(k, 0)
         rest = total - first - k
-        below = [marked(rest, "rows", max(1, rest * price // 2), after(k))] if rest > 0 else []
-        return "\n".join([head, *lines[top : k + 1], *side, *below])
+        if rest > 0:
+            return Draft(text, max(1, rest * price // 2), after(k))
+        cut = max(1, price * k * beside // (2 * shown)) if beside > 0 else 0
+        return Draft(text, cut, f"0:{left + shown}" if beside > 0 else None)
 
-    k, text = fit(len(found.labels), build, budget, guess=budget // 12 + 1)
-    k = max(k, 0)
-    rest = total - first - k
-    if rest > 0:
-        return Draft(text, max(1, rest * price // 2), after(k))
-    cut = max(1, price * k * beside // (2 * shown)) if beside > 0 else 0
-    return Draft(text, cut, f"0:{left + shown}" if beside > 0 else None)
+
+def table_changes(before: TableBasis, after: TableBasis, window: TableWindow) -> Iterator[str]:
+    """Yield what changed, the largest first; `window` is the old window's part as it is now."""
+    old, new = before.facts, after.facts
+    about = f" ({(old.about or new.about).strip()})" if old.about or new.about else ""
+    if old.shape != new.shape:
+        yield f"shape {format_shape(old.shape)} → {format_shape(new.shape)}"
+    was, now = ({name.split(" ", 1)[1]: column for name, column in facts.columns.items()} for facts in (old, new))
+    removed, added = [name for name in was if name not in now], [name for name in now if name not in was]
+    if removed:
+        yield f"columns removed: {', '.join(removed)}"
+    if added:
+        yield f"columns added: {', '.join(added)}"
+    if old.types != new.types and not removed and not added:
+        names: list[object] = [*now, *range(len(now), len(new.types))]
+        pairs = zip(names, old.types.split(" "), new.types.split(" "), strict=False)
+        changed_types = [f"{name}: {one} → {other}" for name, one, other in pairs if one != other]
+        yield f"types changed: {', '.join(changed_types[:20])}"
+    changed = [name for name in now if name in was and was[name] != now[name]]
+    for name in changed:
+        parts = spans(was[name], now[name], new.shape[0])
+        if parts is None:
+            yield f"{name}: changed"
+        elif parts:
+            shown = ", ".join(f"{start}-{end - 1}" for start, end in parts[:6])
+            yield f"{name}: changed within rows {shown}{', …' if len(parts) > 6 else ''}{about}"
+    yield f"{len(changed):,} of {len(now):,} columns changed{about}"
+    yield from _changed_cells(before.window, window)
+
+
+def _changed_cells(old: TableWindow, new: TableWindow) -> Iterator[str]:
+    """Yield the cells of a window that differ, a line a cell."""
+    columns = dict(zip(new.names, new.columns, strict=True))
+    rows = f"rows {old.row}-{old.row + len(old.labels) - 1}"
+    found = [
+        f"row {old.row + at} ({old.labels[at]}), {name}: {before} → {after}"
+        for name, was in zip(old.names, old.columns, strict=True)
+        for at, (before, after) in enumerate(zip(was, columns.get(name, ()), strict=False))
+        if before != after
+    ]
+    for at, (before, after) in enumerate(zip(old.labels, new.labels, strict=False)):
+        found += [f"row {old.row + at}: index {before} → {after}"] if before != after else []
+    yield from found or ([f"no cell changed in {rows}, the window shown last"] if old.labels else [])

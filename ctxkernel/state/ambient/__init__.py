@@ -1,23 +1,30 @@
 """State of the process that belongs to a checkpoint: generators, environment, options, handlers, figures, widgets.
 
-Rule 1: each part has a name, a plain value that can be pickled, and a way to put it back. `register` takes more.
-Rule 2: a part whose library is not loaded costs nothing, an unchanged one microseconds: a stamp tells of what is large.
-Rule 3: what fails is named with its reason and costs the part, never the cell. Credentials are not kept or touched.
+Rule 1: each part has a name, a plain value that can be pickled, and a way to restore it. `register` takes more.
+Rule 2: a part whose library is not loaded costs nothing, an unchanged one microseconds: `read_witnesses` reads all that
+        are always loaded at once, and a part is asked for its value only where its witness or stamp differs.
+Rule 3: a failure is named with its reason and costs the part, never the cell. Credentials are not kept or touched.
 """
 
 from __future__ import annotations
 
+import decimal
 import importlib
+import locale
+import os
+import random
 import sys
+import threading
+import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ctxkernel.state.ambient import generators, libraries, process
 from ctxkernel.state.ambient.caches import FunctionCaches
-from ctxkernel.state.ambient.left_running import Outside
+from ctxkernel.state.ambient.left_running import SIGNALS, Outside, signal_handler
 from ctxkernel.state.ambient.logging_state import Logging
-from ctxkernel.state.ambient.part import UNKNOWN, NotRestored, Part
+from ctxkernel.state.ambient.part import UNKNOWN, NotRestored, Part, Setting
 from ctxkernel.state.ambient.pyplot import OpenFigures
 from ctxkernel.state.ambient.widgets import WidgetValues
 from ctxkernel.state.types.connections import reconnect
@@ -27,23 +34,64 @@ __all__ = ["PARTS", "UNKNOWN", "Ambient", "NotRestored", "Part", "passive", "rec
 MOST_FAILURES = 3
 """A part that fails so many times in a row is left out from then on."""
 
+
+def read_ipython() -> dict[str, Any]:
+    """Return the settings that decide how IPython runs a cell and shows its results; empty outside of IPython."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is None:
+        return {}
+    plain = shell.display_formatter.formatters["text/plain"]
+    found = {"ast_node_interactivity": shell.ast_node_interactivity, "autoawait": shell.autoawait}
+    found |= {"float_precision": plain.float_precision, "max_seq_length": plain.max_seq_length, "pprint": plain.pprint}
+    inline: Any = getattr(sys.modules.get("matplotlib_inline.config"), "InlineBackend", None)
+    if inline is not None and inline.initialized():
+        found["figure_formats"] = sorted(inline.instance().figure_formats)
+    return found
+
+
+def read_witnesses() -> dict[str, object]:
+    """Return by part a cheap value that is equal as long as nothing changed, for parts that are always loaded."""
+    environ: Any = os.environ
+    arithmetic: Any = decimal.getcontext().__reduce__()[1]
+    children: Any = getattr(sys.modules.get("multiprocessing.process"), "_children", ())
+    return {
+        "random": random.getstate(),
+        "working folder": os.getcwd(),
+        # Decoding each variable takes a hundred times as long as copying the dict of encoded ones.
+        "environment": environ._data.copy(),
+        "sys.path": [*map(str, sys.path)],
+        "warnings": tuple(warnings.filters),
+        "interpreter": (sys.getrecursionlimit(), sys.get_int_max_str_digits()),
+        "locale": locale.setlocale(locale.LC_ALL),
+        # Without the flags, on which no result depends.
+        "decimal": (arithmetic[:6], arithmetic[7]),
+        "ipython": read_ipython(),
+        # Those that were captured are alive, so no id is used twice.
+        "outside": ([*map(id, threading.enumerate())], [*map(signal_handler, SIGNALS)], [*map(id, children)]),
+    }
+
+
 PARTS: list[Part] = [
     *generators.PARTS,
     *process.PARTS,
     *libraries.PARTS,
+    Setting("ipython", read_ipython, libraries.set_ipython, needs="IPython"),
     *(Logging(), OpenFigures(), WidgetValues(), FunctionCaches(), Outside()),
 ]
-"""The parts, in the order in which they are put back."""
+"""The parts, in the order in which they are restored."""
+_replaced: set[str] = set()
+"""Names of parts that `register` put in place of those that `read_witnesses` knows."""
 
 
 def register(part: Part) -> None:
     """Add a part, in place of one of the same name. It counts from the next statement on."""
     at = next((at for at, known in enumerate(PARTS) if known.name == part.name), len(PARTS))
     PARTS[at : at + 1] = [part]
+    _replaced.add(part.name)
 
 
 class Ambient:
-    """The ambient state of this process, and what of it changed since it was last captured."""
+    """The ambient state of this process, and its changes since the last capture."""
 
     def __init__(self, parts: list[Part] | None = None) -> None:
         self._parts = PARTS if parts is None else parts
@@ -60,6 +108,10 @@ class Ambient:
         """
         changed: dict[str, Any] = {}
         modules = sys.modules
+        try:
+            witnesses = read_witnesses()
+        except Exception:  # such as a working folder that was removed: each part is asked, and fails by itself
+            witnesses = {}
         for part in self._parts:
             name, needs = part.name, part.needs
             if name in self.faults or (needs and needs not in modules) or not part.active:
@@ -67,7 +119,7 @@ class Ambient:
             try:
                 if part.looks_at_names:
                     part.bound(bound)
-                stamp = part.stamp()
+                stamp = witnesses[name] if name in witnesses and name not in _replaced else part.stamp()
                 if name in self._stamps and self._stamps[name] == stamp:
                     continue
                 value = part.capture()
@@ -93,7 +145,7 @@ class Ambient:
         return tuple(name for name, value in values.items() if name not in known or not _matches(known[name], value))
 
     def restore(self, values: Mapping[str, Any], gone: Iterable[str] = ()) -> dict[str, str]:
-        """Restore the parts that differ from now; return by part what the user is to know: what could not be, and why.
+        """Restore the parts that differ from now; return by part what could not be restored, and why.
 
         `gone` are parts whose library was not loaded then: they get the library's first values, where they are known.
         """
@@ -104,48 +156,47 @@ class Ambient:
         for part in self._parts:
             name = part.name
             try:
-                if name in gone and name not in wanted and part.active:
+                if name in gone and name not in wanted and part.loaded:
                     if (default := part.default()) is not None:
                         wanted[name] = default
                     else:  # it stays as it is, so the states from here on have it
                         self._forget(name)
-                if part.always and name not in wanted and name in self._values and part.active:
+                if part.always and name not in wanted and name in self._values and part.loaded:
                     wanted[name] = self._values[name]
-                if name not in wanted:
-                    continue
-                value = wanted[name]
-                if isinstance(value, dict) and UNKNOWN in value:
-                    notices[name] = f"it was not captured then ({value[UNKNOWN]}); it stays as it is"
-                    self._forget(name)
-                    continue
-                if part.needs and part.needs not in sys.modules:
-                    if not part.imports:
-                        if missing := part.absent(value):
-                            notices[name] = missing
-                        continue
-                    importlib.import_module(part.needs)
-                if (part.always or not part.matches(value)) and (lines := part.restore(value)):
-                    notices[name] = "; ".join(lines)
-                # Where the value is not quite the one that was wanted, the next capture tells it as a change.
-                self._values[name] = value
-                self._stamps.pop(name, None)
+                if name in wanted and (told := self._restore(part, wanted[name])):
+                    notices[name] = told
             except Exception as fault:
                 notices[name] = _reason(fault)
                 self._forget(name)
         return notices
 
+    def _restore(self, part: Part, value: Any) -> str:
+        """Restore one part; return what the user is to know. Raises any exception of the part."""
+        if isinstance(value, dict) and UNKNOWN in value:
+            self._forget(part.name)
+            return f"it was not captured then ({value[UNKNOWN]}); it stays as it is"
+        if part.needs and part.needs not in sys.modules:
+            if not part.imports:
+                return part.absent(value)
+            importlib.import_module(part.needs)
+        lines = part.restore(value) if part.always or not part.matches(value) else None
+        # Where the value is not quite the wanted one, the next capture returns it as a change.
+        self._values[part.name] = value
+        self._stamps.pop(part.name, None)
+        return "; ".join(lines or ())
+
     def _forget(self, name: str) -> None:
-        """Make the next capture return this part: what it is now is not the value of the state that was restored."""
+        """Make the next capture return this part: its present value is not that of the restored state."""
         self._stamps.pop(name, None)
         self._values.pop(name, None)
 
 
 def _matches(part: Part, value: Any) -> bool:
     try:
-        if not part.active:
+        if not part.loaded:
             return not part.imports and not part.absent(value)
         return part.matches(value)
-    except Exception:  # a library's own fault; `restore` will say it
+    except Exception:  # a library's own fault; `restore` will name it
         return False
 
 
@@ -156,5 +207,5 @@ def _reason(fault: Exception) -> str:
 
 
 def passive(name: str) -> bool:
-    """Return whether a change of a part says nothing about the cell that made it: its caches, its threads."""
+    """Return whether a change of a part has no effect on other cells: its caches, its threads."""
     return any(part.name == name and part.passive for part in PARTS)

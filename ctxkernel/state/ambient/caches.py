@@ -8,15 +8,16 @@ was cleared and filled again may have been used as often as before: what it hold
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from ctxkernel.core.reflection import class_dict, class_of, function_of
 from ctxkernel.state.ambient.part import Part
+from ctxkernel.state.base.namespace import some_of
 from ctxkernel.state.base.own_modules import OwnModules
-from ctxkernel.state.base.snapshot import Snapshot, differences
-from ctxkernel.state.base.variables import some_of
 from ctxkernel.state.types.code import held_by_cache
 
 _CACHE: Any = type(functools.lru_cache(lambda: None))
@@ -32,10 +33,13 @@ class FunctionCaches(Part):
     always = True
     passive = True
 
-    def __init__(self, namespace: Callable[[], dict[str, Any]] | None = None) -> None:
-        self._namespace = namespace or (lambda: vars(sys.modules["__main__"]))
+    def __init__(self, namespace: Callable[[], dict[str, Any]] = lambda: vars(sys.modules["__main__"])) -> None:
+        self._namespace = namespace
         self._own_modules = OwnModules()
-        self._places: dict[str, _Place] = {}
+        self._names: dict[str, Any] | None = None
+        """The namespace whose caches are in `_found`."""
+        self._found: dict[str, list[tuple[str, Any]]] = {}
+        """Variable → its caches by name."""
         self._seen: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
         """What was last captured of each cache."""
 
@@ -43,15 +47,22 @@ class FunctionCaches(Part):
 
     def bound(self, names: Collection[str] | None) -> None:
         """Look at these names, or at all."""
-        place = self._places.get("")
-        if names is None or place is None:
-            self._places.pop("", None)
-        else:
-            place.look(names)
+        if names is None or self._names is None:
+            self._names = None
+            return
+        for name in names:
+            self._found.pop(name, None)
+            if found := _caches_of(name, self._names):
+                self._found[name] = found
 
     def capture(self) -> Any:
         """Return how often each cache was used, by the function's name: hits, misses, entries, content hash."""
-        return {name: self._told(one) for name, one in self._caches()}
+        found: dict[str, Any] = {}
+        for name, one in self._caches():
+            found[name] = self._told(one)
+        return found
+
+    stamp = capture
 
     def _told(self, cache: Any) -> list[int]:
         """Return what is captured of a cache. What it holds is only read where it was used since the last time."""
@@ -76,7 +87,7 @@ class FunctionCaches(Part):
         return [f"cleared the cache of {some_of(empty)}"] if empty or stale else ()
 
     def _stale(self, value: Any) -> dict[str, Any]:
-        self._places.clear()  # an address proves nothing, and a return has to be right
+        self._names = None  # an address proves nothing, and a return has to be right
         self._seen.clear()
         stale: dict[str, Any] = {}
         for name, cache in self._caches():
@@ -85,66 +96,38 @@ class FunctionCaches(Part):
                 stale[name] = cache
         return stale
 
-    def _caches(self) -> Iterator[tuple[str, Any]]:
-        seen: dict[int, str] = {}
-        spaces = {"": self._namespace()} | {module.__name__ + ".": vars(module) for module in self._own_modules()}
-        for prefix, names in spaces.items():
-            place = self._places.get(prefix)
-            if place is None or place.names is not names:
-                place = self._places[prefix] = _Place(names, not prefix)
-            elif prefix:
-                place.follow()
-            for found in place.found.values():
-                yield from ((prefix + path, one) for path, one in found if seen.setdefault(id(one), prefix) == prefix)
+    def _caches(self) -> list[tuple[str, Any]]:
+        names = self._namespace()
+        if self._names is not names:
+            self._names = names
+            self._found = {name: found for name in list(names) if (found := _caches_of(name, names))}
+        found = [*itertools.chain.from_iterable(self._found.values())]
+        for module in self._own_modules():
+            known, members = {id(cache) for _, cache in found}, vars(module)
+            own = [one for name in list(members) for one in _caches_of(name, members)]
+            own = [(path, cache) for path, cache in own if not _is_of_other_module(cache, module.__name__)]
+            found += [(f"{module.__name__}.{path}", cache) for path, cache in own if id(cache) not in known]
+        return found
 
 
-class _Place:
-    """The caches among the values of a namespace, and those of its classes as of when each got its name."""
-
-    def __init__(self, names: dict[str, Any], is_notebook: bool) -> None:
-        self.names = names
-        self._is_notebook = is_notebook
-        self.found: dict[str, list[tuple[str, Any]]] = {}
-        """Variable → caches by name."""
-        self._last = Snapshot({})
-        self.follow()
-
-    def follow(self) -> None:
-        """Look at the names that stand for another object than when this was called last."""
-        now = Snapshot(self.names)
-        self.look(name for changed in differences(self._last, now) for name in changed)
-        self._last = now
-
-    def look(self, names: Iterable[str]) -> None:
-        """Look at some of the names."""
-        for name in names:
-            value: Any = self.names.get(name)
-            found: list[tuple[str, Any]] = []
-            if type(value) is _CACHE:
-                found = [(name, value)] if self._is_notebook or not _is_of_other_module(value, self.names) else []
-            elif issubclass(type(value), type):
-                found = [*_of_class(name, value, self.names)]
-            if found:
-                self.found[name] = found
-            else:
-                self.found.pop(name, None)
-
-
-def _is_of_other_module(cache: Any, names: Mapping[str, Any]) -> bool:
-    """Say whether a cache is a function of another module, which a module of the user's only imported."""
+def _is_of_other_module(cache: Any, importer: str) -> bool:
+    """Return whether a cache is a function of another module that `importer` only imported."""
     module = getattr(cache, "__module__", None)
-    if module == names.get("__name__") or not isinstance(module, str):
+    if module == importer or not isinstance(module, str):
         return False
     return getattr(sys.modules.get(module), getattr(cache, "__name__", ""), None) is cache
 
 
-def _of_class(name: str, kind: type, names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the caches of a class, where it is of the module that has these names."""
-    for member, value in list(vars(kind).items()) if kind.__module__ == names.get("__name__") else ():
-        inner = value.__func__ if isinstance(value, staticmethod | classmethod) else value
-        inner = inner.fget if isinstance(inner, property) else inner
-        if type(inner) is _CACHE:
-            yield f"{name}.{member}", inner
+def _caches_of(name: str, names: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the cache that is a value of a namespace, or those of a class that its module defines, by name."""
+    value: Any = names.get(name)
+    if type(value) is _CACHE:
+        return [(name, value)]
+    if not issubclass(type(value), type) or value.__module__ != names.get("__name__"):
+        return []
+    members = {member: function_of(one) for member, one in list(class_dict(value).items())}
+    inner = {member: getattr(one, "fget", one) if isinstance(one, property) else one for member, one in members.items()}
+    return [(f"{name}.{member}", one) for member, one in inner.items() if type(one) is _CACHE]
 
 
 def _content_hash(cache: Any) -> int:
@@ -166,7 +149,7 @@ class _NotImmutableError(Exception):
 
 def _hashable(value: Any, deep: int) -> Any:
     """Return what has another hash for another type or value. Raises _NotImmutableError."""
-    kind = type(value)
+    kind = class_of(value)
     if kind is int:
         return kind, hex(value)  # the hashes of -1 and -2 are equal
     if kind is float or kind is complex:

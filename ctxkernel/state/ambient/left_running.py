@@ -13,11 +13,11 @@ from typing import Any
 
 from ctxkernel.state.ambient.live_objects import LiveObjects
 from ctxkernel.state.ambient.part import Part
-from ctxkernel.state.base.variables import some_of
+from ctxkernel.state.base.namespace import some_of
 
-_SIGNALS = [int(number) for number in signal.valid_signals() if number != signal.SIGINT]
+SIGNALS = [int(number) for number in signal.valid_signals() if number != signal.SIGINT]
 """The kernel sets the handler of SIGINT itself, between cells."""
-_handler: Any = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
+signal_handler: Any = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
 """Without the enumerations that the module `signal` makes of each number."""
 _OWN = "ctxkernel"
 
@@ -32,14 +32,10 @@ class Outside(Part):
     def __init__(self) -> None:
         self._live = LiveObjects()
 
-    def stamp(self) -> object:
-        """Return ids."""
-        return [*map(id, threading._active.values())], [*map(_handler, _SIGNALS)], [*map(id, _children())]  # type: ignore[attr-defined]
-
     def capture(self) -> Any:
         """Return tokens of what is there."""
         token = self._live.token
-        handlers = {number: one for number in _SIGNALS if (one := _handler(number)) not in (signal.SIG_DFL, None)}
+        handlers = {number: one for number in SIGNALS if (one := signal_handler(number)) not in (signal.SIG_DFL, None)}
         return {
             "threads": sorted(token(one) for one in threading.enumerate() if not one.name.startswith(_OWN)),
             "children": sorted(map(token, _children())),

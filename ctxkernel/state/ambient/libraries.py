@@ -4,35 +4,28 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 from ctxkernel.state.ambient.part import Part, Setting
 
+_DICT: Any = dict
+
 
 class _Options(Part):
-    """A part with hundreds of values: comparing them with a copy costs some microseconds."""
+    """A part with hundreds of values: its stamp is a copy of them."""
 
     _now: Callable[[], Any]
     """Returns the dict of values."""
 
-    def __init__(self) -> None:
-        self._copy: dict[str, Any] = {}
-        self._version = 0
-
     def stamp(self) -> object:
-        values = self._now()
-        # By dict's own methods: those of RcParams resolve each value.
-        if not dict.__eq__(values, self._copy):
-            self._copy = _copied(values)
-            self._version += 1
-        return self._version
+        return _copied(self._now())
 
 
-def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
+def _copied(values: Any) -> dict[str, Any]:
     return {
         name: _copied(value) if isinstance(value, dict) else value[:] if type(value) is list else value
-        for name, value in dict.items(values)  # type: ignore[arg-type]
+        for name, value in _DICT.items(values)  # by dict's own method: that of RcParams resolves each value
     }
 
 
@@ -56,7 +49,7 @@ class _MatplotlibOptions(_Options):
         # The inline backend switches `interactive` on when it is loaded, which is once in a process. Were it off again,
         # as it was before that, no figure would be shown any more.
         left_out = self._FIXED if drawing else {*self._FIXED, "interactive"}
-        return {name: _plain(value) for name, value in dict.items(params) if name not in left_out}
+        return {name: _plain(value) for name, value in _DICT.items(params) if name not in left_out}
 
     def restore(self, value: Any) -> None:
         params = self._now()
@@ -77,7 +70,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):  # an enum of texts
         return str(getattr(value, "value", value))
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [*map(_plain, cast("list[Any]", value))]
     if hasattr(value, "by_key"):
         return {key: list(values) for key, values in value.by_key().items()}
     return str(value)
@@ -113,7 +106,7 @@ class _PandasOptions(_Options):
             raise ValueError(f"options that pandas did not take: {', '.join(failed)}")
 
 
-def _leaves(values: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
+def _leaves(values: Any, before: str) -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
         if isinstance(value, dict):
             yield from _leaves(value, f"{before}{name}.")
@@ -121,28 +114,21 @@ def _leaves(values: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]
             yield before + name, value
 
 
-def _ipython() -> dict[str, Any]:
-    """Return the objects that decide how IPython runs a cell and shows its results, by setting; none outside of it."""
+def set_ipython(value: Any) -> None:
+    """Set the settings of IPython that `read_ipython` returned, where they differ."""
     shell = sys.modules["IPython"].get_ipython()
     if shell is None:
-        return {}
-    owners = dict.fromkeys(("ast_node_interactivity", "autoawait"), shell)
+        return
     plain = shell.display_formatter.formatters["text/plain"]
-    owners |= dict.fromkeys(("float_precision", "max_seq_length", "pprint"), plain)
-    inline = getattr(sys.modules.get("matplotlib_inline.config"), "InlineBackend", None)
-    return owners | ({"figure_formats": inline.instance()} if inline is not None and inline.initialized() else {})
-
-
-def _ipython_settings() -> Any:
-    found = {name: getattr(owner, name) for name, owner in _ipython().items()}
-    return {name: sorted(one) if isinstance(one, set) else one for name, one in found.items()}
-
-
-def _set_ipython(value: Any) -> None:
-    now = _ipython_settings()
-    for name, owner in _ipython().items():
-        if name in value and now[name] != value[name]:
-            setattr(owner, name, set(value[name]) if name == "figure_formats" else value[name])
+    inline: Any = getattr(sys.modules.get("matplotlib_inline.config"), "InlineBackend", None)
+    for name, one in value.items():
+        if name == "figure_formats":
+            owner = inline.instance() if inline is not None and inline.initialized() else None
+            one = set(one)
+        else:
+            owner = shell if name in ("ast_node_interactivity", "autoawait") else plain
+        if owner is not None and getattr(owner, name) != one:
+            setattr(owner, name, one)
 
 
 def _numpy_options() -> Any:
@@ -168,5 +154,4 @@ PARTS: list[Part] = [
         lambda value: sys.modules["sklearn"].set_config(**value),
         needs="sklearn",
     ),
-    Setting("ipython", _ipython_settings, _set_ipython, needs="IPython"),
 ]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+from ctxkernel.core.reflection import class_of
 from ctxkernel.state.ambient.live_objects import LiveObjects
 from ctxkernel.state.ambient.part import NotRestored, Part
 from ctxkernel.state.base.own_modules import is_own
@@ -19,7 +20,7 @@ from ctxkernel.state.types.process_objects import is_stored_handler
 
 _STREAMS = ("stdout", "stderr", "__stdout__", "__stderr__")
 _FIELDS = itemgetter("level", "propagate", "disabled", "filters", "handlers")
-_NEW = (0, True, False, [], [])
+_NEW: tuple[Any, ...] = (0, True, False, [], [])
 _PRISTINE: tuple[Any, ...] = (0, True, False, (), ())
 
 _LOGGER = "logger:"
@@ -42,11 +43,17 @@ class Logging(Part):
 
     def stamp(self) -> object:
         """Return ids and numbers of all that is configured; captured objects are alive, so no id is used twice."""
-        found = [(name, _config(logger)) for name, logger in _configured()]
-        loggers = [(name, *config[:3], [*map(id, config[3])], [*map(id, config[4])]) for name, config in found]
-        handlers = {id(one): one for _, config in found for one in config[4]}
         manager = logging.root.manager
-        return len(manager.loggerDict), manager.disable, loggers, [*map(_handler_stamp, handlers.values())]
+        found: list[object] = [len(manager.loggerDict), manager.disable]
+        for name, logger in (("", logging.root), *manager.loggerDict.items()):
+            if isinstance(logger, logging.PlaceHolder) or (name and _FIELDS(vars(logger)) == _NEW):
+                continue
+            found += name, logger.level, logger.propagate, logger.disabled, [*map(id, logger.filters)]
+            for handler in logger.handlers:
+                own = vars(handler)
+                aims = id(own.get("stream")), own.get("baseFilename"), id(own.get("target"))
+                found += id(handler), handler.level, id(handler.formatter), *aims, [*map(id, handler.filters)]
+        return found
 
     def capture(self) -> Any:
         """Return the configuration with tokens for live objects."""
@@ -62,11 +69,14 @@ class Logging(Part):
     def own_objects(self) -> dict[str, Any]:
         """Return what belongs to the state as variables do: stored handlers by token, attributes of loggers by name."""
         found: dict[str, Any] = {}
-        for name, logger in _all():
-            if len(vars(logger)) >= len(_OF_ALL) and (own := _attributes(logger)) and not (name and _of_library(name)):
-                found[_LOGGER + name] = own
-            if logger.handlers:
-                found |= {self.live.token(one): one for one in logger.handlers if _is_stored(one)}
+        for name, logger in (("", logging.root), *logging.root.manager.loggerDict.items()):
+            if isinstance(logger, logging.PlaceHolder):
+                continue
+            if not vars(logger).keys() <= _OF_ALL and not (name and _of_library(name)):
+                found[_LOGGER + name] = _attributes(logger)
+            for handler in logger.handlers:
+                if _is_stored(handler):
+                    found[self.live.token(handler)] = handler
         return found
 
     def put_back(self, objects: Mapping[str, Any]) -> list[str]:
@@ -237,8 +247,7 @@ def _configured() -> list[tuple[str, Any]]:
 
 def _attributes(logger: Logger) -> dict[str, Any]:
     """Return the attributes that the user gave to a logger."""
-    members = vars(logger)
-    return {name: members[name] for name in members.keys() - _OF_ALL} if len(members) > len(_OF_ALL) - 1 else {}
+    return {name: value for name, value in vars(logger).items() if name not in _OF_ALL}
 
 
 def _config(logger: Logger) -> Config:
@@ -259,14 +268,8 @@ def _configure(name: str, config: Config) -> None:
     getattr(logger.manager, "_clear_cache", lambda: None)()
 
 
-def _handler_stamp(handler: Any) -> tuple[object, ...]:
-    own = handler.__dict__
-    aims = id(own.get("stream")), own.get("baseFilename"), id(own.get("target"))
-    return (id(handler), handler.level, id(handler.formatter), *aims, [*map(id, handler.filters)])
-
-
 def _is_stored(handler: Any) -> bool:
-    cls = type(handler)
+    cls = class_of(handler)
     module = sys.modules.get(cls.__module__)
     return is_stored_handler(handler, cls.__module__ == "__main__" or (module is not None and is_own(module)))
 

@@ -31,10 +31,8 @@ class Part:
     passive: ClassVar[bool] = False
     """Whether a cell that changes it does nothing that another run of it, or of another cell, depends on."""
 
-    @property
-    def active(self) -> bool:
-        """Whether there is anything to capture."""
-        return not self.needs or self.needs in sys.modules
+    active: Any = True
+    """Whether there is anything to capture where `needs` is loaded; a property of some parts."""
 
     def capture(self) -> Any:
         """Return the current value."""
@@ -59,11 +57,16 @@ class Part:
     """Whether `bound` is to be called."""
 
     def bound(self, names: Collection[str] | None) -> None:
-        """Take in which names of the namespace were bound anew or deleted since the last call; None: any may be."""
+        """Take in which names of the namespace were bound or deleted since the last call; None for any."""
 
     def stamp(self) -> object:
-        """Return something cheap that is equal as long as nothing changed; the value itself where that is cheap."""
+        """Return a cheap value that is equal as long as nothing changed; the value itself where that is cheap."""
         return self.capture()
+
+    @property
+    def loaded(self) -> bool:
+        """Whether there is anything to capture."""
+        return (not self.needs or self.needs in sys.modules) and bool(self.active)
 
     def default(self) -> Any:
         """Return the value of a library that was just loaded, None where that is not known."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import decimal
 import functools
+import locale
 import os
 import re
 import sys
@@ -31,12 +33,6 @@ class Environment(Part):
             "set": {name: text for name, text in changed.items() if not self.secret(name, text)},
             "removed": sorted(name for name in self._start if name not in now and not self.secret(name, "")),
         }
-
-    def stamp(self) -> object:
-        """Return a copy of the environment as the process has it."""
-        # Decoding each variable takes a hundred times as long as copying the dict of what is already encoded.
-        data = getattr(os.environ, "_data", None)
-        return data.copy() if type(data) is dict else dict(os.environ)
 
     def restore(self, value: Any) -> None:
         """Set and remove. Variables that look like credentials stay as they are."""
@@ -67,10 +63,6 @@ class WarningFilters(Part):
             if kind.__module__ != "__main__"
         ]
 
-    def stamp(self) -> object:
-        """Return the filters themselves."""
-        return tuple(warnings.filters)
-
     def restore(self, value: Any) -> None:
         """Set the filters; one whose category is not there any more is left out."""
         filters = [
@@ -87,7 +79,7 @@ def _pattern(pattern: Any) -> Any:
 
 
 def _compiled(pattern: Any) -> Any:
-    return re.compile(*pattern) if isinstance(pattern, list | tuple) else pattern
+    return re.compile(pattern[0], pattern[1]) if type(pattern) in (list, tuple) else pattern
 
 
 def _found(dotted: str) -> Any:
@@ -100,20 +92,14 @@ class _DecimalContext(Part):
     """Precision, traps and rounding of `decimal`; its flags are no state that a result depends on."""
 
     name = "decimal"
-    needs = "decimal"
 
     def capture(self) -> Any:
-        context = sys.modules["decimal"].getcontext()
+        context = decimal.getcontext()
         traps = sorted(signal.__name__ for signal, on in context.traps.items() if on)
         return [context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp, traps]
 
-    def stamp(self) -> object:
-        # What its pickle holds, without the flags.
-        arguments = sys.modules["decimal"].getcontext().__reduce__()[1]
-        return arguments[:6], tuple(arguments[7])
-
     def restore(self, value: Any) -> None:
-        context = sys.modules["decimal"].getcontext()
+        context = decimal.getcontext()
         context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp = value[:6]
         for signal in context.traps:
             context.traps[signal] = signal.__name__ in value[6]
@@ -132,17 +118,12 @@ def _set_limits(value: Any) -> None:
     sys.set_int_max_str_digits(value[1])
 
 
-def _locale(value: str | None = None) -> Any:
-    locale = sys.modules["locale"]
-    return locale.setlocale(locale.LC_ALL, value)
-
-
 PARTS: list[Part] = [
     Setting("working folder", _folder, lambda value: value and os.chdir(value)),
     Environment(),
     Setting("sys.path", lambda: [*map(str, sys.path)], lambda value: sys.path.__setitem__(slice(None), value)),
     WarningFilters(),
     Setting("interpreter", lambda: (sys.getrecursionlimit(), sys.get_int_max_str_digits()), _set_limits),
-    Setting("locale", _locale, _locale, needs="locale"),
+    Setting("locale", lambda: locale.setlocale(locale.LC_ALL), lambda value: locale.setlocale(locale.LC_ALL, value)),
     _DecimalContext(),
 ]

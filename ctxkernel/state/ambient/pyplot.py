@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from ctxkernel.core.reflection import class_of
 from ctxkernel.state.ambient.live_objects import LiveObjects
 from ctxkernel.state.ambient.part import NotRestored, Part
 
@@ -49,7 +50,7 @@ class OpenFigures(Part):
 
         Raises NotRestored for figures that are not held.
         """
-        figures, missing = _gcf().figs, []
+        figures, missing = _gcf().figs, list[str]()
         before = {id(manager.canvas.figure): manager for manager in figures.values()}
         wanted: list[Any] = []
         for number, label, token, position in value:
@@ -98,8 +99,9 @@ def _manager(number: Any, figure: Any) -> Any:
     """Return a manager for a figure: its own one where closing has not destroyed that."""
     base = sys.modules["matplotlib.backend_bases"].FigureManagerBase  # type: ignore[attr-defined]
     manager = figure.canvas.manager
-    if manager is not None and manager.num == number and type(manager).destroy is base.destroy:
-        vars(manager).pop("_cidgcf", None)  # pyplot connected the canvas, and closing disconnected it
+    kind: Any = class_of(manager)
+    if manager is not None and manager.num == number and kind.destroy is base.destroy:
+        manager.__dict__.pop("_cidgcf", None)  # pyplot connected the canvas, and closing disconnected it
         return manager
     backend = sys.modules["matplotlib.pyplot"]._get_backend_mod()  # type: ignore[attr-defined]
     return backend.new_figure_manager_given_figure(number, figure)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from ctxkernel.core.reflection import class_of
 from ctxkernel.state.ambient.live_objects import LiveObjects
 from ctxkernel.state.ambient.part import NotRestored, Part
 
@@ -33,7 +34,7 @@ class _Values(list[Any]):
 
     def __eq__(self, other: object) -> bool:
         try:
-            return isinstance(other, list) and list.__eq__(self, other)
+            return isinstance(other, _Values) and list[Any].__eq__(self, other)
         except Exception:  # arrays, and classes whose equality fails: `capture` looks closer
             return False
 
@@ -99,7 +100,7 @@ class WidgetValues(Part):
             raise NotRestored("; ".join(missing))
 
     def _told(self, widget: Any) -> dict[str, Any]:
-        own, defaults = widget.__dict__, getattr(type(widget), _DEFAULTS, {})
+        own, defaults = widget.__dict__, getattr(class_of(widget), _DEFAULTS, {})
         traits = {
             name: self._stored(value)
             for name, value in list(own["_trait_values"].items())
@@ -125,7 +126,7 @@ class WidgetValues(Part):
 
     def _set(self, widget: Any, told: dict[str, Any]) -> None:
         """Set what differs. Raises KeyError for an object that is not held; nothing is changed then."""
-        own, defaults = widget.__dict__, getattr(type(widget), _DEFAULTS, {})
+        own, defaults = widget.__dict__, getattr(class_of(widget), _DEFAULTS, {})
         now, then = self._told(widget).get("traits", {}), told.get("traits", {})
         names = [name for name in {**now, **then} if now.get(name) != then.get(name)]
         # A trait that is neither stored nor has a simple default was made when somebody asked for it: it stays.
@@ -151,19 +152,20 @@ class WidgetValues(Part):
 
     def _stored(self, value: Any) -> Any:
         """Return a value as plain data: itself, or a list of what it is and what it holds."""
-        if type(value) in _PLAIN and (type(value) is not str or len(value) <= _MOST_TEXT):
+        kind = class_of(value)
+        if kind in _PLAIN and (kind is not str or len(value) <= _MOST_TEXT):
             return value
         if (model_id := getattr(value, "_model_id", None)) is not None and _widgets().get(model_id) is value:
             return [_WIDGET, model_id]
-        if type(value) in (tuple, list) and len(value) <= 100:
-            return [type(value).__name__, [*map(self._stored, value)]]
-        if type(value) is dict and len(value) <= 100 and all(type(key) is str for key in value):
+        if kind in (tuple, list) and len(value) <= 100:
+            return [kind.__name__, [*map(self._stored, value)]]
+        if kind is dict and len(value) <= 100 and all(class_of(key) is str for key in value):
             return [_DICT, {key: self._stored(one) for key, one in value.items()}]
         return [_TOKEN, self.live.token(value)]
 
     def _value(self, stored: Any) -> Any:
         """Return what `_stored` was given, or an equal value. Raises KeyError where it is not held any more."""
-        if not isinstance(stored, list):
+        if class_of(stored) is not list:
             return stored
         kind, content = stored
         if kind == _WIDGET:

@@ -35,8 +35,9 @@ class CodeFacts:
 
     def __init__(self, code: types.CodeType) -> None:
         names, _ = _global_names(code)
-        parts = [code.co_name, code.co_qualname, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount]
-        parts += [code.co_flags, code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars]
+        parts: list[object] = [code.co_name, code.co_qualname, code.co_argcount, code.co_posonlyargcount]
+        parts += [code.co_kwonlyargcount, code.co_flags, code.co_code, code.co_names, code.co_varnames]
+        parts += [code.co_freevars, code.co_cellvars]
         for const in code.co_consts:
             if type(const) is types.CodeType:
                 inner = code_facts(const)

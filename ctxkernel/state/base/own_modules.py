@@ -24,6 +24,7 @@ from ctxkernel.core.reflection import (
     class_dict,
     class_flags,
     class_module,
+    class_of,
     class_qualname,
     class_setter,
     function_of,
@@ -32,14 +33,15 @@ from ctxkernel.core.reflection import (
     register,
     registered,
 )
-from ctxkernel.state.base.variables import NOTHING
+from ctxkernel.state.base.namespace import NOTHING
 
 PREFIX = "module:"
 PYPLOT = "matplotlib.pyplot"
 """Its open figures are treated as variables of it: what it draws on is shared with the user's names."""
 LOGGING = "logging"
 """So are handlers that are stored, and attributes that the user gave to loggers: his names share what they hold."""
-_FUNCTIONS = (types.FunctionType, functools._lru_cache_wrapper)
+_CACHED: Any = type(functools.lru_cache(lambda: None))
+_FUNCTIONS = (types.FunctionType, _CACHED)
 _BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, property, staticmethod, classmethod)
 _LAYOUT = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
 _NOT_OF_A_MODULE = frozenset(
@@ -121,10 +123,10 @@ class OwnModule:
 
     def _learn_members(self, prefix: str, members: Iterable[tuple[Any, Any]]) -> None:
         for name, value in list(members):
-            if type(name) is not str or (prefix and name in _NOT_OF_A_CLASS):
+            if class_of(name) is not str or (prefix and name in _NOT_OF_A_CLASS):
                 continue
             place, inner = prefix + name, function_of(value)
-            is_class = is_kind(type(inner), type) and bool(class_flags(inner) & HEAP_TYPE)
+            is_class = is_kind(class_of(inner), type) and bool(class_flags(inner) & HEAP_TYPE)
             if is_class and (class_module(inner), class_qualname(inner)) == (self.name, place):
                 self._definitions[place] = self._defined[place] = inner
                 self._learn_members(f"{place}.", class_dict(inner).items())
@@ -136,7 +138,7 @@ class OwnModule:
 
     def _learn_function(self, place: str, function: Any) -> None:
         self._definitions[place] = function
-        if type(function) is types.FunctionType:
+        if class_of(function) is types.FunctionType:
             self._defined[f"{place}.__code__"] = function.__code__
             words = set(_words(function.__code__))
             shell = "get_ipython" in words and not words.isdisjoint(_REACHES_BY_SHELL)
@@ -145,7 +147,7 @@ class OwnModule:
             if isinstance(held, (*_BY_IDENTITY, type, types.ModuleType)):
                 self._defined[name] = held
             # What a decorator wraps, and the functions that it made.
-            local = type(held) is types.FunctionType and (held.__module__ == self.name or "<" in held.__qualname__)
+            local = isinstance(held, types.FunctionType) and (held.__module__ == self.name or "<" in held.__qualname__)
             if local and not any(held is known for known in self._definitions.values()):
                 self._learn_function(name, held)
 
@@ -162,16 +164,18 @@ class OwnModule:
         found = {
             name: value
             for name, value in list(module_dict(module).items())
-            if type(name) is str and name not in _NOT_OF_A_MODULE
+            if class_of(name) is str and name not in _NOT_OF_A_MODULE
         }
         for path, obj in self._definitions.items():
-            found.update(_members(f"{path}.", obj) if is_kind(type(obj), type) else self._attributes(f"{path}.", obj))
+            found.update(
+                _members(f"{path}.", obj) if is_kind(class_of(obj), type) else self._attributes(f"{path}.", obj)
+            )
         deleted = [place for place in self._defined if place not in found]
         found = {place: value for place, value in found.items() if self._defined.get(place, NOTHING) is not value}
         return found | {_ABOUT: (module, self._loaded, deleted)}
 
     def _attributes(self, prefix: str, function: Any) -> Iterator[tuple[str, Any]]:
-        if type(function) is not types.FunctionType:
+        if class_of(function) is not types.FunctionType:
             return
         before, now = self._defined[f"{prefix}__code__"], function.__code__
         if before is not now and before.co_filename == now.co_filename:  # `%autoreload` read the file again
@@ -210,7 +214,7 @@ class OwnModule:
                 names[name] = value
         elif (owner := self._definitions.get(path)) is None:
             return  # the file does not define it any more
-        elif not is_kind(type(owner), type):
+        elif not is_kind(class_of(owner), type):
             value = _OF_A_FUNCTION.get(name) if value is NOTHING else value
             if name.startswith("<"):
                 cells = dict(zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True))
@@ -218,8 +222,8 @@ class OwnModule:
                     cells[name[1:-1]].cell_contents = value
             elif name == "__dict__":
                 members = dict(value)
-                vars(owner).clear()
-                vars(owner).update(members)
+                owner.__dict__.clear()
+                owner.__dict__.update(members)
             else:
                 setattr(owner, name, value)
         elif name == _REGISTRY:
@@ -232,7 +236,7 @@ class OwnModule:
 
 def _is_code(name: str, value: Any) -> bool:
     """Say whether a member of a class is known by its identity, rather than by what it holds."""
-    return name.startswith("__") or isinstance(value, _BY_IDENTITY) or type(value) in _LAYOUT
+    return name.startswith("__") or isinstance(value, _BY_IDENTITY) or class_of(value) in _LAYOUT
 
 
 def _members(prefix: str, cls: type) -> Iterator[tuple[str, Any]]:
@@ -247,15 +251,15 @@ def _words(code: types.CodeType) -> Iterator[str]:
     """Yield the global names and attributes that code mentions, and `__main__` where it has that as a text."""
     yield from code.co_names
     for const in code.co_consts:
-        if type(const) is types.CodeType:
+        if class_of(const) is types.CodeType:
             yield from _words(const)
-        elif type(const) is str and const == "__main__":
+        elif class_of(const) is str and const == "__main__":
             yield const
 
 
 def _cells(prefix: str, function: Any) -> Iterator[tuple[str, Any]]:
     """Yield what a function has of the functions around it, but for what is not set yet."""
-    if type(function) is types.FunctionType:
+    if class_of(function) is types.FunctionType:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):
                 yield f"{prefix}<{name}>", cell.cell_contents

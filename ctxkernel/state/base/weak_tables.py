@@ -58,7 +58,8 @@ class Named(ById):
         super().__init__()
         self._refs: dict[str, list[Callable[[], Any]]] = {}
         """By name, the newest last."""
-        self._held: dict[str, _Held] = {}
+        self.held: dict[str, _Held] = {}
+        """By name, objects without weak references: those of `hold`."""
 
     def add(self, name: str, obj: Any) -> None:
         """Take `obj` as the newest object of a name. If it has a name, it keeps that for `get`. Raises TypeError."""
@@ -69,15 +70,15 @@ class Named(ById):
 
     def hold(self, name: str, obj: Any) -> None:
         """Take an object without weak references as the only object of a name, and keep it alive until `release`."""
-        held = self._held[name] = _Held(obj)
+        held = self.held[name] = _Held(obj)
         self._known[id(obj)] = held, name
         self._refs[name] = [held]
 
     def release(self) -> None:
         """Drop the objects that only this table still keeps alive."""
-        for name, held in [*self._held.items()]:
+        for name, held in [*self.held.items()]:
             if sys.getrefcount(held.obj) <= _ALONE:
-                del self._held[name]
+                del self.held[name]
                 self.forget(name)
                 self._forget(id(held.obj), held)
 

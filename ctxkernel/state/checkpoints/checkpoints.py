@@ -14,12 +14,13 @@ import pickle
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.core.reflection import is_any
+from ctxkernel.core.reflection import class_of, is_any
 from ctxkernel.core.replay import CheckpointInfo, CheckpointState
-from ctxkernel.state.base.variables import NOTHING, is_atom
+from ctxkernel.state.base.namespace import NOTHING, is_atom
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.states import Known, States
 from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, Storage, Taking, unit_of
@@ -91,11 +92,12 @@ class Checkpointer:
         `plain`: pseudo-names with plain values that changed since the last call; `gone`: those that went away. The
         manifest is a difference, or the `whole` state. A value that cannot be stored is named in the info.
         """
-        units_now = self._current.items() if self._lacks else ()
-        lacking = [name for name, unit in units_now if unit.digest and not unit.stream[0]]
-        self._lacks = bool(lacking)
-        self._plain = {name: self._plain[name] for name in lacking if name in self._plain}
-        self.tracker.store_unchanged(set(lacking).difference(self._plain))
+        before, self._plain = self._plain, {}
+        if self._lacks:
+            lacking = [name for name, unit in self._current.items() if unit.digest and not unit.stream[0]]
+            self._lacks = bool(lacking)
+            self._plain = {name: before[name] for name in lacking if name in before}
+            self.tracker.store_unchanged(set(lacking).difference(before))
         self.tracker.pack_rest()
         pending = self.tracker.take_pending()
         try:
@@ -110,32 +112,25 @@ class Checkpointer:
         start = time.perf_counter()
         taking = Taking(execution_id)
         self._turns[execution_id] = self.tracker.turn
-        doubts = self._doubts(execution_id)
+        doubts = self._doubts(execution_id) if self.tracker.doubts else {}
         plain = self._plain = {**self._plain, **plain}
-        self._drop_gone(pending, gone, taking)
+        if self._apart or self._labels or gone or pending.names:
+            self._drop_gone(pending, gone, taking)
         for name in self.tracker.touched & self._current.keys():
             for token, _ in self._current[name].live:
                 self._used[token] = self.tracker.turn
         fault = ""
         try:
-            others, self._others = self._others, set[str]()
-            for unit in {id(one): one for name in others if (one := self._current.get(name))}.values():
-                self._put(unit, taking)
-            self._atoms(pending, plain, taking)
-            for piece in {id(one): one for one in pending.pieces.values()}.values():
-                unequal = self.storage.unequal(piece)
-                if unequal is None:
-                    pending.deferred.update(piece.names)
-                else:
-                    self._unit(piece, unequal, taking)
-            self._defer(pending, taking)
-            for name, why in pending.faults.items():
-                self._put(Unit((name,), missing={name: why}), taking)
-            self.storage.write(taking, self._current)
+            if plain or self._others or pending.names or pending.pieces or pending.deferred or pending.faults:
+                self._add_changes(pending, plain, taking)
         except StoreError as error:  # no room, a folder that is gone: the next checkpoint tries again
             fault = str(error)
-        fault = fault or next((one.fault for one in taking.tickets if one.done and one.fault), "")
-        under_way = [one for one in taking.tickets if not (one.done and one.fault)]
+        under_way: list[Any] = []
+        for ticket in taking.tickets:
+            if not ticket.done or not ticket.fault:
+                under_way.append(ticket)
+            else:
+                fault = fault or ticket.fault
         state: CheckpointState = "skipped" if fault else "writing" if under_way else "durable"
         elapsed = round((time.perf_counter() - start) * 1000, 3)
         info = CheckpointInfo(f"c{execution_id}", execution_id, state, taking.written, elapsed, taking.missing, fault)
@@ -143,10 +138,10 @@ class Checkpointer:
         if fault:
             self._fail(known, fault)
         listed = list({id(unit): unit for unit in self._current.values()}.values()) if whole else known.units
-        manifest = {
+        manifest: dict[str, Any] = {
             "v": units.VERSION,
             "base": None if whole or self.base is None else f"c{self.base}",
-            "units": [units.unit_to_json(unit, self.storage.recipe) for unit in listed],
+            "units": [*map(partial(units.unit_to_json, recipe=self.storage.recipe), listed)],
             "gone": [] if whole else known.gone,
         }
         if doubts:
@@ -156,6 +151,23 @@ class Checkpointer:
         if under_way:
             self.writing[execution_id] = under_way
         return Taken(info, manifest)
+
+    def _add_changes(self, pending: Pending, plain: Mapping[str, Any], taking: Taking) -> None:
+        """Make units of what changed, and write what is not stored yet. Raises StoreError."""
+        others, self._others = self._others, set[str]()
+        for unit in {id(one): one for name in others if (one := self._current.get(name))}.values():
+            self._put(unit, taking)
+        self._atoms(pending, plain, taking)
+        for piece in {id(one): one for one in pending.pieces.values()}.values():
+            unequal = self.storage.unequal(piece)
+            if unequal is None:
+                pending.deferred.update(piece.names)
+            else:
+                self._unit(piece, unequal, taking)
+        self._defer(pending, taking)
+        for name, why in pending.faults.items():
+            self._put(Unit((name,), missing={name: why}), taking)
+        self.storage.write(taking, self._current)
 
     def _doubts(self, execution_id: str) -> dict[str, list[str]]:
         """Note which earlier states are in doubt: names changed without a cell that touched them, at a time unknown."""
@@ -247,7 +259,7 @@ class Checkpointer:
 
     def _hold(self, token: str, thing: Any) -> None:
         """Hold an object without a stored form, unless letting go of it is how the user ends it."""
-        if token in self.shelf or is_any(type(thing), *_CLOSING):
+        if token in self.shelf or is_any(class_of(thing), *_CLOSING):
             return
         self.shelf[token] = thing
         while len(self.shelf) > MOST_HELD:
@@ -280,7 +292,9 @@ class Checkpointer:
 
     def _finish(self, execution_id: str, tickets: Sequence[Any]) -> tuple[CheckpointInfo, dict[str, Any]]:
         known = self.states.known[execution_id]
-        rows = {job: result for one in tickets if not one.fault for job, result in (one.result or {}).items()}
+        rows: dict[str, Any] = {}
+        for one in tickets:
+            rows |= (one.result or {}) if not one.fault else {}
         fault = next((str(one.fault) for one in tickets if one.fault), "")
         missing = dict(known.info.missing)
         try:
@@ -334,6 +348,11 @@ class Checkpointer:
                 if self._current.get(name) is unit:
                     self._current[name] = failed
 
+    def info(self, execution_id: str) -> CheckpointInfo | None:
+        """Return what is known of the checkpoint after an execution; None where there is none."""
+        known = self.states.known.get(execution_id)
+        return known.info if known else None
+
     # -- the present --------------------------------------------------------------------------
 
     @property
@@ -347,11 +366,10 @@ class Checkpointer:
         def settle() -> None:
             self.storage.background.wait(BACKGROUND_SECONDS)
             self.storage.background.poll()
-            for tickets in list(self.writing.values()):
-                for ticket in tickets:
-                    if ticket.done and not ticket.fault:
-                        for job, result in (ticket.result or {}).items():
-                            self._taken_in(job, result)
+            done = [one for tickets in self.writing.values() for one in tickets if one.done and not one.fault]
+            results: list[dict[str, Any]] = [ticket.result or {} for ticket in done]
+            for job, result in (row for rows in results for row in rows.items()):
+                self._taken_in(job, result)
 
         return self.states.state(execution_id, settle)
 

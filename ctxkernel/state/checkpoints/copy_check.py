@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ctxkernel.state.base.variables import NOTHING
+from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.groups import chunks_of
 from ctxkernel.state.types.arrays import allocate

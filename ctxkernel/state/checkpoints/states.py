@@ -41,11 +41,6 @@ class States:
     made: dict[str, list[Unit]] = field(default_factory=dict[str, list[Unit]])
     """What background jobs gave."""
 
-    def info(self, execution_id: str) -> CheckpointInfo | None:
-        """What is known of the checkpoint after an execution; None where there is none."""
-        known = self.known.get(execution_id)
-        return known.info if known else None
-
     def load(self, execution_id: str, manifest: Mapping[str, Any], info: CheckpointInfo) -> list[Unit]:
         """Take in a manifest, and return its units. Raises KeyError, TypeError, ValueError or what reading raises."""
         if manifest.get("v") != units.VERSION:
@@ -54,9 +49,8 @@ class States:
         made = self._units(manifest)
         gone = list(manifest.get("gone", ()))
         self.known[execution_id] = Known(str(base).removeprefix("c") if base else None, made, gone, info)
-        doubts = manifest.get("u")
-        if isinstance(doubts, dict):
-            self.doubt({str(name): list(map(str, between)) for name, between in doubts.items()}, execution_id)
+        doubts: dict[str, list[str]] = manifest.get("u") or {}
+        self.doubt({str(name): list(map(str, between)) for name, between in doubts.items()}, execution_id)
         return made
 
     def doubt(self, found: Mapping[str, Iterable[str]], later: str) -> None:

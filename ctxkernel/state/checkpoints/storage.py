@@ -8,9 +8,9 @@ from __future__ import annotations
 import functools
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from ctxkernel.core.reflection import class_module, class_qualname
 from ctxkernel.state.checkpoints import units
@@ -25,33 +25,6 @@ BASES_SECONDS = 30.0
 """What a job waits for chunks of an earlier one, to store the difference only."""
 PATIENCE_SECONDS = 0.25
 """What the user waits for an earlier job to end, where as many as may be are under way."""
-
-
-class Chunks(Protocol):
-    """Where data lie by their content (`store.chunks.chunk_store`)."""
-
-    def has(self, address: str) -> bool: ...  # noqa: D102
-    def put(self, address: str, data: Any, *, base: str | None = None) -> int: ...  # noqa: D102
-    def read(self, address: str) -> memoryview: ...  # noqa: D102
-    def read_into(self, address: str, view: memoryview) -> None: ...  # noqa: D102
-    def map_run(self, addresses: Sequence[str]) -> Any: ...  # noqa: D102
-    def missing(self, addresses: Iterable[str]) -> list[str]: ...  # noqa: D102
-    def why_missing(self, address: str) -> str: ...  # noqa: D102
-
-
-class Background(Protocol):
-    """Runs a job outside of the user's time (`store.chunks.background`)."""
-
-    def submit(  # noqa: D102
-        self, job: Callable[[Any], Any], *, nbytes: int, seconds: float, addresses: Collection[str], patience: float
-    ) -> Any: ...
-    @property
-    def can_fork(self) -> bool: ...  # noqa: D102
-    @property
-    def forked(self) -> bool: ...  # noqa: D102
-    def poll(self) -> list[Any]: ...  # noqa: D102
-    def wait(self, seconds: float) -> list[Any]: ...  # noqa: D102
-    def has_or_pending(self, address: str) -> bool: ...  # noqa: D102
 
 
 @dataclass(slots=True)
@@ -88,8 +61,10 @@ class Storage:
     """
 
     packer: Packer
-    chunks: Chunks
-    background: Background
+    chunks: Any
+    """Where data lie by their content: a `store.chunks.chunk_store.ChunkStore`."""
+    background: Any
+    """Runs a job outside of the user's time: a `store.chunks.background.Background`."""
     address: Callable[[Any], str]
     value: Callable[[str], Any]
     handle: Callable[[str], Any]

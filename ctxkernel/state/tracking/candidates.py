@@ -13,7 +13,7 @@ import contextlib
 import functools
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -115,7 +115,7 @@ def _quietly(source: str | ast.Module, flags: int) -> Any:
 
 
 @contextlib.contextmanager
-def _no_warnings() -> Iterator[None]:
+def _no_warnings() -> Generator[None]:
     # Our filter is put in by hand: `catch_warnings` makes the interpreter forget which warnings the user has seen.
     warnings.filters.insert(0, _QUIET)  # type: ignore[attr-defined]
     try:

@@ -21,6 +21,7 @@ from typing import Any
 
 from xxhash import xxh3_128_digest
 
+from ctxkernel.core.reflection import class_of
 from ctxkernel.state.base.code_objects import code_facts
 from ctxkernel.state.types import identities
 from ctxkernel.state.types.instances import is_cache
@@ -208,7 +209,7 @@ class _Walker:
         self.count += 1
         if self.count > self.most:
             raise TooLarge
-        kind = type(one)
+        kind = class_of(one)
         out = self.out
         if kind in _SCALAR:
             text = f"{one:x}" if kind is int else repr(one)  # a long int has no other text
@@ -297,7 +298,7 @@ class _Walker:
         at = int(one.made == "machine_values")
         inner = _Walker(self.buffers, self.shared, self.hidden, self.most)
         rest: Any = one.args
-        if one.made != "array_view" and type(rest[at]) is int:
+        if one.made != "array_view" and class_of(rest[at]) is int:
             inner.out += "".join(self.buffers[int(rest[at])]).encode()
             rest = rest[:at] + rest[at + 1 :]
         inner.walk((rest, *one.state))
@@ -307,7 +308,7 @@ class _Walker:
     def class_of(self, one: _Node) -> Iterator[Any]:
         _, meta, name, path, bases, *_ = one.args
         members = [
-            {key: value for key, value in part.items() if key not in _NO_CONTENT} if type(part) is dict else part
+            {key: value for key, value in part.items() if key not in _NO_CONTENT} if class_of(part) is dict else part
             for state in one.state
             for part in (state[0] if len(state) == 1 else state)
         ]
@@ -320,14 +321,14 @@ class _Walker:
         hidden = self.hidden(one.label) if own else frozenset[str]()
 
         def shown(members: Any, depth: int = 0) -> Any:
-            if type(members) is tuple and depth < 2:
+            if class_of(members) is tuple and depth < 2:
                 return tuple([shown(inner, depth + 1) for inner in members])
-            if type(members) is not dict:
+            if class_of(members) is not dict:
                 return members
             return {
                 key: value
                 for key, value in members.items()
-                if not (key in hidden if own else is_cache(key)) or type(key) is not str
+                if not (key in hidden if own else is_cache(key)) or class_of(key) is not str
             }
 
         return shown(state)
@@ -336,14 +337,14 @@ class _Walker:
 def _as_array(view: _Node) -> _Node | None:
     """Return what a view shows, as an array of its own: of a small array, or of a whole block; None for another one."""
     root, offset, kind, shape, strides, writeable, *cls = view.args
-    if isinstance(root, _Node) and root.made == "memory_block" and not offset and not cls and type(kind) is str:
-        step = sys.modules["numpy"].dtype(kind).itemsize
+    if isinstance(root, _Node) and root.made == "memory_block" and not offset and not cls and class_of(kind) is str:
+        step: int = sys.modules["numpy"].dtype(kind).itemsize
         for fortran, back in ((False, -1), (True, 1)):
-            sizes = shape[::back]  # the axis that moves fastest first
+            sizes: tuple[int, ...] = shape[::back]  # the axis that moves fastest first
             if strides == tuple(itertools.accumulate(sizes[:-1], operator.mul, initial=step))[::back]:
                 return _named("array")(root.args[0], kind, shape, fortran, writeable)
-    plain = isinstance(root, _Node) and root.made == "array" and type(root.args[0]) is bytes
-    if not plain or cls or type(kind) is not str or math.prod(shape) > MOST_SHOWN:  # a few bytes may look like many
+    plain = isinstance(root, _Node) and root.made == "array" and class_of(root.args[0]) is bytes
+    if not plain or cls or class_of(kind) is not str or math.prod(shape) > MOST_SHOWN:  # a few bytes may look like many
         return None
     numpy: Any = sys.modules["numpy"]
     shown = numpy.ndarray(shape, kind, root.args[0], offset, strides) if root.args[0] else numpy.empty(shape, kind)
@@ -352,8 +353,8 @@ def _as_array(view: _Node) -> _Node | None:
 
 def _code_digest(one: _Node) -> int:
     data = one.args[1]
-    if type(data) is bytes:
+    if class_of(data) is bytes:
         code = marshal.loads(data)  # noqa: S302 - of a pack that was made in this process, or is signed
-        if type(code) is types.CodeType:
+        if class_of(code) is types.CodeType:
             return code_facts(code).digest
     return int.from_bytes(xxh3_128_digest(repr(data).encode("utf-8", "replace"))[:8], "little")

@@ -17,11 +17,11 @@ from typing import Any
 
 from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
 
-from ctxkernel.core.reflection import is_any
-from ctxkernel.state.base.variables import NOTHING
+from ctxkernel.core.reflection import class_of, is_any
+from ctxkernel.state.base.namespace import NOTHING
+from ctxkernel.state.types.file_objects import address
 from ctxkernel.state.types.packer import Packed, Packer
 from ctxkernel.state.types.parts import Expired, OutOfTime, Unfinished, never
-from ctxkernel.state.types.process_objects import address
 
 MOST_SHARED = 32
 """Objects with packs of their own that two names may have in common: those that have more are packed together."""
@@ -115,7 +115,7 @@ class Moment:
                 self.slow.update(values)
             return
         except Exception as fault:  # ours, or of a class that breaks the rules: it costs these names
-            why = f"{type(fault).__name__} while it was stored: {fault}"[:200]
+            why = f"{class_of(fault).__name__} while it was stored: {fault}"[:200]
             self.faults |= dict.fromkeys(values, why)
             return
         finally:
@@ -203,9 +203,11 @@ def _key(packed: Packed, chunks: Sequence[Sequence[str]]) -> bytes:
 
 def is_shareable(obj: Any) -> bool:
     """Say whether an object has a pack of its own where several names hold it: it holds no object of the user's."""
-    if is_any(type(obj), ("numpy", "ndarray")):
+    if is_any(class_of(obj), ("numpy", "ndarray")):
         return not sys.modules["numpy"].ndarray.dtype.__get__(obj).hasobject
-    return is_any(type(obj), ("pandas", "Index"), ("pandas.api.extensions", "ExtensionArray")) and obj.dtype != object
+    return (
+        is_any(class_of(obj), ("pandas", "Index"), ("pandas.api.extensions", "ExtensionArray")) and obj.dtype != object
+    )
 
 
 def chunks_of(view: memoryview, expired: Expired = never) -> tuple[str, ...]:

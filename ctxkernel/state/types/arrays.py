@@ -22,11 +22,11 @@ from typing import Any
 
 from xxhash import xxh3_64_hexdigest
 
-from ctxkernel.core.reflection import class_dict, class_mro, is_kind, loaded
-from ctxkernel.state.types.instances import careful
+from ctxkernel.core.reflection import class_dict, class_mro, class_of, is_kind, loaded
+from ctxkernel.state.types.file_objects import is_anonymous
+from ctxkernel.state.types.instances import careful, instance_or
 from ctxkernel.state.types.pack_state import Kind, Taking
 from ctxkernel.state.types.parts import PARTS, Constructors, Reduction
-from ctxkernel.state.types.process_objects import instance_or, is_anonymous
 
 _COLUMN = 1000
 _EACH = 20
@@ -65,7 +65,7 @@ class Map(Block):
         held = root._mmap
         whole = _numpy().frombuffer(held, "u1")
         super().__init__(held, _at(whole), whole.nbytes)
-        self.path = root.filename
+        self.path: Any = root.filename
         self.mode = root.mode
         # A map begins at a page; the array in it where the caller said.
         self.offset = root.offset - root.offset % mmap.ALLOCATIONGRANULARITY
@@ -75,7 +75,7 @@ class Map(Block):
         whole = None
         if self.mode != "r" and self.nbytes <= _WHOLE_MAP:
             whole = _numpy().frombuffer(self.holder, "u1")
-        return _mark(os.fspath(self.path), whole)
+        return _mark(self.path, whole)
 
 
 def _at(arr: Any) -> int:
@@ -103,7 +103,7 @@ def _dtype(kind: Any) -> Any:
 def array(taking: Taking, obj: Any) -> Reduction:
     """A numpy.ndarray or a subclass of it."""
     ndarray = _numpy().ndarray
-    cls = type(obj)
+    cls = class_of(obj)
     if cls is memory_class():
         return PARTS.memory_block, (taking.data(memoryview(ndarray.view(obj, ndarray))),)
     if cls is ndarray:
@@ -133,7 +133,7 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
         taking.note("array of numpy's StringDType: a copy, where it was a view")
         return plain.__reduce__()
     root = _root(taking, obj)
-    if is_kind(type(root), np.memmap) and type(root.base) is mmap.mmap:
+    if is_kind(class_of(root), np.memmap) and class_of(root.base) is mmap.mmap:
         if root.mode == "c":
             root = _block(taking, root.base, obj)
         elif (known := next((one for one in taking.blocks if one.holder is root._mmap), None)) is not None:
@@ -151,19 +151,19 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
             data = taking.data(memoryview((plain.T if fortran else plain).reshape(-1).view(np.uint8)))
             return PARTS.array, (data, _dtype(kind), plain.shape, fortran, flags.writeable, *cls)
         root = _block(taking, obj, obj)
-    elif is_kind(type(root), np.ndarray):
-        if type(root) is not memory_class() and taking.blocks and _in_block(taking, root):
+    elif is_kind(class_of(root), np.ndarray):
+        if class_of(root) is not memory_class() and taking.blocks and _in_block(taking, root):
             root = _block(taking, root, root)
-    elif type(root) is mmap.mmap and not is_anonymous(root):
+    elif class_of(root) is mmap.mmap and not is_anonymous(root):
         return taking.refuse(obj, "it maps a file")
-    elif not any(type(root) is one for one in _EXPORTERS):
+    elif not any(class_of(root) is one for one in _EXPORTERS):
         root = _block(taking, root, plain)
     start, size = _extent(root)
     low, high = _bounds(plain)
     if low < start or high > start + size:
         raise ValueError("it looks beyond the memory that it is a view of")
     args = (root, _at(plain) - start, _dtype(kind), plain.shape, plain.strides, flags.writeable, *cls)
-    return PARTS.mapped_view if type(root) is Map and cls and is_kind(cls[0], np.memmap) else PARTS.array_view, args
+    return PARTS.mapped_view if class_of(root) is Map and cls and is_kind(cls[0], np.memmap) else PARTS.array_view, args
 
 
 def _root(taking: Taking, arr: Any) -> Any:
@@ -173,26 +173,26 @@ def _root(taking: Taking, arr: Any) -> Any:
     base_of = ndarray.base.__get__
     node: Any = arr
     while True:
-        if type(node) is memory_class() or (node is not arr and taking.label_of(node)):
+        if class_of(node) is memory_class() or (node is not arr and taking.label_of(node)):
             return node
         base: Any = base_of(node)
         if base is None:
             return node
-        if type(base) is mmap.mmap and is_kind(type(node), memmap) and node.filename is not None:
+        if class_of(base) is mmap.mmap and is_kind(class_of(node), memmap) and node.filename is not None:
             return node
-        if type(base).__name__ == "DummyArray" and type(getattr(base, "__array_interface__", None)) is dict:
+        if class_of(base).__name__ == "DummyArray" and class_of(getattr(base, "__array_interface__", None)) is dict:
             base = base.base  # type: ignore[attr-defined] - numpy's as_strided
             if base is None:
                 return node
-        if not is_kind(type(base), ndarray):
-            return base.obj if type(base) is memoryview else base
+        if not is_kind(class_of(base), ndarray):
+            return base.obj if class_of(base) is memoryview else base
         node = base
 
 
 def _extent(root: Any) -> tuple[int, int]:
-    if type(root) in (Block, Map):
+    if class_of(root) in (Block, Map):
         return root.address, root.nbytes
-    if is_kind(type(root), _numpy().ndarray):
+    if is_kind(class_of(root), _numpy().ndarray):
         low, high = _bounds(root)
         return low, high - low
     whole = _numpy().frombuffer(root, "u1")
@@ -232,14 +232,14 @@ def _repeated(items: list[Any]) -> tuple[list[Any], bytes] | None:
 
     A pickle names each item by itself: ten times slower, there and back.
     """
-    if len(items) < _COLUMN or not {str, type(None), float}.issuperset(map(type, items)):
+    if len(items) < _COLUMN or not {str, class_of(None), float}.issuperset(map(type, items)):
         return None
     sample = items[::_EACH]
     if 2 * len(set(sample)) > len(sample):
         return None
     places: defaultdict[Any, int] = defaultdict(itertools.count().__next__)
     where = _numpy().fromiter(map(places.__getitem__, items), "<u4", len(items))
-    if 2 * len(places) > len(items) or any(type(one) is float and one == one for one in places):  # 0.0 equals -0.0
+    if 2 * len(places) > len(items) or any(class_of(one) is float and one == one for one in places):  # 0.0 equals -0.0
         return None
     return list(places), where.astype(_places(len(places))).tobytes()
 
@@ -315,7 +315,7 @@ class ArrayParts(Constructors):
         with memoryview(raw) as held:
             readonly, size = held.readonly, held.nbytes
         cls = memory_class()
-        if type(data) is int and not readonly:
+        if class_of(data) is int and not readonly:
             return np.ndarray.__new__(cls, (size,), np.uint8, raw)
         made = np.ndarray.__new__(cls, (size,), np.uint8)
         if size:
@@ -327,7 +327,7 @@ class ArrayParts(Constructors):
     ) -> Any:
         """Return an array of its own memory."""
         np = _numpy()
-        memory = self.memory_block(data) if type(data) is int else None
+        memory = self.memory_block(data) if class_of(data) is int else None
         order = "F" if fortran else "C"
         made = np.ndarray.__new__(cls or np.ndarray, shape, np.dtype(kind), memory, 0, None, order)
         if memory is None and data:
@@ -394,6 +394,6 @@ class ArrayParts(Constructors):
         return made
 
 
-def _mark(path: str, whole: Any) -> tuple[int, int, str]:
+def _mark(path: Any, whole: Any) -> tuple[int, int, str]:
     known = os.stat(path)
     return known.st_size, known.st_mtime_ns, "" if whole is None else xxh3_64_hexdigest(whole)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ctxkernel.core.reflection import class_module, class_mro, class_qualname, loaded
+from ctxkernel.core.reflection import class_module, class_mro, class_of, class_qualname, loaded
 from ctxkernel.core.text import one_line
 from ctxkernel.projection.secrets import mask
 from ctxkernel.state.types.parts import said
@@ -55,7 +55,7 @@ class Connection(NamedTuple):
     def told(self) -> str:
         """The description for people, in one line."""
         value = ast.literal_eval(self.text)
-        return f"{self.kind} {one_line(value if type(value) is str else self.text, 100)}"
+        return f"{self.kind} {one_line(value if class_of(value) is str else self.text, 100)}"
 
     def joined(self, other: Connection | None) -> Connection:
         """Return it with the places of another mention of the same object, names first."""
@@ -108,12 +108,13 @@ class Registry:
         why = ""
         for kind, entry in reversed(list(self.entries.items())):
             try:
-                if not (_is_of(type(obj), kind) if entry.matches is None else entry.matches(obj)):
+                if not (_is_of(class_of(obj), kind) if entry.matches is None else entry.matches(obj)):
                     continue
             except KeyboardInterrupt:
                 raise
             except BaseException:  # noqa: S112 - a predicate that does not know such objects
                 continue
+            value = None
             try:
                 value = entry.describe(obj)
                 found = CLOSED if value is None else _unfit(value, kind)
@@ -190,23 +191,23 @@ def _unfit(value: Any, kind: str) -> str:
 
 
 def _not_plain(value: Any, texts: list[str], deep: int) -> str:
-    if value is None or type(value) in (bool, int) or (type(value) is float and math.isfinite(value)):
+    if value is None or class_of(value) in (bool, int) or (class_of(value) is float and math.isfinite(value)):
         return ""
-    if type(value) is str:
+    if class_of(value) is str:
         texts.append(value)
         return ""
-    if deep and type(value) in (list, tuple, dict):
-        held: Any = [*value.keys(), *value.values()] if type(value) is dict else value
+    if deep and class_of(value) in (list, tuple, dict):
+        held: Any = [*value.keys(), *value.values()] if class_of(value) is dict else value
         return next(filter(None, (_not_plain(one, texts, deep - 1) for one in held)), "")
-    return f"a {type(value).__name__}"
+    return f"a {class_of(value).__name__}"
 
 
 def _names_secret(value: Any) -> bool:
     """Return whether an entry of a dict is a text under a name such as `password`."""
-    if isinstance(value, dict):
+    if class_of(value) is dict:
         named = any(isinstance(one, str) and one and _SECRET.search(str(name)) for name, one in value.items())
         return named or any(map(_names_secret, value.values()))
-    return isinstance(value, list | tuple) and any(map(_names_secret, value))
+    return class_of(value) in (list, tuple) and any(map(_names_secret, value))
 
 
 def _address(client: Any) -> str | None:

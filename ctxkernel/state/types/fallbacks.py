@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Any, ClassVar
 
-from ctxkernel.core.reflection import class_dict, class_mro, class_qualname, is_kind
+from ctxkernel.core.reflection import class_dict, class_mro, class_of, class_qualname, is_kind
 from ctxkernel.core.text import one_line
 from ctxkernel.state.types.parts import said
 from ctxkernel.state.types.restorer import Restorer, find
@@ -58,19 +58,19 @@ class DeepPickler(_Base):
         if known is not None:
             self.write(self.get(known[0]))
             return None
-        inner = _INNER.get(type(obj))
+        inner = _INNER.get(class_of(obj))
         if inner is not None:
             return inner(self, obj)
-        if type(obj) in _ATOMS:
-            self.dispatch[type(obj)](self, obj)
+        if class_of(obj) in _ATOMS:
+            self.dispatch[class_of(obj)](self, obj)
             return None
         reduction = self.reducer_override(obj)
         if reduction is NotImplemented:
-            if is_kind(type(obj), type):
+            if is_kind(class_of(obj), type):
                 self.save_type(obj)
                 return None
-            if type(obj) in self.dispatch:
-                self.dispatch[type(obj)](self, obj)  # a name, or a buffer
+            if class_of(obj) in self.dispatch:
+                self.dispatch[class_of(obj)](self, obj)  # a name, or a buffer
                 return None
             reduction = obj.__reduce_ex__(5)
         if isinstance(reduction, str):
@@ -78,12 +78,12 @@ class DeepPickler(_Base):
             return None
         return self._reduced(obj, *reduction)
 
-    def _filled(self, obj: Any) -> Steps:
+    def write_filled(self, obj: Any) -> Steps:
         """Write a list, dict or set, which may hold itself."""
-        empty, one, many = _FILLED[type(obj)]
+        empty, one, many = _FILLED[class_of(obj)]
         self.write(empty)
         self.memoize(obj)
-        pairs = type(obj) is dict
+        pairs = class_of(obj) is dict
         yield from self._batches(iter(obj.items() if pairs else obj), one, many, pairs=pairs)
 
     def _batches(self, items: Iterator[Any], one: bytes, many: bytes, pairs: bool = False) -> Steps:
@@ -94,13 +94,13 @@ class DeepPickler(_Base):
             yield from chain.from_iterable(some) if pairs else some
             self.write(many if batch else one)
 
-    def _immutable(self, obj: tuple[Any, ...] | frozenset[Any]) -> Steps:
+    def write_immutable(self, obj: tuple[Any, ...] | frozenset[Any]) -> Steps:
         """Write a tuple or frozenset."""
         if obj == ():
             self.write(pickle.EMPTY_TUPLE)
             return
-        made = _SIZES.get(len(obj)) if type(obj) is tuple else pickle.FROZENSET
-        undo = pickle.POP * len(obj) if type(obj) is tuple and made else pickle.POP_MARK
+        made = _SIZES.get(len(obj)) if class_of(obj) is tuple else pickle.FROZENSET
+        undo = pickle.POP * len(obj) if class_of(obj) is tuple and made else pickle.POP_MARK
         if undo == pickle.POP_MARK:
             self.write(pickle.MARK)
         yield from obj
@@ -151,8 +151,8 @@ _FILLED = {
     set: (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.ADDITEMS),
 }
 _INNER: dict[type, Callable[[DeepPickler, Any], Steps]] = {
-    **dict.fromkeys(_FILLED, DeepPickler._filled),
-    **dict.fromkeys((frozenset, tuple), DeepPickler._immutable),
+    **dict.fromkeys(_FILLED, DeepPickler.write_filled),
+    **dict.fromkeys((frozenset, tuple), DeepPickler.write_immutable),
 }
 _ATOMS = frozenset((type(None), bool, int, float, str, bytes, bytearray, pickle.PickleBuffer))
 
@@ -166,7 +166,8 @@ class CarefulLoader(_BaseLoader):
     def find_class(self, module: str, name: str) -> Any:
         """Return what a module has under a name, or a stand-in."""
         try:
-            return find(self.restorer, super().find_class, module, name)
+            base: Any = super()
+            return find(self.restorer, base.find_class, module, name)
         except KeyboardInterrupt:
             raise
         except BaseException as fault:
@@ -182,10 +183,16 @@ class CarefulLoader(_BaseLoader):
     def _lose(self, what: str, fault: BaseException | None = None) -> Any:
         return self.restorer.lose(one_line(what, 80) + (f" ({said(fault)})" if fault is not None else ""))
 
-    def _is_lost(self, obj: object) -> bool:
+    def make_instance_with_keywords(self) -> None:
+        """Carry out NEWOBJ_EX."""
+        self.make_instance(**self.stack.pop())
+
+    def is_lost(self, obj: object) -> bool:
+        """Return whether an object is a stand-in."""
         return any(obj is one for one in self.restorer.stand_ins)
 
-    def _call(self, what: str, make: Callable[..., Any], *args: Any) -> Any:
+    def guard(self, what: str, make: Callable[..., Any], *args: Any) -> Any:
+        """Return what `make(*args)` returns, or a stand-in where it raises."""
         try:
             return make(*args)
         except (KeyboardInterrupt, MemoryError):
@@ -193,25 +200,28 @@ class CarefulLoader(_BaseLoader):
         except BaseException as fault:
             return self._lose(what, fault)
 
-    def _reduce(self) -> None:
+    def reduce(self) -> None:
+        """Carry out REDUCE."""
         args = self.stack.pop()
         func = self.stack[-1]
-        if self._is_lost(func):
+        if self.is_lost(func):
             return  # the stand-in of what would have made it stands for it
-        self.stack[-1] = self._call(_named(func, args), func, *args)
+        self.stack[-1] = self.guard(_named(func, args), func, *args)
 
-    def _newobj(self, **keywords: Any) -> None:
+    def make_instance(self, **keywords: Any) -> None:
+        """Carry out NEWOBJ."""
         args = self.stack.pop()
         cls = self.stack.pop()
-        lost = self._is_lost(cls)
-        self.append(cls if lost else self._call(_named(cls, ()), lambda: _new(cls)(cls, *args, **keywords)))
+        lost = self.is_lost(cls)
+        self.append(cls if lost else self.guard(_named(cls, ()), lambda: _new(cls)(cls, *args, **keywords)))
 
-    def _build(self) -> None:
-        if self._is_lost(self.stack[-2]):
+    def build(self) -> None:
+        """Carry out BUILD."""
+        if self.is_lost(self.stack[-2]):
             self.stack.pop()
             return
         obj, depth = self.stack[-2], len(self.stack)
-        lost = self._call(f"the state of a {_named(type(obj), ())}", _BaseLoader.load_build, self)
+        lost = self.guard(f"the state of a {_named(class_of(obj), ())}", _BaseLoader.load_build, self)
         del self.stack[depth - 1 :]
         if lost is not None:
             # Half made: an object of C code would bring the process down when it is used.
@@ -223,16 +233,16 @@ class CarefulLoader(_BaseLoader):
 def _new(cls: Any) -> Any:
     """Return `cls.__new__`, without asking a metaclass."""
     found = next(class_dict(base)["__new__"] for base in class_mro(cls) if "__new__" in class_dict(base))
-    return found.__func__ if type(found) is staticmethod else found
+    return found.__func__ if class_of(found) is staticmethod else found
 
 
 def _named(func: Any, args: tuple[Any, ...]) -> str:
     """Return what a call would have made."""
     first: Any = args[0] if args else None
     for one in (first, func):
-        if is_kind(type(one), type):
+        if is_kind(class_of(one), type):
             return class_qualname(one)
-    return str(getattr(func, "__qualname__", type(func).__name__)).rpartition(".")[2]
+    return str(getattr(func, "__qualname__", class_of(func).__name__)).rpartition(".")[2]
 
 
 def _item_loader(load: Callable[..., None], taken: int) -> Callable[..., None]:
@@ -242,25 +252,25 @@ def _item_loader(load: Callable[..., None], taken: int) -> Callable[..., None]:
         if not taken:
             items = self.pop_mark()
             target = self.stack[-1]
-            if not self._is_lost(target):
+            if not self.is_lost(target):
                 self.metastack.append(self.stack)
                 self.stack = items
                 self.append = items.append
-                self._call(f"items of a {type(target).__name__}", load, self)
+                self.guard(f"items of a {class_of(target).__name__}", load, self)
             return
         below = self.stack[: len(self.stack) - taken]
-        if not self._is_lost(below[-1]):
-            self._call(f"an item of a {type(below[-1]).__name__}", load, self)
+        if not self.is_lost(below[-1]):
+            self.guard(f"an item of a {class_of(below[-1]).__name__}", load, self)
         del self.stack[len(below) :]
 
     return guarded
 
 
 for _opcode, _load in (
-    (pickle.REDUCE, CarefulLoader._reduce),
-    (pickle.NEWOBJ, CarefulLoader._newobj),
-    (pickle.NEWOBJ_EX, lambda self: self._newobj(**self.stack.pop())),
-    (pickle.BUILD, CarefulLoader._build),
+    (pickle.REDUCE, CarefulLoader.reduce),
+    (pickle.NEWOBJ, CarefulLoader.make_instance),
+    (pickle.NEWOBJ_EX, CarefulLoader.make_instance_with_keywords),
+    (pickle.BUILD, CarefulLoader.build),
     (pickle.APPENDS, _item_loader(_BaseLoader.load_appends, 0)),
     (pickle.SETITEMS, _item_loader(_BaseLoader.load_setitems, 0)),
     (pickle.ADDITEMS, _item_loader(_BaseLoader.load_additems, 0)),

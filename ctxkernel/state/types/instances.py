@@ -8,14 +8,15 @@ Rule 3: `object.__reduce_ex__` remembers the names of slots on the class: not on
 
 from __future__ import annotations
 
+import builtins
 import collections
 import copyreg
 import enum
 import functools
 import sys
 import types
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 from ctxkernel.core.reflection import (
     HEAP_TYPE,
@@ -24,6 +25,7 @@ from ctxkernel.core.reflection import (
     class_flags,
     class_module,
     class_mro,
+    class_of,
     class_qualname,
     importable,
     is_kind,
@@ -36,14 +38,16 @@ from ctxkernel.state.types.parts import PARTS, Constructors, Reduction
 
 _NEWOBJ: Any = copyreg.__newobj__  # type: ignore[attr-defined]
 
+_B: Any = builtins
+_C: Any = collections
 _AS_BASE: dict[type, Callable[[Any], Any]] = {
     int: int.__int__,
     float: float.__float__,
     complex: lambda obj: complex.__add__(obj, 0),
     str: str.__str__,
     bytes: lambda obj: bytes.__getitem__(obj, slice(None)),
-    tuple: lambda obj: tuple.__getitem__(obj, slice(None)),
-    frozenset: lambda obj: frozenset(frozenset.__iter__(obj)),
+    tuple: lambda obj: _B.tuple.__getitem__(obj, slice(None)),
+    frozenset: lambda obj: frozenset(_B.frozenset.__iter__(obj)),
 }
 """Immutable bases, and how an exact copy of the base's part is made."""
 _FACTORY: Any = collections.defaultdict.__dict__["default_factory"]
@@ -52,23 +56,23 @@ _MOST: Any = collections.deque.__dict__["maxlen"]
 
 def _put_ordered(obj: Any, content: dict[Any, Any]) -> None:
     for key, value in content.items():
-        collections.OrderedDict.__setitem__(obj, key, value)
+        _C.OrderedDict.__setitem__(obj, key, value)
 
 
 def _put_default(obj: Any, content: tuple[Any, dict[Any, Any]]) -> None:
     _FACTORY.__set__(obj, content[0])
-    dict.update(obj, content[1])
+    _B.dict.update(obj, content[1])
 
 
 _CONTAINERS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
-    list: (lambda obj: list.__getitem__(obj, slice(None)), list.extend),
-    collections.OrderedDict: (lambda obj: collections.OrderedDict(collections.OrderedDict.items(obj)), _put_ordered),
-    collections.defaultdict: (lambda obj: (_FACTORY.__get__(obj), dict(dict.items(obj))), _put_default),
-    dict: (lambda obj: dict(dict.items(obj)), dict.update),
-    set: (lambda obj: set(set.__iter__(obj)), set.update),
+    list: (lambda obj: _B.list.__getitem__(obj, slice(None)), _B.list.extend),
+    collections.OrderedDict: (lambda obj: _C.OrderedDict(_C.OrderedDict.items(obj)), _put_ordered),
+    collections.defaultdict: (lambda obj: (_FACTORY.__get__(obj), _B.dict(_B.dict.items(obj))), _put_default),
+    dict: (lambda obj: _B.dict(_B.dict.items(obj)), _B.dict.update),
+    set: (lambda obj: _B.set(_B.set.__iter__(obj)), _B.set.update),
     collections.deque: (
-        lambda obj: (_MOST.__get__(obj), list(collections.deque.__iter__(obj))),
-        lambda obj, content: collections.deque.__init__(obj, content[1], content[0]),
+        lambda obj: (_MOST.__get__(obj), _B.list(_C.deque.__iter__(obj))),
+        lambda obj, content: _C.deque.__init__(obj, content[1], content[0]),
     ),
     bytearray: (lambda obj: bytearray.__getitem__(obj, slice(None)), bytearray.extend),
 }
@@ -78,7 +82,7 @@ _OF_STATE = frozenset(("__getstate__", "__setstate__"))
 _CUSTOM = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
 
 
-_ROW_ARGS = class_dict(collections.namedtuple("_Row", "field"))["__getnewargs__"].__code__  # noqa: PYI024
+_ROW_ARGS = class_dict(_C.namedtuple("_Row", "field"))["__getnewargs__"].__code__
 """What every named tuple has: it says no more than that it is a tuple."""
 
 
@@ -92,7 +96,7 @@ def _customs(cls: type) -> set[str]:
 
 def _registered(cls: type) -> bool:
     """Say whether `copyreg` has a reducer for `cls`, without asking a metaclass for a hash."""
-    meta = type(cls)
+    meta = class_of(cls)
     if meta is not type and defines(meta, "__hash__", "__eq__"):
         return any(each is cls for each in copyreg.dispatch_table)
     return cls in copyreg.dispatch_table
@@ -106,7 +110,7 @@ def kind_of(taking: Taking, cls: type, plan: Plan) -> Kind:
     solid = next(base for base in class_mro(cls) if not python_made(base))
     known = solid is object or any(is_kind(solid, base) for base in _CONTAINERS) or solid in _AS_BASE
     if taking.plain and known:
-        customs = set()
+        customs = set[str]()
     elif customs and customs <= _OF_STATE and known and plan.own and id(cls) not in taking.own_way:
         # Its `__getstate__` may leave something out, and all that an instance holds are its attributes.
         by_attributes = _by_attributes(taking, cls, plan, solid)
@@ -150,10 +154,10 @@ def _by_attributes(taking: Taking, cls: type, plan: Plan, solid: type) -> Kind:
 
 def careful(taking: Taking, obj: Any) -> Reduction:
     """Do what the class of `obj` says, or what its type does by itself. Raises what that raises."""
-    cls = type(obj)
+    cls = class_of(obj)
     reducer = copyreg.dispatch_table.get(cls) if _registered(cls) else None
     reduction = checked(taking, obj, reducer(obj) if reducer is not None else obj.__reduce_ex__(5))
-    if type(reduction) is tuple and not _holds_all(taking.plan(cls), obj, reduction):
+    if class_of(reduction) is tuple and not _holds_all(taking.plan(cls), obj, reduction):
         taking.unproven.append((obj, f"{class_qualname(cls)} says itself how it is stored"))
         # What it left out could change and nobody would see it.
         attributes = {str(name): _seen(one, 3) for name, one in taking.plan(cls).attributes(obj)}
@@ -167,16 +171,28 @@ def careful(taking: Taking, obj: Any) -> Reduction:
 
 def _seen(value: Any, depth: int) -> Any:
     """Return what tells whether a value changed, as plain data: all of it, or its type and length."""
-    if type(value) in _ATOMS:
+    if class_of(value) in _ATOMS:
         return value
-    if type(value) in (list, tuple, dict, set) and depth and len(value) <= 1000:
-        pairs = value.items() if type(value) is dict else ((one,) for one in value)
-        return [type(value).__name__, *([_seen(one, depth - 1) for one in pair] for pair in pairs)]
-    size = len(value) if type(value) in (list, tuple, dict, set) else 0
-    return [type(value).__name__, size]
+    if class_of(value) in (list, tuple, dict, set) and depth and len(value) <= 1000:
+        pairs = value.items() if class_of(value) is dict else ((one,) for one in value)
+        return [class_of(value).__name__, *([_seen(one, depth - 1) for one in pair] for pair in pairs)]
+    size = len(value) if class_of(value) in (list, tuple, dict, set) else 0
+    return [class_of(value).__name__, size]
 
 
 _ATOMS = frozenset((bool, int, float, complex, str, bytes, type(None)))
+
+
+def instance_or(*known: tuple[str, str], otherwise: Callable[[Taking, Any], Reduction] = careful) -> Kind:
+    """Return a reducer that writes objects which live in a module as their name, and others as `otherwise` does."""
+
+    def reduce(taking: Taking, obj: Any) -> Reduction:
+        for module, name in known:
+            if loaded(module).get(name) is obj:
+                return PARTS.found, (module, name)
+        return otherwise(taking, obj)
+
+    return reduce
 
 
 _TRUSTED = frozenset(
@@ -193,19 +209,19 @@ def _holds_all(plan: Plan, obj: Any, reduction: tuple[Any, ...]) -> bool:
     if not attributes:
         return True
     there: set[int] = set()
-    for one in (one for part in reduction[1:3] for one in (part if type(part) is tuple else (part,))):
+    for one in (one for part in reduction[1:3] for one in (part if class_of(part) is tuple else (part,))):
         there.add(id(one))
-        there.update(map(id, dict.values(one) if type(one) is dict else one if type(one) in (list, tuple) else ()))
+        there.update(map(id, one.values() if class_of(one) is dict else one if class_of(one) in (list, tuple) else ()))
     return all(id(one) in there for one in attributes)
 
 
 def is_cache(name: object) -> bool:
     """Say whether an attribute of a library's object is called what libraries call their caches."""
-    return type(name) is str and ("cache" in name or name in ("stale", "_stale") or name.startswith("_has_"))
+    return isinstance(name, str) and ("cache" in name or name in ("stale", "_stale") or name.startswith("_has_"))
 
 
 def _careful_own(taking: Taking, obj: Any) -> Reduction:
-    before = [base for base in class_mro(type(obj)) if "__slotnames__" not in class_dict(base)]
+    before = [base for base in class_mro(class_of(obj)) if "__slotnames__" not in class_dict(base)]
     try:
         return careful(taking, obj)
     finally:
@@ -215,22 +231,21 @@ def _careful_own(taking: Taking, obj: Any) -> Reduction:
 
 
 _KNOWN_ITERATORS = frozenset(
-    id(type(one))
-    for one in (iter([]), iter({}.items()), iter(collections.OrderedDict().items()), iter(collections.deque()))
+    id(class_of(one)) for one in (iter([]), iter(_B.dict().items()), iter(_C.OrderedDict().items()), iter(_C.deque()))
 )
 
 
 def checked(taking: Taking, obj: Any, reduction: Any) -> Reduction:
     """Return a reduction that the pickler will not choke on. Raises TypeError for one that is none."""
-    if type(reduction) is str:
+    if class_of(reduction) is str:
         return _by_name(taking, obj, reduction)
-    if not isinstance(reduction, tuple) or not 2 <= len(reduction) <= 6:
-        raise TypeError(f"its __reduce__ returned {type(reduction).__name__}, not a string or a tuple of 2 to 6")
-    func, args, *rest = reduction
+    if not is_kind(class_of(reduction), tuple) or not 2 <= len(reduction) <= 6:
+        raise TypeError(f"its __reduce__ returned {class_of(reduction).__name__}, not a string or a tuple of 2 to 6")
+    func, args, *rest = cast("tuple[Any, ...]", reduction)
     if not callable(func) or not isinstance(args, tuple):
         raise TypeError("its __reduce__ did not return a callable and a tuple of arguments")
     for at in (1, 2):
-        if len(rest) > at and rest[at] is not None and id(type(rest[at])) not in _KNOWN_ITERATORS:
+        if len(rest) > at and rest[at] is not None and id(class_of(rest[at])) not in _KNOWN_ITERATORS:
             rest[at] = iter(list(rest[at]))  # the user's iterator runs here, where a fault is his
     if func is _NEWOBJ and (
         not args or not isinstance(args[0], type) or args[0] is not getattr(obj, "__class__", None)
@@ -240,15 +255,15 @@ def checked(taking: Taking, obj: Any, reduction: Any) -> Reduction:
 
 
 def _by_name(taking: Taking, obj: Any, name: str) -> Reduction:
-    module = getattr(obj, "__module__", None)
+    module: Any = getattr(obj, "__module__", None)
     if module is None:
         of_the_user = ("__main__", "__mp_main__", taking.module)
         others = [(found, holder) for found, holder in list(sys.modules.items()) if found not in of_the_user]
         module = next((found for found, holder in others if _reach(holder, name) is obj), None)
     if module == taking.module:
         # A name of the user's, perhaps the very one that is stored here: by its attributes then.
-        return PARTS.new, (type(obj),), _state(taking, obj), None, None, PARTS.fill
-    if type(module) is str and _reach(sys.modules.get(module), name) is obj:
+        return PARTS.new, (class_of(obj),), _state(taking, obj), None, None, PARTS.fill
+    if class_of(module) is str and _reach(sys.modules.get(module), name) is obj:
         return name
     raise TypeError(f"it says that it is {name}, and no module has it under that name")
 
@@ -259,7 +274,7 @@ def _reach(found: Any, path: str) -> Any:
 
 def _state(taking: Taking, obj: Any, base: type | None = None, content: Any = None) -> tuple[Any, ...]:
     """Return what `Restorer.fill` takes: the dict, slots, and what a built-in base holds."""
-    plan = taking.plan(type(obj))
+    plan = taking.plan(class_of(obj))
     return plan.dict_of(obj) or None, dict(plan.slots_of(obj)) or None, base, content
 
 
@@ -285,7 +300,7 @@ def _plain(taking: Taking, cls: type, plan: Plan) -> Kind:
 
         def reduce(taking: Taking, obj: Any) -> Reduction:
             members = get(obj)
-            if sys.getrefcount(members) > _ALONE or type(members) is not dict:
+            if sys.getrefcount(members) > _ALONE or class_of(members) is not dict:
                 return PARTS.new, args, members, None, None, PARTS.adopt  # `vars(obj)` has a name of its own
             if single and not members and (found := _sentinel(taking, obj)):
                 return found
@@ -307,13 +322,13 @@ def _sentinel(taking: Taking, obj: Any) -> Reduction:
 @functools.lru_cache(1)
 def _module_objects(_: int) -> dict[int, tuple[str, str]]:
     """Return the plain objects and the instances that modules have, by id: the module and the name."""
-    modules = [(name, module_dict(one)) for name, one in list(sys.modules.items()) if type(one) is types.ModuleType]
+    modules = [(name, module_dict(one)) for name, one in list(sys.modules.items()) if class_of(one) is types.ModuleType]
     return {
         id(value): (module, name)
         for module, members in modules
         if module not in ("__main__", "__mp_main__")
         for name, value in list(members.items())
-        if type(value) is object or class_flags(type(value)) & HEAP_TYPE
+        if class_of(value) is object or class_flags(class_of(value)) & HEAP_TYPE
     }
 
 
@@ -347,7 +362,7 @@ def _value(plan: Plan, base: type) -> Kind:
 
 def _enum_member(taking: Taking, obj: Any) -> Reduction:
     """A member of an enumeration that is itself in this pack: by its attributes."""
-    cls = type(obj)
+    cls = class_of(obj)
     solid = next((base for base in _AS_BASE if is_kind(cls, base)), object)
     content = None if solid is object else _AS_BASE[solid](obj)
     state = taking.plan(cls).dict_of(obj), None, None, None
@@ -356,9 +371,9 @@ def _enum_member(taking: Taking, obj: Any) -> Reduction:
 
 def _enum_by_name(taking: Taking, obj: Any) -> Reduction:
     """A member of an enumeration of the user's that has a pack of its own: its value may be changed."""
-    cls = type(obj)
+    cls = class_of(obj)
     name = (taking.plan(cls).dict_of(obj) or {}).get("_name_")
-    named = dict.get(class_dict(cls).get("_member_map_", {}), name) is obj
+    named = _B.dict.get(class_dict(cls).get("_member_map_", {}), name) is obj
     return (PARTS.enum_named, (cls, name)) if named else careful(taking, obj)
 
 
@@ -390,8 +405,8 @@ class InstanceParts(Constructors):
 
     def adopt(self, obj: Any, members: Any) -> None:
         """Make `members` the `__dict__` of `obj`, as an object and not as a copy."""
-        held = (class_dict(base).get("__dict__") for base in class_mro(type(obj)))
-        found = next((one for one in held if type(one) is types.GetSetDescriptorType), None)
+        held = (class_dict(base).get("__dict__") for base in class_mro(class_of(obj)))
+        found = next((one for one in held if class_of(one) is types.GetSetDescriptorType), None)
         if found is not None:
             found.__set__(obj, members)
         else:
@@ -400,14 +415,15 @@ class InstanceParts(Constructors):
     def fill(self, obj: Any, state: tuple[Any, ...]) -> None:
         """Give an instance its attributes, and what a built-in base of it holds."""
         members, slots, base, content = state
+        held: Mapping[str, Any] = slots or {}
         if base is not None:
             _CONTAINERS[base][1](obj, content)
         if members is obj:
             self.adopt(obj, members)
         elif members is not None:
-            Plan(type(obj), False).dict_of(obj).update(members)  # type: ignore[union-attr]
-        for name, value in (slots or {}).items():
-            held = (class_dict(each).get(name) for each in class_mro(type(obj)))
-            member = next((one for one in held if type(one) is types.MemberDescriptorType), None)
+            Plan(class_of(obj), False).dict_of(obj).update(members)  # type: ignore[union-attr]
+        for name, value in held.items():
+            there = (class_dict(each).get(name) for each in class_mro(class_of(obj)))
+            member = next((one for one in there if class_of(one) is types.MemberDescriptorType), None)
             if member is not None:  # else the library that it is of has no such slot any more
                 member.__set__(obj, value)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from ctxkernel.core.reflection import class_qualname
+from ctxkernel.core.reflection import class_of, class_qualname
 from ctxkernel.state.base.own_modules import OwnModule
 from ctxkernel.state.base.weak_tables import ById, Named
 from ctxkernel.state.types.identities import Identities
@@ -68,7 +68,7 @@ class ObjectNames:
         wanted = {key: (token, kind) for token, key, kind in found if self.tokens.object(token) is None}
         for obj in [one for one in gc.get_objects() if id(one) in wanted] if wanted else ():
             token, kind = wanted[id(obj)]
-            if kind == class_qualname(type(obj)):
+            if kind == class_qualname(class_of(obj)):
                 self._name(token, obj)
 
     def share(self, obj: object) -> None:

@@ -10,16 +10,16 @@ import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from ctxkernel.core.reflection import Plan, is_kind
+from ctxkernel.core.reflection import Plan, class_of, dict_items, is_kind
 from ctxkernel.core.text import one_line
 
 _MOST = 50_000
 _DEEP = 6
 _EACH = 3
-_OF_C = (
-    *(type(getattr({}, name)()) for name in ("keys", "values", "items")),
-    *(type(iter(getattr({}, name)())) for name in ("keys", "values", "items")),
-    *(collections.deque, types.MappingProxyType, functools.partial, type(iter([])), type(iter(()))),
+_OF_C: tuple[Any, ...] = (
+    *(class_of(getattr({}, name)()) for name in ("keys", "values", "items")),
+    *(class_of(iter(getattr({}, name)())) for name in ("keys", "values", "items")),
+    *(collections.deque, types.MappingProxyType, functools.partial, class_of(iter([])), class_of(iter(()))),
 )
 """Containers that are looked into as the garbage collector does."""
 
@@ -76,12 +76,12 @@ def _walk(
 
 
 def _inside(obj: Any, path: str, plans: dict[int, Plan]) -> Iterator[tuple[object, str]]:
-    kind = type(obj)
-    if kind in (str, bytes, int, float, bool, type(None), types.ModuleType):
+    kind = class_of(obj)
+    if kind in (str, bytes, int, float, bool, class_of(None), types.ModuleType):
         return
     if is_kind(kind, dict):
-        for key, value in list(dict.items(obj)):
-            yield value, f"{path}[{one_line(repr(key), 40) if type(key) in (str, int, float, bool) else '…'}]"
+        for key, value in list(dict_items(obj)):
+            yield value, f"{path}[{one_line(repr(key), 40) if class_of(key) in (str, int, float, bool) else '…'}]"
     elif is_kind(kind, list) or is_kind(kind, tuple):
         base: Any = list if is_kind(kind, list) else tuple
         yield from ((value, f"{path}[{at}]") for at, value in enumerate(base.__iter__(obj)))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ctxkernel.core.reflection import Plan, is_own_class, public_name
+from ctxkernel.core.reflection import Plan, class_of, is_own_class, public_name
 from ctxkernel.core.text import one_line
 from ctxkernel.state.base.own_modules import IN_PLACE
 from ctxkernel.state.types import connections
@@ -25,26 +25,26 @@ _MOST_REACHED = 100
 class Outcome:
     """The findings of taking objects apart."""
 
-    buffers: list[memoryview] = field(default_factory=list)
+    buffers: list[memoryview] = field(default_factory=list[memoryview])
     """Memory of at least 64 KiB each, as bytes, where it lies."""
-    faults: dict[str, str] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict[str, str])
     """Names that have no stored form, and why. Unpacking gives them while they are alive (`live`), and else not."""
-    live: dict[str, object] = field(default_factory=dict)
+    live: dict[str, object] = field(default_factory=dict[str, object])
     """By token, what is not stored but alive in this process."""
-    shared: dict[str, object] = field(default_factory=dict)
+    shared: dict[str, object] = field(default_factory=dict[str, object])
     """By label, the objects that it refers to and that have packs of their own."""
-    deps: set[str] = field(default_factory=set)
+    deps: set[str] = field(default_factory=set[str])
     """Global names that the code in it mentions; `module:<name>` for the user's own modules, `class:<uid>` for classes
     whose members it refers to by name."""
-    noted: list[object] = field(default_factory=list)
+    noted: list[object] = field(default_factory=list[object])
     """Objects with an identity that matters, of other types than the pickler stores by itself."""
-    unproven: list[tuple[object, str]] = field(default_factory=list)
+    unproven: list[tuple[object, str]] = field(default_factory=list[tuple[object, str]])
     """Objects of which it is not certain that all of them is stored, and why; see `state.checkpoints.copy_check`."""
-    classes: dict[str, type] = field(default_factory=dict)
+    classes: dict[str, type] = field(default_factory=dict[str, type])
     """By uid, the classes of the user's that it refers to."""
-    rebuilt: dict[str, None] = field(default_factory=dict)
+    rebuilt: dict[str, None] = field(default_factory=dict[str, None])
     """What is made anew rather than restored: `lock: a new, open one`."""
-    runs: dict[str, None] = field(default_factory=dict)
+    runs: dict[str, None] = field(default_factory=dict[str, None])
     """Code of the user's that runs when it is unpacked, or when what was unpacked goes: `Point.__setstate__`."""
 
 
@@ -115,9 +115,9 @@ class Taking(Outcome):
         `held` is stored too, for nothing but to see whether it changed. `found`: its description, if it is known.
         """
         found = connections.REGISTRY.describe(obj) if found is None else found
-        if type(found) is str and found not in ("", connections.CLOSED):
+        if isinstance(found, str) and found not in ("", connections.CLOSED):
             reason = f"{reason}; {found}"
-        what = one_line(public_name(type(obj), self.module), 80)
+        what = one_line(public_name(class_of(obj), self.module), 80)
         names = self.tops.get(id(obj), ())
         self.fault_names.extend(names)
         self.faults |= dict.fromkeys(names, reason if reason.startswith(what) else f"{what}: {reason}")
@@ -125,7 +125,7 @@ class Taking(Outcome):
         held = (reached(self.namespace, obj) or None) if held is None else held
         token = self.packer.token(obj)
         self.live[token] = obj
-        if type(found) is connections.Description:
+        if isinstance(found, connections.Description):
             text = repr(found.value)
             self.again.append((obj, connections.Connection(token, found.kind, text)))
             held = held, found.kind, text
@@ -164,13 +164,15 @@ def reached(namespace: dict[str, Any], obj: Any) -> list[Any]:
     """Return what an object without a stored form writes into or calls: files in memory, functions of the user's."""
     found: list[Any] = []
     todo = gc.get_referents(obj)[:_MOST_REACHED]
-    todo += [held for one in todo if type(one) in (dict, list, tuple) for held in gc.get_referents(one)[:_MOST_REACHED]]
+    todo += [
+        held for one in todo if class_of(one) in (dict, list, tuple) for held in gc.get_referents(one)[:_MOST_REACHED]
+    ]
     for one in todo:
-        kind = type(one)
+        kind = class_of(one)
         file = one.__self__ if kind is types.BuiltinMethodType else one
         func = one.__func__ if kind is types.MethodType else one
-        if type(file) in (io.BytesIO, io.StringIO):
+        if class_of(file) in (io.BytesIO, io.StringIO):
             found.append(file)
-        elif type(func) is types.FunctionType and func.__globals__ is namespace:
+        elif class_of(func) is types.FunctionType and func.__globals__ is namespace:
             found.append(one)
     return found

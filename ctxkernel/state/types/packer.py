@@ -23,13 +23,13 @@ import struct
 import sys
 import types
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ctxkernel.core.reflection import is_own_class
+from ctxkernel.core.reflection import class_of, is_own_class
 from ctxkernel.state.types import fallbacks
-from ctxkernel.state.types.code import Again
+from ctxkernel.state.types.classes import Again
 from ctxkernel.state.types.connections import Connection
 from ctxkernel.state.types.identities import is_needed
 from ctxkernel.state.types.object_names import ObjectNames
@@ -64,7 +64,7 @@ class Packed(Outcome):
     """What of `live` can be connected again once it is gone."""
     labels: tuple[str, ...] = ()
     """What the stream refers to: `class:<uid>`, `live:<token>`, `shared:<token>`, in the order of their numbers."""
-    identities: dict[int, object] = field(default_factory=dict)
+    identities: dict[int, object] = field(default_factory=dict[int, object])
     """What can be changed in place, by id; None for what the pickler stores by itself. Only where it was asked for.
 
     Valid while `noted` is alive and no code of the user's runs.
@@ -227,12 +227,12 @@ class Packer(ObjectNames):
 
     def _finalized(self) -> list[int]:
         """Return the ids of instances of the user's classes that have a `weakref.finalize`."""
-        registry: dict[Any, Any] = weakref.finalize._registry  # type: ignore[attr-defined]
+        registry: dict[Any, Any] = vars(weakref.finalize)["_registry"]
         known = len(registry), next(reversed(registry), None)
         if known != self._registry:
             targets = [info.weakref() for info in list(registry.values())]
             self._registry = known
-            self._targets = [id(one) for one in targets if is_own_class(type(one), self.module)]
+            self._targets = [id(one) for one in targets if is_own_class(class_of(one), self.module)]
         return self._targets
 
     def _seeds(self) -> dict[int, tuple[int, object]]:
@@ -316,7 +316,7 @@ class Packer(ObjectNames):
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
+def _undisturbed() -> Generator[None]:
     """Keep the garbage collector off what is made, hundreds of thousands of objects that all stay.
 
     And set the recursion limit back where code of the user's, such as a `__reduce__`, changes it.

@@ -6,9 +6,8 @@ Rule 2: what is made anew instead of being restored is said (`Taking.note`).
 
 from __future__ import annotations
 
-import array
+import builtins
 import collections
-import contextlib
 import contextvars
 import ctypes
 import datetime as dt
@@ -20,15 +19,10 @@ import importlib
 import io
 import itertools
 import logging
-import math
-import mmap
 import operator
-import os
 import pathlib
 import random
 import re
-import sqlite3
-import stat
 import threading
 import types
 import uuid
@@ -37,12 +31,14 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ctxkernel.core.reflection import HEAP_TYPE, is_kind, loaded
-from ctxkernel.state.types.instances import careful, defines, kind_of
+from ctxkernel.core.reflection import HEAP_TYPE, class_of, dict_items, is_kind, loaded
+from ctxkernel.state.types.file_objects import STANDARD
+from ctxkernel.state.types.instances import careful, defines, instance_or, kind_of
 from ctxkernel.state.types.pack_state import Kind, Taking
 from ctxkernel.state.types.parts import PARTS, Constructors, Lost, Reduction
 
-_STANDARD = tuple(("sys", name) for name in ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__"))
+_B: Any = builtins
+_C: Any = collections
 _DATES = (dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone)
 _PATHS = (pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath, pathlib.PureWindowsPath)
 PLAIN: tuple[type, ...] = (
@@ -66,8 +62,8 @@ def _running(taking: Taking, obj: Any) -> Reduction:
     frame = next((one for name in ("gi_frame", "cr_frame", "ag_frame") if (one := getattr(obj, name, None))), None)
     referents = itertools.pairwise((None, *gc.get_referents(obj)))
     # A dict right after the frame is its `f_locals`, which is there once somebody has asked for it.
-    referents = (one for before, one in referents if before is not frame or type(one) is not dict)
-    held = [one for one in referents if type(one) not in (types.FrameType, types.CodeType)]
+    referents = (one for before, one in referents if before is not frame or class_of(one) is not dict)
+    held = [one for one in referents if class_of(one) not in (types.FrameType, types.CodeType)]
     return taking.refuse(obj, _RUNS, [-2 if frame is None else frame.f_lasti, held])
 
 
@@ -79,7 +75,7 @@ def _lock(taking: Taking, obj: Any) -> Reduction:
         taking.live[token] = obj
         held = taking.label(f"live:{token}")
         taking.left_out.append((obj, "a held lock"))
-    return PARTS.lock, ("RLock" if type(obj) is _RLOCK else "Lock", held)
+    return PARTS.lock, ("RLock" if class_of(obj) is _RLOCK else "Lock", held)
 
 
 _RLOCK = type(threading.RLock())
@@ -87,11 +83,11 @@ _RLOCK = type(threading.RLock())
 
 def _thread_local(taking: Taking, obj: Any) -> Reduction:
     """A `threading.local`: by the attributes that it has in this thread, where no other thread has some."""
-    members = vars(obj)
-    args, *given, spaces = [one for one in gc.get_referents(obj) if type(one) in (tuple, dict)]
-    if given or taking.plan(type(obj)).slots or [*map(id, spaces.values())] != [id(members)]:
+    members: dict[str, Any] = obj.__dict__
+    args, *given, spaces = [one for one in gc.get_referents(obj) if class_of(one) in (tuple, dict)]
+    if given or taking.plan(class_of(obj)).slots or [*map(id, spaces.values())] != [id(members)]:
         return taking.refuse(obj, "other threads have values in it", [args, *given, *spaces.values()])
-    return PARTS.new, (type(obj), *args), members or None, None, None, PARTS.update_dict
+    return PARTS.new, (class_of(obj), *args), members or None, None, None, PARTS.update_dict
 
 
 def _context_variable(taking: Taking, obj: Any) -> Reduction:
@@ -101,87 +97,10 @@ def _context_variable(taking: Taking, obj: Any) -> Reduction:
 
 def ordered(taking: Taking, obj: collections.OrderedDict[Any, Any]) -> Reduction:
     """An OrderedDict: that of the dict below is another order once something was moved."""
-    order = list(collections.OrderedDict.__iter__(obj))
-    if all(map(operator.is_, order, dict.__iter__(obj))):
+    order: list[Any] = [*_C.OrderedDict.__iter__(obj)]
+    if all(map(operator.is_, order, _B.dict.__iter__(obj))):
         return NotImplemented
-    return PARTS.ordered, (), (dict(dict.items(obj)), order), None, None, PARTS.fill_ordered
-
-
-def file(taking: Taking, obj: Any) -> Reduction:
-    """An open file: for reading it is opened again where it stood; any other is alive or lost."""
-    mode = getattr(obj, "mode", None)
-    name = getattr(obj, "name", None)
-    kind = "text" if isinstance(obj, io.TextIOWrapper) else "raw" if isinstance(obj, io.FileIO) else "buffered"
-    named = isinstance(name, str | bytes | os.PathLike)
-    if obj.closed:
-        return PARTS.closed_file, (kind, name if named else None, mode)
-    if not named:
-        return taking.refuse(obj, "it has no name under which it could be opened again")
-    if not isinstance(mode, str):
-        mode = "rb"
-    if any(letter in mode for letter in "wax+"):
-        return taking.refuse(obj, "it is open for writing")
-    path = os.path.abspath(os.fspath(name))
-    known, there = os.fstat(obj.fileno()), os.stat(path)
-    if not stat.S_ISREG(known.st_mode) or (known.st_dev, known.st_ino) != (there.st_dev, there.st_ino):
-        return taking.refuse(obj, "it is no regular file, or the file under its name is another one")
-    text = (obj.encoding, obj.errors) if isinstance(obj, io.TextIOWrapper) else None
-    return PARTS.file, (kind, path, name, mode, text, obj.tell())
-
-
-def _memory_file(taking: Taking, obj: Any) -> Reduction:
-    if obj.closed:
-        return PARTS.closed_memory, (type(obj),)
-    vars(obj)  # its state has this dict once somebody asked for it
-    return careful(taking, obj)
-
-
-def database(taking: Taking, obj: sqlite3.Connection) -> Reduction:
-    """A connection of sqlite3: one in memory with its content, one of a file by its path."""
-    cursor = sqlite3.Connection.cursor(obj)
-    cursor.row_factory = None
-    listed = list(sqlite3.Cursor.execute(cursor, "PRAGMA database_list"))
-    if [row[1] for row in listed if row[1] != "temp"] != ["main"]:
-        return taking.refuse(obj, "other databases are attached to it")
-    settings = (obj.isolation_level, obj.row_factory, obj.text_factory)
-    path = listed[0][2]
-    if obj.in_transaction:
-        taking.note("sqlite3 connection: the open transaction is not restored as one")
-    content = None
-    if not path:
-        (pages,) = sqlite3.Cursor.execute(cursor, "PRAGMA page_count").fetchone()
-        content = sqlite3.Connection.serialize(obj) if pages else b""
-    if registered := sorted(_registered(obj) - _of_every_database()):
-        return taking.refuse(obj, "functions are registered with it", [registered, path, content, settings])
-    return PARTS.database, (type(obj), path, content, settings)
-
-
-def _registered(obj: sqlite3.Connection) -> set[str]:
-    """Return the functions and collations of a connection, and the callbacks that it holds."""
-    cursor = sqlite3.Connection.cursor(obj)
-    cursor.row_factory = None
-    listed = sqlite3.Cursor.execute(cursor, "PRAGMA function_list").fetchall()
-    listed += [row[1:] for row in sqlite3.Cursor.execute(cursor, "PRAGMA collation_list")]
-    known = (obj.row_factory, obj.text_factory)
-    held = [one for one in gc.get_referents(obj) if type(one) in _FUNCTIONS and not any(one is each for each in known)]
-    return {repr(one) for one in [*listed, *(getattr(one, "__qualname__", "") for one in held)]}
-
-
-_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
-
-
-@functools.cache
-def _of_every_database() -> set[str]:
-    with contextlib.closing(sqlite3.connect(":memory:")) as made:
-        return _registered(made)
-
-
-def cursor(taking: Taking, obj: sqlite3.Cursor) -> Reduction:
-    """A cursor of sqlite3: alive only from the first statement on, and seen to change with its connection."""
-    result = [obj.lastrowid, obj.rowcount, obj.description]
-    if result != [None, -1, None]:
-        return taking.refuse(obj, "the result of its last statement has no stored form", [obj.connection, *result])
-    return PARTS.cursor, (type(obj), obj.connection, obj.row_factory, obj.arraysize)
+    return PARTS.ordered, (), (dict(dict_items(obj)), order), None, None, PARTS.fill_ordered
 
 
 def _weakly(taking: Taking, obj: Any, target: Any, part: Any, *callback: Any) -> Reduction:
@@ -210,60 +129,14 @@ def weak_method(taking: Taking, obj: Any) -> Reduction:
 
 def weak_container(taking: Taking, obj: Any) -> Reduction:
     """A weak set or dict: with those of its items that are in this pack."""
-    items: list[Any] = [(one, None) for one in obj] if is_kind(type(obj), weakref.WeakSet) else list(obj.items())
-    watched = [pair[is_kind(type(obj), weakref.WeakValueDictionary)] for pair in items]
+    items: list[Any] = [(one, None) for one in obj] if is_kind(class_of(obj), weakref.WeakSet) else list(obj.items())
+    watched = [pair[is_kind(class_of(obj), weakref.WeakValueDictionary)] for pair in items]
     taking.targets.extend(watched)
     known = taking.members or ()
     kept = [pair for pair, one in zip(items, watched, strict=True) if id(one) in known]
     if taking.members is not None and len(kept) < len(items):
-        taking.note(f"{type(obj).__name__}: without what only others hold")
-    return PARTS.weak_container, (type(obj),), kept, None, None, PARTS.fill_weak_container
-
-
-_BUFFER_WORDS = 16
-"""More machine words than a `Py_buffer` has; its first one is the address."""
-_FULL_RO = 0x011C
-
-
-def address(memory: Any) -> int:
-    """Return where the first item of a buffer lies."""
-    found = (ctypes.c_void_p * _BUFFER_WORDS)()
-    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(memory), found, ctypes.c_int(_FULL_RO))
-    at = found[0] or 0
-    ctypes.pythonapi.PyBuffer_Release(found)
-    return at
-
-
-_MEMORY_OF_FILE = type(io.BytesIO().getbuffer().obj)
-
-
-def view(taking: Taking, obj: memoryview) -> Reduction:
-    """A memoryview: of the same object again, the same part of it."""
-    try:
-        below = obj.obj
-    except ValueError:
-        return PARTS.released_memoryview, ()
-    if below is None or obj.ndim == 0 or (obj.ndim > 1 and not obj.c_contiguous):
-        return taking.refuse(obj, "its memory is laid out in a way that cannot be restored")
-    offset = address(obj) - address(below)
-    if type(below) is _MEMORY_OF_FILE:
-        (below,) = gc.get_referents(below)
-    return PARTS.memoryview, (below, offset, obj.format, obj.shape, obj.strides, obj.readonly)
-
-
-def is_anonymous(held: mmap.mmap) -> bool:
-    """Say whether an open mmap is of no file."""
-    try:
-        return not held.closed and held.size() < 0
-    except OSError:
-        return True
-
-
-def anonymous_map(taking: Taking, obj: mmap.mmap) -> Reduction:
-    """An mmap that is of no file."""
-    if not is_anonymous(obj):
-        return taking.refuse(obj, "it maps a file")
-    return PARTS.anonymous_map, (obj[:], obj.tell())
+        taking.note(f"{class_of(obj).__name__}: without what only others hold")
+    return PARTS.weak_container, (class_of(obj),), kept, None, None, PARTS.fill_weak_container
 
 
 _DICT_ITERATORS: dict[type, str] = {type(iter(getattr({}, name)())): name for name in ("keys", "values", "items")}
@@ -271,12 +144,12 @@ _DICT_ITERATORS: dict[type, str] = {type(iter(getattr({}, name)())): name for na
 
 def dict_iterator(taking: Taking, obj: Any) -> Reduction:
     """An iterator of a dict: the dict, and how far it went. Raises RuntimeError where that has another size now."""
-    held = next((one for one in gc.get_referents(obj) if is_kind(type(one), dict)), dict[Any, Any]())
+    held = next((one for one in gc.get_referents(obj) if is_kind(class_of(one), dict)), dict[Any, Any]())
     left = operator.length_hint(obj)
     if not left:
         obj.__reduce__()
-    size = dict.__len__(held)
-    return PARTS.dict_iterator, (held, _DICT_ITERATORS[type(obj)], size - left, size)
+    size = _B.dict.__len__(held)
+    return PARTS.dict_iterator, (held, _DICT_ITERATORS[class_of(obj)], size - left, size)
 
 
 def _list_iterator(taking: Taking, obj: Any) -> Reduction:
@@ -291,19 +164,6 @@ def iterator(taking: Taking, obj: Any) -> Reduction:
         return careful(taking, obj)
 
 
-def instance_or(*known: tuple[str, str], otherwise: Callable[[Taking, Any], Reduction] = careful) -> Kind:
-    """Return a reducer that writes objects which live in a module as their name, and others as `otherwise` does."""
-
-    def reduce(taking: Taking, obj: Any) -> Reduction:
-        for module, name in known:
-            if loaded(module).get(name) is obj:
-                return PARTS.found, (module, name)
-        return otherwise(taking, obj)
-
-    return reduce
-
-
-_open_file = instance_or(*_STANDARD, otherwise=file)
 _field_kind = instance_or(
     *(("dataclasses", "_FIELD"), ("dataclasses", "_FIELD_CLASSVAR"), ("dataclasses", "_FIELD_INITVAR")),
     *(("dataclasses", "MISSING"), ("dataclasses", "KW_ONLY"), ("dataclasses", "_HAS_DEFAULT_FACTORY")),
@@ -312,7 +172,7 @@ _field_kind = instance_or(
 
 def exception(taking: Taking, obj: BaseException) -> Reduction:
     """An exception with its cause and context, without the frames of its traceback."""
-    cls = type(obj)
+    cls = class_of(obj)
     if defines(cls, "__reduce__", "__reduce_ex__", "__getstate__"):
         return careful(taking, obj)
     traced = obj.__traceback__ is not None
@@ -329,9 +189,13 @@ def exception(taking: Taking, obj: BaseException) -> Reduction:
 
 def _figure(taking: Taking, obj: Any) -> Reduction:
     func, args, state, *rest = careful(taking, obj)
-    if isinstance(state, dict):
+    if class_of(state) is dict:
         state.pop("_restore_to_pylab", None)  # a restored figure is nobody's current one
     return (func, args, state, *rest)
+
+
+def _shell(taking: Taking, obj: Any) -> Reduction:
+    return PARTS.found, ("IPython", "get_ipython", True)
 
 
 def _macro(taking: Taking, obj: Any) -> Reduction:
@@ -341,21 +205,21 @@ def _macro(taking: Taking, obj: Any) -> Reduction:
 
 def is_stored_handler(obj: Any, own: bool) -> bool:
     """Say whether a handler of logging is stored by its attributes: the user's own, and those that write to memory."""
-    stream = vars(obj).get("stream")
+    stream = obj.__dict__.get("stream")
     buffers = loaded("logging.handlers").get("BufferingHandler")
-    if type(stream) in (io.BytesIO, io.StringIO) or (buffers is not None and is_kind(type(obj), buffers)):
+    if class_of(stream) in (io.BytesIO, io.StringIO) or (buffers is not None and is_kind(class_of(obj), buffers)):
         return True
-    return own and (stream is None or any(stream is loaded(module).get(name) for module, name in _STANDARD))
+    return own and (stream is None or any(stream is loaded(module).get(name) for module, name in STANDARD))
 
 
 def _handler(taking: Taking, obj: Any) -> Reduction:
     """A handler of logging: by attributes, or alive only; then its attributes say whether it changed."""
-    cls = type(obj)
+    cls = class_of(obj)
     plan = taking.plan(cls)
     own = plan.own or cls.__module__ in taking.packer.own_modules
     if is_stored_handler(obj, own) and (reduce := kind_of(taking, cls, plan)) is not None:
         return reduce(taking, obj)
-    held = {name: one for name, one in vars(obj).items() if name != "lock"}
+    held = {name: one for name, one in obj.__dict__.items() if name != "lock"}
     return taking.refuse(obj, "a handler of logging belongs to this process", held)
 
 
@@ -364,8 +228,8 @@ def _logger(taking: Taking, obj: Any) -> Reduction:
     taking.uses_module("logging")
     if logging.getLogger(obj.name) is obj:
         return careful(taking, obj)
-    members = {name: one for name, one in vars(obj).items() if name not in ("_cache", "manager")}
-    return PARTS.new, (type(obj),), {**members, "_cache": {}}, None, None, PARTS.update_dict
+    members = {name: one for name, one in obj.__dict__.items() if name not in ("_cache", "manager")}
+    return PARTS.new, (class_of(obj),), {**members, "_cache": {}}, None, None, PARTS.update_dict
 
 
 def _widget(taking: Taking, obj: Any) -> Reduction:
@@ -378,22 +242,24 @@ def _widget(taking: Taking, obj: Any) -> Reduction:
 
 def _is_users(taking: Taking, observer: Any) -> bool:
     """Say whether an observer is the user's: what it holds may change with the widget."""
-    if type(observer) is types.FunctionType:
+    if class_of(observer) is types.FunctionType:
         return observer.__globals__ is taking.namespace
     methods = (types.MethodType, types.BuiltinMethodType)
-    owner = getattr(observer, "__self__", None) if type(observer) in methods else None
-    return owner is not None and not is_kind(type(owner), types.ModuleType) and not hasattr(owner, "_trait_notifiers")
+    owner = getattr(observer, "__self__", None) if class_of(observer) in methods else None
+    return (
+        owner is not None and not is_kind(class_of(owner), types.ModuleType) and not hasattr(owner, "_trait_notifiers")
+    )
 
 
 def _is_simple(value: Any) -> bool:
-    if type(value) in (tuple, list):
+    if class_of(value) in (tuple, list):
         return all(_is_simple(one) for one in value)
-    return type(value) in (bool, int, float, str, type(None))
+    return class_of(value) in (bool, int, float, str, class_of(None))
 
 
 def _callbacks(taking: Taking, obj: Any) -> Reduction:
     """A registry of callbacks of matplotlib, whose own way of being stored draws a number from its counter."""
-    members = vars(obj)
+    members: dict[str, Any] = obj.__dict__
     stored = {
         signal: {
             cid: func
@@ -403,15 +269,17 @@ def _callbacks(taking: Taking, obj: Any) -> Reduction:
         for signal, known in members["callbacks"].items()
     }
     number = int(repr(members["_cid_gen"])[6:-1])
-    return PARTS.new, (type(obj),), {**members, "callbacks": stored, "_func_cid_map": None, "_cid_gen": number}
+    return PARTS.new, (class_of(obj),), {**members, "callbacks": stored, "_func_cid_map": None, "_cid_gen": number}
 
 
 def _draws(func: Any) -> bool:
     """Say whether a callback is matplotlib's own, or a front end's: a figure that is loaded gets others."""
-    while type(func) is functools.partial:
+    while class_of(func) is functools.partial:
         func = func.func
     owner = getattr(func, "__self__", None)
-    module = getattr(func if owner is None or is_kind(type(owner), types.ModuleType) else type(owner), "__module__", "")
+    module = getattr(
+        func if owner is None or is_kind(class_of(owner), types.ModuleType) else class_of(owner), "__module__", ""
+    )
     return str(module).partition(".")[0] in ("matplotlib", "mpl_toolkits", "matplotlib_inline", "ipympl")
 
 
@@ -424,7 +292,6 @@ def _foreign(taking: Taking, obj: Any) -> Reduction:
 
 _POINTERS = (ctypes._Pointer, ctypes.c_void_p, ctypes._CFuncPtr)  # type: ignore[attr-defined]
 
-_FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 _ITERTOOLS = tuple(one for one in vars(itertools).values() if isinstance(one, type))
 
 KINDS: dict[Any, Kind] = {
@@ -433,12 +300,6 @@ KINDS: dict[Any, Kind] = {
     contextvars.ContextVar: _context_variable,
     contextvars.Token: lambda taking, obj: taking.refuse(obj, _PROCESS, [obj.var, obj.old_value]),
     collections.OrderedDict: ordered,
-    **dict.fromkeys(_FILES, _open_file),
-    io.BytesIO: _memory_file,
-    io.StringIO: _memory_file,
-    array.array: lambda taking, obj: (PARTS.machine_values, (obj.typecode, taking.data(memoryview(obj).cast("B")))),
-    memoryview: view,
-    mmap.mmap: anonymous_map,
     random.Random: instance_or(("random", "_inst")),
     random.SystemRandom: lambda taking, obj: (random.SystemRandom, ()),
     Lost: lambda taking, obj: (PARTS.stand_in, obj.__reduce__()[1]),
@@ -452,7 +313,7 @@ KINDS: dict[Any, Kind] = {
     types.TracebackType: _live("it holds frames of code that ran"),
     **dict.fromkeys(_ITERTOOLS, iterator),
     **dict.fromkeys(_DICT_ITERATORS, dict_iterator),
-    **dict.fromkeys((type(iter([])), type(reversed([]))), _list_iterator),
+    **dict.fromkeys((class_of(iter([])), class_of(reversed(list[Any]()))), _list_iterator),
 }
 
 _C_DATA: Any = ctypes.c_int.__mro__[2]
@@ -461,9 +322,6 @@ BELOW: dict[Any, Kind] = {
     logging.Logger: _logger,
     BaseException: exception,
     threading.local: _thread_local,
-    io.TextIOWrapper: _open_file,
-    sqlite3.Connection: database,
-    sqlite3.Cursor: cursor,
     # It lets go of its function when it ends, at any time.
     threading.Thread: lambda taking, obj: taking.refuse(obj, "a thread", []),
 }
@@ -499,8 +357,8 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
         for module, _, name in (one.rpartition(".") for one in listed.split())
     ),
     ("ipywidgets", "Widget", _widget),
-    ("IPython.core.interactiveshell", "InteractiveShell", lambda *_: (PARTS.found, ("IPython", "get_ipython", True))),
-    ("ipykernel.iostream", "OutStream", instance_or(*_STANDARD, otherwise=_live(_PROCESS))),
+    ("IPython.core.interactiveshell", "InteractiveShell", _shell),
+    ("ipykernel.iostream", "OutStream", instance_or(*STANDARD, otherwise=_live(_PROCESS))),
     ("matplotlib", "RcParams", instance_or(("matplotlib", "rcParams"), ("matplotlib", "rcParamsDefault"))),
     ("matplotlib.figure", "Figure", _figure),
     ("IPython.core.macro", "Macro", _macro),
@@ -541,11 +399,11 @@ class ThingParts(Constructors):
 
     def position(self, made: Any, index: int) -> None:
         """Have an iterator of a list go on at an index; it takes none that the list has not, so the list gets that."""
-        held = next(one for one in gc.get_referents(made) if is_kind(type(one), list))
-        size = list.__len__(held)
-        list.extend(held, [None] * (index + 1 - size))
+        held = next(one for one in gc.get_referents(made) if is_kind(class_of(one), list))
+        size = _B.list.__len__(held)
+        _B.list.extend(held, [None] * (index + 1 - size))
         made.__setstate__(index)
-        list.__delitem__(held, slice(size, None))
+        _B.list.__delitem__(held, slice(size, None))
 
     def fill_ordered(self, made: Any, state: tuple[dict[Any, Any], list[Any]]) -> None:
         """Give an OrderedDict its items, and their order."""
@@ -554,87 +412,13 @@ class ThingParts(Constructors):
         for key in order:
             made.move_to_end(key)
 
-    def file(self, kind: str, path: Any, name: Any, mode: str, text: Any, position: int) -> Any:
-        """Open a file for reading, where it stood. Raises OSError."""
-        opened = _opened(kind, path, name, mode, *(text or ()))
-        opened.seek(position)
-        return opened
-
-    def closed_file(self, kind: str, name: Any, mode: str | None) -> Any:
-        """Return a closed file of that name."""
-        made = _opened(kind, os.devnull, name, mode)
-        made.close()
-        return made
-
-    def closed_memory(self, kind: Any) -> Any:
-        """Return a closed BytesIO or StringIO."""
-        made = kind()
-        made.close()
-        return made
-
-    def database(self, kind: Any, path: str, content: bytes | None, settings: tuple[Any, ...]) -> Any:
-        """Open a database. Raises sqlite3.Error where its file is gone."""
-        if path and not os.path.exists(path):
-            raise FileNotFoundError(path)
-        made = kind(path or ":memory:")
-        if content:
-            sqlite3.Connection.deserialize(made, content)
-        made.isolation_level, made.row_factory, made.text_factory = settings
-        return made
-
-    def cursor(self, kind: Any, connection: Any, row_factory: Any, arraysize: int) -> Any:
-        """Return a new cursor of a connection."""
-        made = kind(connection)
-        made.row_factory, made.arraysize = row_factory, arraysize
-        return made
-
     def weak(self, target: Any, callback: Any) -> Any:
         """Return a weak reference; to something that is gone where there is no target."""
-        return weakref.ref(set() if target is None else target, callback)
+        return weakref.ref(set[Any]() if target is None else target, callback)
 
     def fill_weak_container(self, made: Any, pairs: list[tuple[Any, Any]]) -> None:
         """Give a weak set or dict its items."""
         made.update([key for key, _ in pairs] if isinstance(made, weakref.WeakSet) else pairs)
-
-    def machine_values(self, typecode: str, data: Any) -> Any:
-        """Return an array.array."""
-        made = array.array(typecode)
-        made.frombytes(self.memory(data))
-        return made
-
-    def memoryview(
-        self, below: Any, offset: int, format: Any, shape: tuple[int, ...], strides: tuple[int, ...], readonly: bool
-    ) -> Any:
-        """Return a view of a part of an object's memory."""
-        whole = below.getbuffer() if isinstance(below, io.BytesIO) else memoryview(below)
-        if not whole.c_contiguous:  # all of it
-            return whole.toreadonly() if readonly and not whole.readonly else whole
-        if whole.format != "B" or whole.ndim != 1:
-            whole = whole.cast("B")
-        item = memoryview(b"").cast(format).itemsize if format != "B" else 1
-        if len(shape) == 1:
-            size, step = shape[0], strides[0]
-            low = offset + min(0, (size - 1) * step) if size else offset
-            high = (offset + max(0, (size - 1) * step) + item) if size else offset
-            part = whole[low:high].cast(format) if format != "B" else whole[low:high]
-            if step != item and size:
-                part = part[:: step // item]
-        else:
-            part = whole[offset : offset + item * math.prod(shape)].cast(format, shape)
-        return part.toreadonly() if readonly and not part.readonly else part
-
-    def released_memoryview(self) -> Any:
-        """Return a memoryview that was released."""
-        made = memoryview(b"")
-        made.release()
-        return made
-
-    def anonymous_map(self, content: bytes, position: int) -> Any:
-        """Return an anonymous mmap."""
-        made = mmap.mmap(-1, len(content))
-        made[:] = content
-        made.seek(position)
-        return made
 
     def exception(self, native: Any, cls: Any, args: tuple[Any, ...], _: bool = False) -> Any:
         """Return an exception as its built-in base makes it."""
@@ -651,20 +435,3 @@ class ThingParts(Constructors):
             object.__setattr__(obj, name, value)
         obj.__cause__, obj.__context__, obj.__suppress_context__ = cause, context, suppress
         obj.args = args
-
-
-def _opened(
-    kind: str, path: Any, name: Any, mode: str | None, encoding: str = "utf-8", errors: str | None = None
-) -> Any:
-    """Open a file; `name` and `mode` are what it says of itself."""
-    writing = mode is not None and any(letter in mode for letter in "wax")
-    made: Any = io.FileIO(path, "w" if writing else "r")
-    if name is not None:
-        made.name = name
-    if kind != "raw":
-        made = io.BufferedWriter(made) if writing else io.BufferedReader(made)
-    if kind == "text":
-        made = io.TextIOWrapper(made, encoding=encoding, errors=errors)
-        if mode is not None:
-            made.mode = mode
-    return made

@@ -16,8 +16,8 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from ctxkernel.core.reflection import class_mro, class_qualname, is_any, is_kind, is_own_class, loaded
-from ctxkernel.state.types import arrays, code, connections, frames, instances, process_objects
+from ctxkernel.core.reflection import class_mro, class_of, class_qualname, is_any, is_kind, is_own_class, loaded
+from ctxkernel.state.types import arrays, classes, code, connections, file_objects, frames, instances, process_objects
 from ctxkernel.state.types.identities import MOST_IN_A_PACK
 from ctxkernel.state.types.object_names import ObjectNames
 from ctxkernel.state.types.pack_state import Kind, Taking
@@ -85,7 +85,7 @@ class Dispatcher(Taking):
 
     def reduce(self, obj: Any) -> Reduction:
         """Take one object apart. Raises OutOfTime; KeyboardInterrupt and RecursionError go through."""
-        cls = type(obj)
+        cls = class_of(obj)
         try:
             kind = self.kinds[id(cls)]
         except KeyError:
@@ -104,11 +104,11 @@ class Dispatcher(Taking):
             return PARTS.shared, (self.label(label),)
         try:
             reduction = kind(self, obj)
-            if type(reduction) is tuple and id(cls) not in _VALUES and id(cls) not in self.values:
+            if class_of(reduction) is tuple and id(cls) not in _VALUES and id(cls) not in self.values:
                 made = reduction[0]
-                if type(made) is not Part or made.name not in _WITHOUT_IDENTITY:
+                if class_of(made) is not Part or made.name not in _WITHOUT_IDENTITY:
                     self.noted.append(obj)
-            if self.identify and type(reduction) is tuple:
+            if self.identify and class_of(reduction) is tuple:
                 _temporaries(reduction[1:3], self.temporary, 0)
             return reduction
         except (OutOfTime, KeyboardInterrupt):
@@ -125,7 +125,7 @@ class Dispatcher(Taking):
 
         The pickler's `persistent_id`.
         """
-        kind = type(obj)
+        kind = class_of(obj)
         if kind is float:
             if obj == obj:
                 return None
@@ -141,7 +141,7 @@ class Dispatcher(Taking):
 
     def recurses(self, obj: object) -> bool:
         """Say whether the code of `obj` itself knows no end, rather than that it lies deep down."""
-        kind = self.kinds.get(id(type(obj)))
+        kind = self.kinds.get(id(class_of(obj)))
         try:
             if kind is not None:
                 kind(self, obj)
@@ -166,7 +166,7 @@ class Dispatcher(Taking):
         found = {
             key: one
             for key, (number, one) in memo.items()
-            if id(type(one)) in mutable and number >= first and key not in temporary
+            if id(class_of(one)) in mutable and number >= first and key not in temporary
         }
         memo.clear()
         while alone := [key for key, one in found.items() if sys.getrefcount(one) <= _IN_ONE_DICT]:
@@ -177,7 +177,7 @@ class Dispatcher(Taking):
     def _make_kind(self, cls: type, obj: object) -> Kind:
         own = is_own_class(cls, self.module)
         if is_kind(cls, type):
-            kind = code.class_
+            kind = classes.class_
         else:
             kind = self._find_kind(cls, obj, _libraries())
             if connections.REGISTRY.names(cls):
@@ -206,8 +206,8 @@ class Dispatcher(Taking):
 
 def _temporaries(parts: Any, found: set[int], depth: int) -> None:
     """Find the containers in what a reducer returned that nothing else refers to: they were made for it."""
-    for one in parts.values() if type(parts) is dict else parts:
-        kind = type(one)
+    for one in parts.values() if class_of(parts) is dict else parts:
+        kind = class_of(one)
         if kind is tuple:
             if depth < _DEEPEST:
                 _temporaries(one, found, depth + 1)
@@ -217,7 +217,7 @@ def _temporaries(parts: Any, found: set[int], depth: int) -> None:
                 _temporaries(one, found, depth + 1)
 
 
-_HELD_ONCE = next(sys.getrefcount(one) for one in ([],))
+_HELD_ONCE = next(sys.getrefcount(one) for one in (list[Any](),))
 _IN_ONE_DICT = next(sys.getrefcount(one) for _, one in {0: []}.items())
 _DEEPEST = 5
 _WIDEST = 1000
@@ -271,12 +271,15 @@ def _connection(otherwise: Kind) -> Kind:
     return reduce
 
 
-_OWN: dict[type, Kind] = {Part: lambda taking, obj: (part_seed, (obj.name,)), type: code.class_}
+_OWN: dict[type, Kind] = {Part: lambda taking, obj: (part_seed, (obj.name,))}
+_KINDS = (process_objects.KINDS, file_objects.KINDS, code.KINDS, classes.KINDS, _OWN)
 _EXACT: dict[int, Kind] = {id(cls): None for cls in process_objects.PLAIN} | {
-    id(cls): kind for table in (process_objects.KINDS, code.KINDS, _OWN) for cls, kind in table.items()
+    id(cls): kind
+    for table in (process_objects.KINDS, file_objects.KINDS, code.KINDS, _OWN)
+    for cls, kind in table.items()
 }
 _BELOW: dict[int, Kind] = {
-    id(cls): kind for table in (process_objects.BELOW, code.BELOW) for cls, kind in table.items()
+    id(cls): kind for table in (process_objects.BELOW, file_objects.BELOW, code.BELOW) for cls, kind in table.items()
 }
 _TABLE: tuple[tuple[str, str, Kind], ...] = (*arrays.TABLE, *frames.TABLE, *process_objects.TABLE)
 _MODULES = tuple(dict.fromkeys(row[0] for row in _TABLE))

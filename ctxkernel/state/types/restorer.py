@@ -11,14 +11,15 @@ from typing import Any
 
 from ctxkernel.core.reflection import DEFINED
 from ctxkernel.state.types.arrays import ArrayParts
-from ctxkernel.state.types.code import CodeParts
+from ctxkernel.state.types.classes import ClassParts
+from ctxkernel.state.types.file_objects import FileParts
 from ctxkernel.state.types.frames import FrameParts
 from ctxkernel.state.types.instances import InstanceParts
 from ctxkernel.state.types.parts import PARTS, Part
 from ctxkernel.state.types.process_objects import ThingParts
 
 
-class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
+class Restorer(ArrayParts, FrameParts, InstanceParts, ClassParts, FileParts, ThingParts):
     """The constructors of one stream; `part` gives them by name."""
 
     def part(self, name: str) -> Any:
@@ -64,7 +65,7 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         return made
 
 
-vars(PARTS).update({name: Part(name) for name in (*dir(Restorer), *Restorer.__dataclass_fields__) if name[0] != "_"})
+PARTS.__dict__.update({name: Part(name) for name in (*dir(Restorer), *Restorer.__dataclass_fields__) if name[0] != "_"})
 
 
 class Loader(pickle.Unpickler):

@@ -1,10 +1,10 @@
-"""Writing large data beside the user's next cell: a forked child that sees the memory as it was.
+"""Background jobs that write large data during the user's next cell: a forked child that sees the memory as it was.
 
-Rule 1: the parent never waits in `poll`, and in `submit` only for a bounded time.
-Rule 2: the child touches nothing that the parent shares: its descriptors lead nowhere, its signals are its own, it
-        ends by `os._exit`, and a timer ends it where its code hangs.
-Rule 3: the child writes a pack of its own. What it wrote is there when it says so; else the pack is removed.
-Rule 4: the process that the parent waits for is one that ends at once, so `os.wait` of the user finds no child of ours.
+Rule 1: The parent never waits in `poll`, and in `submit` only for a limited time.
+Rule 2: The child changes nothing that it shares with the parent: its descriptors point to /dev/null, its signals are
+        its own, it ends by `os._exit`, and a timer ends it if its code hangs.
+Rule 3: The child writes a pack of its own. Its data count when it reports success; else the pack is removed.
+Rule 4: The parent's own child ends at once, so the user's `os.wait` finds no child of ours.
 """
 
 from __future__ import annotations
@@ -31,44 +31,44 @@ from ctxkernel.store.chunks.free_memory import free_memory
 from ctxkernel.store.chunks.packs import PackWriter, write_all
 
 SWITCH = "CTXKERNEL_FORK"
-"""`0` in this variable: nothing is forked, all is written while the user waits."""
+"""The environment variable that disables forks with `0`: all data are written while the user waits."""
 MOST_JOBS = 8
 SECONDS = 60.0
 _PATIENCE = 1.0
-"""What a job may take, and what `submit` waits for one of them to end."""
+"""The time limit of a job, and how long `submit` waits for a job to end, in seconds."""
 _SPARE_BYTES = 64 * 1024 * 1024
 _GRACE = 10.0
 """Seconds after which a child that its timer did not end is killed."""
 _NICE = 10
 _MOST_REASON = 300
 _SPEAK_AT_FORK = {"tokenizers": "TOKENIZERS_PARALLELISM"}
-"""Modules, and the variable that has to be set to anything for their silence."""
+"""Modules that print at a fork, and the variable that silences each."""
 
 Job = Callable[[ChunkStore], Json]
-"""Puts chunks into the store that it is handed, and returns a result that JSON can hold."""
+"""Puts chunks into the store, and returns a result that JSON can hold."""
 
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """A job that was handed over."""
+    """A submitted job."""
 
     nbytes: int
-    """Bytes that it is about to write, as estimated."""
+    """The estimated bytes that it writes."""
     addresses: frozenset[str]
     started: float
     """Seconds of `time.monotonic`."""
     done: bool = False
     result: Json = None
     fault: str = ""
-    """Why it failed: none of its chunks is there then. Empty while it runs, and where it succeeded."""
+    """Why it failed, without a stored chunk. Empty while it runs, and if it succeeded."""
     seconds: float = 0.0
     limit: float = 0.0
     pipe: int = -1
     pack: int = 0
     between: int = 0
-    """The process between, which ends once it forked; 0 when it is waited for."""
+    """The intermediate process, which ends after its fork; 0 after it was reaped."""
     heard: bytearray = field(default_factory=bytearray)
-    """What the process that writes said: its number, a line feed, and a JSON object."""
+    """The output of the writing process: its number, a line feed, and a JSON object."""
 
 
 class Background:
@@ -79,12 +79,12 @@ class Background:
         self._allowed = os.environ.get(SWITCH, "").strip() != "0"
         self._process = os.getpid()
         self.running: list[Ticket] = []
-        """The jobs under way."""
+        """The running jobs."""
         self._ended: list[Ticket] = []
 
     @property
     def can_fork(self) -> bool:
-        """Whether a job runs beside the cell; elsewhere it runs at once, in the caller."""
+        """Whether a job runs during the cell; else it runs at once, in the caller."""
         return (
             self._allowed
             and sys.platform.startswith("linux")
@@ -94,16 +94,16 @@ class Background:
 
     @property
     def forked(self) -> bool:
-        """Return whether this is another process than the kernel: a job's."""
+        """Whether this is the process of a job, not the kernel."""
         return self._process != os.getpid()
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes that are under way."""
+        """The bytes of running jobs."""
         return sum(ticket.nbytes for ticket in self.running)
 
     def has_or_pending(self, address: str) -> bool:
-        """Say whether a chunk is there, or promised by a job under way."""
+        """Return whether a chunk is stored, or pending in a running job."""
         return self._store.has(address) or any(address in ticket.addresses for ticket in self.running)
 
     def submit(
@@ -115,9 +115,9 @@ class Background:
         addresses: Collection[str] = (),
         patience: float = _PATIENCE,
     ) -> Ticket:
-        """Start a job and return its ticket; where it cannot be started, one that is done and says why.
+        """Start a job and return its ticket; if it cannot start, the ticket is done and has a fault.
 
-        The job sees all objects as they are now. Call it from the main thread, at a quiet point.
+        The job sees all objects as they are now. Call it on the main thread, between cells.
         """
         ticket = Ticket(nbytes, frozenset(addresses), time.monotonic())
         if not self.can_fork:
@@ -137,7 +137,7 @@ class Background:
         return ticket
 
     def poll(self) -> list[Ticket]:
-        """Return the jobs that ended since the last call, but for those that `submit` ended. Does not wait."""
+        """Return the jobs that ended since the last call, except those that `submit` ended. Do not wait."""
         for ticket in list(self.running) if self._process == os.getpid() else ():
             _reap(ticket, os.WNOHANG)
             self._listen(ticket)
@@ -145,22 +145,22 @@ class Background:
         return ended
 
     def wait(self, seconds: float) -> list[Ticket]:
-        """Wait until all jobs ended, for `seconds` at most, and return those that did since the last call."""
+        """Wait until all jobs ended, for `seconds` at most, and return those that ended since the last call."""
         self._await(lambda: not self.running, seconds)
         return self.poll()
 
     def settle(self) -> None:
-        """Call it before the user's code runs: no process of ours is left for its `os.wait` to find.
+        """Reap the intermediate processes before the user's code runs, so its `os.wait` finds none.
 
-        Forking twice takes three times as long as forking once, 5 to 50 ms where memory is large: the second time
-        runs beside the parent, and here the parent waits for what is left of it.
+        Two forks take three times as long as one, 5 to 50 ms with much memory: the second fork runs beside the parent,
+        which waits here for the rest of it.
         """
         if self._process == os.getpid():
             for ticket in self.running:
                 _reap(ticket, 0)
 
     def close(self) -> None:
-        """Let go of the jobs under way: they end by themselves, and what they write is there for the next kernel."""
+        """Detach the running jobs: they end by themselves, and the next kernel finds their data."""
         self.settle()
         running, self.running = self.running, []
         for ticket in running:
@@ -188,7 +188,7 @@ class Background:
 
     def _fork(self, job: Job, ticket: Ticket, seconds: float) -> None:
         """Start the child. Raises OSError, StoreError, RuntimeError."""
-        import posix  # the real one: debuggers and others put their own in place of os.fork
+        import posix  # the real fork: debuggers and others replace os.fork
 
         writer = self._store.new_pack()
         try:
@@ -198,13 +198,13 @@ class Background:
             raise
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            # Warnings of threads, by Python and by JAX: the child uses none of them.
+            # Python and JAX warn of threads, which the child does not use.
             with warnings.catch_warnings(action="ignore"), _quiet_libraries():
                 between = posix.fork()
                 if not between:
                     try:
                         _split(posix.fork, self._store, writer, job, its_end, seconds)
-                    finally:  # whatever happens, the child must not go on as a second kernel
+                    finally:  # whatever happens, the child must not continue as a second kernel
                         os._exit(1)
         except BaseException:
             os.close(pipe)
@@ -219,20 +219,20 @@ class Background:
         self.running.append(ticket)
 
     def _listen(self, ticket: Ticket) -> None:
-        """Take in what a child said, and end its ticket where it ended."""
+        """Read the output of a child, and end its ticket if the child ended."""
         try:
             while heard := os.read(ticket.pipe, 1 << 16):
                 ticket.heard += heard
         except BlockingIOError:
             pid = bytes(ticket.heard).partition(b"\n")[0]
             if pid.isdigit() and time.monotonic() - ticket.started > ticket.limit + _GRACE:
-                # Its end of the pipe is open, so it lives, and the number is still its own.
+                # Its end of the pipe is open, so it lives, and still has this number.
                 with contextlib.suppress(OSError):
                     os.kill(int(pid), signal.SIGKILL)
             return
-        except OSError:  # the user closed it: nothing more will be heard
+        except OSError:  # the user closed the pipe
             ticket.heard.clear()
-        _reap(ticket, 0)  # it had this pipe too, and let go of it, so it ends
+        _reap(ticket, 0)  # it had this pipe too, and closed it, so it ends
         self.running.remove(ticket)
         with contextlib.suppress(OSError):
             os.close(ticket.pipe)
@@ -261,7 +261,7 @@ class Background:
 
 @contextlib.contextmanager
 def _quiet_libraries() -> Generator[None]:
-    """Keep libraries that write to stderr at every fork of their process from it: the user forked nothing."""
+    """Keep libraries from writing to stderr at the fork, which is not the user's."""
     mine = [name for module, name in _SPEAK_AT_FORK.items() if module in sys.modules and name not in os.environ]
     os.environ.update(dict.fromkeys(mine, "false"))
     try:
@@ -275,7 +275,7 @@ def _reap(ticket: Ticket, options: int) -> None:
     if ticket.between:
         try:
             done, _ = os.waitpid(ticket.between, options)
-        except ChildProcessError:  # the user waited for it, or wants to hear of none
+        except ChildProcessError:  # the user waited for it, or ignores SIGCHLD
             done = ticket.between
         ticket.between -= done
 
@@ -298,7 +298,7 @@ def _reason(fault: BaseException) -> str:
 def _split(
     fork: Callable[[], int], store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: float
 ) -> NoReturn:
-    """Fork once more and end: the grandchild is nobody's child here."""
+    """Fork once more and end: the grandchild is no child of the kernel."""
     try:
         if not fork():
             _work(store, writer, job, pipe, seconds)
@@ -310,8 +310,8 @@ def _split(
 
 
 def _work(store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: float) -> None:
-    gc.disable()  # a collection would write to every object, and so copy the memory
-    # Debuggers and profilers would stop here, or talk to a socket that the parent has too.
+    gc.disable()  # a collection writes to every object, and so copies the memory
+    # Debuggers and profilers would stop here, or use a socket of the parent.
     sys.settrace(None)
     sys.setprofile(None)
     if monitoring := getattr(sys, "monitoring", None):  # from 3.12 on
@@ -325,7 +325,7 @@ def _work(store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: f
     signal.setitimer(signal.ITIMER_REAL, seconds)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM, signal.SIGTERM})
     with contextlib.suppress(OSError):
-        os.setsid()  # a server that restarts the kernel kills its group: what was begun is still finished
+        os.setsid()  # a server that restarts the kernel kills its group; the job still finishes
     with contextlib.suppress(OSError):
         os.nice(_NICE)
     os.write(pipe, b"%d\n" % os.getpid())
@@ -339,14 +339,14 @@ def _work(store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: f
     write_all(pipe, made)
     os.close(pipe)
     if writer.records:
-        writer.sync()  # against a power cut: the parent need not wait for that
+        writer.sync()  # against a power failure; the parent does not wait for it
 
 
 def _detach(keep: Collection[int]) -> None:
-    """Let every other descriptor lead nowhere.
+    """Point every other descriptor to /dev/null.
 
-    Sockets of the kernel would keep its ports, and a server that restarts it on them would fail; a reader of its
-    output would wait for us. The numbers stay taken, so that no object of the user's closes or writes one of ours.
+    Open sockets of the kernel would keep its ports, so a restart on them would fail, and a reader of its output would
+    wait for the job. The numbers stay in use, so no object of the user closes or writes a descriptor of the job.
     """
     nowhere = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/proc/self/fd"):
@@ -355,6 +355,6 @@ def _detach(keep: Collection[int]) -> None:
             with contextlib.suppress(OSError):
                 os.fstat(number)  # the listing's own is closed by now
                 os.dup2(nowhere, number, inheritable=False)
-    # The kernel may kill a process to get memory: this one before the user's.
+    # If the system kills a process for its memory, it is this one before the user's.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123
         file.write("800")

@@ -1,9 +1,10 @@
 """Contents of files, each whole and under an address, in the folder of a session's checkpoint data.
 
-Rule 1: a content is there once it is whole: it is written beside and renamed.
-Rule 2: a small file is known by the hash of its bytes. A large one is known by its stamp, so that it need not be read:
-        it is cloned where the file system can, else copied by a thread, and dropped where it changed meanwhile.
-Rule 3: a file is replaced in one step, by a content that was checked.
+Rule 1: A content is written to a temporary name and renamed, so it is whole.
+Rule 2: The address of a small file is the hash of its bytes; that of a large one is the hash of its stamp, which needs
+        no reading. A large file is cloned if the file system can, else a thread copies it, and drops the copy if the
+        file changed meanwhile.
+Rule 3: A file is replaced atomically, by a content that was checked.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ctxkernel.core.errors import StoreError
 from ctxkernel.core.text import format_size
 
 SMALL = 4 * 1024 * 1024
-"""Bytes up to which a file is read at once and known by its hash."""
+"""The most bytes of a file that is read at once and addressed by its hash."""
 SUFFIX = ".content"
 _FICLONE = 0x40049409
 _BLOCK = 1 << 20
@@ -31,7 +32,7 @@ _SECONDS = 60.0
 
 
 class FileContents:
-    """The contents of one session's files. The folder is made by the first `keep`."""
+    """The contents of one session's files. The first `keep` creates the folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,9 +48,9 @@ class FileContents:
         return "s" + xxh3_128_hexdigest(repr(told).encode())
 
     def keep(self, path: Path, found: os.stat_result, *, copy_bytes: int | None = None) -> str:
-        """Keep a file's content and return its address; that of a large file may be on its way still.
+        """Keep a file's content and return its address; the copy of a large file may be pending.
 
-        `copy_bytes`: a larger file is kept only where it can be cloned. Raises StoreError where it is not kept.
+        A file larger than `copy_bytes` is kept only if it can be cloned. Raises StoreError if it is not kept.
         """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -79,22 +80,22 @@ class FileContents:
         return address
 
     def has(self, address: str) -> bool:
-        """Return whether a content is there, or on its way."""
+        """Return whether a content is stored or pending."""
         return address in self._pending or self._at(address).is_file()
 
     def why_not(self, address: str) -> str:
-        """Return why a content is not there."""
+        """Return why a content is not stored."""
         return self._failed.get(address, "its content is not kept any more")
 
     def settled(self, address: str) -> bool:
-        """Wait for a content that is on its way; return whether it is there."""
+        """Wait for a content that is pending; return whether it is stored."""
         thread = self._pending.get(address)
         if thread is not None:
             thread.join(_SECONDS)
         return self._at(address).is_file()
 
     def put(self, address: str, path: Path, *, mode: int, mtime_ns: int) -> os.stat_result:
-        """Make `path` a file of that content, in one step; return its stat. Raises StoreError, OSError."""
+        """Replace `path` by a file with a content, atomically; return its stat. Raises StoreError, OSError."""
         if not self.settled(address):
             raise StoreError(self.why_not(address))
         source = self._at(address)
@@ -115,7 +116,7 @@ class FileContents:
 
     @contextlib.contextmanager
     def _beside(self, address: str) -> Generator[Path]:
-        """Give a path; what is there at the end, where nothing was raised, is the content. Raises OSError."""
+        """Give a temporary path; if nothing is raised, the file there becomes the content. Raises OSError."""
         part = self.folder / f"{address}.{os.getpid()}.part"
         try:
             yield part
@@ -140,7 +141,7 @@ class FileContents:
 
 
 def thin(folder: Path, nbytes: int, *, dry_run: bool = False) -> int:
-    """Remove large contents from a session's folder, the oldest first, until `nbytes` are free; return how many are."""
+    """Remove large contents from a session's folder, oldest first, until `nbytes` are free; return the freed bytes."""
     freed = 0
     with contextlib.suppress(OSError):
         kept = [(one, one.stat()) for one in folder.glob(f"*{SUFFIX}")]
@@ -155,7 +156,7 @@ def thin(folder: Path, nbytes: int, *, dry_run: bool = False) -> int:
 
 
 def clone(source: Path, target: Path) -> bool:
-    """Make `target` a file that shares the blocks of `source`; return whether the file system can."""
+    """Create `target` with the shared blocks of `source`; return whether the file system can."""
     if not sys.platform.startswith("linux"):
         return False
     import fcntl
@@ -175,7 +176,7 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def _read(path: Path) -> bytes:
-    # Not by `open`, which notes what a cell reads.
+    # Not by `open`, which is hooked to record the files that a cell reads.
     with io.FileIO(path) as file:
         return file.readall()
 

@@ -1,6 +1,6 @@
-"""How much memory is free: the least of what the container and the system still give.
+"""The free memory: the least that the system and the limits of the container allow.
 
-Rule 1: nothing here raises; None means that it is not known.
+Rule 1: Nothing here raises; None means unknown.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _ROOT = Path("/")
 
 
 def free_memory(root: Path = _ROOT) -> int | None:
-    """Return the bytes that can be taken before the system or the container's limit refuses, or None.
+    """Return the bytes that can be allocated within the limits of system and container, or None.
 
-    Page cache that can be given up counts as free. `root` is where `proc` and `sys` are.
+    Reclaimable page cache counts as free. `root` is the folder of `proc` and `sys`.
     """
     known = [free for free in (_system(root), *_containers(root)) if free is not None]
     return max(0, min(known)) if known else None
@@ -33,7 +33,7 @@ def _system(root: Path) -> int | None:
 
 
 def _containers(root: Path) -> list[int | None]:
-    """Return what each control group that this process is in has left: limits of all its parents hold too."""
+    """Return the free bytes of each control group of this process, its parents included."""
     found: list[int | None] = []
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
@@ -45,7 +45,7 @@ def _containers(root: Path) -> list[int | None]:
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
         else:
             continue
-        # In a container the path is often one of the host's, and the container's own group is at the mount.
+        # In a container the path is often the host's, and the container's own group is at the mount.
         folder = mount / group.strip("/")
         while True:
             found.append(_left(folder, *names))

@@ -1,11 +1,11 @@
-"""Manifests of checkpoints, as far as the store looks into them: what builds on what, and which names have which unit.
+"""Manifests of checkpoints, as far as the store reads them: the base of each, and the units of its names.
 
     {"v": 1, "base": checkpoint id | null, "units": [Unit …], "gone": [name …]}
     Unit {"n": [name …], "m": {name: why it is not stored}, "p": [part that is not stored …], "j": job, …}
-    results {job: {"units": [Unit …]}}: what the background made of a unit with a job
+    results {job: {"units": [Unit …]}}: the units that a background job made of a unit with `j`
 
-Rule 1: a manifest is data: nothing here unpickles, and what a unit refers to is asked of `References`.
-Rule 2: a manifest that is not of this form is damaged, and no fault of the reader's: StoreError, with its checkpoint.
+Rule 1: A manifest is data: nothing is unpickled here, and `References` returns the addresses of a unit.
+Rule 2: A manifest of another form is damaged: StoreError with its checkpoint.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from ctxkernel.core.text import join_names
 
 FORMAT = 1
 GIVEN_UP = "given up for space"
-"""Begins the reason of data that were taken on purpose: no damage."""
+"""The beginning of the reason for data that were removed on purpose: no damage."""
 
 Read = Callable[[str], bytes | memoryview]
-"""Returns the data of an address. Raises StoreError where it is missing or damaged."""
+"""Returns the data of an address. Raises StoreError if they are missing or damaged."""
 
 
 def skipped_manifest(why: str) -> dict[str, Json]:
-    """Return the manifest of a checkpoint that was not taken: nothing builds on it, and nothing returns to it."""
+    """Return the manifest of a checkpoint that was not taken; it has no base and no units."""
     return {"v": FORMAT, "base": None, "units": [], "gone": [], "skipped": why}
 
 
 References = Callable[[Mapping[str, Any], Read], Iterable[str]]
-"""Returns the addresses that the units of a manifest need, those that only a blob of theirs names included."""
+"""Returns the addresses that the units of a manifest need, including those that only a blob names."""
 
 Unit = Mapping[str, Any]
 T = TypeVar("T")
@@ -48,29 +48,29 @@ class CheckpointRow:
     checkpoint_id: str
     manifest: Mapping[str, Json]
     nbytes: int = 0
-    """Bytes that it added to what is stored."""
+    """The bytes that it added to the store."""
     format: int = FORMAT
     state: CheckpointState = "durable"
     reason: str = ""
     time_ms: float = 0.0
-    """Time that taking it added to the cell."""
+    """The time that it added to the cell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A checkpoint's manifest as it is stored."""
+    """The stored manifest of a checkpoint."""
 
     checkpoint_id: str
     execution_id: str
     text: str
     format: int
     signed: bool
-    """Whether this user signed it, or has trusted the session when it was there: else its state is not loaded."""
+    """Whether this user signed it, or trusted the session by word after it was stored; else its state is not loaded."""
     results_text: str = ""
-    """What background jobs gave, as JSON; empty where there were none, or they have not ended."""
+    """The results of background jobs as JSON; empty if there are none yet."""
 
     def parse(self) -> dict[str, Any]:
-        """Return it as JSON values. Raises StoreError where it is not of the form above."""
+        """Return it as JSON values. Raises StoreError if it is not of the form above."""
         made = self._json(self.text)
         if not _is_manifest(made):
             raise StoreError(f"the manifest of checkpoint {self.checkpoint_id} is damaged")
@@ -78,14 +78,14 @@ class Manifest:
 
     @property
     def skipped(self) -> str:
-        """Why no checkpoint was taken; empty where one was. Raises StoreError."""
+        """Why no checkpoint was taken; empty if one was. Raises StoreError."""
         return str(self.parse().get("skipped", "")) if '"skipped"' in self.text else ""
 
     def results(self) -> dict[str, Any]:
-        """Return job → `{"units": […]}`. Raises StoreError where it is not of the form above."""
+        """Return job → `{"units": […]}`. Raises StoreError if it is not of the form above."""
         made = self._json(self.results_text or "{}")
         if not all(isinstance(one, dict) and _is_manifest(cast("dict[str, Any]", one)) for one in made.values()):
-            raise StoreError(f"what was written in the background for checkpoint {self.checkpoint_id} is damaged")
+            raise StoreError(f"the background results of checkpoint {self.checkpoint_id} are damaged")
         return made
 
     def _json(self, text: str) -> dict[str, Any]:
@@ -115,9 +115,9 @@ def _names(made: Mapping[str, Any], key: str) -> bool:
 
 
 def chain(manifests: Mapping[str, Manifest], execution_id: str) -> list[Manifest]:
-    """Return the manifest of the state after an execution and those that it builds on, newest first.
+    """Return the manifest of the state after an execution and its bases, newest first.
 
-    `manifests` are by execution. Raises StoreError where one is not there, or is damaged.
+    `manifests` are by execution. Raises StoreError if one is missing or damaged.
     """
     found = manifests.get(execution_id)
     if found is None:
@@ -132,9 +132,9 @@ def chain(manifests: Mapping[str, Manifest], execution_id: str) -> list[Manifest
 
 
 def advance(state: dict[str, T], made: Manifest, facts: Callable[[Unit], Mapping[str, T]]) -> dict[str, T]:
-    """Take a manifest's changes into `state`, in place; `facts` gives names → facts of a unit.
+    """Apply a manifest to `state`, in place, and return it; `facts` returns names → facts of a unit.
 
-    What a background job gave takes the place of its unit. Raises StoreError where the manifest is damaged.
+    The results of a background job replace its unit. Raises StoreError if the manifest is damaged.
     """
     parsed, results = made.parse(), made.results()
     for name in parsed.get("gone", ()):
@@ -150,7 +150,7 @@ def advance(state: dict[str, T], made: Manifest, facts: Callable[[Unit], Mapping
 
 
 def resolve(newest_first: Sequence[Manifest]) -> dict[str, Unit]:
-    """Return names → units of a state, given its `chain`. Raises StoreError where a manifest is damaged."""
+    """Return names → units of the state of a `chain`. Raises StoreError if a manifest is damaged."""
     units: dict[str, Unit] = {}
     for one in reversed(newest_first):
         advance(units, one, lambda unit: dict.fromkeys(unit["n"], unit))
@@ -158,11 +158,11 @@ def resolve(newest_first: Sequence[Manifest]) -> dict[str, Unit]:
 
 
 Lacks = Mapping[str, Mapping[str, str]]
-"""For each name, what of it is not stored, and why: itself, or parts of its value (`name: part`)."""
+"""For each name, its parts that are not stored, and why: the name itself, or parts of its value (`name: part`)."""
 
 
 def lacks_of(unit: Unit) -> Lacks:
-    """Return what of a unit is not stored."""
+    """Return the parts of a unit that are not stored."""
     why: Mapping[str, Any] = unit.get("m", {})
     out = {name: {name: str(why[name])} for name in unit["n"] if name in why}
     for part in unit.get("p", ()):
@@ -171,7 +171,7 @@ def lacks_of(unit: Unit) -> Lacks:
 
 
 def by_reason(found: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return names by what is said of them."""
+    """Return the names for each reason."""
     reasons: dict[str, list[str]] = {}
     for name, why in found.items():
         reasons.setdefault(why, []).append(name)

@@ -1,9 +1,9 @@
-"""Packs: files of chunk data, each with an index of fixed-width records that carry a checksum.
+"""Packs: files of chunk data, each with an index of fixed-width records with checksums.
 
-Rule 1: a pack is appended to by the process that made it, and by no other; the next process makes the next pack.
-Rule 2: a record is written after its data: a kill at any instant loses what has no record, and harms nothing.
-Rule 3: whoever appends holds a lock on the pack that ends with its process, so nobody rewrites a pack that grows.
-Rule 4: an index is believed by its checksums only; what it says of data beyond the pack's end is not believed.
+Rule 1: Only the process that made a pack appends to it; another process makes another pack.
+Rule 2: A record is written after its data: a kill at any instant loses only data without a record.
+Rule 3: The process that appends holds a lock on the pack until it ends, so nobody rewrites a pack that grows.
+Rule 4: A record counts only if its checksum is right and its data are within the pack.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from xxhash import xxh3_64_intdigest
 from ctxkernel.store.chunks.pages import PAGE
 
 fcntl: Any = None
-with contextlib.suppress(ImportError):  # Windows locks ranges, and a locked range cannot be read: packs go without
+with contextlib.suppress(ImportError):  # Windows locks ranges, which cannot be read then: no locks on packs there
     import fcntl
 
 LARGE_BYTES = 64 * 1024
-"""From here on data begin at a page, so that they can be mapped."""
+"""Data of this size or more begin at a page, so they can be mapped."""
 
 _MAGIC = b"ctxkernel pack1\n"
 _HEADER = struct.Struct("<16sQ")
-"""The format, and a random mark: the number of a pack that was removed is given again."""
+"""The format, and a random mark, since the number of a removed pack is used again."""
 _BODY = struct.Struct("<33s33sBxIQQQ")
 _RECORD = struct.Struct(f"<{_BODY.size}sQ")
 _DEPTH_AT = 66
@@ -42,18 +42,18 @@ _ADDRESS_BYTES = 33
 _NAME = re.compile(r"(\d{6,})\.(pack|index)")
 _OPEN_PACKS = 32
 _MOST_MAPPINGS = 200
-"""Before Python 3.13 a mapping holds a descriptor, of which a process often has 1024."""
+"""Before Python 3.13 a mapping holds a descriptor, and a process often may have only 1024."""
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
 class Entry(NamedTuple):
-    """Where a chunk is."""
+    """The place of a chunk."""
 
     address: str
     base: str
-    """The chunk that it is a delta of, or an empty text."""
+    """The chunk of which it is a delta, or an empty text."""
     depth: int
-    """Deltas between it and a chunk that is stored as it is; 0 is such a chunk."""
+    """Deltas between it and a chunk that is stored whole; 0 for a whole chunk."""
     pack: int
     offset: int
     stored: int
@@ -62,7 +62,7 @@ class Entry(NamedTuple):
 
 
 class ReadTo(NamedTuple):
-    """How much of an index was read."""
+    """The part of an index that was read."""
 
     mark: int = 0
     offset: int = 0
@@ -76,7 +76,7 @@ class ShortPack(OSError):
 
 
 def entry_of(body: bytes) -> Entry:
-    """Return what a record says."""
+    """Return the entry of a record."""
     address, base, depth, pack, offset, stored, size = _BODY.unpack(body)
     return Entry(address.decode(), base.rstrip(b"\0").decode(), depth, pack, offset, stored, size)
 
@@ -87,7 +87,7 @@ def body_of(entry: Entry) -> bytes:
 
 
 def depth_of(body: bytes) -> int:
-    """Return the depth that a record says."""
+    """Return the depth in a record."""
     return body[_DEPTH_AT]
 
 
@@ -102,7 +102,7 @@ def index_path(folder: Path, number: int) -> Path:
 
 
 def listing(folder: Path) -> dict[int, set[str]]:
-    """Return the numbers in a folder, ascending, each with what is there of it: `pack`, `index`. Raises OSError."""
+    """Return the pack numbers in a folder, ascending, each with its files: `pack`, `index`. Raises OSError."""
     found: dict[int, set[str]] = {}
     names: list[str] = []
     with contextlib.suppress(FileNotFoundError):
@@ -113,9 +113,9 @@ def listing(folder: Path) -> dict[int, set[str]]:
 
 
 def read_index(folder: Path, number: int, known: ReadTo = UNREAD) -> tuple[dict[str, bytes], ReadTo]:
-    """Return ({address: record}, where to go on) of what the index holds after `known`; all where it is another one.
+    """Return ({address: record}, the part that was read) of an index after `known`; from its start if its mark differs.
 
-    A torn or damaged record is passed over, and one whose data are beyond the pack's end. Raises OSError.
+    Damaged records are skipped, as are those whose data are beyond the pack's end. Raises OSError.
     """
     with index_path(folder, number).open("rb") as file:
         header = file.read(_HEADER.size)
@@ -125,7 +125,7 @@ def read_index(folder: Path, number: int, known: ReadTo = UNREAD) -> tuple[dict[
         start = max(known.offset, _HEADER.size) if known.mark == mark else _HEADER.size
         file.seek(start)
         data = file.read()
-    # After the index: what it spoke of a moment ago is in the pack by now.
+    # After the index was read: the data of its records are in the pack by now.
     end_of_pack = pack_path(folder, number).stat().st_size
     whole = len(data) // _RECORD.size * _RECORD.size
     seed = mark ^ number
@@ -145,16 +145,13 @@ def read_index(folder: Path, number: int, known: ReadTo = UNREAD) -> tuple[dict[
 
 
 class PackWriter:
-    """The next pack of a folder, which is made, too, to append to. Ends with `close`, or with its process.
-
-    Raises OSError.
-    """
+    """A new pack of a folder, which is created if needed, to append to until `close`. Raises OSError."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.process = os.getpid()
         self.end = 0
-        """Where the next data go, at the earliest."""
+        """The end of the data with records."""
         self.records = 0
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -167,7 +164,7 @@ class PackWriter:
                 break
         opened = [data]
         try:
-            if fcntl is not None:  # until the last copy of the descriptor is closed
+            if fcntl is not None:  # locked until the last copy of the descriptor is closed
                 with contextlib.suppress(OSError):  # a file system without locks
                     fcntl.flock(data, fcntl.LOCK_EX)
             opened.append(index := os.open(index_path(folder, number), flags, 0o600))
@@ -183,7 +180,7 @@ class PackWriter:
 
     @property
     def in_place(self) -> bool:
-        """Whether the pack is still in the folder: one that was deleted can be written, and never read again."""
+        """Whether the pack is still in the folder: a deleted one can be written, but never read again."""
         if os.name == "nt":  # an open file cannot be deleted there
             return True
         try:
@@ -192,7 +189,7 @@ class PackWriter:
             return False
 
     def write(self, data: memoryview | bytes, *, aligned: bool) -> int:
-        """Write data and return their offset. Without `record` they are not there. Raises OSError."""
+        """Write data and return their offset. They are stored after `record`. Raises OSError."""
         at = -(-self.end // PAGE) * PAGE if aligned else self.end
         try:
             os.lseek(self._data, at, os.SEEK_SET)
@@ -203,7 +200,7 @@ class PackWriter:
         return at
 
     def record(self, entry: Entry) -> bytes:
-        """Say that the data of `entry` are there, and return the record. Raises OSError."""
+        """Write and return the record of `entry`, whose data were written. Raises OSError."""
         body = body_of(entry)
         try:
             write_all(self._index, _RECORD.pack(body, xxh3_64_intdigest(body, self._seed)))
@@ -215,7 +212,7 @@ class PackWriter:
         return body
 
     def take_back(self) -> None:
-        """Cut off what has no record: the space of a full disk, and half a record."""
+        """Truncate the files after the last record: data without a record, and half a record."""
         with contextlib.suppress(OSError):
             os.ftruncate(self._data, self.end)
         end = _HEADER.size + self.records * _RECORD.size
@@ -224,12 +221,12 @@ class PackWriter:
             os.lseek(self._index, end, os.SEEK_SET)
 
     def sync(self) -> None:
-        """Wait until the disk has it. Raises OSError."""
+        """Wait until the disk has all data. Raises OSError."""
         os.fsync(self._data)
         os.fsync(self._index)
 
     def close(self, *, keep: bool = False) -> None:
-        """Let the files go, and delete them where nothing was recorded, but for `keep`. Twice is as good as once."""
+        """Close the files, and delete them if there is no record, unless `keep`; a second call does nothing."""
         data = self._data
         for descriptor in self.descriptors() if data >= 0 else ():
             with contextlib.suppress(OSError):
@@ -256,7 +253,7 @@ class PackReader:
         file = self._open(number)
         done = 0
         while done < len(view):
-            if hasattr(os, "preadv"):  # a child that the user forked has the same file, and its position
+            if hasattr(os, "preadv"):  # a child that the user forked shares the file's position
                 got = os.preadv(file.fileno(), [view[done:]], offset + done)
             else:
                 file.seek(offset + done)
@@ -266,7 +263,7 @@ class PackReader:
             done += got
 
     def map(self, number: int, offset: int, size: int, *, writable: bool) -> memoryview | None:
-        """Return a mapping of data of a pack; what is written to it is private. None where no more can be had.
+        """Return a mapping of data of a pack, with private writes; None if there are too many mappings.
 
         Raises ShortPack, FileNotFoundError, OSError.
         """
@@ -290,7 +287,7 @@ class PackReader:
                 file.close()
 
     def close(self) -> None:
-        """Close all packs; mappings stay as long as somebody has them."""
+        """Close all packs; mappings stay valid."""
         self.forget(list(self._files))
 
     def _open(self, number: int) -> FileIO:
@@ -299,7 +296,7 @@ class PackReader:
             file = FileIO(pack_path(self._folder, number), "rb")
             if len(self._files) >= _OPEN_PACKS:
                 self.forget([next(iter(self._files))])
-        self._files[number] = file  # the last one used is the last one in order
+        self._files[number] = file  # in the order of use
         return file
 
 
@@ -318,7 +315,7 @@ def write_all(descriptor: int, data: memoryview | bytes) -> None:
 
 
 def is_held(folder: Path, number: int) -> bool:
-    """Say whether somebody appends to a pack, where that can be told."""
+    """Return whether a process appends to a pack; False if files cannot be locked."""
     if fcntl is None:
         return False
     try:

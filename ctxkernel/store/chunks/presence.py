@@ -1,4 +1,4 @@
-"""Which data of checkpoints are in a chunk store, and why others are not."""
+"""The check whether the data of checkpoints are in a chunk store."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ctxkernel.store.chunks.manifest import References, Unit
 
 
 class Presence:
-    """Looks whether all that checkpoints need is in a chunk store; each address once.
+    """The check of the data of checkpoints in a chunk store; each address is checked once.
 
-    To be made when their manifests have been read: data are stored before them, so all of theirs can be seen then.
+    Create it after the manifests were read: data are stored before their manifest.
     """
 
     def __init__(self, chunks: ChunkStore, references: References, *, verify: bool) -> None:
@@ -21,16 +21,16 @@ class Presence:
         self._chunks = chunks
         self._references = references
         self._verify = verify
-        """Whether data are read and compared with their addresses, or only looked for."""
+        """Whether data are read and compared with their addresses, or only must exist."""
         self._units: dict[int, tuple[Unit, str]] = {}
         self._look_at: Callable[[str], str] = functools.cache(self._fault_at)
 
     def gaps(self, state: Mapping[str, Unit]) -> dict[str, str]:
-        """Return the names of a state whose data are not there as they were stored, and why."""
+        """Return the names of a state whose data are missing or damaged, and why."""
         return {name: why for name, unit in state.items() if (why := self.fault(unit))}
 
     def fault(self, unit: Unit) -> str:
-        """Return what is wrong with the data of a unit, or an empty text."""
+        """Return the fault of the data of a unit, or an empty text."""
         found = self._units.get(id(unit))
         if found is None:
             found = self._units[id(unit)] = unit, self._fault_of(unit)
@@ -43,7 +43,7 @@ class Presence:
             addresses = list(self._references({"units": [unit]}, self._chunks.read))
         except StoreError as error:
             return str(error)
-        except Exception as error:  # a damaged blob: whatever that makes of the reading of it
+        except Exception as error:  # a damaged blob can raise anything
             return f"its data cannot be read ({type(error).__name__}: {error})"
         return next((found for address in addresses if (found := self._look_at(address))), "")
 

@@ -1,9 +1,9 @@
-"""How much checkpoint data may take, and what is given up when they take more.
+"""The limit of all checkpoint data, and the removal of chunks when they exceed it.
 
-Rule 1: what is small stays: only chunks of 64 KiB and more are given up, and a state that lost some is re-run or named.
-Rule 2: the data of a session whose kernel lives are changed by that kernel only.
-Rule 3: the session that was used longest ago gives first, and in it what is oldest.
-Rule 4: killing the process at any instant leaves every chunk that was to stay.
+Rule 1: Only chunks of 64 KiB and more are removed; a state that lost some is re-run or named.
+Rule 2: Only a running kernel changes the data of its session.
+Rule 3: The session that was used longest ago is first, and in it the oldest chunks.
+Rule 4: A kill at any instant loses no chunk that stays.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from ctxkernel.store.lock import SessionLock, UnlockableError
 
 _GB = 10**9
 _LOW = 0.9
-"""Down to this part of the limit: a little over it must not cost a rewrite of packs at every cell."""
+"""Chunks are removed down to this part of the limit, so packs are not rewritten at every cell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thinned:
-    """What one session gave."""
+    """The chunks removed from one session."""
 
     session_id: str
     addresses: frozenset[str]
     bytes: int
-    """Bytes that its folder is smaller by; an estimate where nothing was changed."""
+    """The freed bytes of its folder; an estimate in a dry run."""
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `collect` found and did, or would do."""
+    """The result of `collect`."""
 
     limit: int
     before: int
@@ -59,7 +59,7 @@ class Report:
 
 
 def root_folder(env: Mapping[str, str] | None = None, platform: str = sys.platform) -> Path:
-    """Return the folder of all checkpoint data of this user; it has a folder a session. It need not exist."""
+    """Return the folder of all checkpoint data of this user, with a folder for each session. It need not exist."""
     env = os.environ if env is None else env
     if own := env.get(CACHE, "").strip():
         return Path(own).expanduser() / "checkpoints"
@@ -70,18 +70,18 @@ def root_folder(env: Mapping[str, str] | None = None, platform: str = sys.platfo
         cache = home / "Library" / "Caches"
     else:
         cache = Path(env.get("XDG_CACHE_HOME", "").strip() or home / ".cache")
-        if not cache.is_absolute():  # the specification: a relative one is to be ignored
+        if not cache.is_absolute():  # the specification: ignore a relative path
             cache = home / ".cache"
     return cache / "ctxkernel" / "checkpoints"
 
 
 def limit_bytes(env: Mapping[str, str] | None = None) -> int:
-    """Return the bytes that all checkpoint data may take, by the user's settings; one that is unusable counts not."""
+    """Return the bytes that all checkpoint data may take, by the user's settings."""
     return int(config.read(os.environ if env is None else env).settings.quota_gb * _GB)
 
 
 def usage(root: Path) -> dict[str, int]:
-    """Return the bytes on the disk of each session's folder, by its name. A folder that cannot be read has 0."""
+    """Return the bytes on the disk of each session's folder, by name; 0 for a folder that cannot be read."""
     try:
         folders = [folder for folder in root.iterdir() if folder.is_dir() and not folder.is_symlink()]
     except OSError:
@@ -90,7 +90,7 @@ def usage(root: Path) -> dict[str, int]:
 
 
 def last_use(folder: Path) -> float:
-    """Return when something was last written to a session's folder, in Unix seconds; 0 where it cannot be told."""
+    """Return the time of the last write to a session's folder, in Unix seconds; 0 if it is unknown."""
     try:
         return max((entry.stat().st_mtime for entry in os.scandir(folder)), default=folder.stat().st_mtime)
     except OSError:
@@ -108,13 +108,12 @@ def collect(
     dry_run: bool = False,
     now: float | None = None,
 ) -> Report:
-    """Give up large chunks until all sessions together take less than `limit` bytes.
+    """Remove large chunks until all sessions together take less than `limit` bytes.
 
-    `live`: ids of the sessions that another kernel writes; they are left alone, and so are those whose folder is
-    locked. `own`: the stores that this process writes, which give last, and which have no job under way. `used`: when a
-    session was used last, in Unix seconds; by default the time of its files. `keep`: addresses that stay. `now`:
-    Unix seconds, for the report.
-    Raises nothing for one session's fault: the report says it.
+    `live`: ids of the sessions that another kernel writes; these are not changed, nor those whose folder is locked.
+    `own`: the stores that this process writes, without running jobs; they are last. `used`: the last use of sessions in
+    Unix seconds; by default the time of their files. `keep`: addresses that stay. `now`: Unix seconds, for the report.
+    The fault of one session is in the report, and not raised.
     """
     own, used, now = own or {}, used or {}, time.time() if now is None else now
     sizes = usage(root)
@@ -132,7 +131,7 @@ def collect(
             break
         try:
             with _store(root / name, own.get(name), dry_run=dry_run) as store:
-                # A writer of a kernel that was killed counts on what was there when it began.
+                # A background job of a killed kernel needs the chunks that were stored when it began.
                 if store is None or (store.growing and name not in own):
                     continue
                 addresses, freed = _thin(store, limit, total - target, frozenset(keep), dry_run=dry_run)
@@ -153,12 +152,12 @@ def collect(
 
 @contextlib.contextmanager
 def _store(folder: Path, own: ChunkStore | None, *, dry_run: bool) -> Generator[ChunkStore | None]:
-    """Give the store of a session; None where a kernel has it. Raises StoreError, OSError."""
+    """Give the store of a session; None if a kernel uses it. Raises StoreError, OSError."""
     if own is not None:
         yield own
         return
     lock: SessionLock | None = None
-    with contextlib.suppress(UnlockableError):  # `live` has to tell then
+    with contextlib.suppress(UnlockableError):  # then only `live` says so
         lock = SessionLock.take(folder)
         if lock is None:
             yield None
@@ -170,7 +169,7 @@ def _store(folder: Path, own: ChunkStore | None, *, dry_run: bool) -> Generator[
 def _thin(
     store: ChunkStore, limit: int, excess: int, keep: frozenset[str], *, dry_run: bool
 ) -> tuple[frozenset[str], int]:
-    """Give up chunks of one session; return them and their bytes. Raises StoreError."""
+    """Remove chunks of one session; return them and their bytes. Raises StoreError."""
     chosen: list[str] = []
     freed = 0
     for entry in _order(store.entries(), keep):
@@ -185,7 +184,7 @@ def _thin(
 
 
 def _order(entries: list[Entry], keep: frozenset[str]) -> list[Entry]:
-    """Return what may go, in the order in which it goes: no chunk before the deltas that build on it."""
+    """Return the removable chunks in the order of removal: deltas before the chunk that they build on."""
     by_address = {entry.address: entry for entry in entries}
     stays: set[str] = set()
     for entry in entries:
@@ -195,7 +194,7 @@ def _order(entries: list[Entry], keep: frozenset[str]) -> list[Entry]:
             link = by_address.get(link.base)
 
     ranks = {entry.address: age for age, entry in enumerate(entries) if entry.address not in stays}
-    for address in list(ranks):  # a base goes with the last of its deltas
+    for address in list(ranks):  # a base is removed with the last of its deltas
         link = by_address.get(by_address[address].base)
         while link is not None:
             if link.address in ranks:
@@ -210,6 +209,6 @@ def _bytes(folder: Path) -> int:
         for entry in entries:
             with contextlib.suppress(OSError):  # removed since
                 found = entry.stat(follow_symlinks=False)
-                # Blocks where they are told: a hole between two chunks takes no space.
+                # Blocks if they are known: a hole between two chunks takes no space.
                 total += found.st_blocks * 512 if hasattr(found, "st_blocks") else found.st_size
     return total

@@ -1,8 +1,8 @@
-"""Where a notebook's session lies, and which of its sessions is whose.
+"""The path of a notebook's session, and the notebook to which a session file belongs.
 
-Rule 1: a path is a hint. What a session file holds is asked of the file, never of its name.
-Rule 2: nothing here creates, changes or deletes a session; `prepare_folder` makes the folder round it.
-Rule 3: the environment and the working directory arrive as arguments; None means the process's own.
+Rule 1: A path is a hint: the content of a session file decides, never its name.
+Rule 2: Nothing here changes or deletes a session.
+Rule 3: The environment and the working directory are arguments.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ FOLDER = ".ctxkernel"
 OVERRIDE = "CTXKERNEL_SESSION"
 HINT = "JPY_SESSION_NAME"
 CONSOLE = "console"
-"""The name of the session of a kernel that knows no notebook."""
-
+"""The name of the session of a kernel without a notebook."""
 CHECK = "ctxkernel verify"
-"""What a message tells to run on a session that seems damaged."""
+"""The command that messages recommend for a session that seems damaged."""
 
 _UUID = r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
 # JupyterLab asks for a session under `<path>-<uuid>` and moves it afterwards; VS Code uses `<name>-jvsc-<uuid>.ipynb`.
@@ -36,10 +35,10 @@ _MOST_SESSIONS = 1000
 
 
 def session_path(notebook: str | None, env: Mapping[str, str], cwd: str | os.PathLike[str]) -> Path:
-    """Return the absolute path of the session of `notebook`, or of the one that the environment hints at.
+    """Return the absolute path of the session of `notebook`, or of the notebook that the environment names.
 
     In this order: `CTXKERNEL_SESSION` (relative to `cwd`) · `notebook` · `JPY_SESSION_NAME` · `console`.
-    Reads nothing of the session itself; it need not exist.
+    The session is not read, and need not exist.
     """
     override = env.get(OVERRIDE, "").strip()
     if override:
@@ -52,7 +51,7 @@ def session_path(notebook: str | None, env: Mapping[str, str], cwd: str | os.Pat
 
 
 def notebook_name(notebook: str | None, env: Mapping[str, str], cwd: str | os.PathLike[str]) -> str | None:
-    """Return the file name of the notebook that `session_path` would go by, or None where none is known."""
+    """Return the file name of the notebook that `session_path` would use, or None if none is known."""
     if notebook:
         return Path(notebook).name
     name = _hinted(env.get(HINT, ""), Path(cwd))[1]
@@ -60,15 +59,15 @@ def notebook_name(notebook: str | None, env: Mapping[str, str], cwd: str | os.Pa
 
 
 def notebook_folder(env: Mapping[str, str], cwd: str | os.PathLike[str]) -> Path:
-    """Return the folder of the notebook that the environment hints at; `cwd` where it hints at none."""
+    """Return the folder of the notebook that the environment names, else `cwd`."""
     return Path(cwd) / _hinted(env.get(HINT, ""), Path(cwd))[0]
 
 
 def _hinted(hint: str, cwd: Path) -> tuple[Path, str]:
-    """Return (folder, file name) of the notebook that a server's hint means; (cwd, `console`) where it means none.
+    """Return (folder, file name) of the notebook that a server's hint names, else (cwd, `console`).
 
-    The hint may be absolute, relative to a server's root that is not known here, the name of a console, or
-    a made-up id. A kernel is started in the folder of its notebook, so `cwd` decides where the hint is vague.
+    The hint may be absolute, relative to the server's root, which is unknown here, the name of a console, or a
+    generated id. A kernel starts in the folder of its notebook, so `cwd` decides if the hint is ambiguous.
     """
     hint = _VSCODE.sub("", _AFTER_PATH.sub("", _DRIVE.sub("", hint.strip())))
     at = Path(hint.replace("\\", "/") if os.name == "nt" else hint)
@@ -76,7 +75,7 @@ def _hinted(hint: str, cwd: Path) -> tuple[Path, str]:
         return cwd, CONSOLE
     here = cwd / at.name
     if at.is_absolute():
-        # A server that gives its own root and not the notebook's folder names a file that is not there.
+        # A server that sends its own root instead of the notebook's folder names a file that does not exist.
         folder = at.parent if _is_file(at) or (not _is_file(here) and os.path.isdir(at.parent)) else cwd  # noqa: PTH112
     else:
         folder = cwd if _is_file(here) or not _is_file(cwd / at) else (cwd / at).parent
@@ -92,7 +91,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _stem(name: str) -> str:
-    """Return the session's name for a notebook's file name; a script that is opened as a notebook keeps its suffix."""
+    """Return the session's name for a notebook's file name; a script opened as a notebook keeps its suffix."""
     stem = name.removesuffix(".ipynb") or name
     raw = os.fsencode(stem)
     if len(raw) <= _MOST_NAME_BYTES:
@@ -101,23 +100,23 @@ def _stem(name: str) -> str:
 
 
 def siblings(path: Path) -> Iterator[Path]:
-    """Yield `path`, then `<name>-2`, `<name>-3`, … beside it: where a second live kernel goes."""
+    """Yield `path`, then `<name>-2`, `<name>-3`, … beside it, for a second live kernel."""
     yield path
     for number in range(2, _MOST_SESSIONS):
         yield path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
 def is_named(env: Mapping[str, str]) -> bool:
-    """Whether the user named the session's file, rather than a notebook."""
+    """Return whether the user named the session's file, rather than a notebook."""
     return bool(env.get(OVERRIDE, "").strip())
 
 
 def belongs(path: Path, base: Path, stored_notebook: str | None, *, named: bool = False) -> bool:
-    """Say whether the session file `path`, one of `siblings(base)`, is one of the notebook that `base` is named for.
+    """Return whether the session file `path`, one of `siblings(base)`, belongs to the notebook of `base`.
 
-    `a-2.sqlite` may be the second session of `a.ipynb` or the first of `a-2.ipynb`: the notebook's name in
-    the file decides. A name that fits neither (a renamed notebook, a renamed session) is let in, and so is a
-    `base` that the user `named`.
+    `a-2.sqlite` may be the second session of `a.ipynb` or the first of `a-2.ipynb`: the notebook's name in the file
+    decides. If that name matches neither (a renamed notebook or session) the file belongs to it, as does a `base` that
+    the user `named`.
     """
     if not stored_notebook or (named and path == base):
         return True
@@ -128,7 +127,7 @@ def belongs(path: Path, base: Path, stored_notebook: str | None, *, named: bool 
 
 
 def existing_sessions(base: Path) -> list[Path]:
-    """Return the session files that may be the notebook's, that of `base` first, in order of their numbers."""
+    """Return the session files that may belong to the notebook of `base`, `base` first, by their numbers."""
     pattern = re.compile(re.escape(base.stem) + r"-([1-9]\d*)" + re.escape(base.suffix))
     names: list[str] = []
     with contextlib.suppress(OSError):
@@ -138,7 +137,7 @@ def existing_sessions(base: Path) -> list[Path]:
 
 
 def prepare_folder(path: Path) -> None:
-    """Make the folder of the session `path`: 0700, and ignored by git where it is ours. Raises OSError."""
+    """Create the folder of the session `path` with mode 0700; git ignores a `.ctxkernel`. Raises OSError."""
     folder = path.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.name == FOLDER:
@@ -149,19 +148,19 @@ def prepare_folder(path: Path) -> None:
 
 
 def prepare_file(path: Path, *, fresh: bool = False) -> None:
-    """Create an empty session file with mode 0600, or take the others' rights off an existing one.
+    """Create an empty session file with mode 0600, or remove the rights of others from an existing one.
 
-    Raises OSError; FileExistsError for an existing one where it shall be `fresh`.
-    SQLite gives its `-wal` and `-shm` the mode of the file.
+    Raises OSError; FileExistsError for an existing one if `fresh`. SQLite gives its `-wal` and `-shm` the mode of the
+    file.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
-    # Only where it is not there: closing a descriptor of a database drops the locks that SQLite holds on it.
+    # An existing file is not opened: closing a descriptor of a database drops the locks that SQLite holds on it.
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
         if fresh:
             raise
-    with contextlib.suppress(OSError):  # not ours: reading and writing may still be allowed
+    with contextlib.suppress(OSError):  # another user's file: reading and writing may still be allowed
         if os.name == "posix" and path.stat().st_mode & 0o077:
             path.chmod(0o600)

@@ -1,8 +1,8 @@
-"""From an older schema to this one, step by step, and what to do with a newer one.
+"""Migrations from an older schema to this one, step by step.
 
-Rule 1: a step goes from version n to n + 1 and is never changed once it was released.
-Rule 2: all steps of one opening happen in one transaction: a session is of the old version or of the new.
-Rule 3: only the writer migrates; a reader says which ctxkernel it needs.
+Rule 1: A step goes from version n to n + 1 and never changes after its release.
+Rule 2: All steps run in one transaction: a session has the old version or the new one.
+Rule 3: Only the writer migrates.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Step = Callable[[sqlite3.Connection], None]
 
 
 def _checkpoints(connection: sqlite3.Connection) -> None:
-    """Make the tables of checkpoints anew: version 1 had a place for them, and wrote none."""
+    """Replace the tables of checkpoints: version 1 had them in another form, and wrote no row."""
     tables = {
         "checkpoints": "seq INTEGER PRIMARY KEY, checkpoint_id TEXT, at REAL, format INTEGER, manifest TEXT,"
         " bytes INTEGER, time_ms REAL, signature TEXT, hash INTEGER NOT NULL",
@@ -31,18 +31,18 @@ def _checkpoints(connection: sqlite3.Connection) -> None:
 
 
 STEPS: dict[int, Step] = {1: _checkpoints}
-"""`STEPS[n]` makes version n + 1 of version n. Version 1 is the first."""
+"""`STEPS[n]` migrates version n to version n + 1. Version 1 is the first."""
 
 
 def unreadable(version: int) -> frozenset[str]:
-    """Return the tables that hold nothing in a session of an older version: those that a step makes anew."""
+    """Return the tables without rows in a session of an older version: those that a step replaces."""
     return frozenset({"checkpoints", "checkpoint_states"}) if version < 2 else frozenset()
 
 
 def version_of(connection: sqlite3.Connection) -> int | None:
     """Return the schema version of a session, None for an empty database.
 
-    Raises StoreError for the database of another program, and for a version that is newer than this ctxkernel.
+    Raises StoreError for the database of another program, and for a newer version than this ctxkernel knows.
     """
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -56,7 +56,7 @@ def version_of(connection: sqlite3.Connection) -> int | None:
 
 
 def bring_up(connection: sqlite3.Connection) -> bool:
-    """Create the tables, or migrate them, in the caller's transaction. Returns whether the session is new."""
+    """Create the tables, or migrate them, in the caller's transaction. Return whether the session is new."""
     version = version_of(connection)
     if version is None:
         schema.create(connection)

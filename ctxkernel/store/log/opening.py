@@ -1,8 +1,8 @@
-"""Finding a session file that this kernel may write, and connecting to it.
+"""The search for a session file that this kernel may write, and the connection to it.
 
-Rule 1: nothing here raises to the kernel: where no file will do, the log lives in memory, and a notice says so.
-Rule 2: a file that is damaged, foreign, too new or another kernel's is left as it is; the next name is tried.
-Rule 3: every connection here has a lock beside it, but that in memory.
+Rule 1: Nothing here raises to the kernel: if no file is usable, the log is in memory, and a notice says so.
+Rule 2: A file that is damaged, foreign, too new or another kernel's is not changed; the next name is tried.
+Rule 3: Every connection has a lock, except the one in memory.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from ctxkernel.store.log.location import CHECK
 
 _MOST_TRIES = 100
 _CHECK_SECONDS = 0.05
-"""What the look for damage may cost a kernel's start; a log of about 30 MB is read in that time."""
+"""The time limit of the check for damage at a kernel's start; a log of about 30 MB is read in that time."""
 _BUSY_SECONDS = 0.1
 _MEMORY_PAGES = 64 * 1024
-"""Bound of a log in memory: 256 MB of pages of 4 KB."""
+"""The limit of a log in memory: 256 MB of pages of 4 KB."""
 _OWN_CHECKPOINT_PAGES = 10_000
-"""The pages in the write-ahead log at which SQLite moves them itself, in the middle of a commit: a backstop."""
+"""The pages in the write-ahead log at which SQLite itself moves them, during a commit: a fallback."""
 
 DIED = "KernelDied"
 
 
 @dataclass(slots=True)
 class Place:
-    """Where a log is written, with a new run begun in it."""
+    """A log with a new run."""
 
     connection: sqlite3.Connection
     path: Path | None
-    """None where the log is in memory."""
+    """None if the log is in memory."""
     lock: SessionLock | None
     session_id: str
     run: int
@@ -50,22 +50,22 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a run begins with."""
+    """The facts with which a run begins."""
 
     now: float
     session_id: str
-    """The id that the session gets if it is a new one."""
+    """The id of the session if it is a new one."""
     notebook: str | None
     environment: Mapping[str, Json]
     named: bool = False
 
 
 class _Unfit(Exception):  # noqa: N818
-    """This file will not do, another in the folder may. The text says why, for a notice; empty for none."""
+    """This file is not usable, another in the folder may be. The text is a notice; empty for none."""
 
 
 def open_place(path: Path, start: Start) -> Place:
-    """Return the first place among `path` and its siblings that can be written, else one in memory."""
+    """Return the first writable place among `path` and its siblings, else one in memory."""
     notices: list[str] = []
     try:
         location.prepare_folder(path)
@@ -80,7 +80,7 @@ def open_place(path: Path, start: Start) -> Place:
                 notices[-1] += f" This kernel keeps its own session in {candidate.name}."
             place.notices = notices + place.notices
             return place
-        reason = f"none of {_MOST_TRIES} names will do"
+        reason = f"none of {_MOST_TRIES} names is usable"
     except (OSError, sqlite3.Error, StoreError, ValueError) as error:
         reason = str(error)
     connection = sqlite3.connect(":memory:", isolation_level=None)
@@ -95,9 +95,9 @@ def open_place(path: Path, start: Start) -> Place:
 
 
 def move(connection: sqlite3.Connection, path: Path) -> tuple[sqlite3.Connection, Path, SessionLock]:
-    """Write the log of `connection`, whose file is gone, to `path` or the first free sibling. Raises any of its faults.
+    """Write the log of `connection`, whose file was deleted, to `path` or the first free sibling. Raises any exception.
 
-    The descriptor is open still, so all that was written can be read through it.
+    The descriptor is still open, so the whole log can be read through it.
     """
     location.prepare_folder(path)
     for candidate in islice(location.siblings(path), _MOST_TRIES):
@@ -116,13 +116,13 @@ def move(connection: sqlite3.Connection, path: Path) -> tuple[sqlite3.Connection
 
 
 def _try(path: Path, base: Path, start: Start) -> Place:
-    """Return a place at `path`. Raises _Unfit, or OSError and sqlite3.Error where the whole folder will not do."""
+    """Return a place at `path`. Raises _Unfit, or OSError and sqlite3.Error if the whole folder is not usable."""
     lock: SessionLock | None = None
     locks_work = True
     try:
         lock = SessionLock.take(path)
     except UnlockableError:
-        # Nobody can be kept out of a file on such a file system, so only one that nobody else has will do.
+        # Nobody can be kept out of a file on such a file system, so only a new file is safe.
         locks_work = False
     if locks_work and lock is None:
         raise _Unfit(f"The session {path} is in use by another kernel ({holder(path) or 'unknown'}).")
@@ -145,7 +145,7 @@ def _try(path: Path, base: Path, start: Start) -> Place:
 
 @contextlib.contextmanager
 def _as_unfit(path: Path) -> Generator[None]:
-    """Turn what is wrong with this one file into _Unfit; let through what is wrong with the disk or the folder."""
+    """Raise _Unfit for faults of this one file; let through those of the disk or the folder."""
     kept = "It was left as it is"
     try:
         yield
@@ -171,19 +171,19 @@ def _as_unfit(path: Path) -> Generator[None]:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Return a connection that writes `path`. Raises sqlite3.Error, and StoreError where the file is no session."""
+    """Return a connection that writes `path`. Raises sqlite3.Error, and StoreError if the file is no session."""
     with contextlib.ExitStack() as opened:
         connection = opened.enter_context(contextlib.closing(_connection(path)))
         try:
             migrations.version_of(connection)
-            # A commit writes each page that it touched, and a cell touches a dozen with a few hundred bytes on each.
+            # A commit writes each page that it changes, and a cell changes a dozen by a few hundred bytes each.
             connection.execute("PRAGMA page_size = 2048")
             mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         except sqlite3.OperationalError:
             mode = "none"
         if mode != "wal":
-            # The file system gives no shared memory, as many network ones: some milliseconds more a commit. A log that
-            # was in WAL mode can be read without shared memory only by one who has it alone.
+            # The file system has no shared memory, as many network ones: a commit takes some milliseconds more. Without
+            # shared memory a log that was in WAL mode can only be read with an exclusive lock.
             connection.close()
             connection = opened.enter_context(contextlib.closing(_connection(path)))
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -203,17 +203,17 @@ def _connection(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path.absolute().as_uri() + VFS, isolation_level=None, timeout=_BUSY_SECONDS, uri=True, cached_statements=64
     )
-    # A stranger's file may hold views and triggers; they get no functions to call.
+    # Views and triggers in a stranger's file may not call functions.
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
 
 
 VFS = ""
-"""For tests: `?vfs=unix-none` gives no shared memory, as many network file systems."""
+"""For tests: `?vfs=unix-none` has no shared memory, as many network file systems."""
 
 
 def _look_for_damage(connection: sqlite3.Connection) -> None:
-    """Raise sqlite3.DatabaseError where SQLite sees damage within the time that a start has for it."""
+    """Raise sqlite3.DatabaseError if SQLite finds damage within the time limit."""
     deadline = time.monotonic() + _CHECK_SECONDS
     connection.set_progress_handler(lambda: int(time.monotonic() > deadline), 2000)
     try:
@@ -234,24 +234,24 @@ def _about(connection: sqlite3.Connection, key: str) -> str | None:
 
 
 def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionLock | None, start: Start) -> Place:
-    """Bring the schema up, close what a dead kernel left open, and write a new run: all in one transaction."""
+    """Migrate the schema, close the executions of a dead kernel, and write a new run, in one transaction."""
     execute = connection.execute
     execute("BEGIN IMMEDIATE")
     try:
         if migrations.bring_up(connection):
             about = {"id": start.session_id, "created_at": repr(start.now), "notebook": start.notebook}
-            _insert(connection, "session", list(about.items()))
+            _insert(connection, [("session", row) for row in about.items()])
         session_id = _about(connection, "id")
         if session_id is None:
             raise StoreError("it has no id")
-        # Nobody else writes here, so the kernels of those that began and did not end are dead. When is not known.
+        # Nobody else writes here, so the kernels of executions without an end are dead.
         died = execute("SELECT seq FROM executions EXCEPT SELECT seq FROM endings").fetchall()
         how = rows.ExceptionInfo(DIED, "the kernel died while this ran; what it printed was not kept", "")
         ended = rows.Execution("", "", None, 0.0, None, "cancelled", exception=how)
-        _insert(connection, "endings", [rows.ending_row(seq, ended, rows.unmasked) for (seq,) in died])
+        _insert(connection, [("endings", rows.ending_row(seq, ended, rows.unmasked)) for (seq,) in died])
         run = (execute("SELECT max(run) FROM runs").fetchone()[0] or 0) + 1
         environment = rows.dump(start.environment)
-        _insert(connection, "runs", [(run, start.now, start.notebook, None, environment)])
+        _insert(connection, [("runs", (run, start.now, start.notebook, None, environment))])
         last_index = execute("SELECT max(idx) FROM statements").fetchone()[0] or 0
         last_seq = execute("SELECT max(seq) FROM executions").fetchone()[0] or 0
         execute("COMMIT")
@@ -263,5 +263,6 @@ def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionL
     return Place(connection, path, lock, session_id, run, last_index, last_seq)
 
 
-def _insert(connection: sqlite3.Connection, table: str, made: list[tuple[schema.Value, ...]]) -> None:
-    connection.executemany(schema.INSERT[table], [schema.sealed(row) for row in made])
+def _insert(connection: sqlite3.Connection, made: rows.Rows) -> None:
+    for table, row in rows.sealed(made).rows:
+        connection.execute(schema.INSERT[table], row)

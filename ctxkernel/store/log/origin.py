@@ -1,8 +1,8 @@
-"""Whose data a folder of checkpoints holds: the logs of that session are noted in it.
+"""The origin of a folder of checkpoint data: a file in it lists the logs of its session.
 
-Rule 1: a log that was copied has one folder of data with its copy, so the folder has lost its session only when none
-        of the logs that were ever noted is there with its notebook.
-Rule 2: what is not known is not gone.
+Rule 1: A log and its copies share one folder of data, so a folder has lost its session only if none of its logs exists
+        with its notebook.
+Rule 2: In doubt a session still exists.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOTE = "logs.json"
 
 
 def note(folder: Path, log: Path) -> None:
-    """Note in a session's folder that `log` is of that session. Raises OSError."""
+    """List `log` in the folder of its session's data. Raises OSError."""
     logs = noted(folder)
     if log.absolute() not in logs:
         fresh = folder / f"{NOTE}.{os.getpid()}"
@@ -31,14 +31,14 @@ def note(folder: Path, log: Path) -> None:
 
 
 def noted(folder: Path) -> list[Path]:
-    """Return the logs that were noted, oldest first; none where that cannot be read."""
+    """Return the listed logs, oldest first; none if the list cannot be read."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         return [Path(one) for one in json.loads((folder / NOTE).read_text())]
     return []
 
 
 def why_gone(folder: Path) -> str:
-    """Return why nobody can need a session's data any more, or an empty text. Opens its logs, reading only."""
+    """Return why nobody can need a session's data any more, or an empty text. Its logs are opened for reading."""
     found = [_why(folder.name, log) for log in noted(folder)]
     return found[-1] if found and all(found) else ""
 
@@ -51,14 +51,14 @@ def _why(session_id: str, log: Path) -> str:
             if reader.session_id != session_id:
                 return f"its log {log} was replaced by another"
             notebook = log.parent.parent / (reader.notebook or "")
-    except Exception:  # damaged, or not readable: it may be mended
+    except Exception:  # damaged or not readable: it may be repaired
         return ""
-    # Where a log was put elsewhere nobody knows where its notebook is.
+    # The notebook of a log that was moved elsewhere is unknown.
     return f"its notebook {notebook} is gone" if log.parent.name == FOLDER and not notebook.exists() else ""
 
 
 def remove(folder: Path) -> int:
-    """Remove a session's data; return the bytes of them. 0 where a kernel has them. Raises StoreError, OSError."""
+    """Remove a session's data; return their bytes, 0 if a kernel uses them. Raises StoreError, OSError."""
     lock = SessionLock.take(folder)
     if lock is None:
         return 0

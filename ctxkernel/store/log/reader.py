@@ -1,15 +1,16 @@
-"""Reading a session: its timeline, projections and handles, while a kernel writes it or long after.
+"""The reader of a session: its timeline, projections and handles, also while a kernel writes it.
 
-Rule 1: nothing is written, executed or unpickled, and no lock is taken: a session is data.
-Rule 2: what is read equals what the kernel had (law 3), but for masked credentials.
-Rule 3: a damaged row is read as far as it can be, and named: in the notices of its execution, and in `damage`.
-Each call sees one state of the log, whatever is written meanwhile.
+Rule 1: Nothing is written, executed or unpickled, and no lock is taken: a session is data.
+Rule 2: The values that are read equal those that the kernel had (law 3), except for masked credentials.
+Rule 3: A damaged row is read as far as possible, and named: in the notices of its execution, and in `damage`.
+Each call sees one state of the log, even if a kernel writes it meanwhile.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -26,18 +27,18 @@ from ctxkernel.projection.value import Projection, Rebuilder, from_record
 from ctxkernel.store import trust
 from ctxkernel.store.chunks import manifest
 from ctxkernel.store.chunks.manifest import Manifest
-from ctxkernel.store.log import rows, series
-from ctxkernel.store.log.location import CHECK
+from ctxkernel.store.log import rows
+from ctxkernel.store.log.location import CHECK, belongs, existing_sessions, is_named, session_path
 from ctxkernel.store.log.session_file import Found, SessionFile
 
 _MOST_TEXTS = 4096
 
 
 class SessionReader(SessionFile):
-    """A session, open for reading. A context manager; raises StoreError where it cannot be read.
+    """A session, open for reading. A context manager; raises StoreError if it cannot be read.
 
-    `signer` tells this user's checkpoints from a stranger's (default: by this user's secret). With `before` nothing is
-    seen of that run and of later ones: a kernel that asks what an earlier one left gives its own.
+    `signer` recognises this user's checkpoints (default: by this user's secret). `before` hides that run and later
+    ones: a kernel gives its own run to read the earlier ones.
     """
 
     def __init__(self, path: Path, *, signer: trust.Signer | None = None, before: int | None = None) -> None:
@@ -46,7 +47,7 @@ class SessionReader(SessionFile):
         self._signer = signer
         self._texts: dict[str, str] = {}
         self._records: dict[int, dict[str, Json]] = {}
-        """What was read last of projections: each shares most with the one before."""
+        """The record that was read last: the next one is often a difference to it."""
         with self.snapshot():
             meta = {row["key"]: row["value"] for row in self.rows("session")}
         self.session_id: str = meta.get("id") or ""
@@ -54,7 +55,7 @@ class SessionReader(SessionFile):
 
     @property
     def last_write(self) -> float:
-        """When this log was added to last, by the times in it (Unix seconds)."""
+        """The newest time in this log (Unix seconds)."""
         query = (
             "SELECT max(coalesce((SELECT max(started_at) FROM runs), 0),"
             " coalesce((SELECT started_at FROM executions ORDER BY seq DESC LIMIT 1), 0),"
@@ -64,7 +65,7 @@ class SessionReader(SessionFile):
             return float(self.select(query)[0][0])
 
     def timeline(self, all_roots: bool = False) -> dict[str, Json]:  # noqa: FBT001, FBT002 - as the command line has it
-        """Return the timeline of the newest kernel start that has statements, or of all (`docs/schemas.md`)."""
+        """Return the timeline of the newest kernel start with statements, or of all (`docs/schemas.md`)."""
         with self.snapshot():
             listed = self.statements(all_roots=all_roots)
             statements = [statement_to_json(one, executions) for one, executions in listed]
@@ -80,7 +81,7 @@ class SessionReader(SessionFile):
             return {"session": self.session_id, "head": self.head(all_roots=all_roots), "statements": statements}
 
     def statements(self, *, all_roots: bool = False) -> list[tuple[Statement, tuple[Execution, ...]]]:
-        """Return the statements in order, each with its executions, as the kernel's log had them."""
+        """Return the statements in order, each with its executions, as in the kernel's log."""
         with self.snapshot():
             runs = self._runs(all_roots)
             starts = self.rows("executions", f"run IN ({_marks(runs)}) ORDER BY seq", *runs)
@@ -94,21 +95,21 @@ class SessionReader(SessionFile):
             return made
 
     def head(self, *, all_roots: bool = False) -> str | None:
-        """Return the execution that HEAD is at, or None."""
+        """Return the execution at HEAD, or None."""
         moves = self.head_moves(all_roots=all_roots)
         return moves[-1].to if moves else None
 
     def _runs(self, all_roots: bool) -> list[int]:  # noqa: FBT001
-        """Return the kernel starts whose statements are asked for: those of the newest root, oldest first.
+        """Return the kernel starts of the newest root, or of all roots, oldest first.
 
-        A start that resumed, at once or later, goes on in the root of another.
+        A kernel start that resumed an earlier one belongs to the root of that.
         """
         bound = 2**62 if self.before is None else self.before
         runs: list[int] = [row["run"] for row in self.rows("runs", "run < ? ORDER BY run", bound)]
         if all_roots:
             return runs
         newest = self.select("SELECT run FROM heads WHERE run < ? ORDER BY id DESC LIMIT 1", bound)
-        # Two are of one root where the HEAD of one was ever at an execution of the other.
+        # Two starts are of one root if the HEAD of one was ever at an execution of the other.
         together: dict[int, set[int]] = defaultdict(set)
         query = "SELECT DISTINCT h.run, e.run FROM heads h JOIN executions e ON e.execution_id = h.execution_id"
         for run, of in self.select(f"{query} WHERE h.run < ?", bound):
@@ -123,14 +124,14 @@ class SessionReader(SessionFile):
         return sorted(found)
 
     def head_moves(self, *, all_roots: bool = False) -> list[HeadMove]:
-        """Return all that HEAD did, oldest first: it went to each execution that began, and where it was sent."""
+        """Return all moves of HEAD, oldest first: to each execution that began, and by returns."""
         with self.snapshot():
             runs = self._runs(all_roots)
             found = self.rows("heads", f"run IN ({_marks(runs)}) ORDER BY id", *runs)
         return [HeadMove(row["execution_id"], row["reason"], row["at"]) for row in found]
 
     def log(self, *, all_roots: bool = False) -> StatementLog:
-        """Return the tree of executions with HEAD, as the kernel had it."""
+        """Return the tree of executions with HEAD, as in the kernel."""
         log = StatementLog()
         with self.snapshot():
             try:
@@ -143,24 +144,24 @@ class SessionReader(SessionFile):
         return log
 
     def marks(self) -> dict[tuple[str, str], Json]:
-        """Return what was said about things of the session: (subject, mark) → value, without what was taken back."""
+        """Return the marks of the session: (subject, mark) → value, without those that were taken back."""
         out: dict[tuple[str, str], Json] = {}
         with self.snapshot():
             found = self.rows("marks", "1 ORDER BY id")
         for row in found:
             with contextlib.suppress(ValueError, TypeError):  # damaged: the row's checksum says so
                 key = row["subject"], row["mark"]
-                out.pop(key, None)  # so that the newest stands last
+                out.pop(key, None)  # so the newest is the last
                 if (value := json.loads(row["value"])) is not None:
                     out[key] = value
         return out
 
     def names(self) -> dict[str, str]:
-        """Return the user's names of states: name → execution. A name that was given twice is the newer one's."""
+        """Return the user's names of states: name → execution. The newer of two equal names counts."""
         return names_of(self.marks())
 
     def checkpoints(self, *, all_roots: bool = False) -> dict[str, CheckpointInfo]:
-        """Return the checkpoints by the execution that each was taken after, oldest first."""
+        """Return the checkpoints by their execution, oldest first."""
         with self.snapshot():
             manifests = list(self._manifests(all_roots))
             states = {row["checkpoint_id"]: row for row in self.rows("checkpoint_states", "1 ORDER BY id")}
@@ -210,11 +211,11 @@ class SessionReader(SessionFile):
 
     @property
     def signer(self) -> trust.Signer:
-        """What tells this user's checkpoints from a stranger's."""
+        """The signer that recognises this user's checkpoints."""
         return self._signer or trust.signer()
 
     def _trusted(self) -> tuple[int, int]:
-        """Return up to which row of `checkpoints` and of `checkpoint_states` the user has trusted them by word."""
+        """Return the last rows of `checkpoints` and of `checkpoint_states` that the user has trusted by word."""
         word = cast("dict[str, Json]", self.marks().get(("session", "trusted")) or {})
         try:
             seqs, states, signature = int(word["checkpoints"]), int(word["states"]), str(word["signature"])
@@ -224,14 +225,14 @@ class SessionReader(SessionFile):
         return (seqs, states) if self.signer.is_signed(signature, *parts) else (0, 0)
 
     def comparisons(self, *, all_roots: bool = False) -> list[Comparison]:
-        """Return what re-runs were found to differ in, oldest first."""
+        """Return the comparisons of re-runs, oldest first."""
         found, names = self._with_executions("divergences", all_roots)
         with contextlib.suppress(ValueError, KeyError, TypeError):  # damaged: the row's checksum says so
             return rows.comparisons_of(found, names)
         return []
 
     def _with_executions(self, table: str, all_roots: bool) -> tuple[list[Found], dict[int, str]]:  # noqa: FBT001
-        """Return the rows of a table that belong to executions, in order, and the ids of all executions by `seq`."""
+        """Return the rows of a table with a `seq`, in order, and the ids of all executions by `seq`."""
         with self.snapshot():
             runs = self._runs(all_roots)
             where = f"seq IN (SELECT seq FROM executions WHERE run IN ({_marks(runs)})) ORDER BY id"
@@ -241,7 +242,7 @@ class SessionReader(SessionFile):
     def records(self, *, all_roots: bool = False) -> dict[str, list[HistoryEvent]]:
         """Return the model's history: execution → the events that were recorded with it, in order.
 
-        What cannot be read is left out; `verify` names it.
+        Events that cannot be read are left out; `verify` names them.
         """
         made: dict[str, list[HistoryEvent]] = {}
         found, names = self._with_executions("history", all_roots)
@@ -251,7 +252,7 @@ class SessionReader(SessionFile):
         return made
 
     def _executions(self, starts: Sequence[Found]) -> dict[int, list[Execution]]:
-        """Return the executions of rows of `executions`, by the index of their statement."""
+        """Return the executions of rows of `executions` by the index of their statement."""
         first, last = starts[0]["seq"], starts[-1]["seq"]
         between = "seq BETWEEN ? AND ?"
         endings = {row["seq"]: row for row in self.rows("endings", between, first, last)}
@@ -284,14 +285,14 @@ class SessionReader(SessionFile):
         return out
 
     def projection(self, statement: str | int | None = None) -> dict[str, Json]:
-        """Return what the model would have been sent after `statement` (`s10`, `10`; None for the newest that has one).
+        """Return the projection after `statement` (`s10`, `10`; None for the newest that has one) as JSON.
 
-        It is the same to the byte as the kernel's own. Raises StoreError where there is none.
+        It equals the kernel's own to the byte. Raises StoreError if there is none.
         """
         return self.stored_projection(statement).to_json()
 
     def stored_projection(self, statement: str | int | None = None) -> Projection:
-        """Return the same as a value. Raises StoreError where there is none."""
+        """Return the projection after `statement`. Raises StoreError if there is none."""
         with self.snapshot():
             seq = self._seq(statement, "projections")
             if seq is None:
@@ -306,14 +307,14 @@ class SessionReader(SessionFile):
         return StoreError(f"{self.path}: the projection of {which} is damaged ({error}); take another's")
 
     def receipts(self) -> list[tuple[str, str]]:
-        """Return (execution, receipt) of every projection that is stored, oldest first. Raises sqlite3.Error."""
+        """Return (execution, receipt) of every stored projection, oldest first. Raises sqlite3.Error."""
         query = "SELECT e.execution_id, p.receipt FROM projections p JOIN executions e ON e.seq = p.seq ORDER BY p.seq"
         return self.select(query)
 
     def stored_projections(self) -> Iterator[tuple[str, str, Projection | StoreError]]:
-        """Yield (execution, receipt, projection) of all, oldest first, or why one is damaged. Raises sqlite3.Error.
+        """Yield (execution, receipt, projection or why it is damaged) of all, oldest first. Raises sqlite3.Error.
 
-        Each text of a history is read once, not at each projection that has it.
+        Each text of a history is read once, not once for each projection with it.
         """
         rebuilder = Rebuilder(self._text)
         query = "SELECT p.seq, e.execution_id, p.receipt FROM projections p JOIN executions e ON e.seq = p.seq"
@@ -328,8 +329,8 @@ class SessionReader(SessionFile):
     def requests(self) -> list[dict[str, Any]]:
         """Return every request to a model with its response, oldest first. Raises sqlite3.Error.
 
-        `{execution_id, cell_id, ask_key, round, at, model, receipt}`, and of the response `{status, stop_reason,
-        request_id, usage, cost, body}`, None where there is none.
+        `{execution_id, cell_id, ask_key, round, at, model, receipt}`, and `{status, stop_reason, request_id, usage,
+        cost, body}` of the response, None if there is none.
         """
         query = """SELECT e.execution_id, t.cell_id, r.ask_key, r.round, r.at, r.model, r.receipt, a.status,
             a.stop_reason, a.request_id, a.usage, a.cost, a.body FROM receipts r
@@ -352,7 +353,7 @@ class SessionReader(SessionFile):
         return f"{what}; take {after[0]['statement_id']}, the cell after it" if after else f"{what}; take one before it"
 
     def handles(self, statement: str | int | None = None) -> tuple[HandleState, ...]:
-        """Return the handles as they stood after `statement`: its newest execution, or the one named (`s10.2`)."""
+        """Return the handles after `statement`: after its newest execution, or the one named (`s10.2`)."""
         with self.snapshot():
             asked = seq = self._seq(statement, "endings")
             chain = list[int]()
@@ -382,12 +383,12 @@ class SessionReader(SessionFile):
             at = row["base"]
         record = chain.pop() if at is None else self._records[at]
         while chain:
-            record = series.restore(record, chain.pop())
+            record = rows.restore(record, chain.pop())
         self._records = {at: self._records[at], seq: record} if at is not None else {seq: record}
         return record
 
     def _seq(self, statement: str | int | None, table: str) -> int | None:
-        """Return the newest execution (of `statement`, or of all) that has a row in `table`."""
+        """Return the newest execution (of `statement`, or of all) with a row in `table`."""
         query = f"SELECT max(t.seq) FROM {table} t JOIN executions e ON e.seq = t.seq WHERE "
         if statement is None:
             runs = self._runs(all_roots=False)
@@ -410,9 +411,8 @@ class SessionReader(SessionFile):
             self._texts[address] = found[0]["text"]
         return self._texts[address]
 
-    def _one(self, table: str, seq: int | None) -> Found | None:
-        found = self.rows(table, "seq = ?", seq) if seq is not None else []
-        return found[0] if found else None
+    def _one(self, table: str, seq: int) -> Found | None:
+        return next(iter(self.rows(table, "seq = ?", seq)), None)
 
 
 Select = Callable[..., list[tuple[Any, ...]]]
@@ -434,7 +434,7 @@ def names_of(marks: Mapping[tuple[str, str], Json]) -> dict[str, str]:
 
 
 def movers_of(marks: Mapping[tuple[str, str], Json]) -> list[str]:
-    """Return the executions that did nothing but move HEAD."""
+    """Return the executions that only moved HEAD."""
     return [subject for subject, mark in marks if mark == "moved"]
 
 
@@ -450,3 +450,25 @@ def _with_notices(execution: Execution, told: Sequence[str]) -> Execution:
 
 def _marks(values: Iterable[object]) -> str:
     return ", ".join("?" for _ in values)
+
+
+def newest_session(
+    notebook: str | os.PathLike[str] | None, env: Mapping[str, str] | None = None, cwd: str | os.PathLike[str] = "."
+) -> Path | None:
+    """Return the session of `notebook` that was written last, by the times in its log, or None.
+
+    `CTXKERNEL_SESSION` overrides the notebook's place, as for the kernel. A file that cannot be read is skipped; if no
+    other is left, the first such file is returned, so that its reader can report the fault.
+    """
+    env = os.environ if env is None else env
+    base = session_path(None if notebook is None else os.fspath(notebook), env, cwd)
+    best: tuple[float, int, Path] | None = None
+    unreadable: Path | None = None
+    for order, path in enumerate(existing_sessions(base)):
+        try:
+            with SessionReader(path) as reader:
+                if belongs(path, base, reader.notebook, named=is_named(env)):
+                    best = max(best or (float("-inf"), -1, path), (reader.last_write, order, path))
+        except Exception:  # damaged, foreign or from a newer ctxkernel: the next one may be whole
+            unreadable = unreadable or path
+    return best[2] if best else unreadable

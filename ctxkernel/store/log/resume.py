@@ -1,8 +1,8 @@
-"""What an earlier kernel left, for the next one to go on with.
+"""The timeline of an earlier kernel, and the newest state from which the next one can continue.
 
-Rule 1: reading only: nothing is unpickled, written or restored here.
-Rule 2: what cannot be returned to is named with its reason (law 9); whether the state may be loaded is told apart from
-        whether it is there. The newest state of which a variable is there is offered, with its gaps named.
+Rule 1: Nothing is unpickled, written or restored here.
+Rule 2: A state that cannot be restored is named with the reason (law 9); whether a state may be loaded is separate from
+        whether its data exist. The newest state with any variable is offered, with its gaps named.
 """
 
 from __future__ import annotations
@@ -26,39 +26,45 @@ from ctxkernel.store.log.reader import SessionReader, movers_of, names_of
 
 @dataclass(frozen=True, slots=True)
 class Resumable:
-    """The timeline of the newest root, and how near to its end one can return."""
+    """The timeline of the newest root, and the newest state in it that can be restored."""
 
     session_id: str
     path: Path
     statements: tuple[tuple[Statement, tuple[Execution, ...]], ...]
-    """In the order of their index, branches and all."""
+    """In the order of their index, on all branches."""
     head: str | None
     names: Mapping[str, str]
     """The user's names of states: name → execution."""
     marks: Mapping[tuple[str, str], Json]
     moves: tuple[HeadMove, ...]
-    """All that HEAD did, oldest first."""
-    movers: tuple[str, ...]
-    """The executions that did nothing but move HEAD."""
+    """All moves of HEAD, oldest first."""
     comparisons: tuple[Comparison, ...]
     records: Mapping[str, Sequence[HistoryEvent]]
     """The model's history: execution → the events that were recorded with it."""
     checkpoints: Mapping[str, CheckpointInfo]
     target: str | None
-    """The newest execution on HEAD's path of whose state anything is there; None where there is none."""
+    """The newest execution on HEAD's path whose state has any data; None if there is none."""
     gaps: Mapping[str, str]
-    """The names of that state whose data are not there, and why."""
+    """The names of that state without data, and why."""
     not_restorable: tuple[tuple[str, str], ...]
     """The executions after `target` on HEAD's path, newest first, each with the reason."""
     interrupted: Execution | None
-    trusted: bool
-    """Whether all that the state of `target` consists of was signed, or trusted by word, by this user."""
     why_not: str
-    """Why it is not trusted, and the next move; else empty."""
+    """Why that state is not trusted, and the next step; empty if it is."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether this user signed all parts of the state of `target`, or trusted them by word."""
+        return not self.why_not
+
+    @property
+    def movers(self) -> tuple[str, ...]:
+        """The executions that only moved HEAD."""
+        return tuple(movers_of(self.marks))
 
     @property
     def path_to_head(self) -> tuple[str, ...]:
-        """The executions from HEAD back to its reader."""
+        """The executions from HEAD back to the first one."""
         return tuple(_back({one.execution_id: one for _, runs in self.statements for one in runs}, self.head))
 
 
@@ -69,11 +75,11 @@ def load_run(
     chunks: ChunkStore | None = None,
     references: References | None = None,
 ) -> Resumable | None:
-    """Return what the newest root of a session left, or None where nothing was ever executed in it.
+    """Return the newest root of a session, or None if nothing was ever executed in it.
 
-    `before` is the run of the kernel that asks: its own statements are left out (a reader has its own). With `chunks`
-    and `references` the data of checkpoints are looked for, not read: where loading those of `target` finds them
-    damaged, ask again, and an older one is offered. Without, the log is believed. Raises StoreError.
+    `before` is the run of the kernel that asks, whose statements are left out (a reader has its own). With `chunks` and
+    `references` the data of checkpoints must exist; they are not read: if loading those of `target` finds damage, call
+    again, and an older state is the target. Without them the log decides. Raises StoreError.
     """
     if not isinstance(session, SessionReader):
         with SessionReader(session, before=before) as reader:
@@ -95,14 +101,6 @@ def load_run(
                 break
             except StoreError as error:
                 lost.append((execution_id, str(error)))
-        unsigned, why_not = [one.checkpoint_id for one in chain if not one.signed], ""
-        if unsigned and reader.signer.fault:
-            why_not = f"whose state it is cannot be told: {reader.signer.fault}"
-        elif unsigned:
-            why_not = (
-                f"its state was not stored by you here ({len(unsigned)} of its checkpoints are not signed by you), and "
-                "loading it can run any code; trust it only where you know where it comes from"
-            )
         newest = max(executions.values(), key=lambda one: one.started_at)
         return Resumable(
             reader.session_id,
@@ -112,7 +110,6 @@ def load_run(
             {name: at for name, at in names_of(marks).items() if at in executions},
             marks,
             tuple(reader.head_moves()),
-            tuple(movers_of(marks)),
             tuple(reader.comparisons()),
             reader.records(),
             checkpoints,
@@ -120,17 +117,28 @@ def load_run(
             gaps,
             tuple(lost),
             newest if _died(newest) else None,
-            not why_not,
-            why_not,
+            _why_untrusted(reader, chain),
         )
+
+
+def _why_untrusted(reader: SessionReader, chain: Sequence[Manifest]) -> str:
+    unsigned = sum(not one.signed for one in chain)
+    if unsigned and reader.signer.fault:
+        return f"whose state it is cannot be told: {reader.signer.fault}"
+    if unsigned:
+        return (
+            f"its state was not stored by you here ({unsigned} of its checkpoints are not signed by you), and "
+            "loading it can run any code; trust it only where you know where it comes from"
+        )
+    return ""
 
 
 def unsettled(
     reader: SessionReader, chunks: ChunkStore, references: References
 ) -> list[tuple[str, CheckpointState, str]]:
-    """Return (checkpoint, state, reason) of those that a dead kernel was still writing: what became of them.
+    """Return (checkpoint, new state, reason) of those that a dead kernel was writing.
 
-    For a kernel that has the session to itself, which hands each to `SessionStore.checkpoint_state`.
+    The kernel that now has the session stores each with `SessionStore.checkpoint_state`.
     """
     out: list[tuple[str, CheckpointState, str]] = []
     with reader.snapshot():
@@ -148,7 +156,7 @@ def unsettled(
 
 
 def _back(executions: Mapping[str, Execution], at: str | None) -> Iterator[str]:
-    """Yield an execution and those that it came after, newest first."""
+    """Yield an execution and its ancestors, newest first."""
     left = dict(executions)
     while at is not None and (execution := left.pop(at, None)) is not None:
         yield at
@@ -162,9 +170,9 @@ def _chain(
     checkpoints: Mapping[str, CheckpointInfo],
     presence: Presence | None,
 ) -> tuple[list[Manifest], dict[str, str]]:
-    """Return what the state after an execution consists of, and its gaps.
+    """Return the manifests of the state after an execution, and its gaps.
 
-    Raises StoreError with the reason where nothing of it is there.
+    Raises StoreError with the reason if it has no data at all.
     """
     info = checkpoints.get(execution_id)
     if info is None:

@@ -1,18 +1,26 @@
-"""Values of the core as rows of a session, and back.
+"""Rows of a session from values of the core, and back; checksums; differences between successive turns.
 
-Rule 1: back(there(value)) == value, for every value of the core whose free parts are plain JSON (law 3).
-Rule 2: pure: no connection here, no clock.
-Rule 3: a text on its way into a row goes through a mask, or was masked by whoever made it.
+Rule 1: A value that became a row and is read back is equal, for every value of the core whose free parts are plain
+        JSON (law 3).
+Rule 2: No connection and no clock is used here.
+Rule 3: A text on its way into a row is masked here, or was masked by the caller.
+Rule 4: Turns build on each other: handles and projections are stored as differences to the turn before, so a turn
+        stores only its changes. A chain of differences has at most CHAIN links, so reading stays short. After rows were
+        lost, the caller begins new series.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
-from typing import Any, cast, get_args
+from itertools import takewhile
+from typing import Any, NamedTuple, cast, get_args
+
+from xxhash import xxh3_64_intdigest
 
 from ctxkernel.core.events import Delta, Event, Json
 from ctxkernel.core.replay import Comparison, Divergence
@@ -31,42 +39,79 @@ from ctxkernel.history.events import HistoryEvent, event_from_json, event_to_jso
 from ctxkernel.store.log.schema import Value
 
 Row = tuple[Value, ...]
+Rows = list[tuple[str, Row]]
+"""Rows, each with its table."""
 Mask = Callable[[str], str]
 SUMMARY, NOT_SENT = "summary", "not sent"
-"""The `ask_key` of requests for summaries, and the status of one that was given up before it went out."""
+"""The `ask_key` of requests for summaries, and the status of a request that was given up before it was sent."""
+CHAIN = 64
 
 _NONE_DIFF = NamespaceDiff()
 
 
-def unmasked(text: str) -> str:
-    """Return `text` as it is."""
-    return text
+unmasked: Mask = str
+"""Returns a text as it is."""
+
+
+class Batch(NamedTuple):
+    """Rows of one transaction, with their checksums."""
+
+    rows: Rows
+    nbytes: int
+    """The bytes of the rows as text."""
+
+
+def sealed(rows: Iterable[tuple[str, Row]]) -> Batch:
+    """Return rows with their checksums as the last value: 63 bits of xxh3 over the texts of the other values."""
+    made: Rows = []
+    nbytes = 0
+    for table, row in rows:
+        text = "\x1f".join(map(str, row)).encode("utf-8", "surrogatepass")
+        made.append((table, (*row, xxh3_64_intdigest(text) >> 1)))
+        nbytes += len(text)
+    return Batch(made, nbytes)
 
 
 def mask_for(values: Iterable[object], mask: Mask) -> Mask:
-    """Return `mask` where it finds something in the texts of `values`, however deep; else the identity.
+    """Return `mask` if it changes any text in `values`, at any depth; else `unmasked`.
 
-    So the texts of a turn cost one look in the common case.
+    All texts of a turn are masked as one text, so a turn without credentials costs one call of `mask`.
     """
     texts: list[str] = []
-    for value in values:
-        if value:  # most of what a turn may hold is empty
-            plain(value, lambda text: texts.append(text) or text)
+    left: list[Any] = list(values)
+    for value in left:  # nested values are appended
+        kind = cast("type[Any]", type(value))
+        if kind is str:
+            texts.append(value)
+        elif kind in _ATOMS:
+            continue
+        elif isinstance(value, Mapping):
+            for name, item in cast("Mapping[Any, Any]", value).items():
+                left.append(f"{name}={item}" if type(item) is str else item)
+                texts += [f"{name} = {getattr(item, part)}" for part in _REPRS.get(cast("Any", type(item)), ())]
+        elif isinstance(value, list | tuple):
+            left += cast("Sequence[Any]", value)
+        elif names := _names(kind):
+            if kind is DeltaItem:
+                texts.append(_as_assignment(value))
+            left += operator.attrgetter(*names, "__class__")(value)
     joined = "\n".join(filter(None, texts))
     return mask if joined and mask(joined) != joined else unmasked
 
 
 _ATOMS = frozenset({int, float, bool, type(None)})
+_REPRS: dict[type, tuple[str, ...]] = {TypeInfo: ("repr",), ChangeInfo: ("repr", "before")}
+"""The fields that hold the repr of the variable that a value belongs to."""
 
 
 @cache
-def _names(kind: type) -> tuple[str, ...] | None:
-    """Return the fields of a dataclass, None for another type."""
+def _names(kind: type[Any]) -> tuple[str, ...] | None:
+    """Return the field names of a dataclass; None for another type."""
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
 
 
 def plain(value: Any, mask: Mask) -> Json:
-    """Return `value` (dataclasses, mappings, sequences of JSON values) as JSON values, its texts masked."""
+    """Return `value` (dataclasses, mappings, sequences of JSON values) as JSON values, with its texts masked."""
     kind = cast("type[Any]", type(value))
     if kind is str:
         return mask(value)
@@ -84,28 +129,29 @@ def plain(value: Any, mask: Mask) -> Json:
 
 
 def _as_assignment(item: DeltaItem | Divergence) -> str:
-    """Return a line about a name (`db_password`: `new str '…'`) so that its name speaks for its value."""
+    """Return a line about a name (`db_password`: `new str '…'`) as an assignment, so the name helps to mask it."""
     return f"{item.subject} = {item.summary[_quote(item.summary) :]}"
 
 
 def _quote(summary: str) -> int:
-    """Return where the first quoted text of a summary begins; its end where there is none."""
+    """Return the index of the first quote character in a summary; its length if there is none."""
     found = [at for at in (summary.find("'"), summary.find('"')) if at >= 0]
     return min(found, default=len(summary))
 
 
 def _stranger(value: object) -> Json:
-    """Return JSON for what `json` does not know: a dataclass by its fields, and for the rest no more than the type.
+    """Return JSON for a value that `json` does not know: the fields of a dataclass, else only the name of the type.
 
-    Not its repr: that may be code of the user's, and may hang.
+    Not its repr, which may run the user's code and may not return.
     """
     if isinstance(value, Mapping):
         return dict(cast("Mapping[str, Any]", value))
-    names = _names(type(value))
-    return f"<{type(value).__name__}>" if names is None else {name: getattr(value, name) for name in names}
+    if names := _names(type(value)):
+        return dict(zip(names, operator.attrgetter(*names, "__class__")(value), strict=False))
+    return f"<{type(value).__name__}>"
 
 
-# ASCII only, so that a lone surrogate survives. Nothing here can hold itself.
+# ASCII only, so lone surrogates are kept. No value here can contain itself.
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=_stranger).encode
 
 
@@ -113,14 +159,13 @@ def _named(name: str, value: Any, mask: Mask) -> Json:
     if type(value) is str:
         return _beside(name + "=", value, mask)
     out = plain(value, mask)
-    if isinstance(value, TypeInfo | ChangeInfo):
-        for part in ("repr", "before") if isinstance(value, ChangeInfo) else ("repr",):
-            out[part] = _beside(name + " = ", getattr(value, part), mask)
+    for part in _REPRS.get(cast("Any", type(value)), ()):
+        out[part] = _beside(name + " = ", getattr(value, part), mask)
     return out
 
 
 def _beside(prefix: str, value: str, mask: Mask) -> str:
-    """Return `value` masked as it would be after `prefix`, where a name may give away what the value is."""
+    """Return `value` masked as in `prefix` + `value`: a name such as `password=` decides whether it is masked."""
     together = mask(prefix + value)
     return together.removeprefix(prefix) if together.startswith(prefix) else mask(value)
 
@@ -131,12 +176,12 @@ def dump(value: Any, mask: Mask = unmasked) -> str:
 
 
 def address(text: str) -> str:
-    """Return the content address of a text: its sha256 in hex, as a projection's record has it."""
+    """Return the content address of a text: its sha256 in hex, as in the record of a projection."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def statement_row(statement: Statement, run: int, mask: Mask) -> Row:
-    """Return the row of `statements`. A masked source is marked by the tag `masked`: a replay of it would differ."""
+    """Return the row of `statements`. A masked source gets the tag `masked`, since its replay would differ."""
     source, tags = mask(statement.source), statement.tags
     if source != statement.source:
         tags = {**tags, "masked": True}
@@ -154,7 +199,7 @@ def ending_row(
     nodes_base: int | None = None,
     deltas: Sequence[DeltaItem] = (),
 ) -> Row:
-    """Return the row of `endings`, without a turn where there was none."""
+    """Return the row of `endings`; without `turn_id` it is not the end of a turn."""
     diff = execution.state_diff
     return (
         seq,
@@ -173,55 +218,145 @@ def ending_row(
     )
 
 
-def event_rows(seq: int, own: Sequence[Event], all_of_turn: Sequence[Event], mask: Mask) -> list[Row]:
-    """Return the rows of `events`: the execution's own, and those that only the turn has."""
-    known = {id(event) for event in own}
-    rest = () if all_of_turn is own else [event for event in all_of_turn if id(event) not in known]
-    rows: list[Row] = []
-    for mine, events in ((1, own), (0, rest)):
-        for event in events:
+def event_rows(seq: int, own: Sequence[Event], all_of_turn: Sequence[Event], mask: Mask) -> Rows:
+    """Return the rows of `events`: the events of the execution, then those that only the turn has."""
+    known = set(map(id, own))
+    made: Rows = []
+    for event in (*own, *all_of_turn):
+        mine = len(made) < len(own)
+        if mine or id(event) not in known:
             obj_id = getattr(event, "obj_id", None) or getattr(event, "group_id", None)
-            rows.append((seq, len(rows), mine, type(event).__name__, obj_id, dump(event, mask)))
-    return rows
+            made.append(("events", (seq, len(made), int(mine), type(event).__name__, obj_id, dump(event, mask))))
+    return made
 
 
-def artifact_rows(seq: int, artifacts: Sequence[Artifact], mask: Mask) -> tuple[list[Row], dict[str, str]]:
-    """Return the rows of `artifacts` and the texts of their payloads by address."""
-    rows: list[Row] = []
-    texts: dict[str, str] = {}
+def artifact_rows(seq: int, artifacts: Sequence[Artifact], mask: Mask) -> Rows:
+    """Return the rows of `artifacts`, with those of their payloads."""
+    made: Rows = []
     for n, one in enumerate(artifacts):
         block = None
         if one.data is not None:
-            # Base64 holds no words, and a figure's worth of it is long.
+            # Base64 of an image contains no words, and is long.
             safe = unmasked if one.mime.startswith(("image/png", "image/jpeg", "image/gif")) else mask
             text = dump(one.data, safe)
             block = address(text)
-            texts[block] = text
-        rows.append((seq, n, one.kind, mask(one.name), one.mime, one.size, one.hash, block))
-    return rows, texts
-
-
-def node_row(seq: int, n: int, handle: HandleState, mask: Mask) -> tuple[Row, str]:
-    """Return a row of `node_states`, and the rendered text that it addresses."""
-    state = {name: getattr(handle, name) for name in _NODE_STATE}
-    text = mask(handle.text)
-    return (seq, n, handle.obj_id, handle.name, dump(state, mask), address(text)), text
+            made.append(("blocks", (block, text)))
+        made.append(("artifacts", (seq, n, one.kind, mask(one.name), one.mime, one.size, one.hash, block)))
+    return made
 
 
 _NODE_STATE = tuple(field.name for field in fields(HandleState) if field.name not in {"obj_id", "name", "text"})
+_lasting = operator.attrgetter(
+    *("text", "digest", "name", "pinned", "pin_reason", "members", "notes", "rendered_tokens", "statement_id"),
+    "obj_type",
+)
+"""Returns the facts of a handle that hold for more than its turn."""
+
+
+class HandleSeries:
+    """The handles after each turn, for `node_states` and `endings.nodes_base`."""
+
+    def __init__(self) -> None:
+        self.base: int | None = None
+        """The newest turn with rows; None if the next turn stores all handles."""
+        self._last: Mapping[str, HandleState] = {}
+        self._length = 0
+
+    def rows(self, seq: int, handles: Sequence[HandleState], mask: Mask) -> tuple[int | None, Rows]:
+        """Return `nodes_base` of turn `seq`, and its rows of `node_states` with those of their texts."""
+        last = self._last
+        if not handles and not last:
+            return self.base, []
+        now = {one.obj_id: one for one in handles}
+        # Rows can remove a handle, replace it in place and add one at the end; another order is stored whole.
+        in_order = list(now) == [*(key for key in last if key in now), *(key for key in now if key not in last)]
+        whole = self.base is None or self._length >= CHAIN or not in_order
+        gone = [] if whole else [one for key, one in last.items() if key not in now]
+        changed = [
+            one
+            for one in handles
+            if whole
+            or one.changed
+            or one.requested
+            or one.obj_id not in last
+            or _lasting(last[one.obj_id]) != _lasting(one)
+        ]
+        self._last = now
+        if not (changed or gone or whole):
+            return self.base, []
+        mask = mask_for(changed, mask)
+        made: Rows = [("node_states", (seq, n, one.obj_id, one.name, None, None)) for n, one in enumerate(gone)]
+        for n, one in enumerate(changed, len(gone)):
+            state = {name: getattr(one, name) for name in _NODE_STATE}
+            text = mask(one.text)
+            block = address(text)
+            made.append(("node_states", (seq, n, one.obj_id, one.name, dump(state, mask), block)))
+            made.append(("blocks", (block, text)))
+        base = seq if whole else self.base
+        self.base, self._length = seq, 0 if whole else self._length + 1
+        return base, made
+
+
+class RecordSeries:
+    """The projections, for `projections.base` and `projections.record`."""
+
+    def __init__(self) -> None:
+        self._base: int | None = None
+        self._last: Record = {}
+        self._length = 0
+
+    def next(self, seq: int, record: Record) -> tuple[int | None, str]:
+        """Return `base` and `record` of the projection of turn `seq`."""
+        delta = None if self._base is None or self._length >= CHAIN else compress(self._last, record)
+        base = None if delta is None else self._base
+        self._last, self._base, self._length = record, seq, 0 if delta is None else self._length + 1
+        return base, dump(record if delta is None else delta)
+
+
+Record = Mapping[str, Json]
+
+
+def compress(base: Record, new: Record) -> dict[str, Json] | None:
+    """Return `{key: [n, rest]}` for each key that differs: the first n items of the base's list, then `rest`.
+
+    n is -1 if the value is `rest` itself. Return None if `new` lacks a key of `base`, which no delta can express.
+    Values that are equal count as the same (1 and 1.0). `restore(base, compress(base, new)) == new` always holds.
+    """
+    if not base.keys() <= new.keys():
+        return None
+    out: dict[str, Json] = {}
+    for key, value in new.items():
+        old = base.get(key)
+        if old == value and key in base:
+            continue
+        n = 0
+        if isinstance(old, list) and isinstance(value, list):  # the lists of a record grow at their end
+            equal = map(operator.eq, cast("list[Json]", old), cast("list[Json]", value))
+            n = len(list(takewhile(bool, equal)))
+        out[key] = [n, value[n:]] if n else [-1, value]
+    return out
+
+
+def restore(base: Record, delta: Record) -> dict[str, Json]:
+    """Return the object that `compress(base, …)` made `delta` of. Raises KeyError, TypeError, ValueError."""
+    out = dict(base)
+    for key, (n, rest) in delta.items():
+        out[key] = rest if n < 0 else base[key][:n] + rest
+    return out
 
 
 def manifest_text(manifest: Mapping[str, Json], mask: Mask) -> str:
     """Return the text of a checkpoint's manifest. Reasons quote the user's values, so they are masked."""
+    text = dump(manifest)
+    if '"m":' not in text and '"p":' not in text:
+        return text
     units = cast("Sequence[Mapping[str, Json]]", manifest.get("units", ()))
-    if not any("m" in unit or "p" in unit for unit in units):
-        return dump(manifest)
     safe = [{key: plain(value, mask) if key in ("m", "p") else value for key, value in one.items()} for one in units]
     return dump({**manifest, "units": safe})
 
 
 def results_text(results: Mapping[str, Mapping[str, Json]], mask: Mask) -> str:
-    """Return the text of what background jobs gave, masked in the same way."""
+    """Return the text of the results of background jobs, masked in the same way."""
     return "{" + ",".join(f"{dump(job)}:{manifest_text(made, mask)}" for job, made in results.items()) + "}"
 
 
@@ -229,7 +364,7 @@ SAME, DIFFERS = "same", "differs"
 """The kinds of the row of `divergences` that begins a comparison; its divergences follow it."""
 
 
-def comparison_rows(seq: int, against: int, made: Comparison, mask: Mask) -> list[Row]:
+def comparison_rows(seq: int, against: int, made: Comparison, mask: Mask) -> Rows:
     """Return the rows of `divergences` of one comparison."""
     head = dump({"expected": made.expected, "time_ms": list(made.time_ms)})
     rows: list[Row] = [(seq, against, SAME if made.same else DIFFERS, "", head)]
@@ -240,18 +375,18 @@ def comparison_rows(seq: int, against: int, made: Comparison, mask: Mask) -> lis
         before, after = _beside(name, one.before, mask), _beside(name, one.after, mask)
         body = {"summary": mask(summary), "cause": one.cause, "before": before, "after": after}
         rows.append((seq, against, one.kind, mask(one.subject), dump(body)))
-    return rows
+    return [("divergences", row) for row in rows]
 
 
-def history_rows(seq: int, at: float, events: Iterable[HistoryEvent], mask: Mask) -> list[Row]:
-    """Return the rows of `history`. A signed thought that would be masked is left out: it may only come back whole."""
-    made: list[Row] = []
+def history_rows(seq: int, at: float, events: Iterable[HistoryEvent], mask: Mask) -> Rows:
+    """Return the rows of `history`. Thinking that the mask would change is left out: the API takes it only whole."""
+    made: Rows = []
     for event in events:
         body = event_to_json(event)
         if body.get("thinking") and dump(body["thinking"], mask) != dump(body["thinking"]):
             body["thinking"] = []
         names = (getattr(event, "llm_response_id", None), getattr(event, "tool_call_id", None))
-        made.append((event.event_id, seq, at, str(body.pop("type")), *names, dump(body, mask)))
+        made.append(("history", (event.event_id, seq, at, str(body.pop("type")), *names, dump(body, mask))))
     return made
 
 
@@ -292,7 +427,7 @@ def execution_of(
     artifacts: Iterable[Artifact] = (),
     late: Mapping[str, str] | None = None,
 ) -> Execution:
-    """Return the execution of a row of `executions` with what is known of its end; running, where nothing is."""
+    """Return the execution of a row of `executions`; without an `ending` it is running."""
     begun = Execution(start["execution_id"], statement_id, start["parent_execution_id"], start["started_at"])
     if ending is None:
         return begun
@@ -345,7 +480,7 @@ def artifact_of(row: Mapping[str, Any], text: str | None) -> Artifact:
 
 
 def handle_of(row: Mapping[str, Any], text: str, *, same_turn: bool) -> HandleState:
-    """Return the handle of a row of `node_states`. In a later turn it is neither changed nor asked for."""
+    """Return the handle of a row of `node_states`. In a later turn it is neither changed nor requested."""
     state: dict[str, Any] = json.loads(row["state"])
     if not same_turn:
         state["changed"] = state["requested"] = False

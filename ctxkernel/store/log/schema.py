@@ -1,28 +1,25 @@
-"""The tables of a session, their versions' marks, and the checksum of a row. For users: `docs/schemas.md`.
+"""The tables of a session and their version. For users: `docs/schemas.md`.
 
-Rule 1: history is append-only. Every table refuses UPDATE and DELETE; what comes later is a later row.
-Rule 2: `hash` covers every column of its row but `id` and `hash`, in the order in which they stand here:
-        SQLite's own integrity check does not see a byte that was flipped inside a value.
-Rule 3: a change here is a new VERSION and a step in `migrations.py`.
-An execution is `seq` everywhere but in `executions`, which has its public id. Times are Unix seconds (UTC).
-JSON is kept as text. A text that UTF-8 cannot hold (a lone surrogate) is kept as a BLOB.
+Rule 1: History is append-only. Every table refuses UPDATE and DELETE; a later fact is a later row.
+Rule 2: `hash` is a checksum of all columns of its row except `id` and `hash`, in the order of this module: SQLite's own
+        integrity check does not find a flipped byte inside a value.
+Rule 3: A change here is a new VERSION and a step in `migrations.py`.
+An execution is named by `seq`; its public id is in `executions`. Times are Unix seconds (UTC). JSON is stored as text.
+A text that UTF-8 cannot hold (a lone surrogate) is stored as a BLOB.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-
-import xxhash
 
 APPLICATION_ID = 0x6374786B  # "ctxk"
 VERSION = 2
 
 Value = str | int | float | None
-"""What a column holds. Row values are of these types on both ways."""
+"""The type of a value in a row."""
 
 TABLES: dict[str, str] = {
-    # What the session is: id, created_at, notebook, format. Written once.
+    # The id, created_at and notebook of the session. Written once.
     "session": "key TEXT PRIMARY KEY, value TEXT",
     # Kernel starts. Each is a new root, unless it resumed after the execution `resumed_from`.
     "runs": "run INTEGER PRIMARY KEY, started_at REAL, notebook TEXT, resumed_from TEXT, environment TEXT",
@@ -31,8 +28,8 @@ TABLES: dict[str, str] = {
     # An execution's start, written before its code runs …
     "executions": """seq INTEGER PRIMARY KEY, execution_id TEXT UNIQUE, idx INTEGER, parent_execution_id TEXT,
         run INTEGER, started_at REAL""",
-    # … and its end, with that of its turn. None where it still runs, or where its kernel died and none was started
-    # since. `nodes_base`: see node_states; `deltas`: the delta feed.
+    # … and its end, with that of its turn. Missing while it runs, or if its kernel died and none was started since.
+    # `nodes_base`: see node_states; `deltas`: the delta feed.
     "endings": """seq INTEGER PRIMARY KEY, ended_at REAL, status TEXT, stdout TEXT, stderr TEXT, exception TEXT,
         state_diff TEXT, cost TEXT, cut TEXT, notices TEXT, turn_id INTEGER, nodes_base INTEGER, deltas TEXT""",
     # `own` is 1 for an event of the execution, 0 for one of the turn only (its tick).
@@ -40,47 +37,47 @@ TABLES: dict[str, str] = {
     # `block` addresses the payload, as JSON.
     "artifacts": """seq INTEGER, n INTEGER, kind TEXT, name TEXT, mime TEXT, size INTEGER, sha TEXT, block TEXT,
         PRIMARY KEY (seq, n)""",
-    # Handles that changed: those after execution e are those after e.nodes_base (none, where that is e itself),
-    # with the rows of e applied in order. A row without state removes the handle.
+    # Handles that changed: the handles after execution e are those after e.nodes_base (none if that is e itself), with
+    # the rows of e applied in order. A row without state removes the handle.
     "node_states": """seq INTEGER, n INTEGER, obj_id TEXT, name TEXT, state TEXT, block TEXT, PRIMARY KEY (seq, n)""",
     # Texts by content, each once: renderings, blocks of projections, payloads.
     "blocks": "id INTEGER PRIMARY KEY, address TEXT UNIQUE, text TEXT",
-    # `record` is a delta against the projection of `base` (see `series.py`), or whole where base is null.
+    # `record` is a delta to the projection of `base` (see `rows.compress`), or whole if base is null.
     "projections": "seq INTEGER PRIMARY KEY, base INTEGER, receipt TEXT, tokens INTEGER, ok INTEGER, record TEXT",
     # Moves of HEAD, to an execution or (null) before all. The newest of a run is its HEAD.
     "heads": "id INTEGER PRIMARY KEY, run INTEGER, at REAL, execution_id TEXT, reason TEXT",
     # Output that came after the end of its execution, in order.
     "late_output": "seq INTEGER, n INTEGER, stream TEXT, text TEXT, PRIMARY KEY (seq, n)",
-    # What the user was told about this session.
+    # Notices to the user about this session.
     "notices": "id INTEGER PRIMARY KEY, run INTEGER, at REAL, execution_id TEXT, text TEXT",
-    # States that can be returned to; the data lies in the user's cache folder. `signature` is over session,
-    # checkpoint_id, manifest and format: see trust.py.
+    # States to return to; their data are in the user's cache folder. `signature` covers session, checkpoint_id,
+    # manifest and format: see trust.py.
     "checkpoints": """seq INTEGER PRIMARY KEY, checkpoint_id TEXT, at REAL, format INTEGER, manifest TEXT,
         bytes INTEGER, time_ms REAL, signature TEXT""",
-    # What became of one; the newest row holds, and one without is durable. `results` is what writing it in the
-    # background gave, signed too.
+    # The state of a checkpoint; the newest row counts, and a checkpoint without a row is durable. `results` are those
+    # of background jobs, signed too.
     "checkpoint_states": """id INTEGER PRIMARY KEY, checkpoint_id TEXT, at REAL, state TEXT, reason TEXT, results TEXT,
         signature TEXT""",
-    # What is said about a thing of the session: the name of a state, private names, cells that are expected to differ,
-    # settings, executions that only moved HEAD. The newest row of (subject, mark) holds; a null value takes it back.
+    # Marks of a subject: the name of a state, cells that are expected to differ, settings, executions that only moved
+    # HEAD. The newest row of (subject, mark) counts; a null value takes it back.
     "marks": "id INTEGER PRIMARY KEY, run INTEGER, at REAL, subject TEXT, mark TEXT, value TEXT",
-    # What a re-run came out with against the execution `against`: a row `same` or `differs`, and one a difference.
+    # The comparison of a re-run with the execution `against`: a row `same` or `differs`, then one for each difference.
     "divergences": "id INTEGER PRIMARY KEY, seq INTEGER, against INTEGER, kind TEXT, subject TEXT, body TEXT",
-    # The model's side of the history, which cannot be derived from statements: messages, actions, observations,
-    # proposals and decisions on them, condensations, redactions, repairs.
+    # The part of the model's history that cannot be derived from statements: messages, actions, observations, proposals
+    # and decisions on them, condensations, redactions, repairs.
     "history": """id INTEGER PRIMARY KEY, event_id TEXT UNIQUE, seq INTEGER, at REAL, kind TEXT, llm_response_id TEXT,
         tool_call_id TEXT, body TEXT""",
     # Requests to a model, before they are sent; `seq` is the ask, `ask_key` its position and question.
     "receipts": """id INTEGER PRIMARY KEY, receipt TEXT, seq INTEGER, ask_key TEXT, round INTEGER, at REAL, model TEXT,
         base INTEGER, request TEXT""",
-    # What came back, whole or cut. At most one a receipt.
+    # Responses, whole or truncated, at most one a receipt.
     "responses": """id INTEGER PRIMARY KEY, receipt_id INTEGER UNIQUE, at REAL, status TEXT, stop_reason TEXT,
         request_id TEXT, usage TEXT, cost REAL, body TEXT""",
 }
 
 _HASH = "hash INTEGER NOT NULL"
 _CLUSTERED = frozenset({"session", "events", "artifacts", "node_states", "late_output"})
-"""Tables that are kept in the order of their key: read by execution, and one tree less to write."""
+"""Tables in the order of their key: they are read by execution, and each has one tree less to write."""
 
 
 def freeze(connection: sqlite3.Connection, name: str) -> None:
@@ -93,7 +90,7 @@ def freeze(connection: sqlite3.Connection, name: str) -> None:
 
 
 def create(connection: sqlite3.Connection) -> None:
-    """Make the tables, in the caller's transaction."""
+    """Create the tables in the caller's transaction."""
     for name, columns in TABLES.items():
         key = columns.find("PRIMARY KEY (")
         body = f"{columns}, {_HASH}" if key < 0 else f"{columns[:key]}{_HASH}, {columns[key:]}"
@@ -109,25 +106,14 @@ def _column_names(columns: str) -> tuple[str, ...]:
 
 
 COUNTED = frozenset(name for name, columns in TABLES.items() if columns.startswith("id "))
-"""Tables whose rows are in the order of a number `id` that SQLite gives."""
+"""Tables whose rows are in the order of an `id` that SQLite assigns."""
 
 COLUMNS = {name: _column_names(columns) for name, columns in TABLES.items()}
-"""By table, the columns that a writer gives, `hash` last."""
+"""By table, the columns that a writer inserts, `hash` last."""
 
 INSERT = {
     name: f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
     for name, columns in COLUMNS.items()
 }
-# A text that is there already is the same text.
+# An address that exists already has the same text.
 INSERT["blocks"] = INSERT["blocks"].replace("INSERT", "INSERT OR IGNORE")
-
-
-def row_hash(values: Sequence[Value]) -> int:
-    """Return the checksum of a row's values: 63 bits of xxh3 over their texts."""
-    text = "\x1f".join(map(str, values))
-    return xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass")) >> 1
-
-
-def sealed(values: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Return a row with its checksum, as `INSERT` takes it."""
-    return (*values, row_hash(values))

@@ -1,15 +1,15 @@
 """The writer of a session. A kernel has one, and calls it on its main thread:
 
-    open    a new run; what a dead kernel left running is closed as cancelled
-    begin   statement, running execution and HEAD, durable before the code runs
-    end     all that the turn made, its checkpoint included, in one transaction
-    late    output that came after the end
+    open    begin a new run; close as cancelled the executions that a dead kernel left running
+    begin   store statement, running execution and HEAD before the code runs
+    end     store the whole turn, its checkpoint included, in one transaction
+    late    store output that came after the end
     and between cells: checkpoint_state, mark, resume, trust
 
-Rule 1: no fault of disk, file or value reaches the caller: every call returns a notice for the user, or None.
-Rule 2: rows are added, never changed, and in the order of what happened.
-Rule 3: what looks like a credential is masked here, on its way into a row; so a session is safe to keep, and a
-        statement whose source was masked is tagged `masked`, since its replay would not be the same.
+Rule 1: No fault of disk, file or value reaches the caller: every call returns a notice for the user, or None.
+Rule 2: Rows are added, never changed, in the order of the events.
+Rule 3: Credentials are masked here, on their way into a row, so a session is safe to keep. A statement whose source
+        was masked gets the tag `masked`, since its replay would differ.
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from ctxkernel.core.events import Event, Json
 from ctxkernel.core.replay import CheckpointState, Comparison
@@ -33,21 +30,14 @@ from ctxkernel.projection.value import Projection
 from ctxkernel.store import trust
 from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log import opening, rows
-from ctxkernel.store.log.location import notebook_name, session_path
-from ctxkernel.store.log.newest import newest_session
 from ctxkernel.store.log.reader import SessionReader, stored_parts
-from ctxkernel.store.log.rows import Mask, Row, mask_for
-from ctxkernel.store.log.schema import sealed
-from ctxkernel.store.log.series import HandleSeries, RecordSeries
-from ctxkernel.store.log.writer import SPARE, Batch, Writer, add, both
+from ctxkernel.store.log.rows import HandleSeries, Mask, RecordSeries, Rows, dump, mask_for, sealed
+from ctxkernel.store.log.writer import SPARE, Writer, both
 
-__all__ = ["CheckpointRow", "SessionReader", "SessionStore", "newest_session", "notebook_name", "session_path"]
+__all__ = ["CheckpointRow", "SessionReader", "SessionStore"]
 
-_MOST_KNOWN = 2_000
-"""Most executions and checkpoints that are known to be stored without a look: nearly all that is asked for is
-of the newest turns."""
 LATE_CHARS = 10_000
-"""Output after the end of its execution that is kept, a stream."""
+"""Characters that are kept of each stream of output after the end of its execution."""
 
 
 class SessionStore:
@@ -56,7 +46,7 @@ class SessionStore:
     def __init__(self, place: opening.Place, now: float, signer: trust.Signer | None = None) -> None:
         self.session_id = place.session_id
         self.signer = signer or trust.signer()
-        """Signs the checkpoints; `signer.fault` says why it cannot, where it cannot."""
+        """Signs the checkpoints; `signer.fault` is the reason if it cannot."""
         self.run = place.run
         self.last_index = place.last_index
         """Index of the newest statement of earlier runs; the first of this run has the next."""
@@ -69,11 +59,11 @@ class SessionStore:
         self._records = RecordSeries()
         self._projected: Projection | None = None
         self._late: dict[int, tuple[int, dict[str, int]]] = {}
-        self._checkpoints: dict[str, None] = {}
+        """By execution, the number of rows of late output, and the characters of each stream."""
+        self._checkpoints: set[str] = set()
+        """Checkpoints that are known to be stored."""
         self._idle = True
-        batch: Batch = []
-        add(batch, "notices", [(self.run, now, None, text) for text in place.notices])
-        self._writer.write(batch)
+        self._writer.write(sealed([("notices", (self.run, now, None, text)) for text in place.notices]))
 
     @classmethod
     def open(
@@ -86,11 +76,11 @@ class SessionStore:
         named: bool = False,
         signer: trust.Signer | None = None,
     ) -> SessionStore:
-        """Return the store of `path`, of a sibling of it, or one in memory; `notice` says where it is not the first.
+        """Return the store of `path`, of a sibling of it, or one in memory; `notice` says if it is another.
 
-        `now` gives Unix seconds; `environment` is what statements run in (versions, not variables); `notebook` is
-        the notebook's file name; `named` says that the user named `path`; `signer` signs checkpoints (default: with
-        this user's secret). Never raises for what is wrong with a file.
+        `now` gives Unix seconds; `environment` holds the versions that statements run with; `notebook` is the
+        notebook's file name; `named` says that the user named `path`; `signer` signs checkpoints (default: with this
+        user's secret). Never raises for a fault of a file.
         """
         at = float(now())
         start = opening.Start(at, secrets.token_hex(8), notebook, environment or {}, named)
@@ -98,35 +88,36 @@ class SessionStore:
 
     @property
     def path(self) -> Path | None:
-        """The file that is written, or None where the session is in memory."""
+        """The file that is written; None if the session is in memory."""
         return self._writer.path
 
     @property
     def notice(self) -> str | None:
-        """What the user should know about this session now, or None."""
+        """The present notices about this session for the user, or None."""
         return both(self._opening_notice, self._writer.notice)
 
     # -- writing ------------------------------------------------------------------------------
 
     def begin(
-        self,
-        statement: Statement,
-        execution: Execution,
-        outside: tuple[Statement, Execution] | None = None,
+        self, statement: Statement, execution: Execution, outside: tuple[Statement, Execution] | None = None
     ) -> str | None:
-        """Make the start of an execution durable, and of its statement where it is its first. Returns a notice.
+        """Make the start of an execution durable, with its statement if it is the first. Return a notice.
 
-        `outside` is the meta statement that came right before it. On return the code may run: the start survives a
-        kill of the process.
+        `outside` is the meta statement right before it. After the return the code may run: a kill of the process does
+        not lose the start.
         """
-        moved = self._writer.see_to_file()
-
-        def fill(batch: Batch) -> None:
+        if self._writer.absent:
+            return None
+        moved = self._writer.ensure_file()
+        made: Rows = []
+        try:
             if outside is not None:
-                self._add_outside(batch, *outside)
-            self._add_start(batch, statement, execution)
-
-        return both(moved, self._store(execution.execution_id, fill, retry=True))
+                self._add_outside(made, *outside)
+            self._add_start(made, statement, execution)
+            batch = sealed(made)
+        except Exception as fault:  # a value that no row can hold must not keep the code from running
+            return both(moved, self._writer.lost(execution.execution_id, fault))
+        return both(moved, self._writer.write(batch, retry=True))
 
     def end(
         self,
@@ -135,34 +126,36 @@ class SessionStore:
         checkpoint: CheckpointRow | None = None,
         outside_checkpoint: CheckpointRow | None = None,
     ) -> str | None:
-        """Store a finished turn, with the state after it, in one transaction. Returns a notice.
+        """Store a finished turn and the state after it in one transaction. Return a notice.
 
-        `outside_checkpoint` is the state after `result.outside`. A checkpoint that cannot be stored costs itself and a
-        notice, not the turn; `has_checkpoint` tells.
+        `outside_checkpoint` is the state after `result.outside`. If a checkpoint cannot be stored, the turn is stored
+        without it; `has_checkpoint` says so.
         """
         if self._writer.absent:
             return None
         lost: str | None = None
-        execution = result.execution
+        made: Rows = []
         try:
-            batch, lost = self._turn(result, checkpoint, outside_checkpoint)
-        except Exception as fault:  # as above; that it ended, and how, is stored all the same
+            lost = self._add_turn(made, result, checkpoint, outside_checkpoint)
+            batch = sealed(made)
+        except Exception as fault:  # its end is stored all the same
+            execution = result.execution
             lost = self._writer.lost(execution.execution_id, fault)
             self._reset()
-            for one in (checkpoint, outside_checkpoint):
-                self._checkpoints.pop(one.checkpoint_id if one else "", None)
-            batch = list[tuple[str, list[Row]]]()
+            self._checkpoints -= {one.checkpoint_id for one in (checkpoint, outside_checkpoint) if one is not None}
+            made = []
             if execution.execution_id in self._seqs:
-                bare = rows.ending_row(self._seqs[execution.execution_id], _bare(execution), self._mask)
-                add(batch, "endings", [bare])
-                self._add_move(batch, result)
+                seq = self._seqs[execution.execution_id]
+                made.append(("endings", rows.ending_row(seq, _without_details(execution), self._mask)))
+                self._add_move(made, result)
+            batch = sealed(made)
         return both(lost, self._writer.write(batch))
 
     def late(self, execution_id: str, stream: str, text: str, limit: int = LATE_CHARS) -> str | None:
-        """Add output that came after the end of its execution, up to `limit` characters a stream. Returns a notice."""
+        """Add output that came after the end of its execution, up to `limit` characters a stream. Return a notice."""
 
-        def fill(batch: Batch) -> None:
-            seq = self._seqs.get(execution_id) or self._find(execution_id)
+        def make() -> Rows:
+            seq = self._find(execution_id)
             if seq not in self._late:
                 query = "SELECT stream, max(n), sum(length(text)) FROM late_output WHERE seq = ? GROUP BY stream"
                 found = self._writer.select(query, seq)
@@ -170,11 +163,12 @@ class SessionStore:
                 self._late[seq] = max((n + 1 for _, n, _ in found), default=0), so_far
             n, kept = self._late[seq]
             shown = text[: max(0, limit - kept.get(stream, 0))]
-            if shown:
-                self._late[seq] = (n + 1, {**kept, stream: kept.get(stream, 0) + len(shown)})
-                add(batch, "late_output", [(seq, n, stream, self._mask(shown))])
+            if not shown:
+                return []
+            self._late[seq] = (n + 1, {**kept, stream: kept.get(stream, 0) + len(shown)})
+            return [("late_output", (seq, n, stream, self._mask(shown)))]
 
-        return self._store(f"the late output of {execution_id}", fill)
+        return self._store(f"the late output of {execution_id}", make)
 
     def checkpoint_state(
         self,
@@ -185,28 +179,25 @@ class SessionStore:
         *,
         results: Mapping[str, Mapping[str, Json]] | None = None,
     ) -> str | None:
-        """Say what became of a checkpoint, and what background jobs made of it: job → `{"units": […]}`, signed here.
+        """Store the new state of a checkpoint, and the results of background jobs: job → `{"units": […]}`, signed here.
 
-        Returns a notice.
+        Return a notice.
         """
 
-        def row() -> Row:
+        def make() -> Rows:
             text = rows.results_text(results, self._mask) if results else None
             parts = trust.results_parts(self.session_id, checkpoint_id, text or "")
             signature = self.signer.sign(*parts) if text else None
-            return (checkpoint_id, float(at), state, self._mask(reason), text, signature)
+            return [("checkpoint_states", (checkpoint_id, float(at), state, self._mask(reason), text, signature))]
 
-        return self._write("checkpoint_states", row, what=f"the state of {checkpoint_id}")
+        return self._store(f"the state of {checkpoint_id}", make)
 
     def has_checkpoint(self, checkpoint_id: str) -> bool:
-        """Say whether the row of a checkpoint is stored, or waits to be: whether another may build on it."""
+        """Return whether the row of a checkpoint is stored, or waits to be: whether another may build on it."""
         if self._writer.absent:
             return False
-        if checkpoint_id not in self._checkpoints:
-            with contextlib.suppress(Exception):  # whatever it is, a whole checkpoint is always right
-                if self._writer.select("SELECT 1 FROM checkpoints WHERE checkpoint_id = ?", checkpoint_id):
-                    self._checkpoints[checkpoint_id] = None
-        return checkpoint_id in self._checkpoints
+        query = "SELECT 1 FROM checkpoints WHERE checkpoint_id = ?"
+        return checkpoint_id in self._checkpoints or bool(self._writer.find(query, checkpoint_id))
 
     def request(
         self,
@@ -218,40 +209,34 @@ class SessionStore:
         at: float,
         body: Mapping[str, Json] | None = None,
     ) -> int | None:
-        """Make a request to a model durable before it is sent: the `number`th of the ask that execution `ask` is.
+        """Make a request to a model durable before it is sent: the `number`th of the ask in execution `ask`.
 
-        `body` is what is sent, where that is no projection, which is kept by its receipt.
-        Returns what `response` names it by; None where it could not be written, which a notice tells later.
+        `body` is the request if it is no projection; a projection is stored under its receipt. Return the id for
+        `response`; None if the request could not be written, which a later notice says.
         """
         if self._writer.absent:
             return None
-        try:
-            seq = self._seqs.get(ask) or self._find(ask)
-            sent = rows.dump(body or {}, self._mask)
-            self._write("receipts", lambda: (receipt, seq, key, number, float(at), model, None, sent))
+        with contextlib.suppress(Exception):  # as in `begin`: an answer that is not recorded is better than none
+            row = (receipt, self._find(ask), key, number, float(at), model, None, dump(body or {}, self._mask))
+            self._store("receipts", lambda: [("receipts", row)])
             return self._writer.select("SELECT max(id) FROM receipts WHERE receipt = ?", receipt)[0][0]
-        except Exception:  # as in `begin`: an answer that is not recorded is better than none
-            return None
+        return None
 
     def answered(self, receipt: str) -> Mapping[str, Json] | None:
-        """Return the newest whole answer that this session has for a request, None where there is none."""
-        if self._writer.absent:
-            return None
+        """Return the newest complete answer to a request in this session, or None."""
         query = """SELECT a.body FROM receipts r JOIN responses a ON a.receipt_id = r.id
             WHERE r.receipt = ? AND a.status = 'ok' ORDER BY a.id DESC LIMIT 1"""
-        with contextlib.suppress(sqlite3.Error, ValueError):  # as in `begin`: then it is asked for again
-            found = self._writer.select(query, receipt)
-            return json.loads(found[0][0]) if found else None
+        for (body,) in self._writer.find(query, receipt):
+            with contextlib.suppress(ValueError):  # a damaged answer: then the model is asked again
+                return json.loads(body)
         return None
 
     @property
     def summaries_sent(self) -> bool:
-        """Whether a text was sent to a model for a summary, in this session so far."""
-        query = """SELECT EXISTS (SELECT 1 FROM receipts r LEFT JOIN responses a ON a.receipt_id = r.id
-            WHERE r.ask_key = ? AND coalesce(a.status, '') != ?)"""
-        with contextlib.suppress(sqlite3.Error):
-            return not self._writer.absent and bool(self._writer.select(query, rows.SUMMARY, rows.NOT_SENT)[0][0])
-        return False
+        """Whether a text of this session was sent to a model for a summary."""
+        query = """SELECT 1 FROM receipts r LEFT JOIN responses a ON a.receipt_id = r.id
+            WHERE r.ask_key = ? AND coalesce(a.status, '') != ? LIMIT 1"""
+        return bool(self._writer.find(query, rows.SUMMARY, rows.NOT_SENT))
 
     def response(
         self,
@@ -265,225 +250,199 @@ class SessionStore:
         usd: float | None = None,
         body: Mapping[str, Json] | None = None,
     ) -> str | None:
-        """Keep what came back for a request: `ok`, or the kind of failure. Returns a notice."""
+        """Store the response to a request: status `ok`, or the kind of failure. Return a notice."""
         if request is None:
             return None
 
-        def row() -> Row:
-            used, said = rows.dump(usage or {}, self._mask), rows.dump(body or {}, self._mask)
-            return (request, float(at), status, stop_reason, request_id, used, usd, said)
+        def make() -> Rows:
+            used, said = dump(usage or {}, self._mask), dump(body or {}, self._mask)
+            return [("responses", (request, float(at), status, stop_reason, request_id, used, usd, said))]
 
-        return self._write("responses", row, what="a response of the model")
+        return self._store("a response of the model", make)
 
     def mark(self, subject: str, mark: str, value: Json, at: float) -> str | None:
-        """Say something about a thing of the session; None takes it back. Returns a notice.
+        """Store a mark of a subject; the value None takes it back. Return a notice.
 
-        `name` of an execution: what the user calls the state after it. `rerun` of a statement or a cell: it `differs`
+        `name` of an execution: the user's name for the state after it. `rerun` of a statement or a cell: it `differs`
         as expected, or `asks` before it runs again. `setting` of a setting: its value in this session. `property` of
         the name of a user's own property: it is in the list.
         """
-        return self._write("marks", lambda: (self.run, float(at), subject, mark, rows.dump(value, self._mask)))
+        return self._store("marks", lambda: [("marks", (self.run, float(at), subject, mark, dump(value, self._mask)))])
 
     def resume(self, execution_id: str | None, at: float, *, of: str | None = None) -> str | None:
-        """Go on after an execution of an earlier kernel, whose timeline is this one's from now on. Returns a notice.
+        """Go on after an execution of an earlier kernel; its timeline is this one's from now on. Return a notice.
 
-        None is the place before all of them; `of` then names any execution of that timeline. Where statements have run
-        in this kernel they stay, as a branch of their own.
+        None is the place before all executions; `of` then names any execution of that timeline. Statements that have
+        run in this kernel stay, as a branch of their own.
         """
 
-        def fill(batch: Batch) -> None:
+        def make() -> Rows:
+            made: Rows = []
             member = execution_id or of
             if self._idle and member is not None:  # a root without statements is none: a run takes its place
                 about = self._writer.select("SELECT notebook, environment FROM runs WHERE run = ?", self.run)
-                add(batch, "runs", [(self.run + 1, float(at), about[0][0], member, about[0][1])])
+                made.append(("runs", (self.run + 1, float(at), about[0][0], member, about[0][1])))
                 self.run += 1
             places = [execution_id] if execution_id == member else [member, None]
-            add(batch, "heads", [(self.run, float(at), place, "resume") for place in places])
+            made += [("heads", (self.run, float(at), place, "resume")) for place in places]
             self._idle = False
+            return made
 
-        return self._store("the return to an earlier kernel's timeline", fill)
+        return self._store("the return to an earlier kernel's timeline", make)
 
     def trust(self, at: float) -> str | None:
-        """Count all checkpoints stored by now as the user's own: on their explicit word only. Returns a notice."""
+        """Count all checkpoints stored by now as the user's own, which only the user may ask for. Return a notice."""
         if self.signer.fault and not self._writer.absent:
             return f"The session cannot be trusted: {self.signer.fault}."
 
-        def row() -> Row:
+        def make() -> Rows:
             seqs = self._writer.select("SELECT max(seq) FROM checkpoints")[0][0] or 0
             ids = self._writer.select("SELECT max(id) FROM checkpoint_states")[0][0] or 0
             parts = trust.session_parts(self.session_id, stored_parts(self._writer.select, self.session_id, seqs, ids))
             value = {"checkpoints": seqs, "states": ids, "signature": self.signer.sign(*parts)}
-            return (self.run, float(at), "session", "trusted", rows.dump(value))
+            return [("marks", (self.run, float(at), "session", "trusted", dump(value)))]
 
-        return self._write("marks", row, what="the trust in it")
+        return self._store("the trust in it", make)
 
-    def _write(self, table: str, row: Callable[[], Row], *, what: str = "") -> str | None:
-        """Write one row. Returns a notice, which calls the row `what`."""
-        return self._store(what or table, lambda batch: add(batch, table, [row()]))
-
-    def _store(self, what: str, fill: Callable[[Batch], None], *, retry: bool = False) -> str | None:
-        """Write what `fill` adds to a batch. Returns a notice."""
+    def _store(self, what: str, make: Callable[[], Rows]) -> str | None:
+        """Write the rows that `make` returns. Return a notice, which calls them `what`."""
         if self._writer.absent:
             return None
-        batch: Batch = []
         try:
-            fill(batch)
-        except Exception as fault:  # a value that no row can hold must not keep the code from running
+            batch = sealed(make())
+        except Exception as fault:  # as in `begin`
             return self._writer.lost(what, fault)
-        return self._writer.write(batch, retry=retry)
+        return self._writer.write(batch)
 
     def close(self) -> None:
-        """Write what waits, fold the write-ahead log into the file, and let the session go."""
+        """Write the rows that wait, move the write-ahead log into the file, and close the session."""
         self._writer.close()
 
     # -- rows ---------------------------------------------------------------------------------
 
-    def _add_start(self, batch: Batch, statement: Statement, execution: Execution) -> None:
-        seq = self._seq + 1
+    def _add_start(self, made: Rows, statement: Statement, execution: Execution) -> None:
         eid, at = execution.execution_id, float(execution.started_at)
         if eid == f"{statement.statement_id}.1":
-            batch.append(("statements", [sealed(rows.statement_row(statement, self.run, self._mask))]))
-        start = (seq, eid, statement.index, execution.parent_execution_id, self.run, at)
-        batch.append(("executions", [sealed(start)]))
-        batch.append(("heads", [sealed((self.run, at, eid, "run"))]))
+            made.append(("statements", rows.statement_row(statement, self.run, self._mask)))
+        start = (self._seq + 1, eid, statement.index, execution.parent_execution_id, self.run, at)
+        made += [("executions", start), ("heads", (self.run, at, eid, "run"))]
         self._idle = False
-        self._seq = self._seqs[eid] = seq
-        if not self._writer.waits:  # the others are found in the file
-            _halve(self._seqs)
+        self._seq += 1
+        self._seqs[eid] = self._seq
 
-    def _turn(
-        self, result: TurnResult, checkpoint: CheckpointRow | None, outside_checkpoint: CheckpointRow | None
-    ) -> tuple[Batch, str | None]:
-        batch: Batch = []
+    def _add_turn(
+        self, made: Rows, result: TurnResult, checkpoint: CheckpointRow | None, outside_checkpoint: CheckpointRow | None
+    ) -> str | None:
+        """Add the rows of a turn. Return the notice of the parts that cannot be stored."""
         lost: str | None = None
-        if result.outside is not None and result.outside[1].execution_id not in self._seqs:
-            self._add_outside(batch, *result.outside)
-        if result.outside is not None and outside_checkpoint is not None:
-            lost = self._add_checkpoint(batch, result.outside[1], outside_checkpoint)
+        if result.outside is not None:
+            if result.outside[1].execution_id not in self._seqs:
+                self._add_outside(made, *result.outside)
+            if outside_checkpoint is not None:
+                lost = self._add_checkpoint(made, result.outside[1], outside_checkpoint)
         execution = result.execution
         if execution.execution_id not in self._seqs:
-            self._add_start(batch, result.statement, execution)
-        changed = self._handles.changed(result.handles)
-        mask = self._mask_for(execution, result.events, result.deltas, changed, result.notices)
+            self._add_start(made, result.statement, execution)
         seq = self._seqs[execution.execution_id]
-        base, states, texts = self._handles.rows(seq, result.handles, changed, mask)
+        events = () if result.events is execution.events else result.events
+        mask = mask_for((execution, events, result.deltas, result.notices), self._mask)
+        base, states = self._handles.rows(seq, result.handles, self._mask)
         ending = rows.ending_row(seq, execution, mask, turn_id=result.turn_id, nodes_base=base, deltas=result.deltas)
-        batch.append(("endings", [sealed(ending)]))
-        self._add_details(batch, seq, execution, result.events, mask)
-        add(batch, "node_states", states)
-        self._add_blocks(batch, texts)
+        made.append(("endings", ending))
+        if execution.events or events or execution.artifacts or execution.late:
+            self._add_details(made, seq, execution, events, mask)
+        made += states
         if result.projection is not None:
-            self._add_projection(batch, seq, result.projection)
+            self._add_projection(made, seq, result.projection)
         at = float(execution.ended_at or execution.started_at)
-        add(batch, "notices", [(self.run, at, execution.execution_id, mask(text)) for text in result.notices])
+        for text in result.notices:
+            made.append(("notices", (self.run, at, execution.execution_id, mask(text))))
         if checkpoint is not None:
-            lost = both(lost, self._add_checkpoint(batch, execution, checkpoint))
-        add(batch, "history", rows.history_rows(seq, float(execution.ended_at or 0.0), result.recorded, mask))
-        self._add_move(batch, result)
+            lost = both(lost, self._add_checkpoint(made, execution, checkpoint))
+        if result.recorded:
+            made += rows.history_rows(seq, float(execution.ended_at or 0.0), result.recorded, mask)
+        if result.moved is not None:
+            self._add_move(made, result)
         if result.comparison is not None:
-            lost = both(lost, self._add_comparison(batch, seq, result.comparison))
-        return batch, lost
+            lost = both(lost, self._add_comparison(made, seq, result.comparison))
+        return lost
 
-    def _add_move(self, batch: Batch, result: TurnResult) -> None:
+    def _add_move(self, made: Rows, result: TurnResult) -> None:
         if (moved := result.moved) is not None:
-            add(batch, "heads", [(self.run, float(moved.at), moved.to, moved.reason)])
-            moves = rows.dump({"to": moved.to})
-            add(batch, "marks", [(self.run, float(moved.at), result.execution.execution_id, "moved", moves)])
+            made.append(("heads", (self.run, float(moved.at), moved.to, moved.reason)))
+            move = dump({"to": moved.to})
+            made.append(("marks", (self.run, float(moved.at), result.execution.execution_id, "moved", move)))
 
-    def _add_checkpoint(self, batch: Batch, execution: Execution, made: CheckpointRow) -> str | None:
-        """Add a checkpoint, signed, and its state where it is not durable. Returns the notice of one that is lost."""
+    def _add_checkpoint(self, made: Rows, execution: Execution, new: CheckpointRow) -> str | None:
+        """Add a checkpoint, signed, and its state if it is not durable. Return the notice of one that is lost."""
         try:
-            at = float(execution.ended_at or execution.started_at)
-            text = rows.manifest_text(made.manifest, self._mask)
-            cid, form = made.checkpoint_id, made.format
-            signature = self.signer.sign(*trust.checkpoint_parts(self.session_id, cid, text, form))
+            cid, at = new.checkpoint_id, float(execution.ended_at or execution.started_at)
+            text = rows.manifest_text(new.manifest, self._mask)
+            signature = self.signer.sign(*trust.checkpoint_parts(self.session_id, cid, text, new.format))
             seq = self._seqs[execution.execution_id]
-            row = sealed((seq, cid, at, form, text, made.nbytes, made.time_ms, signature))
-            durable = made.state == "durable" and not made.reason
-            states = [] if durable else [sealed((cid, at, made.state, self._mask(made.reason), None, None))]
+            found: Rows = [("checkpoints", (seq, cid, at, new.format, text, new.nbytes, new.time_ms, signature))]
+            if new.state != "durable" or new.reason:
+                found.append(("checkpoint_states", (cid, at, new.state, self._mask(new.reason), None, None)))
         except Exception as fault:  # a fault of a checkpoint costs the checkpoint
             return self._writer.lost(f"the checkpoint of {execution.execution_id}", fault)
-        batch.append(("checkpoints", [row]))
-        if states:
-            batch.append(("checkpoint_states", states))
-        self._checkpoints[cid] = None
-        if not self._writer.waits:
-            _halve(self._checkpoints)
+        made += found
+        self._checkpoints.add(cid)
         return None
 
-    def _add_comparison(self, batch: Batch, seq: int, made: Comparison) -> str | None:
+    def _add_comparison(self, made: Rows, seq: int, comparison: Comparison) -> str | None:
         try:
-            against = self._seqs.get(made.against) or self._find(made.against)
-            add(batch, "divergences", rows.comparison_rows(seq, against, made, self._mask))
+            made += rows.comparison_rows(seq, self._find(comparison.against), comparison, self._mask)
         except Exception as fault:  # as above
-            return self._writer.lost(f"the comparison of {made.execution_id}", fault)
+            return self._writer.lost(f"the comparison of {comparison.execution_id}", fault)
         return None
 
-    def _add_outside(self, batch: Batch, statement: Statement, execution: Execution) -> None:
-        self._add_start(batch, statement, execution)
-        mask = self._mask_for(execution, ())
-        seq = self._seqs[execution.execution_id]
-        batch.append(("endings", [sealed(rows.ending_row(seq, execution, mask))]))
-        self._add_details(batch, seq, execution, execution.events, mask)
+    def _add_outside(self, made: Rows, statement: Statement, execution: Execution) -> None:
+        self._add_start(made, statement, execution)
+        mask = mask_for((execution,), self._mask)
+        made.append(("endings", rows.ending_row(self._seq, execution, mask)))
+        self._add_details(made, self._seq, execution, (), mask)
 
-    def _mask_for(self, execution: Execution, events: Sequence[Event], *more: object) -> Mask:
-        """Return the mask that the texts of an execution, and those in `more`, need."""
-        texts = execution.stdout, execution.stderr, execution.exception, execution.state_diff, execution.notices
-        own = execution.events
-        held = own, () if events is own else events, execution.artifacts, execution.late
-        return mask_for((*texts, *held, *more), self._mask)
-
-    def _add_details(self, batch: Batch, seq: int, execution: Execution, events: Sequence[Event], mask: Mask) -> None:
-        add(batch, "events", rows.event_rows(seq, execution.events, events, mask))
-        made, texts = rows.artifact_rows(seq, execution.artifacts, mask)
-        add(batch, "artifacts", made)
-        self._add_blocks(batch, texts)
+    def _add_details(self, made: Rows, seq: int, execution: Execution, of_turn: Sequence[Event], mask: Mask) -> None:
+        """Add events, artifacts and late output; `of_turn` are the events of the turn."""
+        made += rows.event_rows(seq, execution.events, of_turn, mask)
+        if execution.artifacts:
+            made += rows.artifact_rows(seq, execution.artifacts, mask)
         if execution.late:
             late = enumerate(execution.late.items())
-            add(batch, "late_output", [(seq, n, stream, mask(text)) for n, (stream, text) in late])
+            made += [("late_output", (seq, n, stream, mask(text))) for n, (stream, text) in late]
             self._late[seq] = len(execution.late), {stream: len(text) for stream, text in execution.late.items()}
 
-    def _add_projection(self, batch: Batch, seq: int, projection: Projection) -> None:
-        self._add_blocks(batch, projection.texts(beyond=self._projected))
+    def _add_projection(self, made: Rows, seq: int, projection: Projection) -> None:
+        for row in projection.texts(beyond=self._projected).items():
+            made.append(("blocks", row))  # the database ignores those that it has
         self._projected = projection
-        base, stored = self._records.row(seq, projection.to_record())
+        base, stored = self._records.next(seq, projection.to_record())
         ok = int(projection.report.ok)
-        batch.append(("projections", [sealed((seq, base, projection.receipt, projection.tokens, ok, stored))]))
+        made.append(("projections", (seq, base, projection.receipt, projection.tokens, ok, stored)))
 
-    def _add_blocks(self, batch: Batch, texts: Mapping[str, str]) -> None:
-        add(batch, "blocks", list(texts.items()))  # the database ignores those that it has
-
-    def _forget(self, lost: Batch) -> None:
-        """Build on nothing that was lost."""
-        for row in (row for table, made in lost if table == "checkpoints" for row in made):
-            self._checkpoints.pop(str(row[1]), None)
+    def _forget(self, lost: Rows) -> None:
+        """Build on no row that was lost."""
+        self._checkpoints -= {str(row[1]) for table, row in lost if table == "checkpoints"}
         if any(table not in SPARE for table, _ in lost):
             self._reset()
 
     def _reset(self) -> None:
-        """Build the next turn on nothing: rows were lost that it would have been built on."""
-        self._handles.reset()
-        self._records.reset()
-        self._projected = None
+        """Build the next turn on no earlier one: rows were lost that it would build on."""
+        self._handles, self._records, self._projected = HandleSeries(), RecordSeries(), None
 
     def _find(self, execution_id: str) -> int:
-        """Return the `seq` of an execution of an earlier run. Raises KeyError."""
-        found = self._writer.select("SELECT seq FROM executions WHERE execution_id = ?", execution_id)
-        if not found:
-            raise KeyError(execution_id)
-        self._seqs[execution_id] = found[0][0]
-        return found[0][0]
+        """Return the `seq` of an execution of this run or an earlier one. Raises KeyError."""
+        if execution_id not in self._seqs:
+            found = self._writer.select("SELECT seq FROM executions WHERE execution_id = ?", execution_id)
+            if not found:
+                raise KeyError(execution_id)
+            self._seqs[execution_id] = found[0][0]
+        return self._seqs[execution_id]
 
 
-def _halve(known: dict[str, Any]) -> None:
-    """Forget the older half of what is known, where that is much."""
-    for key in list(islice(known, len(known) // 2)) if len(known) > _MOST_KNOWN else ():
-        del known[key]
-
-
-def _bare(execution: Execution) -> Execution:
-    """Return what can be stored of every execution."""
+def _without_details(execution: Execution) -> Execution:
+    """Return the part of an execution that can always be stored."""
     ids = execution.execution_id, execution.statement_id, execution.parent_execution_id
-    told = ("the rest of this turn could not be stored",)
     texts = str(execution.stdout), str(execution.stderr)
-    return Execution(*ids, execution.started_at, execution.ended_at, execution.status, *texts, notices=told)
+    notices = ("the rest of this turn could not be stored",)
+    return Execution(*ids, execution.started_at, execution.ended_at, execution.status, *texts, notices=notices)

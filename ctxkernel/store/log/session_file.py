@@ -1,7 +1,7 @@
-"""The file under a session's reader: finding a way to open it, one state of it at a time, rows with their checksums.
+"""The file that a session's reader opens: ways to open it, snapshots, rows with their checksums.
 
-Rule 1: nothing is written and no lock is taken, whatever state the file and its folder are in.
-Rule 2: a row whose checksum is wrong is given as it is, and named in `damage`.
+Rule 1: Nothing is written and no lock is taken, in whatever state the file and its folder are.
+Rule 2: A row whose checksum is wrong is returned, and named in `damage`.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from typing import Any, Self
 from ctxkernel.core.errors import StoreError
 from ctxkernel.store.log import migrations, schema
 from ctxkernel.store.log.location import CHECK
+from ctxkernel.store.log.rows import sealed
 
 Found = dict[str, Any]
 
 
 class SessionFile:
-    """A session file, open for reading. A context manager; raises StoreError where it cannot be read."""
+    """A session file, open for reading. A context manager; raises StoreError if it cannot be read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.damage: list[str] = []
-        """Rows whose checksum was wrong when they were read: `table seq`."""
+        """The rows with a wrong checksum that were read: `table seq`."""
         if not path.is_file():
             raise StoreError(f"{path}: there is no such session; run the notebook on the ctxkernel first")
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._empty: frozenset[str] = frozenset()
-        """Tables that a session of an older version has in another form, and without rows."""
+        """Tables that have another form in a session of an older version, and no rows."""
         self.connection = self._connect()
         weakref.finalize(self, self.connection.close)
 
@@ -52,8 +53,8 @@ class SessionFile:
     def _connect(self) -> sqlite3.Connection:
         wal = self.path.with_name(self.path.name + "-wal")
         fault: Exception | None = None
-        # Reading beside a writer takes its shared memory, which needs a folder that can be written. In one that cannot
-        # be, a log that nobody has open is read as it is; else a copy of it, in a folder of our own.
+        # To read beside a writer uses its shared memory, which needs a writable folder. In another folder, a log that
+        # nobody has open is read directly, else a copy of it in a temporary folder.
         for options in ("mode=ro", "mode=ro&immutable=1", ""):
             if "immutable" in options and wal.is_file() and wal.stat().st_size:
                 continue
@@ -88,13 +89,13 @@ class SessionFile:
             if wal.is_file():
                 shutil.copyfile(wal, copy.with_name(copy.name + "-wal"))
             shutil.copyfile(self.path, copy)
-            if _stamp(wal) == before:  # else it was written or folded in meanwhile, and the two may not fit
+            if _stamp(wal) == before:  # else it changed meanwhile, and the two files may not match
                 break
         return _open(copy, "mode=rw")
 
     @contextlib.contextmanager
     def snapshot(self) -> Generator[None]:
-        """Read all that is read inside from one state of the log, errors of SQLite's as StoreError."""
+        """Read one state of the log inside. Raises StoreError for errors of SQLite."""
         if self.connection.in_transaction:
             yield
             return
@@ -104,29 +105,26 @@ class SessionFile:
                 yield
             finally:
                 self.connection.execute("ROLLBACK")
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter, where a message of SQLite's quotes damage
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter if a message of SQLite quotes damaged text
             raise StoreError(f"{self.path} cannot be read ({error}); `{CHECK} {self.path}` says more") from error
 
     def rows(self, table: str, where: str = "1", *values: schema.Value) -> list[Found]:
-        """Return rows by column name, lone surrogates back in place, and take note of those with a wrong checksum."""
+        """Return rows by column name, with their lone surrogates, and note those with a wrong checksum in `damage`."""
         return list(self.each(table, where, *values))
 
     def each(self, table: str, where: str = "1", *values: schema.Value) -> Iterator[Found]:
-        """Yield what `rows` returns, one by one."""
+        """Yield the rows that `rows` returns, one by one."""
         if table in self._empty:
             return
         columns = schema.COLUMNS[table]
-        counted = table in schema.COUNTED
-        read = ", ".join((*columns, "id") if counted else columns)
-        for raw in self.connection.execute(f"SELECT {read} FROM {table} WHERE {where}", values):
+        names = (*columns, "id") if table in schema.COUNTED else columns
+        for raw in self.connection.execute(f"SELECT {', '.join(names)} FROM {table} WHERE {where}", values):
             row: tuple[Any, ...] = raw
             if bytes in map(type, raw):
                 row = tuple([_decoded(value) if isinstance(value, bytes) else value for value in raw])
-            found = dict(zip(columns, row, strict=False))
-            if counted:
-                found["id"] = row[-1]
-                row = row[:-1]
-            if schema.row_hash(row[:-1]) != row[-1]:
+            found = dict(zip(names, row, strict=True))
+            *stored, checksum = row[: len(columns)]
+            if sealed([(table, tuple(stored))]).rows[0][1][-1] != checksum:
                 self.damage.append(f"{table} {row[0]}")
             yield found
 
@@ -135,7 +133,7 @@ class SessionFile:
         return self.connection.execute(query, values).fetchall()
 
     def told(self, table: str, row: Found) -> tuple[str, ...]:
-        """Return the notice of a row whose checksum was wrong when it was read; nothing for a sound one."""
+        """Return the notice of a row whose checksum was wrong when it was read; none for a sound one."""
         named = f"{table} {next(iter(row.values()))}"
         return (f"the stored row ({named}) does not match its checksum",) if named in self.damage else ()
 
@@ -147,7 +145,7 @@ def _open(path: Path, options: str) -> sqlite3.Connection:
 
 
 def _decoded(raw: bytes) -> str:
-    """Decode a text column. A text that is neither UTF-8 nor ours is damaged: its checksum will say so."""
+    """Decode a text column. Other text than UTF-8 with surrogates is damaged, and its checksum is wrong."""
     try:
         return raw.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:

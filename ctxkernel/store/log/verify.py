@@ -1,9 +1,9 @@
-"""Everything that can be said about the soundness of a session, without writing to it: `ctxkernel verify`.
+"""The check of a whole session for damage, without writing to it: `ctxkernel verify`.
 
-Rule 1: a finding is a sentence that names the row; where there is none, all was looked at and is sound.
-Rule 2: damage is what is not as it was stored. What was given up on purpose (a checkpoint that was skipped or thinned
-        out), or is not this user's, is told, and is none.
-Rule 3: nothing is unpickled.
+Rule 1: A finding is a sentence that names the row; without findings everything was checked and is sound.
+Rule 2: Damage is a difference to the data that were stored. A checkpoint that was skipped, thinned out on purpose, or
+        not signed by this user is a remark.
+Rule 3: Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ _REFERENCES = {
     "checkpoints.checkpoint_id": "checkpoint_states.checkpoint_id",
     "receipts.id": "responses.receipt_id",
 }
-"""What other rows refer to, and the columns that do."""
+"""Columns, and the columns that refer to them."""
 _MOST = 100
-"""Findings of one kind that are told one by one."""
+"""The most findings of one kind in a report."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Report:
-    """What was found."""
+    """The result of the check."""
 
     path: Path
-    damage: tuple[str, ...] = ()
-    """What is not as it was stored, a sentence each."""
-    remarks: tuple[str, ...] = ()
-    """What the user should know, and is no damage."""
+    damage: list[str] = field(default_factory=list[str])
+    """One sentence for each damage."""
+    remarks: list[str] = field(default_factory=list[str])
+    """Other facts that the user should know."""
     session_id: str = ""
     statements: int = 0
     projections: int = 0
-    """Projections whose bytes were made again from what is stored, and have the receipts of then."""
+    """Projections that were rebuilt from the stored rows with the same receipts."""
     checkpoints: int = 0
-    lost: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Checkpoints of which nothing can be returned to, by their ids, and why."""
-    gaps: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
-    """Checkpoints that can be returned to but for some names, by their ids: name → why."""
+    lost: dict[str, str] = field(default_factory=dict[str, str])
+    """Checkpoints of which nothing can be restored, by id, and why."""
+    gaps: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    """Checkpoints that can be restored without some names, by id: name → why."""
 
     @property
     def sound(self) -> bool:
@@ -67,11 +67,11 @@ class Report:
 
     @property
     def restorable(self) -> int:
-        """How many checkpoints can be returned to, as far as was looked."""
+        """The number of checkpoints that can be restored, as far as was checked."""
         return self.checkpoints - len(self.lost)
 
     def lines(self) -> list[str]:
-        """Return the report for people, a line each."""
+        """Return the lines of the report."""
         out = [f"damaged: {line}" for line in self.damage]
         if self.projections:
             out.append(f"projections: {self.projections} made again from what is stored, byte for byte as they were")
@@ -94,28 +94,24 @@ def _called(ids: list[str]) -> str:
 
 
 def verify(path: Path, chunks: ChunkStore | None = None, references: References | None = None) -> Report:
-    """Look at everything in a session; with `chunks` and `references` at the data of its checkpoints too, all of them.
+    """Check a whole session; with `chunks` and `references` also all data of its checkpoints.
 
-    Raises StoreError where it cannot be opened at all.
+    Raises StoreError if it cannot be opened.
     """
     with SessionReader(path) as reader:
-        projections, wrong = _projections(reader)
-        found = [*_structure(reader), *_rows(reader), *_missing(reader), *wrong, *_history(reader)]
-        checkpoints = _Checkpoints()
+        report = Report(path, session_id=reader.session_id)
+        found = [*_structure(reader), *_rows(reader), *_missing(reader), *_projections(reader, report)]
+        found += _history(reader)
         try:
-            checkpoints.look_at_all(reader, chunks, references)
+            found += _checkpoints(reader, report, chunks, references)
         except StoreError as error:
-            checkpoints = _Checkpoints()
-            checkpoints.damage.append(f"checkpoints: {error}")
-        found += checkpoints.damage
-        statements = 0
+            found.append(f"checkpoints: {error}")
         try:
-            statements = len(reader.statements(all_roots=True))
+            report.statements = len(reader.statements(all_roots=True))
         except StoreError as error:
             found.append(f"the timeline: {error}")
-        told, remarks, many = tuple(dict.fromkeys(found)), tuple(checkpoints.remarks), len(checkpoints.infos)
-        counted = reader.session_id, statements, projections, many
-        return Report(path, told, remarks, *counted, checkpoints.lost, checkpoints.gaps)
+        report.damage += dict.fromkeys(found)
+        return report
 
 
 def _structure(reader: SessionReader) -> list[str]:
@@ -146,29 +142,26 @@ def _missing(reader: SessionReader) -> Iterator[str]:
     for one, there, key in references:
         table, _, column = one.partition(".")
         named = f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL"
-        with contextlib.suppress(sqlite3.Error):  # told by _rows
+        with contextlib.suppress(sqlite3.Error):  # reported by _rows
             missing = reader.select(f"{named} EXCEPT SELECT {key} FROM {there} LIMIT {_MOST}")
             yield from (f"{table}: {column} {value} is not in {there}" for (value,) in missing)
 
 
-def _projections(reader: SessionReader) -> tuple[int, list[str]]:
-    """Make every projection again from what is stored; returns how many gave their receipts, and what is wrong."""
-    found: list[str] = []
-    good = 0
-    with contextlib.suppress(sqlite3.Error):  # told by _rows
+def _projections(reader: SessionReader, report: Report) -> Iterator[str]:
+    """Rebuild every projection from the stored rows, and count those with equal receipts."""
+    with contextlib.suppress(sqlite3.Error):  # reported by _rows
         for execution_id, receipt, made in reader.stored_projections():
             if isinstance(made, StoreError):
-                found.append(str(made))
+                yield str(made)
             elif made.receipt == receipt:
-                good += 1
+                report.projections += 1
             else:
-                found.append(f"projection after {execution_id}: its bytes give {made.receipt[:19]}, not {receipt[:19]}")
-    return good, found
+                yield f"projection after {execution_id}: its bytes give {made.receipt[:19]}, not {receipt[:19]}"
 
 
 def _history(reader: SessionReader) -> Iterator[str]:
-    """What of the model's history cannot be read."""
-    with contextlib.suppress(sqlite3.Error):  # told by _rows
+    """Yield the events of the model's history that cannot be read."""
+    with contextlib.suppress(sqlite3.Error):  # reported by _rows
         for row in reader.each("history"):
             try:
                 rows.history_event_of(row)
@@ -176,90 +169,89 @@ def _history(reader: SessionReader) -> Iterator[str]:
                 yield f"history event {row['event_id']}: {fault}"
 
 
-class _Checkpoints:
-    """What is wrong with the checkpoints of a session, and which of them can be returned to."""
+def _checkpoints(
+    reader: SessionReader, report: Report, chunks: ChunkStore | None, references: References | None
+) -> Iterator[str]:
+    """Check the checkpoints of a session. Raises StoreError if they cannot be read."""
+    with reader.snapshot():
+        infos, manifests = reader.checkpoints(all_roots=True), reader.all_manifests(all_roots=True)
+    report.checkpoints = len(infos)
+    presence = Presence(chunks, references, verify=True) if chunks and references else None
+    damaged: dict[str, str] = {}
+    for execution_id, made, state in _states(manifests, presence):
+        _judge(report, damaged, infos[execution_id], made, state, looked=presence is not None)
+    for why, ids in manifest.by_reason(damaged).items():
+        yield f"{_called(ids)} cannot be returned to{' whole' * (ids[0] in report.gaps)}: {why}"
+    unsigned = [one.checkpoint_id for one in manifests.values() if not one.signed]
+    if unsigned:
+        report.remarks.append(_unsigned(reader, unsigned, len(manifests)))
 
-    def __init__(self) -> None:
-        self.infos: dict[str, CheckpointInfo] = {}
-        self.damage: list[str] = []
-        self.remarks: list[str] = []
-        self.lost: dict[str, str] = {}
-        self.gaps: dict[str, dict[str, str]] = {}
-        self._damaged: dict[str, str] = {}
 
-    def look_at_all(self, reader: SessionReader, chunks: ChunkStore | None, references: References | None) -> None:
-        """Look at the checkpoints of a session. Raises StoreError where they cannot be read."""
-        with reader.snapshot():
-            self.infos = reader.checkpoints(all_roots=True)
-            self._manifests = reader.all_manifests(all_roots=True)
-        self._presence = Presence(chunks, references, verify=True) if chunks and references else None
-        self._look()
-        self.damage += [
-            f"{_called(ids)} cannot be returned to{' whole' * (ids[0] in self.gaps)}: {why}"
-            for why, ids in manifest.by_reason(self._damaged).items()
-        ]
-        self._signatures(reader)
+State = dict[str, str] | str
+"""The names of a state, each with the fault of its data or an empty text; or why there is no state."""
 
-    def _look(self) -> None:
-        parsed = {one.checkpoint_id: self._parsed(one) for one in self._manifests.values()}
-        waiting = Counter(base for base, _ in parsed.values() if base)
-        states: dict[str, dict[str, str] | str] = {}
-        """The names of a state, each with what is wrong with its data or an empty text; or why there is no state."""
-        for execution_id, made in self._manifests.items():
-            cid, info = made.checkpoint_id, self.infos[execution_id]
-            base, broken = parsed[cid]
-            before = states.get(base, f"it builds on {base}, which is not there") if base else broken or {}
-            state = before if isinstance(before, str) else manifest.advance(dict(before), made, self._faults)
-            if base:
-                waiting[base] -= 1
-                if not waiting[base]:  # else the states of a thousand cells are held at once
-                    states.pop(base, None)
-            if waiting[cid]:
-                states[cid] = state
-            self._judge(info, made, state)
 
-    @staticmethod
-    def _parsed(made: Manifest) -> tuple[str | None, str]:
-        """Return what a manifest builds on, and what is wrong with it or an empty text."""
-        try:
-            made.results()
-            return made.parse().get("base"), ""
-        except StoreError as error:
-            return None, str(error)
+def _states(manifests: Mapping[str, Manifest], presence: Presence | None) -> Iterator[tuple[str, Manifest, State]]:
+    """Yield the execution, manifest and state of each checkpoint, oldest first."""
 
-    def _faults(self, unit: Unit) -> dict[str, str]:
-        return dict.fromkeys(unit["n"], self._presence.fault(unit) if self._presence is not None else "")
+    def faults(unit: Unit) -> dict[str, str]:
+        return dict.fromkeys(unit["n"], presence.fault(unit) if presence is not None else "")
 
-    def _judge(self, info: CheckpointInfo, made: Manifest, state: dict[str, str] | str) -> None:
-        """Take down a checkpoint that cannot be returned to as it was, and whether that is damage."""
-        cid = info.checkpoint_id
-        if isinstance(state, str):
-            self.lost[cid] = self._damaged[cid] = state
-            return
-        gaps = {name: why for name, why in state.items() if why}
-        told = f"{info.state}: {info.reason}" if info.reason else info.state
-        if made.skipped or (self._presence is None and info.state in ("skipped", "thinned", "damaged")):
-            self.lost[cid] = told
-        elif self._presence is None and info.state == "writing":
-            self.lost[cid] = "its data were being written when the kernel ended"
-        elif gaps and len(gaps) == len(state):
-            self.lost[cid] = manifest.some_gaps(gaps) if info.state == "durable" else told
-        elif gaps:
-            self.gaps[cid] = gaps
-        hurt = {name: why for name, why in gaps.items() if not why.startswith(manifest.GIVEN_UP)}
-        if hurt and info.state == "durable":
-            self._damaged[cid] = manifest.some_gaps(hurt)
+    parsed = {one.checkpoint_id: _parsed(one) for one in manifests.values()}
+    waiting = Counter(base for base, _ in parsed.values() if base)
+    states: dict[str, State] = {}
+    for execution_id, made in manifests.items():
+        cid = made.checkpoint_id
+        base, broken = parsed[cid]
+        before = states.get(base, f"it builds on {base}, which is not there") if base else broken or {}
+        state = before if isinstance(before, str) else manifest.advance(dict(before), made, faults)
+        if base:
+            waiting[base] -= 1
+            if not waiting[base]:  # else the states of a thousand cells are in memory at once
+                states.pop(base, None)
+        if waiting[cid]:
+            states[cid] = state
+        yield execution_id, made, state
 
-    def _signatures(self, reader: SessionReader) -> None:
-        unsigned = [one.checkpoint_id for one in self._manifests.values() if not one.signed]
-        many, of = len(unsigned), len(self._manifests)
-        not_loaded = "their state is not loaded unless you say that you trust it"
-        if unsigned and reader.signer.fault:
-            self.remarks.append(f"whose checkpoints these are cannot be told: {reader.signer.fault}")
-        elif unsigned and many == of:
-            self.remarks.append(f"none of its checkpoints is signed by you: {not_loaded}")
-        elif unsigned:
-            added = (
-                f"{many} of {of} checkpoints are not signed by you ({join_names(unsigned, 6)}): added by someone else"
-            )
-            self.remarks.append(f"{added}, or changed; {not_loaded}")
+
+def _parsed(made: Manifest) -> tuple[str | None, str]:
+    """Return the base of a manifest, and its fault or an empty text."""
+    try:
+        made.results()
+        return made.parse().get("base"), ""
+    except StoreError as error:
+        return None, str(error)
+
+
+def _judge(
+    report: Report, damaged: dict[str, str], info: CheckpointInfo, made: Manifest, state: State, *, looked: bool
+) -> None:
+    """Record a checkpoint that cannot be restored whole; `looked` says whether its data were checked."""
+    cid = info.checkpoint_id
+    if isinstance(state, str):
+        report.lost[cid] = damaged[cid] = state
+        return
+    gaps = {name: why for name, why in state.items() if why}
+    told = f"{info.state}: {info.reason}" if info.reason else info.state
+    if made.skipped or (not looked and info.state in ("skipped", "thinned", "damaged")):
+        report.lost[cid] = told
+    elif not looked and info.state == "writing":
+        report.lost[cid] = "its data were being written when the kernel ended"
+    elif gaps and len(gaps) == len(state):
+        report.lost[cid] = manifest.some_gaps(gaps) if info.state == "durable" else told
+    elif gaps:
+        report.gaps[cid] = gaps
+    hurt = {name: why for name, why in gaps.items() if not why.startswith(manifest.GIVEN_UP)}
+    if hurt and info.state == "durable":
+        damaged[cid] = manifest.some_gaps(hurt)
+
+
+def _unsigned(reader: SessionReader, unsigned: list[str], of: int) -> str:
+    """Return the remark about checkpoints that this user has not signed."""
+    not_loaded = "their state is not loaded unless you say that you trust it"
+    if reader.signer.fault:
+        return f"whose checkpoints these are cannot be told: {reader.signer.fault}"
+    if len(unsigned) == of:
+        return f"none of its checkpoints is signed by you: {not_loaded}"
+    some = f"{len(unsigned)} of {of} checkpoints are not signed by you ({join_names(unsigned, 6)})"
+    return f"{some}: added by someone else, or changed; {not_loaded}"

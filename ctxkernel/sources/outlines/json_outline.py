@@ -1,4 +1,6 @@
-"""Texts with a JSON value a line (JSONL, NDJSON): the fields, from a bounded sample of lines.
+"""The shape of a JSON text: keys, types and lengths of its top levels, with samples as they are written.
+
+Texts with a JSON value a line (JSONL, NDJSON): the fields, from a bounded sample of lines.
 
 Rule 1: values are shown as the file writes them; nothing is computed but counts and shares.
 Rule 2: types, shares and ranges are of at most `SAMPLE_LINES` lines, spread evenly over what was read; where that is
@@ -13,11 +15,76 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.file_reader import Text
+
+_SHAPE_DEPTH = 3
+_KEYS = 40
+_ITEMS = 20  # items of an array that its common shape is made from
+
+
+class _Figure(str):
+    """A number as the text writes it: never rounded, never too long to convert."""
+
+    __slots__ = ()
+
+
+def json_lines(text: str) -> list[str] | None:
+    """Return the shape, a line a key, or None where the text is not JSON."""
+    try:
+        value = json.loads(text, parse_float=_Figure, parse_int=_Figure, parse_constant=_Figure)
+    except (ValueError, RecursionError):
+        return None
+    return [brief(value), *_below(value, 1)]
+
+
+def brief(value: Any) -> str:
+    """Return type and length, or the value itself where it is short."""
+    if isinstance(value, dict):
+        return f"object, {len(value):,} keys"
+    if isinstance(value, list):
+        kinds = sorted({_shape_kind(item) for item in value[:_ITEMS]})
+        return f"array, {len(value):,} items" + (f" of {' | '.join(kinds)}" if kinds else "")
+    if isinstance(value, _Figure):
+        return f"number {one_line(value, 40)}"
+    if isinstance(value, str):
+        return f"string {json.dumps(one_line(value, 60), ensure_ascii=False)}"
+    return {None: "null", True: "true", False: "false"}[value]
+
+
+def _shape_kind(value: Any) -> str:
+    if isinstance(value, _Figure):
+        return "number"
+    return {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}[type(value)]
+
+
+def _below(value: Any, depth: int) -> Iterator[str]:
+    if depth > _SHAPE_DEPTH:
+        return
+    indent = "  " * depth
+    if isinstance(value, dict):
+        for at, (key, item) in enumerate(value.items()):
+            if at == _KEYS:
+                yield f"{indent}… {len(value) - _KEYS:,} more keys"
+                return
+            yield f"{indent}{one_line(str(key), 60)}: {brief(item)}"
+            yield from _below(item, depth + 1)
+    elif isinstance(value, list):
+        objects = [item for item in value[:_ITEMS] if isinstance(item, dict)]
+        if objects:
+            merged: dict[str, Any] = {}
+            for item in objects:
+                for key, inner in item.items():
+                    merged.setdefault(key, inner)
+            yield f"{indent}[each]"
+            yield from _below(merged, depth + 1)
+        elif value and isinstance(value[0], list):
+            yield f"{indent}[0]: {brief(value[0])}"
+
 
 SAMPLE_LINES = 5_000
 SAMPLE_CHARS = 2 << 20

@@ -1,17 +1,76 @@
-"""Which objects the names of a namespace stand for, at the cost of a copy of a list.
+"""The names and values of a namespace: small immutables are kept, of other objects only addresses.
 
 Rule 1: a snapshot holds addresses, no objects: keeping them alive would double the memory of a large rebinding.
 Rule 2: so an address proves nothing by itself: an object may be gone and another one lie where it was.
+Rule 3: of a value, only a small immutable is kept; of all others a fingerprint and a weak reference.
 """
 
 from __future__ import annotations
 
 import functools
+import operator
 import re
+import weakref
 from array import array
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from ctypes import c_void_p, sizeof, string_at
+from dataclasses import dataclass
+from itertools import compress
 from typing import Any
+
+from ctxkernel.core.timeline import TypeInfo
+
+NOTHING: Any = object()
+_ATOMS = frozenset(map(id, (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), type(NotImplemented))))
+_SMALL_TEXT = 1024
+
+
+@dataclass(slots=True, eq=False)
+class Variable:
+    """What is kept of one name."""
+
+    atom: Any = NOTHING
+    visible: bytes = b""
+    """Hash of what an array shows of memory that others look into too."""
+    turn: int = 0
+    """The turn in which it was last known to be what is kept of it."""
+    weak: weakref.ref[Any] | None = None
+    info: TypeInfo | None = None
+
+
+def is_atom(value: object) -> bool:
+    """Say whether a value is an immutable so small that it is kept itself."""
+    cls = type(value)
+    if cls is float:
+        return value == value  # noqa: PLR0124 - NaN is compared by identity, so it is not kept by value
+    if cls is str or cls is bytes:
+        return len(value) <= _SMALL_TEXT  # type: ignore[arg-type]
+    if cls is int:
+        return -(1 << 512) < value < (1 << 512)  # type: ignore[operator]
+    return id(cls) in _ATOMS
+
+
+def same_atoms(old: object, new: object) -> bool:
+    """Say whether two small immutables are of one type and value."""
+    # By text for numbers: 0.0 and -0.0 are equal but not the same, nan is the same but not equal.
+    cls = type(old)
+    if cls is not type(new):
+        return False
+    return repr(old) == repr(new) if cls is float or cls is complex else old == new
+
+
+def weak_reference(value: object) -> weakref.ref[Any] | None:
+    """Return a weak reference, None where the type has none (list, dict, int)."""
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return None
+
+
+def some_of(names: Sequence[str], most: int = 8) -> str:
+    """Return the first of the names in one line, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
 
 _INJECTED_WORDS = """
 In Out exit quit get_ipython _ __ ___ _i _ii _iii _oh _dh _ih _sh _exit_code __name__ __doc__ __package__ __loader__
@@ -70,15 +129,22 @@ class Snapshot:
         self.at_values = addresses(values)
 
 
+_BLOCK = 2048
+
+
 def differences(old: Snapshot, new: Snapshot) -> tuple[list[str], list[str], list[str]]:
     """Return the names that were added, that stand at another address, and that are gone."""
-    if new.at_names.startswith(old.at_names):
-        size = len(old.names)
-        moved = [new.names[at] for at in _unequal(old.at_values, new.at_values[: len(old.at_values)])]
-        return list(new.names[size:]), moved, []
-    before = dict(zip(old.names, memoryview(old.at_values).cast("Q"), strict=True))
     added: list[str] = []
-    moved = []
+    moved: list[str] = []
+    if new.at_names.startswith(old.at_names):
+        for start in range(0, len(old.at_values), _BLOCK):
+            left = old.at_values[start : start + _BLOCK]
+            right = new.at_values[start : start + len(left)]
+            if left != right:
+                unequal = map(operator.ne, memoryview(left).cast("Q"), memoryview(right).cast("Q"))
+                moved += compress(new.names[start // 8 : (start + _BLOCK) // 8], unequal)
+        return list(new.names[len(old.names) :]), moved, []
+    before = dict(zip(old.names, memoryview(old.at_values).cast("Q"), strict=True))
     for name, address in zip(new.names, memoryview(new.at_values).cast("Q"), strict=True):
         was = before.pop(name, None)
         if was is None:
@@ -86,18 +152,3 @@ def differences(old: Snapshot, new: Snapshot) -> tuple[list[str], list[str], lis
         elif was != address:
             moved.append(name)
     return added, moved, list(before)
-
-
-_BLOCK = 2048
-
-
-def _unequal(old: bytes, new: bytes) -> list[int]:
-    if old == new:
-        return []
-    found: list[int] = []
-    for start in range(0, len(old), _BLOCK):
-        left, right = old[start : start + _BLOCK], new[start : start + _BLOCK]
-        if left != right:
-            pairs = zip(memoryview(left).cast("Q"), memoryview(right).cast("Q"), strict=True)
-            found += [start // 8 + at for at, (one, other) in enumerate(pairs) if one != other]
-    return found

@@ -1,22 +1,116 @@
-"""Windows: the lines of a text from a position on, whether the text is held whole or read from a huge file.
+"""The lines of a text from a position on, whether the text is held whole or read from a huge file.
 
-Rule 1: of a large file at most `SCAN_BYTES` beyond its index (`lineindex.py`) are looked through for line ends;
-        positions so far are exact, later ones estimated from the average line, and said to be so (`~`).
+Rule 1: of a large file at most `SCAN_BYTES` beyond its index are looked through for line ends; positions so far are
+        exact, later ones estimated from the average line, and said to be so (`~`).
 Rule 2: one window reads at most `WINDOW_BYTES`, wherever it lies.
+Rule 3: an index, how many line ends come before each megabyte, is a value. Who scans further makes another one, so
+        that threads may share it. Eight bytes a megabyte are kept: 16 kB for 2 GB.
+Rule 4: an index is believed for a file that can have grown only: the same inode, as long at least, and its bytes the
+        same at the beginning and where the scan ended. A change between them that kept the length is not seen.
 """
 
 from __future__ import annotations
 
 import os
+import time
+import weakref
+from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import xxhash
+
+from ctxkernel.core.jobs import Publish, Stopped
 from ctxkernel.projection.tokens import most_chars
-from ctxkernel.sources.base.file_reader import Gone, Text, open_regular, read_at, reason_of
-from ctxkernel.sources.base.line_index import CHUNK, EMPTY, SCAN_BYTES, LineIndex
-from ctxkernel.sources.base.rendering import Place
-from ctxkernel.sources.base.scroll_steps import back, forward
+from ctxkernel.sources.base.file_reader import Gone, Text, read_at, read_regular
+from ctxkernel.sources.base.rendering import Place, lines_within
+
+CHUNK = 1 << 20
+SCAN_BYTES = 16 << 20
+"""So much of what is not in the index yet is looked through where it is asked for."""
+INDEX_BYTES = 64 << 30
+"""A larger file is not read through unasked; its numbers of lines stay estimates."""
+_PROOF_BYTES = 4096
+_PUBLISH_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class LineIndex:
+    """The line ends of the first `scanned` bytes of a file."""
+
+    before: array[int] = field(default_factory=lambda: array("Q", (0,)))
+    """Line ends before each chunk; one entry more than chunks."""
+    scanned: int = 0
+    inode: int = 0
+    proof: str = ""
+    whole: bool = False
+    """Whether the file ended where the scan did."""
+
+    @property
+    def lines(self) -> int:
+        """Line ends that were found."""
+        return self.before[-1]
+
+    def holds(self, descriptor: int, found: os.stat_result) -> bool:
+        """Say whether the file still begins with what was scanned."""
+        same = self.inode == found.st_ino and self.scanned <= found.st_size
+        return same and self.proof == _proof(descriptor, self.scanned)
+
+    def further(self, descriptor: int, inode: int, *, line: int | None = None, offset: int, most: int) -> LineIndex:
+        """Return an index up to line `line`, or up to byte `offset`; or, where that is further, up to byte `most`."""
+        if self.scanned >= most or (self.lines >= line if line is not None else self.scanned >= offset):
+            return self
+        full = self.scanned // CHUNK  # the last chunk may have been cut short by the end of the file
+        before, scanned, whole = array("Q", self.before[: full + 1]), full * CHUNK, False
+        while scanned < most and (before[-1] < line if line is not None else scanned < offset):
+            chunk = read_at(descriptor, scanned, CHUNK)
+            if chunk:
+                scanned += len(chunk)
+                before.append(before[-1] + chunk.count(b"\n"))
+            if len(chunk) < CHUNK:
+                whole = True
+                break
+        return LineIndex(before, scanned, inode, _proof(descriptor, scanned), whole)
+
+
+EMPTY = LineIndex()
+ACCEPTED: weakref.WeakValueDictionary[str, LineIndex] = weakref.WeakValueDictionary()
+"""By path, what a tick accepted for a view last, while that view has it: another one of the file begins with it."""
+
+
+def build(path: str, known: LineIndex, stopped: Stopped, publish: Publish) -> LineIndex:
+    """Return the index of the whole file, `known` taken further; for a worker.
+
+    What is found so far is published twice a second. Raises OSError for a file that can be read no more.
+    """
+
+    def index_of(descriptor: int, found: os.stat_result) -> LineIndex:
+        index = known if known.holds(descriptor, found) else EMPTY
+        due = time.monotonic() + _PUBLISH_SECONDS
+        while not stopped():
+            # In small steps: each gives the interpreter to the cell that runs.
+            top = index.scanned // CHUNK * CHUNK + 8 * CHUNK
+            index = index.further(descriptor, found.st_ino, offset=top, most=top)
+            if index.whole:
+                break
+            if time.monotonic() >= due:
+                publish(index)
+                due = time.monotonic() + _PUBLISH_SECONDS
+        return index
+
+    index = read_regular(path, index_of)
+    if isinstance(index, Gone):
+        raise OSError(f"{path}: {index.reason}")
+    return index
+
+
+def _proof(descriptor: int, scanned: int) -> str:
+    state = xxhash.xxh3_64(read_at(descriptor, 0, min(scanned, _PROOF_BYTES)))
+    start = max(0, scanned - _PROOF_BYTES)
+    state.update(read_at(descriptor, start, scanned - start))
+    return state.hexdigest()
+
 
 WINDOW_BYTES = 4 << 20
 _ALIGN_BYTES = 64 << 10
@@ -89,16 +183,9 @@ class LargeFile:
     def __init__(self, path: str, known: LineIndex | None = None) -> None:
         """`known` is believed as far as it still holds."""
         self._path = path
-        self.index = EMPTY
+        held = known is not None and read_regular(path, known.holds) is True
+        self.index = known if known is not None and held else EMPTY
         """Replaced, never changed: a worker may look at the same file."""
-        opened = open_regular(path) if known is not None else Gone("missing")
-        if known is not None and not isinstance(opened, Gone):
-            try:
-                self.index = known if known.holds(*opened) else EMPTY
-            except OSError:
-                pass
-            finally:
-                os.close(opened[0])
         self._reach = self.index.scanned + SCAN_BYTES
 
     @property
@@ -108,42 +195,30 @@ class LargeFile:
 
     def window(self, place: Place, budget: int) -> Window | Gone:
         """Return the lines from `place` on, as many as `budget` tokens could hold."""
-        opened = open_regular(self._path)
-        if isinstance(opened, Gone):
-            return opened
-        descriptor, found = opened
-        try:
-            return self._window(descriptor, found.st_size, place, min(WINDOW_BYTES, most_chars(budget) + 8192))
-        except OSError as fault:
-            return Gone(reason_of(fault))
-        finally:
-            os.close(descriptor)
+        count = min(WINDOW_BYTES, most_chars(budget) + 8192)
+        return read_regular(self._path, lambda descriptor, found: self._window(descriptor, found.st_size, place, count))
 
     def further(self, place: Place, tokens: int) -> str | None:
         """Return the position that is `tokens` after `place` (before, if negative), at most `WINDOW_BYTES`.
 
-        By the rules of `scrolling`. A line that is longer than a window is moved through by windows. None where the
+        By the rules of `rendering`. A line that is longer than a window is moved through by windows. None where the
         file cannot be read.
         """
-        opened = open_regular(self._path)
-        if isinstance(opened, Gone):
-            return None
-        descriptor, found = opened
         place = Place(place.line, 0, place.offset, place.shift)
         count = min(WINDOW_BYTES, most_chars(abs(tokens)) + 8192)
-        try:
-            if tokens < 0:
-                return self._before(descriptor, found.st_size, place, count, -tokens)
-            window = self._window(descriptor, found.st_size, place, count)
-            if len(window.lines) < 2:  # how the line ends is further on
-                window = self._window(descriptor, found.st_size, place, WINDOW_BYTES)
-        except OSError:
-            return None
-        finally:
-            os.close(descriptor)
+        step = self._before if tokens < 0 else self._after
+        moved = read_regular(
+            self._path, lambda descriptor, found: step(descriptor, found.st_size, place, count, tokens)
+        )
+        return None if isinstance(moved, Gone) else moved
+
+    def _after(self, descriptor: int, size: int, place: Place, count: int, tokens: int) -> str:
+        window = self._window(descriptor, size, place, count)
+        if len(window.lines) < 2:  # how the line ends is further on
+            window = self._window(descriptor, size, place, WINDOW_BYTES)
         if not tokens or window.past_end:
             return str(place)
-        steps = forward(window.lines, tokens)
+        steps = lines_within(window.lines, tokens)
         return window.place_after(steps) or window.place_after(steps - 1) or str(place)
 
     def _before(self, descriptor: int, size: int, place: Place, count: int, tokens: int) -> str:
@@ -161,7 +236,7 @@ class LargeFile:
                 break
         if not whole:  # within a very long line, or its beginning
             return f"@{start}" if start else "0"
-        steps = back([_shown(piece) for piece in whole], tokens)
+        steps = lines_within([_shown(piece) for piece in whole], -tokens, last=True)
         offset -= sum(len(piece) + 1 for piece in whole[-steps:]) + len(pieces[-1])
         line, exact = self._line_of(descriptor, offset, size) if offset < self._reach else (0, False)
         return str(line) if exact else f"@{offset}"

@@ -1,0 +1,430 @@
+"""Content of the variables as it was packed last, and its comparison with new packs.
+
+Rule 1: equal bytes mean unchanged. Of different bytes, fingerprints tell whether the content differs for a person.
+Rule 2: a class of the user's, and an object with a pack of its own, has a group of its own under its label.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Literal
+
+from xxhash import xxh3_128_digest
+
+from ctxkernel.core.descriptions import describe
+from ctxkernel.core.reflection import Plan, class_of, is_kind
+from ctxkernel.core.settings import Settings
+from ctxkernel.core.timeline import ChangeInfo, TypeInfo
+from ctxkernel.state.base.namespace import NOTHING, Hidden, Variable, some_of, weak_reference
+from ctxkernel.state.tracking import fingerprints
+from ctxkernel.state.tracking.candidates import Transform
+from ctxkernel.state.tracking.groups import Moment, Piece
+from ctxkernel.state.types.packer import Packer
+
+PACK_SHARE = 0.25
+"""Of the time that work after a cell may take: processor time for packing on the user's thread."""
+COMPARED_BYTES = 512 * 1024
+PLAIN_BYTES = 16 * 1024
+"""Largest stream, and largest one of plain data, of which a fingerprint is made: to tell whether content differs."""
+VISIBLE_BYTES = 1024 * 1024
+
+
+@dataclass(slots=True)
+class Group:
+    """Variables that are stored together, as they were packed last."""
+
+    names: tuple[str, ...]
+    key: bytes
+    """Empty until it is known what the names share."""
+    labels: tuple[str, ...]
+    deps: set[str] | frozenset[str]
+    seconds: float
+    """Processor time that packing took …"""
+    hashing: float = 0.0
+    """… and hashing."""
+    prints: dict[str, str] = field(default_factory=dict[str, str])
+    """Fingerprints by name, as far as they were asked for."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """What the next checkpoint has to store."""
+
+    pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
+    """By name."""
+    names: set[str] = field(default_factory=set[str])
+    """Names whose state may not be the stored one."""
+    deferred: set[str] = field(default_factory=set[str])
+    """Those of them that are not packed yet."""
+    faults: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(slots=True)
+class FoundChanges:
+    """The changes that one comparison has found so far."""
+
+    moved: frozenset[str] = frozenset()
+    """Names that stand for another object."""
+    replaced: Collection[str] = ()
+    """Names that the cell binds anew, at whatever address."""
+    outside: bool = False
+    """Whether no cell made the changes."""
+    added: dict[str, TypeInfo] = field(default_factory=dict[str, TypeInfo])
+    changed: dict[str, ChangeInfo] = field(default_factory=dict[str, ChangeInfo])
+    altered: set[str] = field(default_factory=set[str])
+    """Names whose bytes differ, whether the content differs for a person or not."""
+    deferred: set[str] = field(default_factory=set[str])
+    """Names that could not be packed in time."""
+    parts: set[str] = field(default_factory=set[str])
+    """Labels of shared objects and classes whose content differs."""
+
+    def incomplete(self, watched: set[str]) -> str:
+        """Return one line that names the variables that are still being compared; empty where there are none."""
+        unknown = sorted(self.deferred - watched - self.added.keys() - self.changed.keys())
+        return f"still being compared: {some_of(unknown)}" if unknown else ""
+
+
+@dataclass(eq=False, repr=False)
+class PackedVariables:
+    """The variables of one namespace, a plain dict, and what is known of their content.
+
+    `hidden`: names that are not the user's, as a set or a function. `transform`: IPython's rewriting of a cell into
+    plain Python. `packer`: made here where none is given. `extras(name)`: the value of a name that is watched.
+    `may_defer()`: whether packing can go on outside of the user's time; where it cannot, it is never deferred.
+    `chunks(view, expired, prove=…)`: gives the addresses of a buffer's chunks; to `prove` them it hashes all of it.
+    """
+
+    namespace: dict[str, Any]
+    _: KW_ONLY
+    hidden: Hidden = frozenset()
+    settings: Settings = field(default_factory=Settings)
+    transform: Transform | None = None
+    packer: Packer = None  # type: ignore[assignment]
+    extras: Callable[[str], Any] = lambda _: NOTHING
+    may_defer: Callable[[], bool] = lambda: False
+    chunks: Callable[..., tuple[str, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        self.packer = self.packer or Packer(self.namespace, module=str(self.namespace.get("__name__", "__main__")))
+        self.pending = Pending()
+        self.turn: int = 0
+        self._variables: dict[str, Variable] = {}
+        """Oldest change first."""
+        self._watched: set[str] = set()
+        self._groups: dict[str, Group] = {}
+        """By name, of variables, classes of the user's and objects with packs of their own."""
+
+    @property
+    def _pack_seconds(self) -> float:
+        return self.settings.end_phase_ms / 1000 * PACK_SHARE
+
+    # -- names and groups -------------------------------------------------------------------------
+
+    def _value(self, name: str) -> Any:
+        return self.extras(name) if name in self._watched else self.namespace.get(name, NOTHING)
+
+    def _is_complex(self, name: str) -> bool:
+        variable = self._variables.get(name)
+        return variable is not None and variable.atom is NOTHING
+
+    def _complex(self) -> set[str]:
+        return {name for name, variable in self._variables.items() if variable.atom is NOTHING}
+
+    def _whole_groups(self, names: Iterable[str]) -> list[tuple[str, ...]]:
+        """Return the groups that these names are in, each once."""
+        found: dict[tuple[str, ...], None] = {}
+        for name in names:
+            group = self._groups.get(name)
+            found[(name,) if group is None else tuple(n for n in group.names if self._groups.get(n) is group)] = None
+        return list(found)
+
+    def _dissolve(self, name: str) -> set[str]:
+        """Take a name out of its group; return the others, which have to be packed without it."""
+        group = self._groups.pop(name, None)
+        if group is None:
+            return set()
+        return {other for other in group.names if other != name and self._groups.get(other) is group}
+
+    def _is_slow(self, names: Sequence[str]) -> bool:
+        """Say whether a group is deferred at once, as packing it took long the last time: a fork costs less."""
+        group = self._groups.get(names[0])
+        return group is not None and group.seconds > self._pack_seconds / 2
+
+    def _await(self, names: Collection[str], moment: Moment) -> None:
+        """Treat names as one group until it is known what they share."""
+        if not names:
+            return
+        known = [group for name in names if (group := self._groups.get(name))]
+        labels = dict.fromkeys(label for group in known for label in group.labels)
+        deps = frozenset[str]().union(*(group.deps for group in known))
+        # Only names that were slow themselves are deferred at once the next time.
+        seconds = 0.0 if moment.slow.isdisjoint(names) else self._pack_seconds
+        group = Group(tuple(sorted(names)), b"", tuple(labels), deps, seconds)
+        self._groups |= dict.fromkeys(group.names, group)
+
+    # -- packing ----------------------------------------------------------------------------------
+
+    def _moment(self, seconds: float | None) -> Moment:
+        bounded = seconds is not None and self.may_defer()
+        # A return needs hashes; for a cell, the system's record of written memory is enough.
+        chunks = functools.partial(self.chunks, prove=seconds is None) if self.chunks is not None else None
+        return Moment(self.packer, self._value, seconds if bounded else None, chunks)
+
+    def _baseline(self, names: Sequence[str]) -> None:
+        """Pack names that were not packed yet; reports nothing."""
+        if not names:
+            return
+        moment = self._moment(self._pack_seconds)
+        moment.pack(self._whole_groups(names))
+        self._await({name for group in moment.deferred for name in group}, moment)
+        for piece in distinct(moment.pieces):
+            if not any(name in self._groups for name in piece.names):
+                self._keep(piece)
+                self.pending.pieces |= dict.fromkeys(piece.names, piece)
+
+    def _keep(self, piece: Piece) -> Group:
+        """Take a piece as what is known of its names."""
+        packed = piece.packed
+        group = Group(piece.names, piece.key, packed.labels, packed.deps, piece.seconds, piece.hashing)
+        for name in piece.names:
+            self._groups[name] = group
+            if (variable := self._variables.get(name)) is not None:
+                variable.turn = self.turn
+                variable.visible = _visible(self._value(name)) if packed.shared else b""
+        if len(packed.stream) <= (COMPARED_BYTES if packed.noted else PLAIN_BYTES):
+            group.prints = self._prints(piece)
+        return group
+
+    def _store(self, piece: Piece) -> None:
+        """Have the next checkpoint store a piece."""
+        self.pending.pieces |= dict.fromkeys(piece.names, piece)
+        self.pending.names.update(piece.names)
+
+    def store_again(self, name: str) -> None:
+        """Have the next checkpoint store a name, whatever is known of it."""
+        self._groups.pop(name, None)
+        if name in self._variables:
+            self.pending.names.add(name)
+
+    def settle_loaded(self, groups: Collection[Sequence[str]]) -> None:
+        """Take loaded names as stored: they are packed to see later whether they changed."""
+        moment = Moment(self.packer, self._value)
+        new = {tuple(names) for names in groups if any(self._is_complex(n) and n not in self._groups for n in names)}
+        new |= {tuple(names) for names in groups if names[0].startswith(("class:", "shared:"))}
+        moment.pack(new, join=False)
+        for piece in distinct(moment.pieces):
+            # What these refer to is packed by itself here; it may be stored together with others.
+            if piece.names in new or any(name not in self._groups for name in piece.names):
+                self._keep(piece)
+
+    def _is_same(self, piece: Piece, name: str, old: Mapping[str, Group]) -> bool:
+        group = self._groups.get(name) or old.get(name)
+        known = group is not None and (group.names, group.key, group.labels)
+        return known == (piece.names, piece.key, piece.packed.labels)
+
+    # -- comparing --------------------------------------------------------------------------------
+
+    def _compare(
+        self,
+        names: Collection[str],
+        old: Mapping[str, Group],
+        found: FoundChanges,
+        *,
+        seconds: float | None,
+        hurry: bool,
+    ) -> None:
+        """Pack names with their groups, take the packs as known, and add what differs to `found`.
+
+        `old`: the groups of names before they were bound anew. `seconds`: processor time, None for no bound.
+        """
+        groups = self._whole_groups(names)
+        moment = self._moment(seconds)
+        if seconds is not None and self.may_defer() and (hurry or any(self._is_slow(each) for each in groups)):
+            moment.deferred = [each for each in groups if hurry or self._is_slow(each)]
+            moment.slow.update(name for each in groups if self._is_slow(each) for name in each)
+            groups = [each for each in groups if each not in moment.deferred]
+        moment.pack(groups, refer=any(group.labels for group in old.values()))
+        deferred = {name for each in moment.deferred for name in each}
+        if deferred and len(groups) + len(moment.deferred) > 1:
+            # What these share is only known when all are packed at one moment.
+            deferred |= {name for each in groups for name in each}
+        found.deferred |= deferred
+        self._await(deferred, moment)
+        self._take_pieces(moment, old, found)
+        if found.parts:
+            self._store_users(found.parts, moment)
+        self.pending.deferred |= deferred
+        self.pending.names |= {*deferred, *moment.faults}
+        self.pending.faults |= moment.faults
+
+    def _take_pieces(self, moment: Moment, old: Mapping[str, Group], found: FoundChanges) -> None:
+        """Take in what was packed, but for what is deferred."""
+        # What a return to a state before it was shared left out of what is known: its users are stored with it.
+        fresh = {name for name in moment.pieces if name.startswith("shared:") and name not in self._groups}
+        for piece in distinct(moment.pieces):
+            if not found.deferred.isdisjoint(piece.names):
+                continue
+            before = self._groups.get(piece.names[0]) or old.get(piece.names[0])
+            if before is None or not self._is_same(piece, piece.names[0], old):
+                self._take_altered(piece, before, moment, old, found)
+                continue
+            before.seconds, before.hashing = piece.seconds, piece.hashing
+            # Or it was not stored when it was packed.
+            if not (fresh.isdisjoint(piece.packed.labels) and self.pending.names.isdisjoint(piece.names)):
+                self._store(piece)
+            for name in piece.names:
+                self._groups[name] = before
+                if (variable := self._variables.get(name)) is None:
+                    continue
+                variable.turn = self.turn
+                if piece.packed.rebuilt and self._is_another(name, found):
+                    self._change(name, found)  # an object that is made anew has no content that tells two apart
+                elif name in found.moved:
+                    self._rebind(name)
+                    self._store(piece)
+
+    def _take_altered(
+        self, piece: Piece, before: Group | None, moment: Moment, old: Mapping[str, Group], found: FoundChanges
+    ) -> None:
+        """Take in a piece that is not the one that is known; `before`: the group of its first name."""
+        awaited = before is not None and not before.key
+        same = before is not None and before.names == piece.names and before.key == piece.key
+        unchanged = {name for name in piece.names if self._is_same(moment.first[name], name, old)}
+        there = {name: group for name in piece.names if (group := self._groups.get(name) or old.get(name))}
+        prints = {name: group.prints.get(name, "") for name, group in there.items()}
+        self._store(piece)
+        now = self._keep(piece).prints
+        # One content may be written in two ways; attributes that follow from others are in no fingerprint.
+        told = {} if any(map(self._hidden_attributes, piece.packed.classes)) else now
+        if not awaited:
+            found.altered |= {n for n in there.keys() - unchanged if not prints[n] or prints[n] != told.get(n)}
+        for name in piece.names:
+            print_before, print_now = prints.get(name, ""), now.get(name, "")
+            if name not in self._variables:
+                as_before = name in unchanged or (print_before and print_before == print_now)
+                if name in there and before is not None and before.key != piece.key and not as_before:
+                    found.parts.add(name)
+            elif name in found.added:
+                continue
+            elif found.parts and self._holds_changed(name, found.parts):
+                self._change(name, found)
+            elif name in unchanged or (print_before == print_now if print_before and print_now else same):
+                self._rebind(name)
+            # Else it was packed only since it shares something now, or lost what it shared.
+            elif not awaited and (name in old or name in found.moved):
+                self._change(name, found)
+
+    def _store_users(self, labels: Collection[str], moment: Moment) -> None:
+        """Have the next checkpoint store what refers by name to members of classes that differ now."""
+        groups = {group.names for group in self._groups.values() if not group.deps.isdisjoint(labels)}
+        for name in {name for names in groups if moment.pieces.keys().isdisjoint(names) for name in names}:
+            self.store_again(name)
+
+    def _holds_changed(self, name: str, labels: Collection[str]) -> bool:
+        """Say whether a dict holds a class of the user's that differs now: the scope of an `exec`."""
+        value: Any = self._value(name)
+        if class_of(value) is not dict:
+            return False
+        classes = [self.packer.part_of(label) for label in labels if label.startswith("class:")]
+        return any(one is cls for one in list(value.values()) for cls in classes)
+
+    def _compare_users(self, found: FoundChanges) -> None:
+        """Report variables that hold a shared object whose content differs, or a class of that name."""
+        labels = set(found.parts)
+        shared = {group.names[0]: group.labels for name, group in self._groups.items() if name.startswith("shared:")}
+        while more := {one for one, held in shared.items() if not labels.isdisjoint(held)} - labels:
+            labels |= more
+        for name, variable in list(self._variables.items()):
+            group = self._groups.get(name)
+            if variable.atom is not NOTHING or group is None or labels.isdisjoint(group.labels):
+                continue
+            value = self._value(name)
+            held = labels & set(group.labels)
+            of_class = is_kind(class_of(value), type) and self.packer.part_of(next(iter(held)))
+            if all(label.startswith("class:") for label in held) and of_class is not value:
+                continue
+            if name in found.changed or name in found.added:
+                continue
+            visible = _visible(value)
+            if not visible or visible != variable.visible:
+                self._change(name, found)
+            variable.visible = visible
+
+    def _rebind(self, name: str) -> None:
+        variable = self._variables[name]
+        variable.atom, variable.weak = NOTHING, weak_reference(self._value(name))
+
+    def _is_another(self, name: str, found: FoundChanges) -> bool:
+        variable = self._variables[name]
+        gone = variable.weak is not None and variable.weak() is not self._value(name)
+        return gone or name in found.moved or variable.atom is not NOTHING
+
+    def _change(self, name: str, found: FoundChanges) -> None:
+        """Report a variable as changed."""
+        variable = self._variables[name]
+        rebound = self._is_another(name, found) or name in found.replaced
+        how: Literal["rebound", "mutated"] = "rebound" if rebound else "mutated"
+        before = self._text_before(variable)
+        variable.info = info = self._info(self._value(name))
+        self._rebind(name)
+        found.changed[name] = ChangeInfo(info.type, info.repr, info.size, how, before)
+
+    def _text_before(self, variable: Variable) -> str:
+        if variable.info is not None:
+            return variable.info.repr
+        return self._info(variable.atom).repr if variable.atom is not NOTHING else ""
+
+    def _info(self, value: object) -> TypeInfo:
+        return describe(value, self.settings.repr_chars, self.packer.module)
+
+    # -- fingerprints -----------------------------------------------------------------------------
+
+    def fingerprint(self, name: str) -> str:
+        """Return a short text, equal for equal content in any session; empty for content without one."""
+        variable = self._variables[name]
+        if variable.atom is not NOTHING:
+            return fingerprints.fingerprint(variable.atom, buffers=(), shared=str, hidden=self._hidden_attributes)
+        group = self._groups.get(name)
+        found = group.prints.get(name, "") if group is not None else ""
+        return "" if found.startswith(fingerprints.LIVE) else found
+
+    def _prints(self, piece: Piece) -> dict[str, str]:
+        packed = piece.packed
+        try:
+            trees = fingerprints.values_of(packed.stream, [one.nbytes for one in packed.buffers], piece.chunks)
+        except Exception:  # a stream that only its maker can read: nothing is known then
+            return {}
+        return {name: self._fingerprint(tree, piece) for name, tree in trees.items()}
+
+    def _fingerprint(self, tree: Any, piece: Piece) -> str:
+        if isinstance(tree, type) and not hasattr(tree, "content") and (uid := getattr(tree, "label", "")):
+            return self._shared_print(f"class:{uid}")
+        return fingerprints.fingerprint(
+            tree, buffers=piece.chunks, shared=self._shared_print, hidden=self._hidden_attributes
+        )
+
+    def _shared_print(self, label: str) -> str:
+        group = self._groups.get(label)
+        return group.prints.get(label, "") or group.key.hex() if group is not None else label
+
+    def _hidden_attributes(self, label: str) -> frozenset[str]:
+        """Return the attributes of instances of a class that follow from the others: of cached properties."""
+        cls = self.packer.classes.object(label)
+        return Plan(cls, own=True).skip if cls is not None else frozenset()
+
+
+def _visible(value: Any) -> bytes:
+    """Return a hash of what an array shows of memory that others share; empty for what is large, or no array."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or class_of(value) is not numpy.ndarray or value.nbytes > VISIBLE_BYTES or value.dtype.hasobject:
+        return b""
+    return xxh3_128_digest(value.tobytes())
+
+
+def distinct(pieces: Mapping[str, Piece]) -> list[Piece]:
+    """Return each piece once, those that others refer to first: their fingerprints need them."""
+    once = list({id(one): one for one in pieces.values()}.values())
+    return sorted(once, key=lambda piece: not piece.names[0].startswith(("shared:", "class:")))

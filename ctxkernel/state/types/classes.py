@@ -1,0 +1,354 @@
+"""How classes of the user's, and type variables, are taken apart and put together.
+
+Rule 1: a class of the user's is its uid. Its content is stored once, by the pack that is asked for `class:<uid>`, and
+comes back as it was: neither its metaclass nor `__init_subclass__` nor `__set_name__` is run a second time.
+Rule 2: a living class becomes what a stream has of it, so that its instances stay its instances.
+"""
+
+from __future__ import annotations
+
+import abc
+import ctypes
+import re
+import sys
+import types
+import typing
+import weakref
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+from ctxkernel.core.reflection import (
+    HEAP_TYPE,
+    class_dict,
+    class_flags,
+    class_module,
+    class_mro,
+    class_name,
+    class_of,
+    class_qualname,
+    class_setter,
+    function_of,
+    is_kind,
+    loaded,
+    register,
+    registered,
+)
+from ctxkernel.state.types.code import CodeParts, by_name
+from ctxkernel.state.types.pack_state import Kind, Taking
+from ctxkernel.state.types.parts import PARTS, Reduction
+
+
+def class_(taking: Taking, obj: Any) -> Reduction:
+    """A class: a name that can be imported, a uid, or, where this pack stores it, its content."""
+    if id(obj) in taking.by_value:
+        return _class_content(taking, obj)
+    singleton = _SINGLETONS.get(id(obj))
+    if singleton is not None:
+        return type, (singleton[0],)
+    if (named := by_name(taking, class_module(obj), class_qualname(obj), obj)) is not None:
+        return named
+    if _NAMELESS.get(class_name(obj)) is obj:
+        return PARTS.nameless_type, (class_name(obj),)
+    if not class_flags(obj) & HEAP_TYPE:
+        raise TypeError("a type that no module has under its name")
+    uid = taking.packer.uid(obj)
+    taking.classes[uid] = obj
+    return PARTS.own_class, (taking.label(f"class:{uid}"), class_qualname(obj))
+
+
+_SINGLETONS = {id(type(one)): (one,) for one in (None, Ellipsis, NotImplemented)}
+_DICT: dict[Any, Any] = {}
+_DICTS: tuple[Any, ...] = _DICT, OrderedDict[Any, Any]()
+_ITERATED: tuple[Any, ...] = (
+    *(
+        list[Any](),
+        (),
+        "",
+        b"",
+        bytearray(),
+        _DICT,
+        _DICT.values(),
+        _DICT.items(),
+        set[Any](),
+        range(0),
+        range(1 << 70),
+    ),
+)
+_SAMPLES: tuple[Any, ...] = (
+    *(view for made in _DICTS for view in (made.keys(), made.values(), made.items())),
+    *(*map(iter, _ITERATED), reversed(list[Any]()), iter(int, 0), memoryview(b""), weakref.ref(OrderedDict[Any, Any])),
+)
+_NAMELESS: dict[str, Any] = {
+    class_name(one): one
+    for one in (
+        *map(type, _SAMPLES),
+        *(one for one in vars(types).values() if type(one) is type),
+        *map(type, (ctypes.Structure, ctypes.Union, ctypes.Array, ctypes.c_int, ctypes.POINTER(ctypes.c_int))),
+        type(ctypes.CFUNCTYPE(None)),
+    )
+}
+"""Types of the interpreter that no module has under their name, by that name."""
+
+_OF_THE_TYPE = frozenset(("__dict__", "__weakref__", "_abc_impl", "__slotnames__"))
+
+
+def _class_content(taking: Taking, obj: type) -> Reduction:
+    meta = class_of(obj)
+    members = _members(obj)
+    names = list(members)
+    if names[-1:] == ["__doc__"] and members["__doc__"] is None:
+        del members[names.pop()]  # `type` adds it where it did
+    bases = type.__dict__["__bases__"].__get__(obj)
+    args = (
+        *(taking.by_value[id(obj)], meta, class_name(obj), class_qualname(obj), bases, class_module(obj)),
+        *(names, _slots(obj), _early(meta, members)),
+    )
+    return PARTS.make_class, args, (members, registered(obj)), None, None, PARTS.fill_class
+
+
+def _members(obj: type) -> dict[str, Any]:
+    """Return the members of a class, but for those that are made with it."""
+    layout = (types.MemberDescriptorType, types.GetSetDescriptorType)
+    return {
+        name: member
+        for name, member in list(class_dict(obj).items())
+        if name not in _OF_THE_TYPE
+        and class_of(member).__name__ != "CField"
+        and not (class_of(member) in layout and member.__objclass__ is obj)
+    }
+
+
+def _slots(obj: type) -> list[str] | None:
+    """Return the names of the slots of a class; None where it does not say them."""
+    members = class_dict(obj)
+    if "__slots__" not in members:
+        return None
+    kind = types.MemberDescriptorType
+    slots = [name for name, member in members.items() if class_of(member) is kind and member.__objclass__ is obj]
+    return [*slots, *(name for name in ("__dict__", "__weakref__") if name in members)]
+
+
+_SETTABLE = frozenset(("__doc__", "__abstractmethods__", "__annotations__", "__type_params__"))
+
+
+def _early(meta: type, members: dict[str, Any]) -> dict[str, Any]:
+    """Return the members that a class must have from its beginning: later, to set one would set the class's own."""
+    found = {"__orig_bases__": members["__orig_bases__"]} if "__orig_bases__" in members else {}
+    native = class_module(meta) == "_ctypes"
+    for name, member in members.items():
+        of_meta = next((class_dict(base)[name] for base in class_mro(meta) if name in class_dict(base)), None)
+        data = of_meta is not None and any("__set__" in class_dict(base) for base in class_mro(class_of(of_meta)))
+        if (data and name not in _SETTABLE) or (native and name.startswith("_") and not name.startswith("__")):
+            found[name] = member
+    return found
+
+
+def type_variable(taking: Taking, obj: Any) -> Reduction:
+    """A TypeVar, ParamSpec or TypeVarTuple."""
+    module, name = obj.__module__, obj.__name__
+    if module != taking.module and loaded(module).get(name) is obj:
+        return name
+    kind = class_of(obj).__name__
+    extra: dict[str, Any] = {}
+    if kind in ("TypeVar", "ParamSpec"):
+        extra = {"bound": obj.__bound__, "covariant": obj.__covariant__, "contravariant": obj.__contravariant__}
+    if getattr(obj, "__infer_variance__", False):
+        extra["infer_variance"] = True
+    if getattr(obj, "has_default", bool)():
+        extra["default"] = obj.__default__
+    return PARTS.type_variable, (
+        class_of(obj).__module__,
+        kind,
+        name,
+        getattr(obj, "__constraints__", ()),
+        extra,
+        module,
+    )
+
+
+def new_type(taking: Taking, obj: Any) -> Reduction:
+    """A typing.NewType."""
+    name, module = obj.__name__, obj.__module__
+    if module != taking.module and loaded(module).get(name) is obj:
+        return name
+    return PARTS.new_type, (name, obj.__supertype__, module, obj.__qualname__)
+
+
+KINDS: dict[Any, Kind] = {
+    type: class_,
+    typing.TypeVar: type_variable,
+    typing.ParamSpec: type_variable,
+    typing.TypeVarTuple: type_variable,
+    typing.NewType: new_type,
+}
+if sys.version_info >= (3, 12):
+    KINDS[typing.TypeAliasType] = lambda _, obj: (
+        PARTS.type_alias,
+        (obj.__name__, obj.__value__, obj.__type_params__, obj.__module__),
+    )
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+_DEAF: dict[str, Any] = {"__init_subclass__": _nothing}
+_QUIET = type("_Quiet", (), _DEAF), type("_QuietSlots", (), {**_DEAF, "__slots__": ()})
+_HARMLESS = frozenset(("typing", "typing_extensions", "enum", "abc", "builtins", __name__))
+
+
+class ClassParts(CodeParts):
+    """The constructors of classes and type variables."""
+
+    class_dict = vars
+    nameless_type = _NAMELESS.__getitem__
+
+    def type_variable(
+        self, home: str, kind: str, name: str, constraints: tuple[Any, ...], extra: dict[str, Any], module: str
+    ) -> Any:
+        """Return a TypeVar, ParamSpec or TypeVarTuple."""
+        made = getattr(self.module(home), kind)(name, *constraints, **extra)
+        made.__module__ = module
+        return made
+
+    def new_type(self, name: str, base: Any, module: str, path: str) -> Any:
+        """Return a typing.NewType."""
+        made: Any = typing.NewType(name, base)  # type: ignore[misc]
+        made.__module__, made.__qualname__ = module, path
+        return made
+
+    def type_alias(self, name: str, value: Any, variables: tuple[Any, ...], module: str) -> Any:
+        """Return what `type X = …` makes."""
+        return typing.TypeAliasType(name, value, type_params=variables)  # type: ignore[attr-defined]
+
+    def make_class(
+        self, uid: str, meta: Any, name: str, path: str, bases: Any, module: str, names: Any, slots: Any, early: Any
+    ) -> Any:
+        """Return a class without its members, and know it by its uid from here on: a member may refer to it."""
+        if uid not in self.known and (meanwhile := self.packer.classes.object(uid)) is not None:
+            return meanwhile  # by what one of its bases holds
+        if (again := self.again.get(uid)) is not None and again.fits(bases, slots):
+            self.made[uid] = again.cls
+            return again.cls
+        members: dict[str, Any] = {**dict.fromkeys(names), "__module__": module, "__qualname__": path}
+        members.pop("__slots__", None)
+        members |= early if slots is None else {"__slots__": tuple(slots), **early}
+        made = _without_hooks(meta, name, bases, members)
+        if is_kind(meta, abc.ABCMeta):
+            abc._abc_init(made)  # type: ignore[attr-defined]
+        self.made[uid] = made
+        if not self.trial:
+            self.packer.classes.add(uid, made)
+        return made
+
+    def fill_class(self, cls: Any, state: tuple[dict[str, Any], list[Any]]) -> None:
+        """Give a class its members."""
+        uid = next((uid for uid, made in self.made.items() if made is cls), None)
+        if uid is None:
+            return  # it was made meanwhile, and is whole
+        members, classes = state
+        if (again := self.again.get(uid)) is not None and again.cls is cls:
+            again.take(members, classes)
+            return
+        set_member = class_setter(cls, "__setattr__")
+        for name, value in members.items():
+            if class_dict(cls).get(name) is not value:
+                set_member(cls, name, value)
+        register(cls, classes)
+
+
+_OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__name__", "__qualname__")
+
+
+@dataclass(slots=True)
+class Again:
+    """A living class that is to become what a stream has of it. Nothing is changed before `redefine`.
+
+    Its functions stay the same objects where the class is stored `alone`: else what is stored with it may hold others.
+    """
+
+    cls: Any
+    alone: bool
+    members: dict[str, Any] | None = None
+    """None before `take`, and where they do not fit."""
+    _functions: list[tuple[Any, Any]] = field(default_factory=list[tuple[Any, Any]])
+    """Living functions, and what they become."""
+    _registered: list[Any] = field(default_factory=list[Any])
+
+    def fits(self, bases: tuple[Any, ...], slots: list[str] | None) -> bool:
+        """Whether instances of a class with these bases and slots are laid out as those of this one."""
+        return self.cls.__bases__ == bases and _slots(self.cls) == slots
+
+    def take(self, members: dict[str, Any], classes: list[Any]) -> None:
+        """Take what a stream has."""
+        old = _members(self.cls)
+        if self._is_enum and old["_member_map_"].keys() != members["_member_map_"].keys():
+            return
+        self.members, self._registered = dict(members), classes
+        for name, value in members.items():
+            live, made = function_of(old.get(name)), function_of(value)
+            if self.alone and class_of(old.get(name)) is class_of(value) and _can_become(live, made):
+                self._functions.append((live, made))
+                self.members[name] = old[name]
+
+    @property
+    def _is_enum(self) -> bool:
+        return (enum := sys.modules.get("enum")) is not None and is_kind(self.cls, enum.Enum)
+
+    def redefine(self) -> bool:
+        """Make the class what was taken; False where nothing fitted."""
+        if self.members is None:
+            return False
+        cls, own, old = self.cls, {"__doc__", "__abstractmethods__"}, _members(self.cls)
+        if self._is_enum:  # a class that holds its instances keeps them, with the others' attributes
+            for name, one in old["_member_map_"].items():
+                attributes = dict(self.members["_member_map_"][name].__dict__)
+                one.__dict__.clear()
+                one.__dict__.update(attributes)
+            own |= {*old["_member_map_"], *(one for one in {**old, **self.members} if re.fullmatch(r"_[a-z]\w*_", one))}
+        for live, made in self._functions:
+            for name in _OF_FUNCTION:
+                setattr(live, name, getattr(made, name))
+            live.__dict__ = made.__dict__
+        for name in old.keys() - self.members.keys() - own:
+            type.__delattr__(cls, name)
+        for name, value in self.members.items():
+            if name not in own and old.get(name) is not value:
+                type.__setattr__(cls, name, value)
+        register(cls, self._registered)
+        return True
+
+
+def _can_become(live: Any, made: Any) -> bool:
+    """Say whether a function can become another making of it."""
+    if class_of(made) is not types.FunctionType or class_of(live) is not types.FunctionType:
+        return False
+    return not made.__closure__ and not live.__closure__ and made.__globals__ is live.__globals__
+
+
+def _without_hooks(meta: Any, name: str, bases: tuple[Any, ...], members: dict[str, Any]) -> Any:
+    """Make a class as `type` does, without what a metaclass or a base does on top of it."""
+    make = type.__new__
+    hooked = any(
+        "__init_subclass__" in class_dict(each) and class_module(each) not in _HARMLESS
+        for base in bases
+        for each in class_mro(base)
+        if class_flags(each) & HEAP_TYPE
+    )
+    for quiet in _QUIET if hooked else ():
+        try:
+            made = make(meta, name, (quiet, *bases), dict(members))
+            type.__dict__["__bases__"].__set__(made, bases)
+            return made
+        except TypeError:  # memory laid out in another way
+            continue
+    try:
+        made = make(meta, name, bases, members)
+    except TypeError:  # a metaclass that is made in C
+        made = meta.__new__(meta, name, bases, members)
+    found = (class_dict(base).get("__init__") for base in class_mro(meta))
+    init: Any = next(one for one in found if class_of(one) is types.WrapperDescriptorType)
+    if init is not type.__init__:
+        init(made, name, bases, members)
+    return made
