@@ -80,8 +80,6 @@ class AskRunner:
         """Whether the newest turn waits for the user."""
         self._client: ModelClient | None = None
         self._client_settings: tuple[Any, ...] = ()
-        self._recordings: list[RecordedAsk] | None = None
-        """The asks of this session; None: not read since the last one ended."""
 
     @property
     def _turn(self) -> AskTurn | None:
@@ -117,9 +115,8 @@ class AskRunner:
 
     def _recorded(self, key: str, question: str, running: OpenTurn) -> RecordedAsk | None:
         """Return the recorded turn that answers an ask. Raises BadCommand if a required one is missing."""
-        if self._recordings is None:
-            self._recordings = self._session.guard("recorded turns", self._connections.of_session, [])
-        found = find_recorded(self._recordings, key, question, running.statement.cell_id)
+        asks = self._session.guard("recorded turns", self._connections.of_session, [])
+        found = find_recorded(asks, key, question, running.statement.cell_id)
         required = self._session.settings.answers == "recorded"
         if found is None and (required or not self._connections.reachable):
             found = find_recorded(self._connections.asks(), key, question)
@@ -168,7 +165,6 @@ class AskRunner:
 
     def _ended(self, bench: KernelBench, ending: AskEnding, reply: dict[str, Any]) -> dict[str, Any]:
         notices, panel = self._session.notices, self._session.panel
-        self._recordings = None
         self._show_asking(None)
         if ending.kind == "parked":
             bench.screen.close()

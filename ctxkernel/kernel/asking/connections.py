@@ -25,7 +25,6 @@ class ModelConnections:
 
     def __init__(self, loop: Loop, store: SessionStore) -> None:
         self._loop, self._store = loop, store
-        self._read: dict[Path, tuple[float, list[RecordedAsk]]] = {}
 
     def key(self) -> Key | None:
         """Return the key for the model's server, or None."""
@@ -116,12 +115,9 @@ class ModelConnections:
 
     def _asks_of(self, path: Path) -> list[RecordedAsk]:
         try:
-            at = path.stat().st_mtime
-            if path not in self._read or self._read[path][0] != at:
-                self._read[path] = at, load_turns(path.read_text("utf-8"), path.name)
+            return load_turns(path.read_text("utf-8"), path.name)
         except (OSError, UnicodeError, StoreError) as fault:
             raise BadCommand(
                 f"the recorded turns in {path} cannot be used ({fault}): move that file away, or have %ctx record "
                 "write it anew, which keeps this one aside"
             ) from None
-        return self._read[path][1]
