@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ctxkernel.agent.asks import Account
+from ctxkernel.agent.failures import ModelFailure
+from ctxkernel.agent.streaming import Response
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.settings import Settings
 from ctxkernel.kernel.configuration import Configuration
@@ -50,3 +53,14 @@ class Session:
     def past(self) -> Past:
         """The rendered history of the model."""
         return self.configuration.engine.past
+
+    def store_response(
+        self, row: int | None, status: str, outcome: Response | ModelFailure | None, usd: float | None, **body: Any
+    ) -> str | None:
+        """Store the outcome of the request in a row of the log, with more fields of the body. Return a notice."""
+        more: dict[str, Any] = {"usd": usd, "request_id": (outcome.request_id if outcome else None) or ""}
+        if isinstance(outcome, Response):
+            body |= {"id": outcome.llm_response_id, "model": outcome.model}
+            more |= {"stop_reason": outcome.stop_reason, "usage": dict(outcome.usage), "body": body}
+        store = self.store
+        return self.guard("session store", lambda: store.response(row, status, time.time(), **more), None)
