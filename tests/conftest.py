@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import long_tests
 import mutate_rules
 import pytest
+import scale
 from hypothesis import HealthCheck, settings
 from kernels import RunningKernel, StartKernel, starter
 
@@ -28,10 +30,12 @@ with without_grammars():  # for all tests of this process: three seconds
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# `ci` is the default: the same examples at every run, so that a red run can be run again. `thorough` looks further.
-settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+# The same examples at every run, so that a red run can be repeated; `thorough` searches further.
+_quiet: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("quick", derandomize=True, max_examples=scale.examples(100), **_quiet)
+settings.register_profile("full", derandomize=True, **_quiet)
+settings.register_profile("thorough", max_examples=2000, **_quiet)
+settings.load_profile(scale.PROFILE)
 
 
 def isolated_environment(folder: Path) -> dict[str, str]:
@@ -89,6 +93,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "browser" if "/browser/" in file else file
 
     return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that take long."""
+    for item in items:
+        if long_tests.is_long(item.nodeid):
+            item.add_marker(pytest.mark.long)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

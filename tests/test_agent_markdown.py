@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import settings as profile
 from hypothesis import strategies as st
+from scale import examples
 
 from ctxkernel.agent.markdown import safe_markdown
 
@@ -228,7 +229,7 @@ PIECES = [
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=20))
-@profile(max_examples=300)
+@profile(max_examples=examples(300))
 @example(["- ", "```", "\n\n", EVIL, "\n", "  ", "```"])
 def test_no_mixture_of_marks_makes_html_of_an_answer(pieces: list[str]):
     shown = safe_markdown("".join(pieces))
@@ -237,7 +238,7 @@ def test_no_mixture_of_marks_makes_html_of_an_answer(pieces: list[str]):
 
 
 @given(st.text(st.sampled_from("`~<>![]()\\:$|- \n1.ab&#\t"), max_size=60))
-@profile(max_examples=300)
+@profile(max_examples=examples(300))
 def test_no_text_at_all_makes_html_of_an_answer(text: str):
     shown = safe_markdown(text)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import settings as profile
 from hypothesis import strategies as st
+from scale import examples
 
 from ctxkernel.agent.scripts import ScriptPart, Scripts, joined, split_scripts
 
@@ -116,7 +117,7 @@ PIECES = [
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=24), st.lists(st.integers(0, 200), max_size=12), st.booleans())
-@profile(max_examples=400)
+@profile(max_examples=examples(400))
 @example(["```", "\n", OPEN, "x", "</script>", "\n", "```"], [1, 2, 4, 40, 50], True)
 def test_however_it_is_cut_into_deltas_the_parts_are_the_same(pieces: list[str], cuts: list[int], complete: bool):
     whole = "".join(pieces)

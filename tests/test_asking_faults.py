@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import pytest
 from kernels import once, starter
+from scale import share
 from test_kernel_asking import KEY, Bench, bench_in, cell
 
 from ctxkernel.testing import OVERFLOW, Cut, End, Garbage, MessagesServer, Stall, StreamError, answer, error, say, think
@@ -57,12 +58,13 @@ def table(rows: list[tuple[str, str, str]], told: Callable[[str], None]) -> None
     told("\n" + "\n".join(f"{name:<42} {came:<28} {wrong or 'the next ask works'}" for name, came, wrong in rows))
 
 
+@pytest.mark.scaled
 def test_after_every_error_and_every_cut_the_next_ask_works(tmp_path: Path, capsys):
     rows: list[tuple[str, str, str]] = []
     with bench_in(tmp_path) as bench:
         bench.answers(say("hello"))
         bench.ask("hello?")
-        for name, script in ERRORS.items():
+        for name, script in share(ERRORS.items(), 6):
             bench.answers(*script)
             ran = bench.ask(f"now {name}")
             came = ran.reply["ename"] if ran.status == "error" else "answered"
@@ -71,7 +73,7 @@ def test_after_every_error_and_every_cut_the_next_ask_works(tmp_path: Path, caps
         table(rows, print)
     assert [row for row in rows if row[2]] == []
     failed = {name for name, came, _ in rows if came == "ModelFailure"}
-    assert failed >= {name for name in ERRORS if name.startswith(("cut", "error", "ended", "no JSON"))}
+    assert failed >= {name for name, _, _ in rows if name.startswith(("cut", "error", "ended", "no JSON"))}
 
 
 def stalled(bench: Bench) -> bool:
@@ -113,7 +115,7 @@ def kill(bench: Bench, script: list[Any], mode: str) -> None:
     bench.kernel.manager.shutdown_kernel(now=True)
 
 
-@pytest.mark.slow
+@pytest.mark.scaled
 def test_wherever_the_kernel_dies_the_next_one_goes_on_and_its_ask_works(tmp_path: Path, capsys):
     """One session is killed again and again: each kernel resumes what the one before left, asks, and dies elsewhere."""
     rows: list[tuple[str, str, str]] = []
@@ -126,7 +128,7 @@ def test_wherever_the_kernel_dies_the_next_one_goes_on_and_its_ask_works(tmp_pat
         env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": KEY, "CTXKERNEL_MODE": "auto"}
         bench = Bench(start(env=env), server, tmp_path)
         bench.run("kept = 7")
-        for name, (script, mode) in cases.items():
+        for name, (script, mode) in share(cases.items(), 3):
             kill(bench, script, mode)
             bench = Bench(start(env={**env, "CTXKERNEL_RESUME": "1"}), server, tmp_path)
             kept = bench.run("kept").data[-1]["text/plain"]

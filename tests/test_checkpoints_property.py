@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 from test_checkpoints import Bench
 
 NAMES = tuple("abcdef")
@@ -196,7 +197,7 @@ collections_deque = collections.deque
 
 
 @given(steps)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_every_state_can_be_returned_to(program: list[Any]):
     """Cells and returns in any order: each return gives what was there, and nothing is lost."""
     with tempfile.TemporaryDirectory() as folder:

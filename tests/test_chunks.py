@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 from xxhash import xxh3_64_intdigest
 
 from ctxkernel.core.errors import StoreError
@@ -211,7 +212,7 @@ def test_a_base_that_is_no_use_is_not_used(store, base):
     assert store.read(address_of(data)) == data
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     old=st.integers(0, 40 * PAGE),
     new=st.integers(0, 40 * PAGE),
@@ -488,7 +489,7 @@ def damage(folder: Path, what: str, seed: int, place: int) -> None:
             file.write(struct.pack("B", old[0] ^ 0x55))
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(history=histories())
 def test_what_is_read_is_what_was_put_or_is_said_to_be_missing(tmp_path_factory, history):
     """And as long as nothing was damaged, nothing is missing but what was dropped."""

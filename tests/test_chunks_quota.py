@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 from test_chunks import LARGE, content, edited, put
 
 from ctxkernel.store.chunks import chunk_store
@@ -223,7 +224,7 @@ def test_a_kill_while_data_are_given_up_loses_nothing_that_was_to_stay(root, bat
         assert usage(root / name)["a"] < 5 * LARGE + 200_000
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_what_stays_is_whole_and_what_is_kept_stays(tmp_path_factory, data):
     """Random sessions with chains of deltas, and a random limit."""

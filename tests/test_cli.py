@@ -537,7 +537,6 @@ def test_a_notebook_elsewhere_is_served_from_its_own_folder(tmp_path: Path):
     assert "--ServerApp.ip=127.0.0.1" in given
 
 
-@pytest.mark.slow
 def test_lab_serves_the_notebook_on_loopback_and_asks_for_its_token(tmp_path: Path):
     """The address that is printed works, the same without its token does not, and no process shows the token."""
     write(tmp_path / "n.ipynb", "1")

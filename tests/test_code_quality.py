@@ -10,6 +10,7 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import long_tests
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -134,3 +135,11 @@ def test_no_module_uses_private_names_of_another():
     borrowed = {module: list(borrowed_names(tree, trees, of_imported(module))) for module, tree in trees.items()}
 
     assert {module: found for module, found in borrowed.items() if found} == {}
+
+
+@pytest.mark.parametrize("pattern", long_tests.LONG)
+def test_a_test_that_the_quick_run_leaves_out_exists(pattern: str):
+    file, _, rest = pattern.partition("::")
+    name = re.split(r"[\[*]", rest)[0]
+
+    assert f"def {name}" in (ROOT / "tests" / file).read_text(encoding="utf-8")

@@ -8,8 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from scale import QUICK
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="its kernels are forks")
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="its kernels are forks"),
+    pytest.mark.scaled,
+]
+MANY = "5" if QUICK else "20"
 MACHINE = Path(__file__).with_name("fault_machine.py")
 
 
@@ -25,21 +30,21 @@ def machine(*arguments: str) -> dict:
 
 def test_a_step_that_fails_once_makes_no_return_wrong():
     """Every step, each at another cell, before its work or after it; all cells of all steps by `--steps`."""
-    assert machine("--steps", "--share", "8")["steps"] >= 50
+    assert machine("--steps", "--share", "40" if QUICK else "8")["steps"] >= (10 if QUICK else 50)
 
 
 def test_failing_steps_and_signals_at_random_make_no_return_wrong():
     """A user's signal handler that raises and an interrupt come at any instant."""
-    assert machine("--programs", "20")["programs"] == 20
+    assert machine("--programs", MANY)["programs"] == int(MANY)
 
 
 def test_a_full_read_only_deleted_or_thinned_cache_makes_no_return_wrong():
     """A name that is not restored is named, and had no equal value alive."""
-    machine("--programs", "20", "--data")
+    machine("--programs", MANY, "--data")
 
 
 def test_killed_kernels_lose_no_cell_that_was_acknowledged():
     """A kernel that goes on has every cell that had ended, and its states."""
-    said = machine("--kills", "20")
-    assert said["kills"] >= 20
-    assert said["acknowledged"] > 20
+    said = machine("--kills", MANY)
+    assert said["kills"] >= int(MANY)
+    assert said["acknowledged"] > int(MANY)

@@ -23,6 +23,7 @@ from histories import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 
 from ctxkernel.core.errors import BadPolicy, CtxError, NothingToCondense
 from ctxkernel.history.condense import (
@@ -537,7 +538,7 @@ def cost(events: Events) -> int:
     return sum(map(words, events))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(long, limited, policies, st.data())
 def test_condensing_comes_to_an_end_and_keeps_every_promise(history, limits: Limits, policy, data: st.DataObject):
     view = HistoryView(history)
@@ -601,7 +602,7 @@ def _before(events: Events, gone: set[str], first: int) -> str:
     return events[first - 1].event_id if first else ""
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(long, limited, policies)
 def test_a_condensation_that_is_withdrawn_is_not_made_again_by_itself(history, limits: Limits, policy):
     view = HistoryView(history)

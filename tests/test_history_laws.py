@@ -24,6 +24,7 @@ from histories import (
 from hypothesis import HealthCheck, Phase, find, given, note, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
+from scale import examples
 
 from ctxkernel.history import view as view_module
 from ctxkernel.history.boundaries import boundaries
@@ -36,7 +37,7 @@ from ctxkernel.history.view import HistoryView
 SIMPLE_IDS = frozenset(MOVES) - {"reused id"}
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(histories())
 def test_every_history_keeps_every_law(history: History):
     """All laws on each history: to make one takes longer than to look at it."""
@@ -77,7 +78,11 @@ def test_without_an_extension_its_law_fails(law: Law, properties: tuple[Property
 
 def _finds(broken, moves: frozenset[str] = frozenset(MOVES)) -> bool:
     quiet = settings(
-        max_examples=2000, database=None, derandomize=True, phases=[Phase.generate], suppress_health_check=HealthCheck
+        max_examples=2000,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=HealthCheck,
     )
     try:
         find(histories(moves), broken, settings=quiet)
@@ -103,7 +108,7 @@ def test_a_view_that_grew_shows_what_a_rebuilt_one_shows(history: History, reads
     assert list(grown.events) == list(HistoryView(history, properties=properties).events)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(histories(), st.data())
 def test_a_withdrawn_condensation_never_was(history: History, data: st.DataObject):
     """What is shown, what waits and where it may be cut is as without both, right after and ever after."""
@@ -127,7 +132,7 @@ def test_a_withdrawn_condensation_never_was(history: History, data: st.DataObjec
     assert view.condensations == without.condensations
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(histories(most=40))
 def test_withdrawing_leaves_the_other_condensations_in_force(history: History):
     """But for summaries what is shown is what it would be without; each summary in force is shown, in the same order
@@ -153,7 +158,7 @@ SMALL = {"_FINE": 1, "_COARSE": 3}
 USUAL = {name: getattr(view_module, name) for name in SMALL}
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(histories(SIMPLE_IDS, most=40), st.booleans(), st.booleans())
 def test_a_condensation_of_some_segments_is_that_of_all(history: History, between: bool, small: bool):
     """What is done to a part, for speed, is what applying the condensation to the whole view gives."""

@@ -10,6 +10,7 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 
 from ctxkernel.core.events import MethodCalled
 from ctxkernel.core.nodes.detached import Detached
@@ -144,7 +145,7 @@ CODES = (
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.tuples(st.sampled_from(["c1", "c2", "c3"]), st.sampled_from(CODES)), min_size=1, max_size=8))
 def test_ids_follow_from_the_log_and_no_two_handles_have_one(cells: list[tuple[str, str]]):
     turns = fresh()

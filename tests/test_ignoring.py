@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 
 from ctxkernel.core.ports import All
 from ctxkernel.sources.files import folders
@@ -57,7 +58,7 @@ def ours(folder: Path) -> set[str]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     above=st.lists(st.sampled_from(PATTERNS), max_size=6),
     below=st.lists(st.sampled_from(PATTERNS), max_size=3),

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import settings as profile
 from hypothesis import strategies as st
 from injection_rows import EVERYWHERE, TEXTS, TRIES
+from scale import examples
 
 from ctxkernel.agent.scripts import split_scripts
 from ctxkernel.core.replay import HeadMove
@@ -296,7 +297,7 @@ def test_the_worst_is_tried_at_every_place(place: str, text: str):
     st.lists(st.sampled_from(sorted(set(TEXTS.values()) - {TEXTS["a lot"]})), min_size=1, max_size=3),
     st.sampled_from(sorted(MODELS)),
 )
-@profile(max_examples=150)
+@profile(max_examples=examples(150))
 def test_no_mixture_of_tries_gives_an_order(place: str, parts: list[str], model: str):
     check_all(place, "".join(parts), model)
 

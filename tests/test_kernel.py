@@ -115,7 +115,6 @@ def test_an_interrupted_cell_is_cancelled_and_the_kernel_goes_on(kernel):
     assert kernel.run("print('alive')").stdout == "alive\n"
 
 
-@pytest.mark.slow
 def test_a_storm_of_interrupts_loses_no_reply(kernel):
     pid = int(kernel.evaluate("__import__('os').getpid()"))
     stop = threading.Event()

@@ -158,7 +158,6 @@ def test_a_cell_that_catches_its_time_out_is_ok_and_says_so(kernel):
     assert execution["notices"][0].startswith("interrupted, and went on")
 
 
-@pytest.mark.slow
 def test_interrupts_of_tiny_await_cells_lose_no_reply_and_never_reach_the_next_cell(kernel):
     pid = int(kernel.evaluate("__import__('os').getpid()"))
     kernel.run("import asyncio")

@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 
 from ctxkernel.sources.base import file_reader, large_files
 from ctxkernel.sources.base.file_reader import Gone
@@ -33,7 +34,7 @@ def small_chunks(monkeypatch):
 
 
 @pytest.mark.usefixtures("small_chunks")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(lines=st.lists(st.text("abé", max_size=40), min_size=1, max_size=60), ends=st.booleans(), at=st.integers(0, 70))
 def test_with_its_index_every_line_of_a_file_is_found_where_it_is(tmp_path_factory, lines, ends, at):
     path = written(tmp_path_factory.mktemp("f") / "a.log", "\n".join(lines) + "\n" * ends)
@@ -56,7 +57,7 @@ def test_with_its_index_every_line_of_a_file_is_found_where_it_is(tmp_path_facto
 
 
 @pytest.mark.usefixtures("small_chunks")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(parts=st.lists(st.binary(max_size=80).map(lambda b: b.replace(b"b", b"\n")), min_size=1, max_size=6))
 def test_an_index_that_is_extended_is_the_one_that_is_made_anew(tmp_path_factory, parts):
     path = written(tmp_path_factory.mktemp("f") / "a.log", b"")
@@ -170,7 +171,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.usefixtures("small_chunks")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(steps=STEPS, both=st.booleans())
 def test_views_of_one_file_show_what_views_of_two_equal_files_show(tmp_path_factory, steps, both):
     """One index serves both: whatever becomes of one view, the other one gets what it would have got alone."""

@@ -12,6 +12,7 @@ import pandas
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 
 from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.ports import RenderRequest
@@ -80,7 +81,7 @@ KINDS = [
 ]
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(kind=st.sampled_from(KINDS), lod=st.integers(0, 3), tokens=st.integers(1, 200), pos=st.sampled_from(["0", "7"]))
 def test_what_was_cut_is_marked_at_every_budget(zoo: dict[str, Any], kind: str, lod: int, tokens: int, pos: str):
     """Within the budget, which `render` checks; with the next move where there is room for it."""
@@ -126,7 +127,7 @@ def grouped(tokens: int, lod: int, members: int) -> Any:
     return turns.namespace["g"]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tokens=st.integers(1, 200), lod=st.integers(0, 3), members=st.integers(1, 12))
 def test_a_group_marks_what_it_left_out_at_every_budget(tokens: int, lod: int, members: int):
     shown = grouped(tokens, lod, members).rendered

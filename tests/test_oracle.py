@@ -18,11 +18,12 @@ import oracle_graph
 import oracle_programs
 import pytest
 from oracle_programs import Cell, Goto, Program, Undo, program
+from scale import QUICK
 from told import named_by
 
 HERE = Path(__file__).parent
 linux = pytest.mark.skipif(sys.platform != "linux", reason="programs run in forked processes")
-PARTS, PROGRAMS = 4, 500
+PARTS, PROGRAMS = (1, 100) if QUICK else (4, 500)
 
 
 def script(source: str, *arguments: str) -> Any:
@@ -40,6 +41,7 @@ def script(source: str, *arguments: str) -> Any:
 
 
 @linux
+@pytest.mark.scaled
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_return_is_silently_wrong(part):
     """What is not as it was is named, and what was live and equal is still there."""

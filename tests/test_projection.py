@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as profile
 from hypothesis import strategies as st
+from scale import examples
 
 from ctxkernel.core.errors import BadPolicy, StoreError
 from ctxkernel.core.ports import VariableLine
@@ -217,7 +218,7 @@ def test_a_view_that_is_asked_for_has_another_id_than_one_of_its_name_that_stand
 
 
 @given(turns(), budgets)
-@profile(max_examples=100)
+@profile(max_examples=examples(100))
 def test_every_projection_holds_its_laws(session: list[Turn], budget: int):
     """Valid, within budget, explained, and the same whether built step by step or anew."""
     stepwise = engine(budget)
@@ -265,7 +266,7 @@ OURS = re.compile(
 
 
 @given(turns(4), budgets)
-@profile(max_examples=100)
+@profile(max_examples=examples(100))
 def test_no_text_from_outside_can_write_a_tag(session: list[Turn], budget: int):
     """All that looks like a tag is one of ours, in its place, and there are no more than there are parts."""
     for block in project(session[-1], budget).blocks[1:]:
@@ -752,7 +753,7 @@ def test_sharing_gives_no_more_than_there_is(wants: list[int], total: int):
 
 
 @given(turns(5), budgets)
-@profile(max_examples=40)
+@profile(max_examples=examples(40))
 def test_a_record_and_its_texts_give_the_projection_back(session: list[Turn], budget: int):
     """Byte for byte, with each text stored once."""
     stored: dict[str, str] = {}
@@ -774,7 +775,7 @@ def test_a_record_and_its_texts_give_the_projection_back(session: list[Turn], bu
 
 
 @given(turns(5), budgets, st.integers(0, 4))
-@profile(max_examples=40)
+@profile(max_examples=examples(40))
 def test_records_in_a_row_give_the_projections_that_each_gives_alone(session: list[Turn], budget: int, damaged: int):
     """Also after one whose texts are not those that it was made of."""
     stepwise = engine(budget)

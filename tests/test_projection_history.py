@@ -13,6 +13,7 @@ from histories import answer, call, histories, question, result
 from hypothesis import given
 from hypothesis import settings as profile
 from hypothesis import strategies as st
+from scale import examples
 
 from ctxkernel.core.ports import VariableLine
 from ctxkernel.core.settings import Settings
@@ -115,7 +116,7 @@ def sessions(draw: st.DrawFn) -> list[list[HistoryEvent]]:
 
 
 @given(sessions(), models, budgets)
-@profile(max_examples=300)
+@profile(max_examples=examples(300))
 def test_every_projection_of_any_history_holds_its_laws(session: list[list[HistoryEvent]], model: str, budget: int):
     """Valid, within budget, explained, and the same whether built step by step or anew."""
     stepwise = engine(budget, model=model)
@@ -146,7 +147,7 @@ def test_going_back_in_a_history_gives_what_was_there(session: list[list[History
 
 
 @given(sessions(), models, budgets, st.data())
-@profile(max_examples=150)
+@profile(max_examples=examples(150))
 def test_what_is_recorded_before_a_projection_is_replayed(
     session: list[list[HistoryEvent]], model: str, budget: int, data: st.DataObject
 ):
@@ -188,7 +189,7 @@ extended = st.fixed_dictionaries(
 
 
 @given(sessions(), models, budgets, extended, st.sampled_from([0, 2, 3]))
-@profile(max_examples=200)
+@profile(max_examples=examples(200))
 def test_with_extensions_and_a_property_of_ones_own_it_holds_its_laws(
     session: list[list[HistoryEvent]], model: str, budget: int, more: dict[str, Any], modulo: int
 ):
@@ -217,7 +218,7 @@ def test_with_extensions_and_a_property_of_ones_own_it_holds_its_laws(
 
 
 @given(sessions(), st.sampled_from([400, 3_000, 32_000]))
-@profile(max_examples=150)
+@profile(max_examples=examples(150))
 def test_what_stands_before_a_thought_is_never_edited_while_it_stands(session: list[list[HistoryEvent]], budget: int):
     """The API compares: a thought whose conversation was changed would be refused."""
     stepwise = engine(budget)
@@ -621,7 +622,7 @@ entry = st.tuples(st.integers(0, 60), st.integers(0, 60), st.booleans(), st.inte
 
 
 @given(st.lists(entry, max_size=15), st.sampled_from([10, 50, 100]))
-@profile(max_examples=500)
+@profile(max_examples=examples(500))
 def test_units_stand_or_fall_together(rows: list[Any], cap: int):
     """Whatever is kept in them, and within the cap at each entry."""
     fold = HistoryFold(cap)

@@ -16,6 +16,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from scale import share
 
 NOTEBOOKS = Path(__file__).resolve().parent / "notebooks"
 TOUR = NOTEBOOKS.parent.parent / "notebooks" / "01-tour.ipynb"
@@ -116,7 +117,8 @@ def test_the_notebooks_are_as_many_and_as_various_as_they_should_be():
     assert all(bool(one.get("expected")) != one.deterministic for one in says)
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")))
+@pytest.mark.scaled
+@pytest.mark.parametrize("name", share(sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")), 9))
 def test_a_re_run_says_what_differs_and_why(name, tmp_path, start_kernel):
     """From three places: no false divergence, and each true one with its cause."""
     desk = Desk(NOTEBOOKS / f"{name}.ipynb", tmp_path, start_kernel)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 from test_store import statement, turn
 
 from ctxkernel.core.errors import StoreError
@@ -139,7 +140,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(steps)
 def test_the_tree_that_is_read_is_the_tree_that_was(steps):
     """Statements, re-runs, moves of HEAD, comparisons and resumed kernels, in any order."""
@@ -219,7 +220,7 @@ comparisons = st.builds(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(comparisons, min_size=1, max_size=3))
 def test_comparisons_come_back_as_they_were(made):
     with tempfile.TemporaryDirectory() as folder:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.projection.tokens import count_tokens
@@ -54,7 +55,7 @@ def test_the_way_back_passes_nothing_over(lines, tokens: int, at: int):
     assert again == start or cost(lines[again:there]) <= tokens or again == there - 1
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(lines=LINES, tokens=TOKENS, at=st.integers(0, 70), by_offset=st.booleans(), ends=st.sampled_from(["\n", "\r\n"]))
 def test_a_file_read_in_windows_moves_as_one_that_is_held_whole(tmp_path_factory, lines, tokens, at, by_offset, ends):
     """By line, and by the byte that a rendering of what lies further on gives."""

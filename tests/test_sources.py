@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import All, RenderRequest
@@ -218,7 +219,7 @@ def test_level_3_is_the_difference_to_what_was_rendered_before(tmp_path):
     assert gone.text.endswith("a.txt · missing; was 17 B when rendered last")
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.sampled_from("abcdef"), max_size=30), st.lists(st.sampled_from("abcdef"), max_size=30))
 def test_a_difference_turns_the_old_lines_into_the_new(old: list[str], new: list[str]):
     out, at = [], 0
@@ -249,7 +250,7 @@ def zoo(tmp_path_factory) -> Path:
     return folder
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(
     name=st.sampled_from(BUDGETED),
     lod=st.integers(0, 3),
@@ -266,7 +267,7 @@ def test_a_budget_is_never_exceeded(zoo: Path, name: str, lod: int, tokens: int,
     assert rendered == render(source, lod, pos, tokens), "and again, from the cache"
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(text=st.text("ab01 .,\n\r#:()'\"\t=éx", max_size=400), lod=st.integers(0, 2), tokens=st.integers(1, 200))
 @pytest.mark.parametrize("suffix", [".py", ".md", ".csv", ".json", ".txt"])
 def test_any_text_renders_within_any_budget(tmp_path_factory, suffix: str, text: str, lod: int, tokens: int):

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.image_headers import read_image
@@ -228,7 +229,7 @@ def test_the_outline_of_a_notebook_of_very_many_cells_is_bounded_and_says_so(tmp
     assert far.endswith("h.tokens shows more]")
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     at=st.integers(0, len(WHOLE)),
     put=st.text('{}[]",:\\0a\n', max_size=5),

@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.errors import BadTarget
@@ -404,7 +405,7 @@ def test_an_open_file_is_looked_at_by_its_path(tmp_path):
         assert open_source(temporary).label == temporary.name
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     value=st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30) | st.binary(max_size=30),
@@ -421,7 +422,7 @@ def test_any_value_renders_within_any_budget(value: Any, lod: int, tokens: int, 
     assert "failed" not in rendered.notes
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     rows=st.integers(0, 40), columns=st.integers(0, 12), lod=st.integers(0, 3), tokens=st.integers(1, 400),
     pos=st.builds(lambda a, b: f"{a}:{b}", st.integers(0, 50), st.integers(0, 14)), as_array=st.booleans(),

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.events import Delta, MethodCalled, NodeChanged, StatementExecuted
@@ -289,7 +290,7 @@ CELLS = (
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.sampled_from([*CELLS, "late"]), min_size=1, max_size=12))
 def test_every_prefix_of_the_log_gives_back_what_the_kernel_had(cells):
     """Law 3, over cells that make, change, tick, group and drop handles, and ones that fail."""
@@ -354,7 +355,7 @@ endings = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(source=texts, tags=objects, ending=endings)
 def test_any_text_and_any_json_comes_back_as_it_was(tmp_path_factory, source, tags, ending):
     """Lone surrogates, NULs and separators too; and the row's checksum agrees."""

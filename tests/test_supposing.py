@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.nodes.stand_ins import suppose
@@ -72,7 +73,7 @@ def told(states: Any) -> list[dict[str, Any]]:
     ]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(name=st.sampled_from(NAMES), policy=POLICY)
 def test_what_is_supposed_is_what_would_be(name: str, policy: dict[str, Any]):
     """The handles, had the last cell set it too: the same as of a cell that did, the groups over them included."""
@@ -90,7 +91,7 @@ def test_what_is_supposed_is_what_would_be(name: str, policy: dict[str, Any]):
     assert told(supposed.handles) == told(did.loop.handles())
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(policies=st.dictionaries(st.sampled_from(NAMES), POLICY, max_size=4))
 def test_supposing_changes_nothing(policies: dict[str, dict[str, Any]]):
     """Whatever is supposed, what is refused too: state, digests, events, counts, and what the next cell then gives."""

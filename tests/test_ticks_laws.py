@@ -15,6 +15,7 @@ from pathlib import Path
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scale import examples
 
 from ctxkernel.core import scheduler
 from ctxkernel.core.events import AsyncPayloadApplied
@@ -159,7 +160,7 @@ def played(steps: list[Step], folder: str) -> Program:
 PROGRAMS = st.lists(STEPS, max_size=16)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(PROGRAMS)
 @example([("async", 0, 0), ("edit", 0, 1), ("idle", 0, 0), ("goto", 0, 0), ("finish", 0, 0), ("late", 0, 0)])
 def test_what_was_made_step_by_step_is_what_would_be_made_anew(steps):
@@ -181,7 +182,7 @@ def test_what_was_made_step_by_step_is_what_would_be_made_anew(steps):
                 assert node.rendered.text == anew.render(RenderRequest(node.lod, node.pos, node.tokens)).text
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(PROGRAMS)
 def test_an_idle_tick_is_no_tick(steps):
     """Law 6: the same state, bytes and receipt. Law 7: every block says why it is there, from where, at what cost."""
@@ -206,7 +207,7 @@ def test_an_idle_tick_is_no_tick(steps):
         assert all(one.why for one in again.left_out)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(PROGRAMS)
 def test_a_return_is_itself_reversible_and_the_log_only_grows(steps):
     """Law 2, with handles: there and back again, and every one is as it was, whoever prepared what meanwhile."""
@@ -231,7 +232,7 @@ def test_a_return_is_itself_reversible_and_the_log_only_grows(steps):
                 assert after[obj_id]["rendered"]["text"] == memento["rendered"]["text"]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(count=st.integers(1, 9), cap=st.integers(1, 4))
 def test_where_all_produce_at_every_turn_each_has_its_turn(count, cap):
     turns = Turns(Settings(ready_per_turn=cap))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
+from scale import examples
 
 from ctxkernel.core.delta import format_comparisons
 from ctxkernel.core.errors import BadPolicy, CtxError, OutsideTurn
@@ -232,7 +233,7 @@ def test_a_damaged_session_with_a_cycle_ends_all_the_same():
     assert isinstance(new.branches(), tuple)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["new", "again", "move", "start"]), st.integers(0, 30)), max_size=40))
 def test_whatever_is_done_the_log_only_grows_and_every_place_stays_where_it_was(program):
     log = log_of(("s1.1", None))
@@ -676,7 +677,7 @@ def test_a_memento_is_plain_and_the_same_object_while_nothing_changes():
 
 
 @given(st.lists(st.sampled_from(POLICIES[:-1]), max_size=6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_every_change_of_a_node_is_in_its_memento(program):
     """A cached memento equals one that is made now, whatever happened."""
     turns = with_names(src=FakeSource())
@@ -1229,7 +1230,7 @@ class Checking:
         return made
 
 
-Timeline.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+Timeline.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)
 test_whatever_is_done_the_laws_of_the_timeline_hold = Timeline.TestCase
 
 

@@ -12,12 +12,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from scale import QUICK
 
-KILLS = int(os.environ.get("TORTURE_KILLS", "200"))
+KILLS = int(os.environ.get("TORTURE_KILLS", "40" if QUICK else "200"))
 SEED = os.environ.get("TORTURE_SEED", "1")
 
 
-@pytest.mark.slow
+@pytest.mark.scaled
 @pytest.mark.skipif(os.name != "posix", reason="forks and signals of POSIX")
 @pytest.mark.timeout(max(300, KILLS * 2))
 def test_kills_at_random_instants_lose_nothing_that_was_committed_and_the_next_kernel_resumes(tmp_path):

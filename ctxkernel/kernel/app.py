@@ -72,11 +72,11 @@ class CtxKernelMixin:
         if copied is not None and not silent:
             return self._show_again(ctx, copied)
         cell = self._request(ctx, code, silent, store_history, cell_meta, cell_id)
-        ctx.turns.then = None
+        ctx.turns.take_then()
         ctx.turns.executing = True
         try:
             reply = await self._execute(ctx, cell, run)
-            then, ctx.turns.then = ctx.turns.then, None
+            then = ctx.turns.take_then()
             if then is not None:
                 reply = await then.carry_out(lambda one: self._execute(ctx, one, run), cell, reply)
         finally:

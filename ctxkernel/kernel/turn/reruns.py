@@ -45,8 +45,8 @@ class Replay:
         for number, (statement, before) in enumerate(runs, 1):
             if self._facts.asks(statement) and not self._job.confirmed:
                 # Later statements may need this one, so the re-run ends here.
-                first, last = (run.execution_id for _, run in (runs[0], runs[-1]))
-                told = f"%ctx rerun {first}..{last} --yes runs all of them"
+                ids = [run.execution_id for _, run in runs]
+                told = f"%ctx rerun {ids[0]}..{ids[-1]} --yes runs all of them"
                 self._stopped = f"stopped before {statement.statement_id}, which is marked as one that asks ({told})"
                 break
             if why := self._facts.why_skipped(statement):

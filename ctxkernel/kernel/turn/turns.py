@@ -96,6 +96,11 @@ class Turns:
     """Whether an execute request is under way, also between two cells of it."""
     _pid: int = field(default_factory=os.getpid)
 
+    def take_then(self) -> Then | None:
+        """Return the work that continues after the turn of the cell, once."""
+        then, self.then = self.then, None
+        return then
+
     # -- begin ----------------------------------------------------------------------------------
 
     def open(self, request: CellRequest) -> None:

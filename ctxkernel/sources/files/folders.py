@@ -319,7 +319,8 @@ def is_pattern(text: str) -> bool:
 def folder_of(pattern: str) -> str:
     """Return the folder before the first wildcard of an absolute pattern."""
     root, parts = _split(pattern)
-    return os.path.join(root, *takewhile(lambda name: name is not None, map(_literal, parts[:-1])))
+    literal = takewhile(lambda name: name is not None, map(_literal, parts[:-1]))
+    return os.path.join(root, *(name for name in literal if name is not None))
 
 
 class GlobSource(BaseSource):

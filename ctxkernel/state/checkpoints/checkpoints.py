@@ -348,11 +348,6 @@ class Checkpointer:
                 if self._current.get(name) is unit:
                     self._current[name] = failed
 
-    def info(self, execution_id: str) -> CheckpointInfo | None:
-        """Return what is known of the checkpoint after an execution; None where there is none."""
-        known = self.states.known.get(execution_id)
-        return known.info if known else None
-
     # -- the present --------------------------------------------------------------------------
 
     @property

@@ -41,6 +41,11 @@ class States:
     made: dict[str, list[Unit]] = field(default_factory=dict[str, list[Unit]])
     """What background jobs gave."""
 
+    def info(self, execution_id: str) -> CheckpointInfo | None:
+        """Return what is known of the checkpoint after an execution; None where there is none."""
+        known = self.known.get(execution_id)
+        return known.info if known else None
+
     def load(self, execution_id: str, manifest: Mapping[str, Any], info: CheckpointInfo) -> list[Unit]:
         """Take in a manifest, and return its units. Raises KeyError, TypeError, ValueError or what reading raises."""
         if manifest.get("v") != units.VERSION:
