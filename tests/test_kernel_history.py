@@ -100,7 +100,7 @@ REFUSED = [
     ("%ctx why not nonsense_name", "nothing is called"),
     ("%ctx unpin s1", "not pinned"),
     ("%ctx pin s77", "no handle or statement"),
-    ("%ctx whatif", "what should be otherwise"),
+    ("%ctx whatif", "give at least one change"),
     ("%ctx whatif no.lod=1", "no handle 'no'"),
     ("%ctx whatif nonsense=1", "what is 'nonsense'"),
     ("%ctx whatif budget=10", "an empty projection takes"),

@@ -311,4 +311,4 @@ class KernelBench:
 
 
 def _refuse_exit() -> None:
-    raise BadCommand("a cell of the model cannot end the kernel; it is the person's")
+    raise BadCommand("a cell of the model cannot end the kernel: only a person can")

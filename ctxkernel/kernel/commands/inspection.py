@@ -87,7 +87,7 @@ def why(ctx: CommandContext, args: Sequence[str]) -> str:
     if lines := [f"{one}: left out: {left[one]}" for one in names if one in left]:
         return "\n".join(lines)
     known = [*left, *(block.id for block in found.blocks)]
-    raise BadCommand(f"no block {name!r} in the projection{suggest(name, known)}; %ctx why not {name} looks further")
+    raise BadCommand(f"no block {name!r} in the projection{suggest(name, known)}; %ctx why not {name} explains it")
 
 
 def _names_of(ctx: CommandContext, name: str) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ def whatif(ctx: CommandContext, args: Sequence[str]) -> str:
     """Compare the projection with one under other policies, settings or events; nothing is applied."""
     flags, rest = split_flags(args, ("--json",), "whatif")
     if not rest:
-        raise BadCommand(f"{USAGE}: what should be otherwise?")
+        raise BadCommand(f"%ctx whatif: give at least one change; {USAGE}")
     turn, settings = ctx.loop.state, ctx.settings
     events: list[HistoryEvent] = []
     policies: dict[str, dict[str, Any]] = {}
@@ -100,7 +100,7 @@ def _handle_policy(ctx: CommandContext, name: str, attribute: str, value: str) -
                 raise BadCommand(f"{place}={value}: say yes or no")
             return node, value.lower() in _YES
         case _:
-            raise BadCommand(f"{place}: say lod, tokens, pos, mode, freq, pinned or shown")
+            raise BadCommand(f"{place}: expected lod, tokens, pos, mode, freq, pinned or shown")
 
 
 def with_handles(turn: Turn, nodes: Iterable[NodeBase], policies: Mapping[str, Mapping[str, Any]]) -> Turn:
