@@ -100,7 +100,7 @@ SERIALISED = [
     (plan.Load, states.Load, set()),
     (plan.Written, states.WrittenFile, set()),
     (plan.FileChange, states.FileChange, set()),
-    (plan.Step, states.Step, set()),
+    (plan.PlannedStep, states.Step, set()),
 ]
 """Dataclasses that are sent as they are, their types, and the fields that are added."""
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from ctxkernel.replay.plan import (
     FileChange,
     Load,
+    PastRun,
     Plan,
-    Run,
-    Step,
+    PlannedStep,
     Written,
     acts_outside,
     make_plan,
@@ -26,11 +26,11 @@ from ctxkernel.replay.plan import (
 WHY = {"g": "a generator cannot be stored"}
 
 
-def run(n: int, source: str = "pass", **facts: Any) -> Run:
+def run(n: int, source: str = "pass", **facts: Any) -> PastRun:
     facts["bound"] = frozenset(facts.get("bound", facts.get("made", ())))
     for name in ("touched", "deleted"):
         facts[name] = frozenset(facts.get(name, ()))
-    return Run(f"s{n}.1", f"s{n}", source, **facts)
+    return PastRun(f"s{n}.1", f"s{n}", source, **facts)
 
 
 def test_a_generator_is_made_again_by_the_statement_that_made_it():
@@ -161,7 +161,7 @@ def test_the_time_comes_from_what_was_recorded():
         missing=WHY,
         path=path,
         then={"g": ""},
-        statements=[Step("s2", seconds=2.0), Step("s3", "skip", "marked", seconds=100.0)],
+        statements=[PlannedStep("s2", seconds=2.0), PlannedStep("s3", "skip", "marked", seconds=100.0)],
         read_speed=1e9,
     )
 
@@ -182,9 +182,9 @@ def test_a_plan_says_all_that_would_happen():
         ambient=["random", "working folder"],
         files=[Written("out.csv", "s11", 5), Written("out.csv", "s12", 3_400_000)],
         statements=[
-            Step("s10", seconds=1.5, source="fit(x)\nplot(x)"),
-            Step("s11", "skip", "it is marked so"),
-            Step("s12", "ask", "it writes to a database", expected=True),
+            PlannedStep("s10", seconds=1.5, source="fit(x)\nplot(x)"),
+            PlannedStep("s11", "skip", "it is marked so"),
+            PlannedStep("s12", "ask", "it writes to a database", expected=True),
         ],
     )
 
@@ -308,7 +308,7 @@ def fingerprint(value: Any) -> str:
 def test_what_is_run_again_brings_back_what_was_and_changes_nothing_else(program):
     """For random programs with aliases, growing values and statements that may not run again."""
     model = Model({})
-    path: list[Run] = []
+    path: list[PastRun] = []
     operations: dict[str, tuple[Any, ...]] = {}
     for n, (kind, target, sources, forbidden) in enumerate(program, 1):
         operation = (kind, target, sources)

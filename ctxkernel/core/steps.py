@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
@@ -65,7 +66,7 @@ def run_steps(steps: Sequence[Step], guard: Guard, owner: Any, record: Any) -> N
             continue
         run, arguments = step.run, (owner, record)
         if isinstance(run, str):
-            run, arguments = attrgetter(run)(owner), tuple([getattr(record, need) for need in step.needs])
+            run, arguments = attrgetter(run)(owner), tuple(map(partial(getattr, record), step.needs))
         if step.essential:
             given = run(*arguments)
         elif clean:  # call the step directly: the guard has nothing to do

@@ -99,13 +99,14 @@ class CtxKernelMixin:
             and not ("%ctx" in code and only_reads(code))
         )
         if cell.recorded:
-            deciding = asks(code)
+            deciding = "%" in code and asks(code)
             cell.cell_id = cell_id if isinstance(cell_id, str) else None
             cell.kind = "meta" if gesture or cell.moves_head or deciding else "python"
             cell.author = "panel" if gesture else "human"
             cell.rerun = said.get("rerun") is True
             tags = _dict_of(cell_meta).get("tags")
-            cell.tags = {_TAGS[tag]: True for tag in _TAGS if isinstance(tags, list) and tag in cast("list[Any]", tags)}
+            if isinstance(tags, list):
+                cell.tags = {_TAGS[tag]: True for tag in _TAGS if tag in cast("list[Any]", tags)}
             if not deciding:
                 ctx.models.forget_copies()  # the state that the model's cells ran in is another now
         return cell
@@ -153,7 +154,7 @@ class CtxKernelMixin:
                 broken = fault  # a malformed request: ipykernel itself failed
         if ctx.interrupts.can_switch():
             ctx.interrupts.mask()
-        timed_out = ctx.timeout.stop() if cell.recorded else None
+        timed_out = ctx.timeout.stop() if ctx.timeout.timer is not None else None
         if timed_out is not None:  # the interrupt was the time-out's, and not the user's
             ctx.interrupts.seen = False
         if broken is not None:
@@ -240,7 +241,7 @@ class CtxKernelMixin:
 
 
 def _parent_header(kernel: Any) -> dict[str, Any]:
-    return (kernel.get_parent("shell") or {}).get("header") or {}
+    return _dict_of(_dict_of(kernel.get_parent("shell")).get("header"))
 
 
 def _dict_of(value: object) -> dict[str, Any]:

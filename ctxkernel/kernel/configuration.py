@@ -80,10 +80,14 @@ class Configuration:
 
     def tend(self, turn: Turn, moment: str = "request") -> list[HistoryEvent | str]:
         """As `ProjectionEngine.tend`."""
-        return self._without_faults(lambda: self.engine.tend(turn, moment))
+        return (
+            self._without_faults(lambda: self.engine.tend(turn, moment)) if self.own else self.engine.tend(turn, moment)
+        )
 
     def project(self, turn: Turn) -> Projection:
         """As `ProjectionEngine.project`."""
+        if not self.own:
+            return self.engine.project(turn)
         return self._without_faults(lambda: self.engine.project(turn))
 
     def _without_faults(self, run: Callable[[], T]) -> T:

@@ -6,7 +6,7 @@ that loads it is not in the timeline. Where there is no ipykernel (plain IPython
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from ctxkernel.core.errors import CtxError
 
@@ -23,7 +23,7 @@ def load_ipython_extension(shell: Any) -> None:
 
     if isinstance(kernel, CtxKernelMixin):
         return
-    stock: type[Any] = type(kernel)
+    stock = cast("type[Any]", type(kernel))
     kernel.__class__ = type("CtxKernel", (CtxKernelMixin, stock), {})
     start(kernel)
     if kernel.ctx is not None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import dataclasses
 import os
 import platform
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ctxkernel._version import __version__
 from ctxkernel.agent.asks import Account
@@ -58,8 +60,9 @@ from ctxkernel.store.log.session import SessionStore
 if TYPE_CHECKING:
     from ctxkernel.kernel.returning.file_states import FileStates
     from ctxkernel.kernel.returning.returns import Returning
-    from ctxkernel.kernel.returning.targets import Job
+    from ctxkernel.kernel.returning.targets import ReturnJob
 
+T = TypeVar("T")
 NAMES = ("view", "group", "note", "ls", "show", "pin", "tick", "All")
 
 
@@ -181,60 +184,22 @@ class Runtime:
     def _make_turns(self) -> None:
         """Make the checkpoints and the turns of cells."""
         self.room = Room(lambda: self.settings.quota_gb, self._thinned)
-        self.checkpoints = CheckpointService(
-            kernel=self.kernel,
-            guard=self.guard,
-            notices=self.notices,
-            loop=self.loop,
-            store=self.store,
-            health=self.health,
-            room=self.room,
-            show=self.panel.checkpoint,
-            make_rerun=self._replay,
-        )
-        self.turns = Turns(
-            kernel=self.kernel,
-            guard=self.guard,
-            notices=self.notices,
-            loop=self.loop,
-            tracker=self.tracker,
-            store=self.store,
-            configuration=self.configuration,
-            interrupts=self.interrupts,
-            activity=self.activity,
-            capture=self.capture,
-            streams=self.streams,
-            files=self.files,
-            file_states=self.file_states,
-            reads=self.reads,
-            checkpoints=self.checkpoints,
-            displays=self.displays,
-            panel=self.panel,
-        )
+        self.checkpoints = self._made(CheckpointService, show=self.panel.checkpoint, make_rerun=self._replay)
+        self.turns = self._made(Turns)
         self.checkpoints.rested = self.turns.rested
         self.gestures.connect(self.turns.gesture, busy=lambda: self.turns.executing)
 
     def _make_commands(self) -> None:
         """Make the asks, the summaries and the commands."""
-        parts: dict[str, Any] = {
-            "kernel": self.kernel,
-            "loop": self.loop,
-            "store": self.store,
-            "configuration": self.configuration,
-            "turns": self.turns,
-            "interrupts": self.interrupts,
-            "guard": self.guard,
-            "notices": self.notices,
-            "panel": self.panel,
-            "account": self.account,
-            "keep_mark": self.keep_mark,
-        }
-        self.models = Models(Session(**parts))
+        self.models = Models(self._made(Session))
         self.loop.summarise = self.models.want
         self.turns.collect_summaries, self.turns.forget_copies = self.models.collect, self.models.forget_copies
-        self.context = CommandContext(
-            **parts, models=self.models, checkpoints=self.checkpoints, health=self.health, timeout=self.timeout
-        )
+        self.context = self._made(CommandContext)
+
+    def _made(self, cls: Callable[..., T], **others: Any) -> T:
+        """Return a dataclass with `others` and, for its other required fields, the parts of these names."""
+        required = [one.name for one in dataclasses.fields(cast("Any", cls)) if one.default is one.default_factory]
+        return cls(**{name: getattr(self, name) for name in required if name not in others}, **others)
 
     @property
     def settings(self) -> Settings:
@@ -326,20 +291,8 @@ class Runtime:
         from ctxkernel.kernel.returning.returns import Returning
         from ctxkernel.kernel.returning.session import ReturnSession
 
-        session = ReturnSession(
-            shell=self.shell,
-            loop=self.loop,
-            tracker=self.tracker,
-            packer=self.packer,
-            store=self.store,
-            configuration=self.configuration,
-            notices=self.notices,
-            interrupts=self.interrupts,
-            file_states=self.file_states,
-            health=self.health,
-            remember=self.panel.remember,
-        )
-        return Returning(session)
+        namespace = self.shell.user_ns
+        return Returning(self._made(ReturnSession, namespace=namespace, remember=self.panel.remember))
 
     def _resume(self) -> None:
         try:
@@ -390,7 +343,7 @@ class Runtime:
         except Exception:  # the log of an earlier kernel is unreadable: there is nothing to offer
             return None
 
-    def _replay(self, job: Job) -> Then:
+    def _replay(self, job: ReturnJob) -> Then:
         from ctxkernel.kernel.turn.reruns import Replay
 
         return Replay(self.turns, job)

@@ -80,8 +80,9 @@ class CauseFinder:
             return "seed"
         if text is not None and _is_permuted(*text) and ("set order" in found or _SET_REPR.search(text[0])):
             return "set order"
-        upstream = cast("Mapping[str, str]", details.upstream) if isinstance(details.upstream, Mapping) else {}
-        roots = {cause for cause in upstream.values() if cause} if "upstream" in found else set[str]()
+        roots = set[str]()
+        if "upstream" in found and isinstance(details.upstream, Mapping):
+            roots = set(cast("Mapping[str, str]", details.upstream).values()) - {""}
         for cause in ("clock", "network", "input"):
             if cause in found and (not roots or cause in roots):
                 return cause

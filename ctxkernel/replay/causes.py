@@ -1,9 +1,9 @@
-"""Where a difference may come from: which sources of chance reach which name or output of a cell. Pure; runs nothing.
+"""Possible causes of a difference: the sources of chance that reach a name or output of a cell. Pure; runs nothing.
 
-Rule 1: a guess from the source text, by following values through assignments, calls, loops and the functions that are
-        known. What cannot be parsed (another language's cell, half a statement) gives nothing, and no error.
-Rule 2: a generator that was seeded, in the cell or by a state that is equal before, is no source of chance.
-Rule 3: it says where to look, never that there is no difference.
+Rule 1: this is a guess from the source text: it follows values through assignments, calls, loops and known functions.
+        A source that cannot be parsed (another language's cell, half a statement) has no causes, and raises no error.
+Rule 2: a generator that was seeded, in the cell or by an equal state before it, is no source of chance.
+Rule 3: the result only tells where to look; it never proves that there is no difference.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NONE: Causes = frozenset()
 
 DEPTH = 200
 SOURCE_CHARS = 200_000
-"""A longer cell is not looked at."""
+"""A longer cell is not analysed."""
 
 ALIASES = {
     "np": "numpy",
@@ -33,7 +33,7 @@ ALIASES = {
     "rnd": "random",
     "tm": "time",
 }
-"""What names mean that were imported elsewhere and are not told."""
+"""The usual meaning of names that were imported elsewhere."""
 
 _CLOCK = re.compile(
     r"time\.(?:time|perf_counter|monotonic|process_time|thread_time|clock_gettime)(?:_ns)?|time\.(?:ctime|asctime|localtime|gmtime)"
@@ -69,7 +69,7 @@ _SEEDS = {
 _QUIET = re.compile(
     r"numpy\.random\.(?:get_state|set_state|seed|Generator|BitGenerator|bit_generator)|torch\.nn\.(?:functional|Module|Parameter).*"
 )
-# Of scikit-learn and its kin, what draws from NumPy's global generator unless told otherwise.
+# Functions and classes of scikit-learn and similar libraries that by default draw from NumPy's global generator.
 _ESTIMATORS = re.compile(
     r"train_test_split|(?:Random|Extra)(?:Forest|Trees?)\w*|IsolationForest|RandomTreesEmbedding|Bagging\w+|AdaBoost\w+|GradientBoosting\w+"
     r"|DecisionTree\w+|ExtraTree\w+|(?:MiniBatch)?KMeans|BisectingKMeans|SpectralClustering|MLP\w+|SGD\w+|Perceptron|PassiveAggressive\w+"
@@ -98,17 +98,17 @@ _CLOCK_MAGIC = re.compile(r"(?:^|=)\s*%%?(?:time|timeit|prun|mprun|memit)\b", re
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Which causes reach what. A cause is `clock`, `file`, `set order`, …; a seed's is `seed:` and its generator."""
+    """The causes that reach names and outputs: `clock`, `file`, `set order`, …; for generators, `seed:` and a name."""
 
     names: Mapping[str, Causes] = field(default_factory=dict[str, Causes])
     printed: Causes = NONE
-    """What is printed or displayed by calls."""
+    """The causes of text that calls print or display."""
     result: Causes = NONE
-    """The value of the last expression."""
+    """The causes of the value of the last expression."""
     anything: Causes = NONE
-    """All that there are in the cell and in the functions that it calls."""
+    """All causes in the cell and in the functions that it calls."""
     reads_clock: bool = False
-    """Its own code asks what time it is; a magic that measures does not count."""
+    """Whether its own code reads the clock; a magic that measures time does not count."""
 
 
 def flow(
@@ -119,7 +119,7 @@ def flow(
     upstream: Collection[str] = (),
     sets: Collection[str] = (),
 ) -> Flow:
-    """Return which sources of chance reach which names and outputs of `source`.
+    """Return the sources of chance that reach the names and outputs of `source`.
 
     `functions` are the sources of functions and classes of the namespace that it may call, `meaning` the dotted names
     that names of the namespace stand for (`np` → `numpy`), `upstream` names whose values differed before it ran, `sets`
@@ -133,7 +133,7 @@ def flow(
     for name in sets:
         before[name] = before.get(name, NONE) | {"set order"}
     walk = _Walk(functions or {}, {**ALIASES, **(meaning or {})}, before)
-    with suppress(RecursionError):  # thousands of nested parentheses; what was found so far stands
+    with suppress(RecursionError):  # thousands of nested parentheses: keep the causes found so far
         walk.block(tree.body)
     result = NONE
     if tree.body and isinstance(tree.body[-1], ast.Expr):
@@ -143,7 +143,7 @@ def flow(
 
 
 def names_used(source: str) -> frozenset[str]:
-    """Return the names that a source mentions; none where it cannot be parsed."""
+    """Return the names in a source; none if it cannot be parsed."""
     tree = parse(source)
     return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)) if tree else frozenset()
 
@@ -155,7 +155,7 @@ _CODE_MAGICS = ("time", "timeit", "capture", "prun", "memit", "mprun")
 
 
 def _plain(found: re.Match[str]) -> str:
-    """A line of magic or shell as Python that mentions what it assigns and what code it holds."""
+    """Return a magic or shell line as Python, with the name that it assigns and the code that it holds."""
     word, _, code = found["rest"].partition(" ")
     if found["sign"] in ("%", "%%") and word in _CODE_MAGICS:
         code = re.sub(r"^(?:\s*-[a-zA-Z]\s?\w*)+\s*", "", code).strip()
@@ -168,7 +168,7 @@ def _plain(found: re.Match[str]) -> str:
 
 
 def parse(source: str, *, strict: bool = False) -> ast.Module | None:
-    """Return the syntax tree of a cell, magics as what they assign and hold; None where it has none.
+    """Return the syntax tree of a cell, with magics replaced by their assignments and code; None if it has none.
 
     `strict`: a cell with a magic or a shell command has none.
     """
@@ -187,7 +187,7 @@ _PRIVATE = re.compile(r"^(numpy\.random|random|time|datetime|secrets|uuid)\.(?:_
 
 
 def _public(dotted: str) -> str:
-    """The name under which people know what a module of the implementation holds: `posix.urandom` is `os.urandom`."""
+    """Return the public name of an object of an implementation module: `posix.urandom` is `os.urandom`."""
     head, _, rest = dotted.partition(".")
     if rest and head in ("posix", "nt"):
         return f"os.{rest}"
@@ -209,7 +209,7 @@ class _Walk:
         self._known: dict[str, Causes] = {}
         self._seeded: set[str] = set()
         self._under: list[Causes] = []
-        """What the conditions depend on that the walk is inside of."""
+        """The causes of the conditions around the present statement."""
 
     # -- statements ---------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class _Walk:
                         self._value(child)
 
     def _twice(self, body: list[ast.stmt], under: Causes) -> None:
-        # Twice: what one round leaves, the next may read.
+        # Twice: a round may read values of the previous one.
         self._under.append(under)
         self.block(body)
         self.block(body)
@@ -301,7 +301,7 @@ class _Walk:
                 pass
 
     def _touch(self, node: ast.expr, causes: Causes) -> None:
-        """Something within what `node` names changed."""
+        """Add causes to the name that a changed object is reached from."""
         while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred | ast.Call):
             node = node.func if isinstance(node, ast.Call) else node.value
         if isinstance(node, ast.Name) and causes:
@@ -372,7 +372,7 @@ class _Walk:
                 self.printed |= under
         if own:
             for argument in node.args:
-                if isinstance(argument, ast.Name):  # `shuffle(x)`: it may be changed in place
+                if isinstance(argument, ast.Name):  # `shuffle(x)` may change x in place
                     self._touch(argument, own)
         causes = own | given
         return causes - {"set order"} if short in _UNORDERED and short not in ("set", "frozenset") else causes
@@ -395,7 +395,7 @@ class _Walk:
         return frozenset((cause,))
 
     def _own(self, dotted: str, call: ast.Call | None) -> Causes:
-        """The causes that using `dotted` brings by itself."""
+        """Return the causes of using `dotted` itself."""
         if not dotted:
             return NONE
         if call is None:
@@ -429,20 +429,20 @@ class _Walk:
         return self._function(dotted)
 
     def _function(self, name: str) -> Causes:
-        """The causes in a function of the namespace, and in those that it calls."""
+        """Return the causes in a function of the namespace, and in those that it calls."""
         known = self._known.get(name)
         if known is not None:
             return known
         source = self._functions.get(name)
         if source is None:
             return NONE
-        self._known[name] = NONE  # one that calls itself
+        self._known[name] = NONE  # the function may call itself
         tree = parse(source)
         self._known[name] = found = self._inside(tree) if tree is not None else NONE
         return found
 
     def _inside(self, node: ast.AST) -> Causes:
-        """All causes within a function's or class's own code, whatever its flow."""
+        """Return all causes within the code of a function or class, in any order of execution."""
         causes = NONE
         for inner in ast.walk(node):
             if isinstance(inner, ast.Call):

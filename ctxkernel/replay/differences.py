@@ -1,8 +1,8 @@
-"""What lies between two places of a timeline: names, outputs, handles. Pure.
+"""The differences between two places of a timeline: names, outputs, handles. Pure.
 
-Rule 1: the same content is no difference, whatever was done to a name in between; where the content is not known, the
+Rule 1: the same content is no difference, whatever happened to a name in between; if the content is not known, the
         difference says so.
-Rule 2: a place is the path of executions that leads to it; what both share is not looked at.
+Rule 2: a place is the path of executions that leads to it; the common part of two paths is not compared.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Fingerprints = Mapping[str, Mapping[str, str]]
 _SHORT = 60
 _SHOWN = ("output", "error")
 _COUNTS = ("revision", "rendered_tokens")
-"""Fields of a digest that say how often and how long it was rendered, not what it is."""
+"""Fields of a digest about its renderings, not about the target."""
 _WHOLE = frozenset(("NoneType", "bool", "int", "float", "complex", "str", "bytes"))
-"""Types whose description says all of the value, where it is not cut."""
+"""Types whose description is the complete value, unless it is cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class NameDifference:
-    """A variable that one place has and the other has not, or has with another content."""
+    """A variable that only one place has, or whose content differs."""
 
     name: str
     told: str
@@ -41,32 +41,32 @@ class NameDifference:
 
 @dataclass(frozen=True, slots=True)
 class OutputDifference:
-    """Something that a cell shows otherwise at the two places."""
+    """An output of a cell that differs between the two places."""
 
     name: str
     """Statement and part of its output: `s5 result`."""
     told: str
     before: str
-    """The execution whose output it was …"""
+    """The execution whose output it was at the first place."""
     after: str
-    """… and is."""
+    """The execution whose output it is at the second place."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandleDifference:
-    """A handle that one place has and the other has not, or has in another state."""
+    """A handle that only one place has, or whose state differs."""
 
     name: str
     how: Literal["added", "changed", "removed"]
     told: str
-    """One line: what it looks at, or the fields of its digest that differ."""
+    """One line: its target, or the fields of its digest that differ."""
     fields: Mapping[str, tuple[Json, Json]]
-    """Field of the digest → (before, after); empty where it is on one side only."""
+    """Field of the digest → (before, after); empty if only one place has the handle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """All that differs between two places."""
+    """All differences between two places."""
 
     added: tuple[NameDifference, ...] = ()
     changed: tuple[NameDifference, ...] = ()
@@ -86,7 +86,7 @@ class Differences:
         return {key: plain(value) for key, value in whole.items()}
 
     def text(self) -> str:
-        """Return one line a difference; `no difference` where there is none."""
+        """Return a line for each difference; `no difference` if there is none."""
         lines = [f"+ {one.name}: {one.told}" for one in self.added]
         lines += [f"~ {one.name}: {one.told}" for one in self.changed]
         lines += [f"− {one.name}: {one.told}" for one in self.deleted]
@@ -104,7 +104,7 @@ def differences(
     new_handles: Iterable[HandleState] = (),
     settings: DivergenceSettings | None = None,
 ) -> Differences:
-    """Return what the place at the end of `new` has otherwise than that at the end of `old`.
+    """Return the differences of the place at the end of `new` from that at the end of `old`.
 
     Both are paths from a root on (`StatementLog.path`), oldest first; an empty one is the place before all statements.
     """
@@ -182,7 +182,7 @@ def _change(one: TypeInfo | ChangeInfo, two: TypeInfo | ChangeInfo, otherwise: s
 
 
 def _shape(info: TypeInfo | ChangeInfo) -> str:
-    """Return `3×2`, or for a collection whose description is cut `1,000 items`; empty where neither says anything."""
+    """Return `3×2`, or `1,000 items` for a collection whose description is cut; else an empty text."""
     shape, length = info.size.get("shape"), info.size.get("len")
     if isinstance(shape, list):
         return "×".join(str(each) for each in cast("list[Json]", shape)) or "0-dimensional"
@@ -194,7 +194,7 @@ def _shape(info: TypeInfo | ChangeInfo) -> str:
 
 def _outputs(old: Path, new: Path, settings: DivergenceSettings | None) -> Iterator[OutputDifference]:
     for (_, before), (statement, after) in _pairs(old, new):
-        # Names are compared as states above, so no fingerprints here; and of one cell only what it shows.
+        # Names are compared above, so no fingerprints here; and only the shown output of a cell counts.
         found = compare(before, after, old_state={}, new_state={}, settings=settings)
         for one in found.divergences:
             if one.kind in _SHOWN:
@@ -209,7 +209,7 @@ Key = tuple[str, str]
 
 
 def _pairs(old: Path, new: Path) -> Iterator[tuple[Run, Run]]:
-    """Yield the newest runs of each cell whose newest run is another on the two paths: by cell, else by source."""
+    """Yield the newest runs of each cell, by cell or else by source, that differ between the two paths."""
     before, after = _newest(old), _newest(new)
     by_source = {_source(run): run for key, run in before.items() if key not in after}
     for key, run in after.items():
@@ -251,7 +251,7 @@ def _looks_at(state: HandleState) -> str:
     return one_line(f"{state.obj_type} of {state.digest.get('target', '?')}", _SHORT)
 
 
-# -- what may be missing ----------------------------------------------------------------------------
+# -- notes ----------------------------------------------------------------------------
 
 
 def _notes(old: Path, new: Path) -> Iterator[str]:

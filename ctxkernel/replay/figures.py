@@ -1,6 +1,6 @@
 """Figures compared as a reader sees them: PNG and JPEG by pixels, SVG by its drawing, without ids and dates.
 
-Pillow does the work where it is installed (matplotlib needs it); without it equal bytes are all that can be told.
+Pillow decodes the images if it is installed (matplotlib needs it); without it only equal bytes count as equal.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class PixelDifference:
     sizes: tuple[tuple[int, int], tuple[int, int]]
 
     def within(self, share: float, drift: float) -> bool:
-        """Whether both are of one size and as near as that."""
+        """Return whether both have the same size and differ by no more than this."""
         return self.sizes[0] == self.sizes[1] and self.share <= share and self.drift <= drift
 
 
 def compare_images(old: str, new: str, *, step: int = 8) -> PixelDifference | None:
-    """Return how far two base64 images are apart; None where they cannot be decoded here.
+    """Return how far two base64 images are apart; None if they cannot be decoded here.
 
     `step` is the difference of one channel, of 255, up to which a pixel counts as the same.
     """

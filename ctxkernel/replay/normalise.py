@@ -1,9 +1,9 @@
-"""Text made comparable: what differs at each run of the same program, and says nothing of it, gets one spelling.
+"""Makes texts comparable: parts that differ at each run of the same program without meaning get one spelling.
 
-Rule 1: a rule has a name and is a function from text to text; `RULES` holds them in the order in which they are
-        applied, and takes more: `RULES["run id"] = lambda text: re.sub(r"run-\\w+", "run", text)`.
-Rule 2: a rule masks no more than its name says. A blanket mask of all hexadecimal numbers or of all dates would hide
-        results: an address is one only where Python prints one, a date only where it is that of the run.
+Rule 1: a rule has a name and is a function from text to text; `RULES` holds the rules in the order in which they are
+        applied, and accepts more: `RULES["run id"] = lambda text: re.sub(r"run-\\w+", "run", text)`.
+Rule 2: a rule masks no more than its name says. Masking all hexadecimal numbers or all dates would hide results: an
+        address is masked only in the forms that Python prints, a date only if it is that of the run.
 Rule 3: a rule that fails changes nothing. Each takes linear time; texts are the bounded copies of the timeline.
 """
 
@@ -22,10 +22,10 @@ Span = tuple[float, float]
 """When an execution ran: Unix seconds, begin and end."""
 
 LINE = 4000
-"""A longer line is data (HTML on one line, a base64 text): the rules that look for a bar leave it alone."""
+"""A longer line is data (HTML on one line, a base64 text), in which no progress bar is searched."""
 
 Table = tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]
-"""Words of which one must be there, the pattern, what stands in its place. To search for a word takes a hundredth."""
+"""Words of which one must occur, the pattern, its replacement. Searching for a word takes a hundredth of the time."""
 
 
 def _masked(text: str, table: Table) -> str:
@@ -41,7 +41,7 @@ def _masked(text: str, table: Table) -> str:
 
 
 def overwritten(text: str) -> str:
-    """What a carriage return or backspaces wrote over: the last state of a line stays."""
+    """Keep the last state of a line that carriage returns or backspaces overwrote."""
     if "\r" not in text and "\b" not in text:
         return text
     lines = [_last_state(line) for line in text.replace("\r\n", "\n").split("\n")]
@@ -52,7 +52,7 @@ def _last_state(line: str) -> str:
     parts = [part for part in line.split("\r") if part.strip()]
     if not parts:
         return ""
-    # A shorter state leaves the end of a longer one standing, but bars fill it up with blanks: their end is blank.
+    # A shorter state would leave the end of a longer one, but progress bars fill it up with blanks.
     line = parts[-1]
     if "\b" not in line:
         return line
@@ -96,7 +96,7 @@ _JOBLIB = re.compile(r"(\[Parallel\(n_jobs=-?\d+\)\]:[^\n|]*\|[ ]elapsed:)[ ]*[\
 
 
 def progress(text: str) -> str:
-    """Progress bars (tqdm, Keras, pip, rich, joblib, widgets): the bar, times and rates; the counts stay."""
+    """Mask bars, times and rates of progress bars (tqdm, Keras, pip, rich, joblib, widgets); keep the counts."""
     if not any(sign in text for sign in ("|", "[", "Progress", "\u2501")):
         return text
     lines = text.split("\n")
@@ -115,7 +115,7 @@ def _bar(line: str) -> str:
     return _JOBLIB.sub(r"\1 <progress>", line)
 
 
-# -- where things are, and what they are called ---------------------------------------------------
+# -- paths, addresses, ids and numbers ---------------------------------------------------
 
 _PATHS: Table = (
     (("<ipython-input-",), re.compile(r"<ipython-input-\d+-[0-9a-f]+>"), "<cell>"),
@@ -134,7 +134,7 @@ _PATHS: Table = (
 
 
 def path(text: str) -> str:
-    """Temporary files and folders, the files that cells are compiled as, a process's folder in /proc."""
+    """Mask temporary files and folders, the files that cells are compiled as, a process's folder in /proc."""
     return _masked(text, _PATHS)
 
 
@@ -143,7 +143,7 @@ _IN_REPR = re.compile(r"(<[A-Za-z_][\w.]*(?: [^<>\n]{0,200})?[ =:(])0x[0-9a-fA-F
 
 
 def address(text: str) -> str:
-    """Addresses in default reprs: `<X at 0x7f…>`; other hexadecimal numbers stay."""
+    """Mask addresses in default reprs: `<X at 0x7f…>`; keep other hexadecimal numbers."""
     if "0x" not in text:
         return text
     return _IN_REPR.sub(r"\g<1>0x…", _AT_SPACE.sub("at 0x…", text))
@@ -176,7 +176,7 @@ _IDS: Table = (
 
 
 def object_id(text: str) -> str:
-    """Ids made at each run: `id=139…`, UUIDs, and those in the HTML of widgets, tables and figures."""
+    """Mask ids made at each run: `id=139…`, UUIDs, and those in the HTML of widgets, tables and figures."""
     return _masked(text, _IDS)
 
 
@@ -187,7 +187,7 @@ _PROMPTS: Table = (
 
 
 def prompt(text: str) -> str:
-    """Numbers of prompts, as tracebacks and warnings have them: `Cell In[5], line 2`."""
+    """Mask numbers of prompts in tracebacks and warnings: `Cell In[5], line 2`."""
     return _masked(text, _PROMPTS)
 
 
@@ -195,7 +195,7 @@ _FIGURE = re.compile(r"<Figure size [\d.e+]+x[\d.e+]+ with \d+ Axes>")
 
 
 def figure_size(text: str) -> str:
-    """`<Figure size 640x480 with 1 Axes>`: the figure itself is compared by its pixels."""
+    """Mask `<Figure size 640x480 with 1 Axes>`: the figure itself is compared by its pixels."""
     return _FIGURE.sub("<Figure>", text) if "<Figure" in text else text
 
 
@@ -215,7 +215,7 @@ _PROCESS: Table = (
 
 
 def process(text: str) -> str:
-    """Numbers of processes and threads."""
+    """Mask numbers of processes and threads."""
     return _masked(text, _PROCESS)
 
 
@@ -246,22 +246,22 @@ _CLOCK: Table = (
 
 
 def clock(text: str) -> str:
-    """Durations where they are named as such: `%time`, `%timeit`, `Wall time: 1.2 s`, `finished in 3 s`."""
+    """Mask durations that are named as such: `%time`, `%timeit`, `Wall time: 1.2 s`, `finished in 3 s`."""
     return _masked(text, _CLOCK)
 
 
 def trailing_spaces(text: str) -> str:
-    """Spaces at the ends of lines, and empty lines at the end."""
+    """Remove spaces at the ends of lines, and empty lines at the end."""
     return "\n".join(line.rstrip() for line in text.split("\n")).rstrip("\n")
 
 
 class Now:
-    """Dates and times that are those of the run itself, to the minute; other dates are data."""
+    """Masks dates and times of the run itself, to the minute; other dates are data."""
 
     slack = 60.0
 
     def __call__(self, text: str) -> str:
-        """Return `text`: where it is not known when it was printed, no time in it is the time of the run."""
+        """Return `text` unchanged: the time of the run is not known."""
         return text
 
     def at(self, span: Span, text: str) -> str:
@@ -302,11 +302,11 @@ _TIME_OF_DAY = re.compile(r"(?<![\d:.])(\d\d):(\d\d):(\d\d)(?:[.,]\d{1,6})?(?![\
 
 
 def _moments(found: re.Match[str], low: float, high: float) -> bool:
-    """Whether a clock, of local time or UTC or of the zone that is written, showed this between `low` and `high`."""
+    """Return whether a time, local or UTC or of the written zone, is between `low` and `high`."""
     parts = found.groupdict()
     month = parts.get("month") or parts.get("month2")
     try:
-        at = datetime(  # noqa: DTZ001 - the zone is what is to be found out
+        at = datetime(  # noqa: DTZ001 - the zone is not known
             int(parts.get("Y") or parts.get("Y2") or 0),
             _MONTHS.index(month) + 1 if month else int(parts["m"]),
             int(parts.get("d") or parts.get("d2") or 0),
@@ -328,7 +328,7 @@ def _seconds(digits: str) -> float:
 
 
 def _days(low: float, high: float) -> Iterator[re.Pattern[str]]:
-    """How the days of the span may be written."""
+    """Yield patterns for the spellings of the days in the span."""
     days = {localtime(at)[:3] for at in (low, high)} | {gmtime(at)[:3] for at in (low, high)}
     for year, month, day in days:
         spelled = "|".join(
@@ -373,7 +373,7 @@ RULES: dict[str, Rule] = {
 def normalise(text: str, rules: Iterable[str] | None = None, *, span: Span | None = None) -> str:
     """Return `text` after the rules of these names (all, where None), in the order of `RULES`.
 
-    `span` is when the text was printed. Names that no rule has are passed over; a rule that raises changes nothing.
+    `span` is the time of the run. Unknown names are ignored; a rule that raises changes nothing.
     """
     wanted = None if rules is None else set(rules)
     for name, rule in list(RULES.items()):
@@ -381,6 +381,6 @@ def normalise(text: str, rules: Iterable[str] | None = None, *, span: Span | Non
             continue
         try:
             text = str(rule.at(span, text) if isinstance(rule, Now) and span is not None else rule(text))
-        except Exception:  # a rule may be the user's own: it must not cost the comparison
+        except Exception:  # a rule of the user's must not break the comparison
             continue
     return text

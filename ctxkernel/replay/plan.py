@@ -1,9 +1,9 @@
-"""The plan of a return: what is kept, loaded, dropped, made again, lost, and how long that takes. Pure.
+"""The plan of a return: the names that are kept, loaded, dropped, made again or lost, and the time it takes. Pure.
 
-Rule 1: a plan is made from recorded facts and touches nothing; it is shown before anything happens.
-Rule 2: what a checkpoint cannot hold is made again only by statements that are known to do nothing else: they read what
-        is there again as it was, make nothing but what is wanted or already so, and act on nothing outside.
-Rule 3: what remains is named as lost, with the first reason that stands in the way.
+Rule 1: a plan is made from recorded facts and changes nothing; it is shown before anything happens.
+Rule 2: a value that no checkpoint can hold is made again only by statements that are known to do nothing else: they
+        read restored values, make only what is wanted or already equal, and act on nothing outside.
+Rule 3: the other names are listed as lost, each with the first reason.
 """
 
 from __future__ import annotations
@@ -19,49 +19,49 @@ from ctxkernel.core.text import format_duration, format_size, join_names, one_li
 from ctxkernel.replay.causes import flow, parse
 
 READ_SPEED = 1.5e9
-"""Bytes a second at which data come back, where it was not measured."""
+"""Bytes a second at which data are loaded, if that was not measured."""
 
 Action = Literal["run", "skip", "ask"]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """What is recorded of one execution on the way to a state."""
+class PastRun:
+    """The record of one execution on the path to a state."""
 
     execution_id: str
     statement_id: str
     source: str
     reads: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Names that it used, with the fingerprint that they had before; empty where that is not known."""
+    """Names that it used, with their fingerprints before it; an empty one is not known."""
     made: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Names that it added or changed, with the fingerprint after it; empty where that is not known."""
+    """Names that it added or changed, with their fingerprints after it; an empty one is not known."""
     bound: frozenset[str] = frozenset()
-    """Those of `made` that stand for another object than before: made new, not changed in place."""
+    """Those of `made` that were bound to another object, and not changed in place."""
     touched: frozenset[str] = frozenset()
-    """Names that it may have touched besides (by way of aliases, functions)."""
+    """Other names that it may have touched (through aliases, functions)."""
     deleted: frozenset[str] = frozenset()
     files: tuple[str, ...] = ()
     """Files that it wrote."""
     changed_files: tuple[str, ...] = ()
-    """Files that it read and that are not any more as they were."""
+    """Files that it read and that have changed since."""
     ambient: tuple[str, ...] = ()
     """Parts of the ambient state that it changed."""
     status: str = "ok"
     kind: str = "python"
     asked: bool = False
-    """It asked the user for input."""
+    """Whether it asked the user for input."""
     asks: bool = False
-    """It is marked as one that asks before it runs again."""
+    """Whether it is marked as one that asks before it runs again."""
     seconds: float = 0.0
 
     def concerns(self, name: str) -> bool:
-        """Whether it may have touched the name."""
+        """Return whether it may have touched the name."""
         return name in self.made or name in self.touched or name in self.deleted
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Names that share objects and come back together."""
+    """Names that share objects and are loaded together."""
 
     names: tuple[str, ...]
     nbytes: int = 0
@@ -69,7 +69,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file that a statement wrote which the return leaves behind; it stays as it is."""
+    """A file written by a statement that the return leaves; the file stays as it is."""
 
     name: str
     statement_id: str
@@ -78,16 +78,16 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """What a return does with one file whose content is kept (setting `files = restore`)."""
+    """The change of one file whose content is kept by a return (setting `files = restore`)."""
 
     name: str
     """Its path below the notebook's folder."""
     action: Literal["back", "remove", "stays"]
     statement_id: str = ""
-    """The statement that left it as it is brought back; for the others, the one that wrote it."""
+    """The statement that left the restored content; for other actions, the one that wrote the file."""
     size: int = 0
     reason: str = ""
-    """Why it stays; for one that is brought back, where its content is from if no statement left it so."""
+    """Why it stays; for a restored file, the origin of its content if no statement left it."""
 
     def __str__(self) -> str:
         if self.action == "back":
@@ -98,7 +98,7 @@ class FileChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlannedStep:
     """One statement that runs again after the return."""
 
     statement_id: str
@@ -106,53 +106,53 @@ class Step:
     reason: str = ""
     """Why it is skipped, or asks."""
     expected: bool = False
-    """It is marked as expected to differ."""
+    """Whether it is marked as expected to differ."""
     seconds: float = 0.0
-    """What it took the last time."""
+    """The time that it took before."""
     source: str = ""
     """Its first line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a return would do."""
+    """The effects of a return."""
 
     target: str | None
     """An execution's id; None is the state before all statements."""
     told: str = ""
-    """The target as the user knows it."""
+    """The user's name of the target."""
     keep: tuple[str, ...] = ()
     load: tuple[Load, ...] = ()
     drop: tuple[str, ...] = ()
     connect: Mapping[str, str] = field(default_factory=dict[str, str])
     """Name, or place in a value → the connection that is made again for it."""
     rerun: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Name → the statements that are run again to bring it back, in order."""
+    """Name → the statements that run again to make it, in order."""
     lost: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Name → why it is not brought back."""
+    """Name → why it is not restored."""
     as_now: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Name → why it comes back as it is now, and not as it was."""
+    """Name → why it stays as it is now."""
     ambient: tuple[str, ...] = ()
-    """Handles, and parts of the ambient state, that are put back."""
+    """Handles, and parts of the ambient state, that are restored."""
     files: tuple[Written, ...] = ()
     file_changes: tuple[FileChange, ...] = ()
-    """What happens to files whose content is kept; none of them is in `files`."""
-    statements: tuple[Step, ...] = ()
+    """The changes of files whose content is kept; none of them is in `files`."""
+    statements: tuple[PlannedStep, ...] = ()
     seconds: float = 0.0
-    """How long it may take, from what was measured."""
+    """The expected time, from measured ones."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are loaded."""
+        """The bytes to load."""
         return sum(one.nbytes for one in self.load)
 
     @property
     def again(self) -> tuple[str, ...]:
-        """The statements that run again to bring names back, each once, in order."""
+        """The statements that run again to make names, each once, in order."""
         return tuple(sorted({one for ids in self.rerun.values() for one in ids}, key=_number))
 
     def text(self) -> str:
-        """Return the plan for people: one line for each thing that would happen."""
+        """Return the plan for people: a line for each effect."""
         loaded = [name for one in self.load for name in one.names]
         takes = format_duration(max(self.seconds, 0.001))
         lines = [f"to {self.told or self.target or 'before all statements'}: about {takes}"]
@@ -181,7 +181,7 @@ class Plan:
         return "\n".join(lines)
 
     def file_lines(self) -> list[str]:
-        """Return a line for each file that is brought back, removed, or stays as it is."""
+        """Return a line for each file that is restored, removed, or stays as it is."""
         words = {"back": "file back   ", "remove": "file removed", "stays": "file stays  "}
         lines = [f"{words[one.action]} {one}" for one in self.file_changes]
         for file in self.files:
@@ -190,7 +190,7 @@ class Plan:
         return lines
 
     def files_that_stay(self) -> str:
-        """Return one line that names the files written since that a return leaves as they are; empty for none."""
+        """Return one line that names the files written since that stay as they are; empty for none."""
         if not self.files:
             return ""
         count = f"{len(self.files)} files that were written since stay as they are"
@@ -212,19 +212,19 @@ def make_plan(
     drop: Collection[str] = (),
     connect: Mapping[str, str] | None = None,
     missing: Mapping[str, str] | None = None,
-    path: Sequence[Run] = (),
+    path: Sequence[PastRun] = (),
     then: Mapping[str, str] | None = None,
     functions: Mapping[str, str] | None = None,
     ambient: Collection[str] = (),
     files: Sequence[Written] = (),
     file_changes: Sequence[FileChange] = (),
-    statements: Sequence[Step] = (),
+    statements: Sequence[PlannedStep] = (),
     read_speed: float = READ_SPEED,
 ) -> Plan:
     """Return the plan of a return to `target`.
 
-    `missing` are names that the state had and no checkpoint holds, with the reason; `path` are the executions that led
-    to it, oldest first; `then` maps each name of the state to its fingerprint. Files are named in their order.
+    `missing` are names of the state that no checkpoint holds, with the reason; `path` are the executions that led to
+    it, oldest first; `then` maps each name of the state to its fingerprint. Files are named in their order.
     """
     rerun, lost = remake(missing or {}, path, then or {}, functions=functions)
     costs = {run.statement_id: run.seconds for run in path}
@@ -256,19 +256,20 @@ def _newest(files: Sequence[Written]) -> tuple[Written, ...]:
 
 def remake(
     missing: Mapping[str, str],
-    path: Sequence[Run],
+    path: Sequence[PastRun],
     then: Mapping[str, str],
     *,
     functions: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Return which statements bring each missing name back, and which names stay lost and why.
+    """Return the statements that make each missing name again, and the names that stay lost with the reasons.
 
-    Holds: run in their order on the state without the missing names, the statements leave every name that is not
-    missing as it is, and make the missing ones as they were, as far as the recorded facts can tell.
+    Holds: the statements, run in their order on the state without the missing names, change no other name, and make
+    the missing ones as they were, as far as the records can tell.
     """
     makers = {name: _makers(name, path) for name in missing}
-    refused: dict[str, str] = {name: why for name in missing if (why := _no_maker(name, makers[name], missing))}
-    # Names depend on each other: one that is refused may refuse those that are made from it, or together with it.
+    nobody = "no statement of this timeline made it"
+    refused = {name: f"{missing[name]}; {nobody}" for name in missing if not makers[name]}
+    # Names depend on each other: a refused name may refuse those that are made from it, or together with it.
     while True:
         wanted = {name for name in missing if name not in refused}
         before = len(refused)
@@ -289,26 +290,16 @@ def remake(
     return rerun, {name: refused[name] for name in missing if name in refused}
 
 
-def _makers(name: str, path: Sequence[Run]) -> tuple[int, ...]:
-    """Places on the path of what made the name what it is: from where it was bound last, all that touched it."""
-    found: list[int] = []
-    for at in range(len(path) - 1, -1, -1):
-        run = path[at]
-        if run.concerns(name):
-            found.append(at)
-            if name in run.bound:
-                return tuple(reversed(found))
-    return ()
-
-
-def _no_maker(name: str, makers: tuple[int, ...], missing: Mapping[str, str]) -> str:
-    return "" if makers else f"{missing[name]}; no statement of this timeline made it"
+def _makers(name: str, path: Sequence[PastRun]) -> tuple[int, ...]:
+    """Return the places on the path of the executions that made a name: the last binding, and all that touched it."""
+    bound = max((at for at, run in enumerate(path) if name in run.bound and run.concerns(name)), default=len(path))
+    return tuple(at for at in range(bound, len(path)) if path[at].concerns(name))
 
 
 def _closure(
-    name: str, makers: Mapping[str, tuple[int, ...]], path: Sequence[Run], wanted: Collection[str]
+    name: str, makers: Mapping[str, tuple[int, ...]], path: Sequence[PastRun], wanted: Collection[str]
 ) -> list[int]:
-    """The places of all statements that making `name` takes: those of missing names that they read, too."""
+    """Return the places of all statements needed to make `name`, including those of missing names that they read."""
     todo, seen, ats = [name], set[str](), set[int]()
     while todo:
         one = todo.pop()
@@ -322,18 +313,18 @@ def _closure(
 
 
 def pure_enough(
-    run: Run,
-    path: Sequence[Run],
+    run: PastRun,
+    path: Sequence[PastRun],
     then: Mapping[str, str],
     *,
     wanted: Collection[str],
     makers: Mapping[str, tuple[int, ...]] | None = None,
     functions: Mapping[str, str] | None = None,
 ) -> str | None:
-    """Return why a statement may not be run again alone to make the names in `wanted`; None where it may.
+    """Return why a statement may not run again alone to make the names in `wanted`; None if it may.
 
-    `then` maps the names of the state that is returned to, to their fingerprints; `wanted` are the names that no
-    checkpoint holds and that are all made again, by the statements at the places in `makers` on the `path`.
+    `then` maps the names of the target state to their fingerprints; `wanted` are the names that no checkpoint holds
+    and that are all made again, by the statements at the places in `makers` on the `path`.
     """
     why = _plain_run(run) or acts_outside(run.source, functions, own=wanted)
     if why:
@@ -343,7 +334,7 @@ def pure_enough(
         return "it is not on the way to this state"
     for name, before in run.reads.items():
         if name in wanted:
-            # `g = map(f, g)`: what it used is not what the name stands for at the end.
+            # `g = map(f, g)`: the value that it used is not the final one of the name.
             if makers is not None and makers[name] and makers[name][0] >= at:
                 return f"it uses {name}, which was made anew since"
             continue
@@ -369,7 +360,7 @@ def pure_enough(
     return None
 
 
-def _plain_run(run: Run) -> str:
+def _plain_run(run: PastRun) -> str:
     if run.kind != "python":
         return "it is no cell"
     if run.status != "ok":
@@ -399,7 +390,7 @@ _MODES = frozenset("wax+")
 
 
 def acts_outside(source: str, functions: Mapping[str, str] | None = None, *, own: Collection[str] = frozenset()) -> str:
-    """Return what in a source may act on more than its own names, or come out differently each time; else empty.
+    """Return why a source may affect more than its own names, or give another result each time; else an empty text.
 
     `functions` are the sources of the functions and classes of the namespace that it may call; attributes of `own`
     names may be set.
@@ -436,7 +427,7 @@ _TOLD = {
 
 def _acts(node: ast.AST, own: Collection[str]) -> str:
     if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
-        # `module.x = 1` changes what no checkpoint holds; of a name it cannot be told that it is no module.
+        # `module.x = 1` changes state that no checkpoint holds, and any name may be a module.
         base = node.value
         while isinstance(base, ast.Attribute | ast.Subscript):
             base = base.value

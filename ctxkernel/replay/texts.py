@@ -1,4 +1,4 @@
-"""Texts, tables and JSON compared by what they say: numbers with a tolerance, tables by cells, all else exactly."""
+"""Texts, tables and JSON compared by content: numbers with a tolerance, tables by cells, everything else exactly."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Tolerance:
     abs: float = 1e-12
 
     def same(self, a: float, b: float) -> bool:
-        """Whether two numbers are the same."""
+        """Return whether two numbers are the same."""
         return a == b or (a != a and b != b) or math.isclose(a, b, rel_tol=self.rel, abs_tol=self.abs)
 
 
 def same_text(old: str, new: str, tolerance: Tolerance) -> bool:
-    """Whether two texts are equal but for floats within the tolerance, and the blanks that go with their length."""
+    """Return whether two texts are equal except for floats within the tolerance, and blanks that align them."""
     if old == new:
         return True
     first, second = _FLOAT.findall(old), _FLOAT.findall(new)
@@ -44,12 +44,12 @@ def same_text(old: str, new: str, tolerance: Tolerance) -> bool:
 
 
 def _frame(text: str) -> str:
-    # A number that is a digit longer moves what stands right of it, and the line under a head.
+    # A number that is a digit longer moves the text to its right, and lengthens the line under a head.
     return "\n".join(line.strip() for line in _RULER.sub("---", _BLANKS.sub(" ", _FLOAT.sub("#", text))).split("\n"))
 
 
 def same_json(old: Json, new: Json, tolerance: Tolerance, text: SameText) -> bool:
-    """Whether two JSON values are equal; `text(a, b)` compares texts."""
+    """Return whether two JSON values are equal; `text(a, b)` compares texts."""
     if isinstance(old, str) and isinstance(new, str):
         return old == new or text(old, new)
     if isinstance(old, bool) or isinstance(new, bool) or old is None or new is None:
@@ -68,7 +68,7 @@ def same_json(old: Json, new: Json, tolerance: Tolerance, text: SameText) -> boo
 
 
 def as_json(data: Json) -> Json:
-    """Return a payload as JSON: parsed where it is a text."""
+    """Return a payload as JSON: parsed if it is a text."""
     if isinstance(data, str):
         try:
             return json.loads(data)
@@ -84,22 +84,22 @@ Grid = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Html:
-    """What an HTML text says: its tables as grids of cells, and the text around them."""
+    """The content of an HTML text: its tables as grids of cells, and the text around them."""
 
     tables: tuple[Grid, ...]
     text: str
     code: str
-    """Scripts and the rest that is no text."""
+    """Scripts and links."""
 
 
-# A parser of a browser's care takes seconds for a table of a megabyte, and what is compared needs little of it.
+# A full HTML parser takes seconds for a table of a megabyte, and the comparison needs little of it.
 _TOKEN = re.compile(r"<!--.*?-->|<(?P<end>/?)(?P<tag>[a-zA-Z][\w:-]*)(?P<more>[^>]*)>|(?P<text>[^<]+|<)", re.DOTALL)
 _LINK = re.compile(r"\b(?:src|href|srcdoc)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>]+))")
 _LINKED = frozenset(("img", "source", "a", "iframe", "script"))
 
 
 def read_html(text: str) -> Html:
-    """Return what an HTML text says. Any text is read; none raises."""
+    """Return the content of an HTML text. Accepts any text."""
     tables: list[list[list[str]]] = []
     around: list[str] = []
     code: list[str] = []
@@ -148,7 +148,7 @@ def _said(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CellDifference:
-    """What differs between two grids."""
+    """The difference between two grids."""
 
     summary: str
     before: str
@@ -156,7 +156,7 @@ class CellDifference:
 
 
 def compare_grids(old: Grid, new: Grid, same: SameText) -> CellDifference | None:
-    """Return how two grids of cells differ, None where they do not; `same(a, b)` compares the text of two cells."""
+    """Return how two grids of cells differ, None if they do not; `same(a, b)` compares the text of two cells."""
     if len(old) != len(new) or list(map(len, old)) != list(map(len, new)):
         sizes = [f"{len(grid)} × {max(map(len, grid), default=0)}" for grid in (old, new)]
         if sizes[0] == sizes[1]:

@@ -1,8 +1,8 @@
-"""Values compared by content, floats with a tolerance: for what a fingerprint calls different.
+"""Values with different fingerprints compared by content, floats with a tolerance.
 
-Rule 1: it calls nothing of the user's: only built-in containers, NumPy's arrays and pandas' frames are looked into, by
-        their own methods and only where they are exactly these types. Of anything else it says that it cannot tell.
-Rule 2: it is bounded: over `ITEMS` items, or an array of over `BYTES`, it cannot tell.
+Rule 1: no code of the user's is called: only built-in containers, NumPy's arrays and pandas' frames are compared, by
+        their own methods and only if they are exactly of these types. For other values the result is not known.
+Rule 2: the work is bounded: for more than `ITEMS` items, or an array over `BYTES`, the result is not known.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _EXACT = (type(None), bool, int, str, bytes, bytearray, range, type, type(Ellips
 
 
 class _CannotTell(Exception):
-    """The values are of a kind, or of a size, that is not looked into."""
+    """The values are of a type, or of a size, that is not compared."""
 
 
 def same_values(old: object, new: object, tolerance: Tolerance | None = None) -> bool | None:
-    """Return whether two values are the same but for floats within the tolerance; None where that cannot be told."""
+    """Return whether two values are the same except for floats within the tolerance; None if that is not known."""
     looking = _Looking(tolerance or Tolerance())
     try:
         return looking.same(old, new)
@@ -54,7 +54,7 @@ class _Looking:
         if kind in _EXACT:
             return bool(old == new)
         pair = (id(old), id(new))
-        if pair in self.seen:  # a cycle, or what was compared already
+        if pair in self.seen:  # a cycle, or a pair that was compared already
             return True
         self.seen.add(pair)
         if kind in (list, tuple):
@@ -81,7 +81,7 @@ class _Looking:
         return old == new
 
     def library(self, old: Any, new: Any) -> bool | None:
-        """Arrays and frames, where their libraries are loaded; None for anything else."""
+        """Compare arrays and frames if their libraries are loaded; return None for other values."""
         numpy: Any = sys.modules.get("numpy")
         if numpy is not None:
             if type(old) is numpy.ndarray:

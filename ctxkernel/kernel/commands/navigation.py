@@ -15,7 +15,7 @@ from ctxkernel.core.text import format_table, one_line
 from ctxkernel.core.turn import HandleState
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
 from ctxkernel.kernel.execution.cell import moves_head
-from ctxkernel.kernel.returning.targets import Job, Target
+from ctxkernel.kernel.returning.targets import ReturnJob, Target
 from ctxkernel.store.log.session import SessionReader
 
 _RANGE = re.compile(r"(?P<first>.+?)\.\.(?P<last>.+)")
@@ -41,7 +41,7 @@ def _take_lose(args: Sequence[str]) -> tuple[frozenset[str], list[str]]:
     return frozenset(filter(None, names)), rest
 
 
-def _plan(ctx: CommandContext, job: Job, flags: Sequence[str], lose: frozenset[str] = frozenset()) -> str | None:
+def _plan(ctx: CommandContext, job: ReturnJob, flags: Sequence[str], lose: frozenset[str] = frozenset()) -> str | None:
     """Have the kernel carry out a job after the cell; with `--dry-run` return its plan instead."""
     job.lose = lose
     if "--dry-run" in flags:

@@ -1,43 +1,40 @@
-"""Tells whether code of the user's ran that no cell shows: threads, tasks and callbacks, widgets, silent requests.
+"""Tells whether user code ran that no cell shows: threads, tasks and callbacks, widgets, silent requests.
 
-Rule: what is not known to be idle counts as having run.
+Rule: whatever is not known to be idle counts as having run.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import sys
 import threading
-from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 _OWN = ("IPythonHistorySavingThread", "IOPub", "Heartbeat", "Control", "ctxkernel", "pydevd")
-"""Beginnings of the names of threads of the kernel and of IPython."""
+"""Prefixes of the names of threads of the kernel and of IPython."""
 _POLLER = "ipykernel.parentpoller"
-"""Its thread looks every second whether the parent lives; it has no name of its own."""
+"""Its thread checks every second whether the parent lives; it has no name of its own."""
 _TASKS = frozenset(("tornado", "zmq", "ipykernel", "IPython", "jupyter_client", "ctxkernel"))
 """Packages whose tasks are on the event loop in every kernel."""
 _CALLBACKS = _TASKS | {"asyncio", "_asyncio"}
-"""Those whose callbacks are; asyncio's own are steps of tasks."""
+"""Packages whose callbacks are; asyncio's own are steps of tasks."""
 _MOST = 30
-"""How far into what a callback calls, or a coroutine waits for, is looked."""
+"""Coroutines, or functions of a callback, that are examined."""
 
 
 class Activity:
-    """Tells what ran since it was asked last. Made on the main thread, before the user's first cell."""
+    """Tells what ran since the last call. Made on the main thread, before the user's first cell."""
 
     def __init__(self) -> None:
         self._first = {thread.ident for thread in threading.enumerate()}
         self._seen: dict[int, int | None] = {}
-        """Thread → nanoseconds that it has run; None where that cannot be told."""
+        """Thread → nanoseconds that it has run; None if that cannot be told."""
         self._messages = 0
         self._waited = False
-        """Whether something of the user's was on the event loop when it was asked last."""
+        """Whether something of the user's was on the event loop at the last call."""
         self.silent = False
-        """Whether a silent request ran code since this was taken back."""
+        """Whether a silent request ran code since this was reset."""
 
     def message(self) -> None:
         """Note that a front end's message ran a callback."""
@@ -48,15 +45,15 @@ class Activity:
         reason = ""
         if self._messages:
             self._messages, reason = 0, "a widget's callback ran"
-        now = {
-            thread.native_id: _run_time(thread.native_id)
-            for thread in threading.enumerate()
-            if thread.ident not in self._first and thread.native_id and not _is_kernels(thread)
-        }
-        before, self._seen = self._seen, now
-        if before.keys() - now.keys() or any(
-            time is None or time != before.get(native, 0) for native, time in now.items()
-        ):
+        before, now = self._seen, dict[int, int | None]()
+        for thread in threading.enumerate():
+            is_own = thread.name.startswith(_OWN) or type(thread).__module__ == _POLLER
+            if thread.ident not in self._first and thread.native_id and not is_own:
+                time = now[thread.native_id] = _run_time(thread.native_id)
+                if time is None or time != before.get(thread.native_id, 0):
+                    reason = reason or "a thread ran"
+        self._seen = now
+        if before.keys() - now.keys():
             reason = reason or "a thread ran"
         waits = _something_waits()
         if waits or self._waited:
@@ -65,45 +62,50 @@ class Activity:
         return reason
 
 
-def _is_kernels(thread: threading.Thread) -> bool:
-    return thread.name.startswith(_OWN) or type(thread).__module__ == _POLLER
-
-
 def _something_waits() -> bool:
-    """Say whether the event loop has a task or a callback that is not the kernel's."""
+    """Return whether the event loop has a task or a callback that is not the kernel's."""
     if "asyncio" not in sys.modules:
         return False
-    with contextlib.suppress(RuntimeError):
+    try:
         loop = asyncio.get_running_loop()
-        running = asyncio.current_task(loop)
-        tasks = (_awaited(task.get_coro()) for task in asyncio.all_tasks(loop) if task is not running)
-        if any(_is_foreign(task, _TASKS) for task in tasks):
+    except RuntimeError:
+        return False
+    running = asyncio.current_task(loop)
+    for task in asyncio.all_tasks(loop):
+        if task is not running and _awaits_foreign(task.get_coro()):
             return True
-        handles: Any = (*getattr(loop, "_scheduled", ()), *getattr(loop, "_ready", ()))
-        return any(_is_foreign(_called(one), _CALLBACKS) for one in handles if not one.cancelled())
+    for handle in (*getattr(loop, "_scheduled", ()), *getattr(loop, "_ready", ())):
+        if not handle.cancelled() and _calls_foreign(handle):
+            return True
     return False
 
 
-def _awaited(code: Any) -> Iterator[Any]:
-    """Yield the module of a coroutine, and those of what it waits for."""
-    while (frame := getattr(code, "cr_frame", None)) is not None:
-        yield frame.f_globals.get("__name__")
+def _awaits_foreign(code: Any) -> bool:
+    """Return whether a coroutine, or one that it waits for, is of another module than the kernel's."""
+    for _ in range(_MOST):
+        frame = getattr(code, "cr_frame", None)
+        if frame is None:
+            break
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in _TASKS:
+            return True
         code = code.cr_await
+    return False
 
 
-def _called(handle: Any) -> Iterator[Any]:
-    """Yield the modules of what a handle calls: of the function, and of functions that it is given."""
-    todo = [handle._callback, *(one for one in handle._args or () if callable(one))]
-    while todo:
+def _calls_foreign(handle: Any) -> bool:
+    """Return whether a handle calls a function of another module than the kernel's, or passes one on."""
+    todo = [handle._callback, *filter(callable, handle._args or ())]
+    for _ in range(_MOST):
+        if not todo:
+            break
         code = todo.pop()
         if isinstance(code, functools.partial):
             todo += code.func, *filter(callable, code.args)
-        else:
-            yield getattr(code, "__module__", None) or type(getattr(code, "__self__", code)).__module__
-
-
-def _is_foreign(modules: Iterator[Any], known: frozenset[str]) -> bool:
-    return any(str(one).partition(".")[0] not in known for one in islice(modules, _MOST))
+            continue
+        module = getattr(code, "__module__", None) or type(getattr(code, "__self__", code)).__module__
+        if str(module).partition(".")[0] not in _CALLBACKS:
+            return True
+    return False
 
 
 def _run_time(native: int) -> int | None:

@@ -110,21 +110,17 @@ class Collector:
         self._shown = 0
         self._clear_next = False
         self.closed = False
+        """Whether the cell is over: nothing more is taken in, and the output can be read."""
         # Re-entrant: a payload's own __str__ may display something.
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
 
     def take(self, msg_type: str, content: dict[str, Any]) -> bool:
-        """Take in one iopub message. Return False if it came after `close`."""
-        with self._lock:
+        """Take in one iopub message. Return False if the cell is over."""
+        with self.lock:
             if not self.closed:
                 self._take(msg_type, content)
                 return True
         return False
-
-    def close(self) -> None:
-        """Take in nothing more: the output can be read."""
-        with self._lock:
-            self.closed = True
 
     def _take(self, msg_type: str, content: dict[str, Any]) -> None:
         if msg_type == "stream":
@@ -170,7 +166,10 @@ class Collector:
 
     def artifacts(self) -> tuple[Artifact, ...]:
         """Return the rich outputs as artifacts, one a MIME type, within the bounds of the settings."""
-        return tuple(artifact for _, artifacts in self._displays for artifact in artifacts)
+        found: list[Artifact] = []
+        for _, artifacts in self._displays:
+            found += artifacts
+        return tuple(found)
 
 
 def _artifact(name: str, mime: str, payload: Any, bound: int) -> Artifact:
@@ -321,7 +320,8 @@ class Capture:
             self._closed[msg_id] = collector.execution_id
             if len(self._closed) > CLOSED_KEPT:
                 del self._closed[next(iter(self._closed))]
-            collector.close()
+            with collector.lock:
+                collector.closed = True
             del self._open[msg_id]
 
 

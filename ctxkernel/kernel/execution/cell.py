@@ -46,11 +46,6 @@ class CellRequest:
         code = str(self.code)  # a malformed request may hold anything
         self.moves_head = "%ctx" in code and moves_head(code)
 
-    @property
-    def again(self) -> bool:
-        """Whether the cell is part of a re-run."""
-        return self.rerun or self.rerun_of is not None
-
 
 class Then(Protocol):
     """Work that continues after the turn of a cell."""

@@ -1,7 +1,7 @@
-"""stdout and stderr at the file-descriptor level, so that output of C code and of subprocesses lands in its cell.
+"""stdout and stderr at the file-descriptor level: output of C code and of subprocesses belongs to its cell.
 
-ipykernel swaps fd 1 and 2 for pipes and lets a thread read them. When a cell ends, that thread may still
-have bytes to deliver, and they would count for the next cell. The reader here says when it is done.
+ipykernel replaces fd 1 and 2 by pipes, which a thread reads. When a cell ends, that thread may still have bytes to
+deliver, which would count for the next cell. The reader here tells when it is done.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 if os.name == "posix":
@@ -24,11 +25,11 @@ if os.name == "posix":
 
 CHUNK = 64 * 1024
 DRAIN_SECONDS = 0.5
-"""Longest wait for a pipe at the end of a cell: a child that keeps writing must not hold it up."""
+"""Longest wait for a pipe at the end of a cell: a child that keeps writing must not delay it."""
 
 
 class WatchedPipe:
-    """Reads one of ipykernel's pipes in the place of its own thread, and knows when it is empty."""
+    """Reads one of ipykernel's pipes instead of its own thread, and knows when the pipe is empty."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -39,7 +40,7 @@ class WatchedPipe:
 
     @classmethod
     def adopt(cls, stream: Any) -> WatchedPipe | None:
-        """Take over the pipe of an ipykernel stream, or None where it watches none."""
+        """Take over the pipe of an ipykernel stream; return None if it watches none."""
         thread = getattr(stream, "watch_fd_thread", None)
         if not getattr(stream, "_should_watch", False) or thread is None or not thread.is_alive():
             return None
@@ -62,25 +63,25 @@ class WatchedPipe:
         try:
             while True:
                 poll.poll()
-                # Set before the bytes leave the pipe: see `drain`, which looks in the other order.
+                # Set before the bytes leave the pipe: `drain` checks in the opposite order.
                 self.busy = True
                 data = os.read(self.fid, CHUNK)
                 if not data or not stream._should_watch:
                     return
-                # What is there is delivered whole, a character split at its end with what follows.
+                # Everything read is delivered, except a character split at its end, which is delivered later.
                 stream.write(decoder.decode(data))
                 os.write(stream._original_stdstream_copy, data)
                 with self._idle:
                     self._read += len(data)
                     self.busy = False
                     self._idle.notify_all()
-        except Exception:  # as ipykernel's reader: its close() shows what ended this thread
+        except Exception:  # as in ipykernel's reader: its close() reports the exception
             stream._exc = sys.exc_info()
         finally:
             self.busy = False
 
     def drain(self) -> None:
-        """Wait until what is in the pipe now has been delivered. A microsecond where it is empty."""
+        """Wait until the present content of the pipe has been delivered. A microsecond if it is empty."""
         pending = _pending(self.fid)
         if not pending and not self.busy:
             return
@@ -95,8 +96,11 @@ class WatchedPipe:
                     return
 
 
+_is_busy = attrgetter("busy")
+
+
 def _pending(fd: int) -> int:
-    """Return how many bytes wait in a pipe."""
+    """Return the number of bytes in a pipe."""
     try:
         return struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))[0]
     except OSError:
@@ -104,7 +108,7 @@ def _pending(fd: int) -> int:
 
 
 def _libc_flush() -> Any:
-    """Return a function that flushes C's own stdout, or None where it cannot be had."""
+    """Return a function that flushes C's own stdout, or None if there is none."""
     if os.name != "posix":
         return None
     try:
@@ -116,7 +120,7 @@ def _libc_flush() -> Any:
     except (OSError, ValueError, AttributeError):
         return None
     try:
-        # Called with the GIL held, as it never waits; `fflush` may, and gives the GIL away: a switch of threads.
+        # Called with the GIL held, as it never waits; `fflush` may, and releases the GIL: a switch of threads.
         held = getattr(ctypes.PyDLL(None), "__fpending")  # noqa: B009 - a class would mangle the name
         held.argtypes, held.restype = [ctypes.c_void_p], ctypes.c_size_t
     except (OSError, AttributeError):  # not glibc or musl
@@ -125,10 +129,10 @@ def _libc_flush() -> Any:
 
 
 class CheapFlush:
-    """Makes `flush()` of an ipykernel stream cost nothing where nothing is to be flushed.
+    """Makes `flush()` of an ipykernel stream cheap if there is nothing to flush.
 
     A flush wakes the I/O thread twice and waits for it, and ipykernel flushes both streams twice a cell, while most
-    cells print nothing. What is in flight to IOPub still counts as something: the flush stays a barrier for it.
+    cells print nothing. A message on its way to IOPub counts as something: the flush remains a barrier for it.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -141,7 +145,7 @@ class CheapFlush:
         stream.flush = self.flush
 
     def _send(self) -> None:
-        # Raised before the buffers are emptied, lowered after they were sent: see `flush`.
+        # Increased before the buffers are emptied, decreased after they were sent: see `flush`.
         self._busy += 1
         try:
             self._stock_send()
@@ -149,29 +153,29 @@ class CheapFlush:
             self._busy -= 1
 
     def flush(self) -> None:
-        """Flush, unless all that was written has been sent. The order of the looks matters."""
+        """Flush, unless all written text has been sent. The order of the checks matters."""
         if self._stream._buffers or self._thread._events or self._busy:
             self._stock_flush()
 
     def settle(self) -> None:
-        """Flush where something that was written has not reached the tap; other messages of the cell passed it."""
+        """Flush if written text has not been captured yet; other messages of the cell have been."""
         if self._stream._buffers or self._busy:
             self._stock_flush()
 
 
 class Streams:
-    """Brings all output of a cell to the tap before the cell ends."""
+    """Has all output of a cell captured before the cell ends."""
 
     def __init__(self) -> None:
         self._pipes: list[WatchedPipe] = []
         self._poll: Any = None
-        """Says at one look whether anything waits in the pipes."""
+        """Checks all pipes for content at once."""
         self._stock: list[tuple[str, Any, Callable[[], None]]] = []
-        """The names of the streams, the stock ones, and what brings their text to the tap."""
+        """The names of the streams, the stock streams, and functions that have their text captured."""
         self._c_flush = _libc_flush()
 
     def install(self) -> None:
-        """Take over the pipes of sys.stdout and sys.stderr, where ipykernel watches any."""
+        """Take over the pipes of sys.stdout and sys.stderr, if ipykernel watches any."""
         if os.name == "posix":
             for stream in (sys.stdout, sys.stderr):
                 pipe = WatchedPipe.adopt(stream)
@@ -187,17 +191,17 @@ class Streams:
                 self._stock.append((name, stream, stream.flush))
 
     def settle(self) -> None:
-        """Deliver what C code, children and Python still hold."""
+        """Deliver the output that C code, children and Python still buffer."""
         if self._c_flush is not None and self._pipes:
             self._c_flush()
-        # First the pipes, then whether a reader is busy with what it took out: it says so before it does.
-        if self._pipes and (self._poll.poll(0) or any(pipe.busy for pipe in self._pipes)):
+        # Check the pipes first, then the readers: a reader sets `busy` before it empties its pipe.
+        if self._pipes and (self._poll.poll(0) or True in map(_is_busy, self._pipes)):
             for pipe in self._pipes:
                 pipe.drain()
         for name, stock, settle in self._stock:
             now = getattr(sys, name, None)
             if now is not stock and now is not None:
-                with contextlib.suppress(Exception):  # the user put it there: it may lack flush, or be closed
+                with contextlib.suppress(Exception):  # the user's own stream may lack flush, or be closed
                     now.flush()
             if not stock.closed:
                 settle()

@@ -141,8 +141,9 @@ class Interrupts:
 
     def deliver(self) -> list[tuple[str, BaseException]]:
         """Call the handlers of the signals that came while our code ran; return what they raised, by signal."""
-        raised: list[tuple[str, BaseException]] = [("a signal", fault) for fault in self._raised]
-        self._raised.clear()
+        raised: list[tuple[str, BaseException]] = []
+        while self._raised:
+            raised.append(("a signal", self._raised.pop(0)))
         while self._due:
             number = self._due.popitem()[0]
             try:
@@ -176,7 +177,8 @@ class Timeout:
 
     def __init__(self) -> None:
         self.seconds: float | None = None
-        self._timer: threading.Timer | None = None
+        self.timer: threading.Timer | None = None
+        """Runs while the cell does."""
         self._lock = threading.Lock()
         self._fired: float | None = None
 
@@ -184,13 +186,13 @@ class Timeout:
         """Start the timer for a cell, if a time-out is set."""
         self._fired = None
         if self.seconds is not None:
-            timer = self._timer = threading.Timer(self.seconds, lambda: self._fire(timer))
+            timer = self.timer = threading.Timer(self.seconds, lambda: self._fire(timer))
             timer.daemon = True
             timer.start()
 
     def _fire(self, timer: threading.Timer) -> None:
         with self._lock:  # else a cell that ends at this moment passes its interrupt on to the next one
-            if self._timer is not timer:
+            if self.timer is not timer:
                 return
             self._fired = self.seconds
             if os.name == "posix":
@@ -200,9 +202,9 @@ class Timeout:
 
     def stop(self) -> float | None:
         """End the timer with its cell. Return the time-out in seconds if it ended the cell, else None."""
-        if self._timer is None:
+        if self.timer is None:
             return None
         with self._lock:
-            self._timer.cancel()
-            self._timer = None
+            self.timer.cancel()
+            self.timer = None
         return self._fired

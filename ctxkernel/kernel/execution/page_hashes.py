@@ -1,15 +1,15 @@
-"""Addresses of the chunks of large memory: only what was written since it was hashed last is hashed again.
+"""Content addresses of the chunks of large memory: only memory that was written since the last hash is hashed again.
 
 Linux from 6.7 on can tell which pages of a process were written: userfaultfd in its asynchronous write-protect mode,
-and the ioctl PAGEMAP_SCAN (Documentation/admin-guide/mm/pagemap.rst of the kernel's sources). Elsewhere, and wherever
-something is not as expected, all of it is hashed.
+and the ioctl PAGEMAP_SCAN (Documentation/admin-guide/mm/pagemap.rst of the kernel's sources). On other systems, and
+whenever something is not as expected, everything is hashed.
 
-Rule 1: a page is taken for unwritten only where it is private and anonymous, lies in memory, and was protected before
-        it was hashed.
-Rule 2: this proof serves to see what a cell changed. A return hashes everything: a device can write to memory that is
-        pinned for it without the processor's page tables.
+Rule 1: a page counts as unwritten only if it is private and anonymous, is in memory, and was protected before it was
+        hashed.
+Rule 2: this proof is used to find the changes of a cell. A return hashes everything: a device can write to memory that
+        is pinned for it without the processor's page tables.
 Rule 3: the first write to a protected page costs the user's code some 2 µs, a third of a millisecond for each MB. So
-        memory is watched once it stayed as it was, and for a long time no more where it was rewritten after that.
+        memory is watched only after it stayed unchanged, and not for a long time after it was rewritten.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if os.name == "posix":
     import fcntl
 
 LEAST = 16 * 1024 * 1024
-"""Bytes from which memory is watched: less is hashed within a millisecond."""
+"""Bytes from which on memory is watched: less is hashed within a millisecond."""
 MOST_WATCHED = 500
 """Ranges: each splits a mapping of the process, which may have 65,530."""
 REWRITTEN = 1 / 8
-"""Share of the pages from which hashing is cheaper than having the writes noted."""
+"""Share of the pages from which on hashing is cheaper than watching the writes."""
 PATIENCE = 8
-"""Looks for which memory has to stay as it is before it is watched again: they cost as much as one rewriting does.
+"""Checks that must find memory unchanged before it is watched again: they cost as much as one rewriting does.
 
-Memory that had stayed for more than twice as many before it was rewritten is watched on."""
+Memory that was unchanged for more than twice as many before it was rewritten stays watched."""
 
 _SYSCALL = {"x86_64": 323, "aarch64": 282}
 _USER_MODE_ONLY = 1
@@ -55,7 +55,7 @@ _SPANS = 4096
 
 
 class WrittenPages:
-    """Tells which pages of this process were written. Raises OSError where the system cannot tell."""
+    """Tells which pages of this process were written. Raises OSError if the system cannot tell."""
 
     def __init__(self) -> None:
         number = _SYSCALL.get(platform.machine()) if platform.system() == "Linux" else None
@@ -75,13 +75,13 @@ class WrittenPages:
             raise
 
     def close(self) -> None:
-        """Let go of all that is watched."""
+        """Stop watching."""
         for descriptor in (self._faults, self._pagemap):
             if descriptor >= 0:
                 os.close(descriptor)
 
     def _try(self) -> None:
-        """Raise OSError where writes are not told apart, on memory of our own."""
+        """Raise OSError if the system does not report writes correctly, on memory of our own."""
         with mmap.mmap(-1, 4 * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
             memory.write(b"1" * len(memory))
             held = ctypes.c_char.from_buffer(memory)
@@ -91,12 +91,12 @@ class WrittenPages:
                 memory[2 * page] = 50
                 works = works and self.written(start, len(memory)) == [(2 * page, 3 * page)]
                 if not works or self.written(start, len(memory)) != []:
-                    raise OSError("the pages written are not those that the system tells")
+                    raise OSError("the system does not report the written pages")
             finally:
                 del held
 
     def watch(self, start: int, size: int) -> bool:
-        """Protect whole pages of private memory, all of which count as unwritten then. Returns whether that was done.
+        """Protect whole pages of private memory; all of them count as unwritten then. Return whether that was done.
 
         Code that runs meanwhile in another thread may have written to them before.
         """
@@ -109,12 +109,12 @@ class WrittenPages:
         return self.written(start, size) is not None
 
     def unwatch(self, start: int, size: int) -> None:
-        """Note no writes any more; nothing, where the memory is gone."""
+        """Stop noting writes; do nothing if the memory is gone."""
         with contextlib.suppress(OSError):
             fcntl.ioctl(self._faults, _UNREGISTER, struct.pack("QQ", start, size))
 
     def written(self, start: int, size: int) -> list[tuple[int, int]] | None:
-        """Return what was written since the last call, or is not in memory, as offsets; None where that is unknown."""
+        """Return the spans written since the last call, or not in memory, as offsets; None if that is not known."""
         found: list[tuple[int, int]] = []
         at, end, vector = start, start + size, ctypes.addressof(self._spans)
         flags, pages = _PROTECT_MATCHING | _CHECK_ASYNC, _IS_WRITTEN | _IS_PRESENT
@@ -124,7 +124,7 @@ class WrittenPages:
             )
             try:
                 count = fcntl.ioctl(self._pagemap, _SCAN, asked)
-            except OSError:  # not watched: other memory lies there
+            except OSError:  # not watched: the address belongs to other memory
                 return None
             found += [(self._spans[3 * n] - start, self._spans[3 * n + 1] - start) for n in range(count)]
             (walked,) = struct.unpack_from("Q", asked, 32)
@@ -135,7 +135,7 @@ class WrittenPages:
 
 
 def _is_private(start: int, size: int) -> bool:
-    """Say whether memory belongs to this process alone, and to no file."""
+    """Return whether memory belongs to this process alone, and to no file."""
     end = start + size
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as listed:  # noqa: PTH123
         for line in listed:
@@ -154,34 +154,34 @@ def _is_private(start: int, size: int) -> bool:
 @dataclass(slots=True)
 class _Range:
     chunks: tuple[str, ...] = ()
-    """Empty where it is not known what is there, and so is each that is not known."""
+    """Empty if the content is not known; so is each chunk that is not known."""
     edges: tuple[bytes, bytes] = (b"", b"")
-    """What lies on pages that it shares with others."""
+    """The content on pages that it shares with other memory."""
     calm: int = 0
-    """How many looks found it as it was, or nearly."""
+    """Number of checks in a row that found it unchanged, or nearly."""
     patience: int = 0
     watched: bool = False
 
 
 @dataclass(slots=True)
 class Memory:
-    """Gives the addresses of the chunks of memory, at the cost of what changed of it."""
+    """Returns the content addresses of the chunks of memory, at the cost of what changed."""
 
     pages: WrittenPages | None = None
     _ranges: dict[tuple[int, int], _Range] = field(default_factory=dict[tuple[int, int], _Range])
-    """By address and bytes, the one that was looked at last at the end."""
+    """By address and bytes, the most recently used last."""
     _pid: int = field(default_factory=os.getpid)
 
     @classmethod
     def of_this_process(cls) -> Memory:
-        """Return one that watches pages, where the system can."""
+        """Return one that watches pages if the system can."""
         try:
             return cls(WrittenPages())
         except OSError:
             return cls()
 
     def chunks(self, view: memoryview, expired: Expired = never, *, prove: bool = False) -> tuple[str, ...]:
-        """Return the addresses of the chunks of a buffer. Raises OutOfTime. `prove`: hash all of it."""
+        """Return the addresses of the chunks of a buffer. Raises OutOfTime. `prove`: hash everything."""
         pages = self.pages
         start = address(view) if pages is not None and view.nbytes >= LEAST and os.getpid() == self._pid else 0
         if pages is None or not start:
@@ -191,7 +191,7 @@ class Memory:
         head, inner = -start % mmap.PAGESIZE, view.nbytes - -start % mmap.PAGESIZE
         inner -= inner % mmap.PAGESIZE
         written = pages.written(start + head, inner) if known.watched else None
-        if known.watched and written is None:  # other memory lies there now
+        if known.watched and written is None:  # the address belongs to other memory now
             known.watched, known.calm = False, 0
         elif not known.watched and known.calm >= known.patience:
             known.watched = pages.watch(start + head, inner)
@@ -207,7 +207,7 @@ class Memory:
         share = sum(last - first for first, last in written or ()) / inner
         differ = sum(one != other for one, other in zip(before, found, strict=bool(before)) if one)
         if share > REWRITTEN or differ > max(1, len(found) * REWRITTEN):
-            if known.watched and known.calm <= 2 * PATIENCE:  # else it will stay as it is for long again
+            if known.watched and known.calm <= 2 * PATIENCE:  # else it will be unchanged for long again
                 pages.unwatch(start + head, inner)
                 known.watched, known.patience = False, PATIENCE
             known.calm = 0
@@ -219,7 +219,7 @@ class Memory:
     def _hash(
         self, view: memoryview, before: Sequence[str], spans: Sequence[tuple[int, int]], known: _Range, expired: Expired
     ) -> tuple[str, ...]:
-        """Hash the chunks that hold something of `spans`, and those that are not known. Raises OutOfTime."""
+        """Hash the chunks that overlap `spans`, and those that are not known. Raises OutOfTime."""
         found = list(before) or [""] * -(-view.nbytes // CHUNK)
         for at in {at for first, last in spans for at in range(first // CHUNK, (last - 1) // CHUNK + 1)}:
             found[at] = ""

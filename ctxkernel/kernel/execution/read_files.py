@@ -1,13 +1,13 @@
-"""Which files a cell read: those that it opened through Python, with a hash of what stands in them.
+"""The files that a cell read: those that it opened through Python, with a hash of their content.
 
-Rule 1: only opening a file costs anything (0.5 µs of 12). An audit hook would see the same, but each call of `id()`
-        would take seven times as long for the rest of the session, and `copy.deepcopy` up to twice.
-Rule 2: whoever opens a file sees what he would see without us: the same file, the same error, the same traceback
-        (our frame is taken out of it), and `open is io.open` still; a pickle of `open` loads anywhere.
-Rule 3: nothing is kept open, and no fault of ours reaches the caller.
+Rule 1: only opening a file costs anything (0.5 µs of 12). An audit hook would see the same, but would slow every call
+        of `id()` sevenfold for the rest of the session, and `copy.deepcopy` up to twofold.
+Rule 2: the caller of `open` sees the same as without us: the same file, the same error, the same traceback (our frame
+        is removed from it), and `open is io.open` still; a pickle of `open` loads anywhere.
+Rule 3: no file is kept open, and no internal fault reaches the caller.
 
-Not seen: files that C, C++ or Rust opens by itself (h5py, pyarrow, polars, OpenCV), what a child process reads, and
-`os.open`. Left out: Python's own files and libraries, caches, devices, what was opened for writing by the same cell.
+Not seen: files that C, C++ or Rust opens by itself (h5py, pyarrow, polars, OpenCV), files that a child process reads,
+and `os.open`. Left out: Python's own files and libraries, caches, devices, files that the same cell opened for writing.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import sysconfig
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import PurePath
 from typing import Any, cast
 
@@ -30,16 +31,16 @@ from xxhash import xxh3_128
 from ctxkernel.core.timeline import Artifact
 
 FILE_BYTES = 32 * 1024 * 1024
-"""Largest file whose content is hashed; of a larger one size and time of change have to do."""
+"""Largest file whose content is hashed; a larger one is known by size and time of change."""
 CELL_BYTES = 64 * 1024 * 1024
-"""Bytes that are hashed after one cell; then size and time of change have to do."""
+"""Bytes that are hashed after one cell; further files are known by size and time of change."""
 LISTED = 100
-"""Files of one cell that are listed one by one; the rest is told by folder."""
+"""Files of one cell that are listed one by one; the others are summed up by folder."""
 NOTED = 50_000
 """Paths of one cell that are noted."""
 BLOCK = 1 << 20
 SETTLED_NS = 2_000_000_000
-"""A file that was written longer ago than this is known by its stamp."""
+"""A file that was written longer ago than this is identified by its stamp."""
 
 PLACES = (
     ("_io", "open"),
@@ -53,21 +54,23 @@ PLACES = (
     ("sqlite3", "connect"),
     ("sqlite3.dbapi2", "connect"),
 )
-"""Where Python's code finds what opens a file. Modules that are imported later take it from the first three."""
+"""Where Python's code finds the functions that open files. Later imports take them from the first three."""
 
 _CACHES = ("__pycache__", ".ipython", ".jupyter", ".ctxkernel", ".git", ".mypy_cache", ".matplotlib")
 _SUFFIXES = (".pyc", ".pyi", ".so", ".dll", ".dylib", ".pyd", ".ttf", ".otf", ".afm", ".mplstyle", ".ipynb")
 _SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr", "/lib", "/lib64", "/bin", "/sbin", "/System", "/Library")
-
-
-Note = Callable[[tuple[Any, ...], dict[str, Any]], None]
+_FOLDER_VARIABLES = ("MPLCONFIGDIR", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR")
+_Found = tuple[str, os.stat_result, str]
+"""Path, stat and hash of a file; an empty hash is computed at the end of the cell."""
 
 
 class Noting:
-    """Stands for a function that opens a file, and notes the path of each that it opened."""
+    """Replaces a function that opens a file, and notes the path of each file that it opens."""
 
     # An object, not a function: a class may have it as an attribute without binding it.
-    def __init__(self, opens: Callable[..., Any], before: Note, after: Note) -> None:
+    def __init__(
+        self, opens: Callable[..., Any], before: Callable[..., object] | None, after: Callable[..., object]
+    ) -> None:
         self.__wrapped__ = opens
         self.__doc__ = opens.__doc__
         self.__module__ = opens.__module__
@@ -79,12 +82,13 @@ class Noting:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Open, and note it."""
         try:
-            self._before(args, kwargs)
+            if self._before is not None:
+                self._before(args, kwargs)
             opened = self.__wrapped__(*args, **kwargs)
             self._after(args, kwargs)
             return opened
         except BaseException as fault:
-            # A bare raise adds no frame, so what the user reads is what he would read without us.
+            # A bare raise adds no frame, so the user reads the same traceback as without us.
             trace = fault.__traceback__
             fault.__traceback__ = trace.tb_next if trace is not None else None
             raise
@@ -97,46 +101,50 @@ class Noting:
 
 
 class FileReads:
-    """Finds the files that a cell read. One a process: it stands in place of `open`."""
+    """Finds the files that a cell read. There is one in a process: it replaces `open`.
+
+    `own()` returns the path of the log, and `before_write` is called with the path of each file that a cell is about
+    to open for writing.
+    """
 
     def __init__(
         self, own: Callable[[], str | None] = lambda: None, before_write: Callable[[str], object] = lambda _: None
     ) -> None:
         self._own = own
         self._before_write = before_write
-        """Called with the path of each file that a cell is about to open to write."""
         self._on = False
         self._read: dict[str, None] = {}
         self._written: set[str] = set()
-        self._before: dict[str, tuple[os.stat_result, str]] = {}
-        """What was read and then written over: its stat and hash before that."""
+        self._before: dict[str, _Found] = {}
+        """Files that were read and then written over, as they were before that."""
         self._began = 0
         self._replaced: list[tuple[Any, str, Any]] = []
         self._hashes: OrderedDict[tuple[str, int, int, int, int], str] = OrderedDict()
         self._left_out = left_out_folders()
 
     def install(self) -> None:
-        """Put the noting ones in place. `uninstall` takes them off."""
+        """Replace the functions that open files. `uninstall` puts them back."""
         if self._replaced:
             return
-        stand_ins: dict[int, Noting] = {}
+        replacements: dict[int, Noting] = {}
         for module_name, name in PLACES:
             module = sys.modules.get(module_name)
             original = getattr(module, name, None)
             if original is None or isinstance(original, Noting):
                 continue
-            if id(original) not in stand_ins:
-                before, after = (_nothing, self._connected) if name == "connect" else (self._opens, self._opened)
-                stand_ins[id(original)] = Noting(original, before, after)
+            if id(original) not in replacements:
+                is_database = name == "connect"  # opening a database does not write over it
+                after = partial(self._opened, "database" if is_database else "file")
+                replacements[id(original)] = Noting(original, None if is_database else self._opens, after)
             with contextlib.suppress(AttributeError, TypeError):
-                setattr(module, name, stand_ins[id(original)])
+                setattr(module, name, replacements[id(original)])
                 self._replaced.append((module, name, original))
         openers = _numpy_openers()
-        if id(openers.get(None)) in stand_ins:
-            openers[None] = stand_ins[id(openers[None])]
+        if id(openers.get(None)) in replacements:
+            openers[None] = replacements[id(openers[None])]
 
     def uninstall(self) -> None:
-        """Put back what was there, where nobody else replaced it since."""
+        """Put the functions back that nobody else replaced since."""
         for module, name, original in self._replaced:
             if getattr(getattr(module, name, None), "__wrapped__", None) is original:
                 setattr(module, name, original)
@@ -146,13 +154,13 @@ class FileReads:
         self._replaced.clear()
 
     def begin(self) -> None:
-        """A cell is about to run."""
+        """Begin to note: a cell is about to run."""
         self._read, self._written, self._before = {}, set(), {}
         self._began = time.time_ns()
         self._on = True
 
     def end(self, expired: Callable[[], bool]) -> tuple[Artifact, ...]:
-        """Return what the cell read, by name, as artifacts of kind `read`; with stamps for hashes once time ran out."""
+        """Return the files that the cell read, by name, as artifacts of kind `read`; by stamp once time ran out."""
         self._on = False
         read, written, before = self._read, self._written, self._before
         self._read, self._written, self._before = {}, set(), {}
@@ -163,61 +171,55 @@ class FileReads:
         except OSError:
             folder = ""
         own = self._own()
-        found: dict[str, tuple[str, os.stat_result, str]] = {}
+        found: dict[str, _Found] = {}
         for path in list(read):
             if path == own or not self._of_interest(path) or (path in written and path not in before):
                 continue
             if path in before:
-                found[_named(path, folder)] = (path, *before[path])
+                found[_named(path, folder)] = before[path]
                 continue
-            try:
-                real = os.path.realpath(path)
-                status = os.stat(real)
-            except (OSError, ValueError):
-                continue
-            # What changed since the cell began may be its own work, and is not what it read.
-            old = status.st_mtime_ns <= self._began
-            if old and stat.S_ISREG(status.st_mode) and real not in written and self._of_interest(real):
+            real = os.path.realpath(path)
+            # A file that changed since the cell began may be the cell's own work, and not what it read.
+            status = self._unchanged(real)
+            if status is not None and real not in written and self._of_interest(real):
                 found[_named(path, folder)] = (real, status, "")
             if expired():
                 break
         return tuple(self._artifacts(dict(sorted(found.items())), expired))
 
+    def _unchanged(self, path: str) -> os.stat_result | None:
+        """Return the stat of a regular file that did not change since the cell began, else None."""
+        try:
+            status = os.stat(path)
+        except (OSError, ValueError):
+            return None
+        return status if status.st_mtime_ns <= self._began and stat.S_ISREG(status.st_mode) else None
+
     # -- while the cell runs --------------------------------------------------------------------
 
     def _opens(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """What the cell read and now writes over is hashed as long as it is there: `open(p).read()`, then a new one."""
+        """Hash a file that the cell read and now writes over while it is there: `open(p).read()`, then a new one."""
         if not self._on or not _writes(args, kwargs):
-            return
-        path = _path(args[0] if args else kwargs.get("file"))
-        if path is not None:
-            with contextlib.suppress(Exception):
-                self._before_write(path)
-        if path in self._read and path not in self._written and path not in self._before:
-            try:
-                status = os.stat(path)
-            except OSError:
-                return
-            if status.st_mtime_ns <= self._began and stat.S_ISREG(status.st_mode):
-                exact = status.st_size <= FILE_BYTES
-                self._before[path] = status, (self._hash(path, status, _never) if exact else "") or _stamp(status)
-
-    def _opened(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._on:
             return
         path = _path(args[0] if args else kwargs.get("file"))
         if path is None:
             return
-        if _writes(args, kwargs):
+        with contextlib.suppress(Exception):
+            self._before_write(path)
+        if path in self._read and path not in self._written and path not in self._before:
+            status = self._unchanged(path)
+            if status is not None:
+                exact = status.st_size <= FILE_BYTES
+                digest = self._hash(path, status, lambda: False) if exact else ""
+                self._before[path] = path, status, digest or _stamp(status)
+
+    def _opened(self, keyword: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        path = _path(args[0] if args else kwargs.get(keyword)) if self._on else None
+        if path is None:
+            return
+        if keyword == "file" and _writes(args, kwargs):
             self._written.add(path)
         elif len(self._read) < NOTED and path not in self._written:
-            self._read[path] = None
-
-    def _connected(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._on:
-            return
-        path = _path(args[0] if args else kwargs.get("database"))
-        if path is not None and len(self._read) < NOTED:
             self._read[path] = None
 
     # -- at its end -----------------------------------------------------------------------------
@@ -227,9 +229,7 @@ class FileReads:
             return False
         return not any(part in _CACHES for part in path.split(os.sep))
 
-    def _artifacts(
-        self, found: dict[str, tuple[str, os.stat_result, str]], expired: Callable[[], bool]
-    ) -> Iterator[Artifact]:
+    def _artifacts(self, found: dict[str, _Found], expired: Callable[[], bool]) -> Iterator[Artifact]:
         left = CELL_BYTES
         names = list(found)
         for name in names[:LISTED]:
@@ -248,8 +248,7 @@ class FileReads:
 
     def _hash(self, path: str, status: os.stat_result, expired: Callable[[], bool]) -> str:
         key = (path, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
-        known = self._hashes.get(key)
-        if known is not None:
+        if (known := self._hashes.get(key)) is not None:
             self._hashes.move_to_end(key)
             return known
         digest = xxh3_128()
@@ -262,20 +261,12 @@ class FileReads:
         except OSError:
             return ""
         made = "xxh3:" + digest.hexdigest()
-        # Stamps have the grain of the system's clock: a file may be written twice with one of them.
+        # Stamps have the resolution of the system's clock: a file may be written twice with the same one.
         if time.time_ns() - status.st_ctime_ns > SETTLED_NS:
             self._hashes[key] = made
         if len(self._hashes) > 10_000:
             self._hashes.popitem(last=False)
         return made
-
-
-def _never() -> bool:
-    return False
-
-
-def _nothing(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """A database is not written over by opening it."""
 
 
 def _writes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -288,14 +279,14 @@ def _stamp(status: os.stat_result) -> str:
 
 
 def _numpy_openers() -> dict[Any, Any]:
-    """Where `numpy.loadtxt` keeps the `open` that there was when NumPy was imported."""
+    """Return the table in which `numpy.loadtxt` keeps the `open` that it found when NumPy was imported."""
     module = sys.modules.get("numpy.lib._datasource")
     openers = getattr(getattr(module, "_file_openers", None), "_file_openers", None)
     return cast("dict[Any, Any]", openers) if isinstance(openers, dict) else {}
 
 
 def _path(file: object) -> str | None:
-    """The absolute path that was opened; None for a descriptor, and where asking would run the user's code."""
+    """Return the absolute path that was opened; None for a descriptor, and where asking would run the user's code."""
     if isinstance(file, PurePath):
         file = str(file)
     elif type(file) is bytes:
@@ -309,7 +300,7 @@ def _path(file: object) -> str | None:
 
 
 def _named(path: str, folder: str) -> str:
-    """The path, relative where it lies in the working folder."""
+    """Return the path, relative if it is in the working folder."""
     inside = folder and path.startswith(folder.rstrip(os.sep) + os.sep)
     return os.path.relpath(path, folder) if inside else path
 
@@ -320,9 +311,8 @@ def left_out_folders() -> tuple[str, ...]:
     folders.update(sysconfig.get_paths().values())
     folders.update(_SYSTEM if os.name == "posix" else [os.environ.get("SYSTEMROOT", r"C:\Windows")])
     folders.update(os.path.expanduser(f"~/{name}") for name in (".cache/matplotlib", ".cache/fontconfig", ".config"))
-    for name in ("MPLCONFIGDIR", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR"):
-        folders.add(os.environ.get(name, ""))
+    folders.update(os.environ.get(name, "") for name in _FOLDER_VARIABLES)
     ends = {os.path.abspath(folder).rstrip(os.sep) + os.sep for folder in folders if folder}
-    # A project may lie inside of an environment or of /usr; the libraries' own folders are named besides.
+    # A project may be inside of an environment or of /usr; the libraries' own folders are listed besides.
     here = os.getcwd() + os.sep
     return tuple(sorted(end for end in ends if not here.startswith(end)))

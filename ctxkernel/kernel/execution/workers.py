@@ -1,8 +1,8 @@
-"""The background workers: they prepare, the tick applies (seed 002 §6.2).
+"""The background workers: they prepare payloads, which the tick applies (seed 002 §6.2).
 
-Rule 1: a worker is given jobs, never nodes; whatever becomes of a job, it is a payload, or nothing.
-Rule 2: what the last tick did not want is given up: a queued job is forgotten, the result of a running one is.
-Rule 3: nobody waits for a worker. One that hangs is named, and another one takes its place.
+Rule 1: a worker gets jobs, never nodes; the result of a job is a payload, or nothing.
+Rule 2: a job that the last tick did not want is given up: it leaves the queue, or its result is dropped.
+Rule 3: nobody waits for a worker. One that hangs is reported, and another one replaces it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ctxkernel.core.scheduler import ReadyQueue, UpdatePayload
 WORKERS = 3
 """One for each kind of slow work, and one for renderings."""
 MOST_THREADS = 8
-"""Those that hang included: so many sources may hang before no other one is prepared."""
+"""Including threads that hang: if so many sources hang, no other one is prepared."""
 _SLOW = ("index", "other")
 HANGS_SECONDS = 30.0
-"""A job that gave no sign of life for so long is named, and its thread not counted upon."""
+"""A job without progress for so long is reported, and its thread no longer counts."""
 PAYLOAD_CHARS = 8 << 20
-"""Longest rendering that is taken; no budget that a model could use allows for it."""
+"""Longest accepted rendering; no budget that a model could use allows more."""
 
 Key = tuple[str, ...]
 
@@ -36,20 +36,20 @@ Key = tuple[str, ...]
 @dataclass(slots=True)
 class _Running:
     jobs: list[Job]
-    """Each gets what comes of the first: other views of the same huge file."""
+    """Each gets the result of the first: other views of the same huge file."""
     since: float
-    """Monotonic seconds of its last sign of life."""
+    """Monotonic time of its last progress, in seconds."""
     stop: threading.Event = field(default_factory=threading.Event)
     told: bool = False
 
 
 class Worker:
-    """Does jobs on a few threads of its own and puts the results into the ready queue."""
+    """Runs jobs on a few threads of its own and puts the results into the ready queue."""
 
     def __init__(self, ready: ReadyQueue) -> None:
         self._ready = ready
         self._changed = threading.Condition()
-        # All of these under the condition's lock, which is never held while a source is looked at.
+        # The condition's lock protects all of these; it is never held while a source is read.
         self._queued: OrderedDict[Key, list[Job]] = OrderedDict()
         self._running: dict[Key, _Running] = {}
         self._given_up: list[_Running] = []
@@ -59,7 +59,7 @@ class Worker:
         self._ids = itertools.count(1)
 
     def want(self, jobs: Sequence[Job]) -> list[str]:
-        """Do these jobs, and give up every other one. Returns a notice for each that hangs, once."""
+        """Run these jobs, and give up all others. Return one notice for each job that hangs."""
         if not jobs and not self._queued and not self._running:
             return []
         now = time.monotonic()
@@ -77,10 +77,10 @@ class Worker:
                 self._given_up.append(self._running.pop(key))
             for key, same in wanted.items():
                 if key in self._running:
-                    self._running[key].jobs = same  # as they are now: one may be gone, another one come
-                # A result that no tick took yet is as good as another one.
+                    self._running[key].jobs = same  # the views may have changed
+                # A result that no tick has taken yet is good enough.
                 elif lacking := [job for job in same if (job.obj_id, job.kind) not in waiting]:
-                    self._queued[key] = lacking  # in the place of an older one, which has an older source
+                    self._queued[key] = lacking  # replaces an older job, which has an older source
             hanging = [one for one in self._running.values() if now - one.since >= HANGS_SECONDS]
             lost = len(hanging) + sum(now - one.since >= HANGS_SECONDS for one in self._given_up)
             room = min(MOST_THREADS, WORKERS + lost) - self._threads
@@ -100,7 +100,7 @@ class Worker:
         return notices
 
     def _start(self) -> None:
-        # A daemon, not a pool: at its end Python waits for a pool, and with it for a rendering that hangs.
+        # A daemon thread, not a pool: Python waits for a pool at exit, and so for a rendering that hangs.
         threading.Thread(target=self._work, name="ctxkernel prepare", daemon=True).start()
         self._threads += 1
 
@@ -116,7 +116,7 @@ class Worker:
             return running
 
     def _choice(self) -> Key | None:
-        """Return the oldest rendering, else what is slow, one of a kind at a time: a huge index takes minutes."""
+        """Return the oldest rendering, else slow work, one job of each kind at a time: a huge index takes minutes."""
         busy = {one.jobs[0].kind for one in (*self._running.values(), *self._given_up)}
         later: Key | None = None
         for key, jobs in self._queued.items():
@@ -129,7 +129,7 @@ class Worker:
     def _work(self) -> None:
         while (running := self._next()) is not None:
             self._run(running)
-            del running  # or what it looked at would live until the next one comes
+            del running  # else its source would live until the next job
 
     def _run(self, running: _Running) -> None:
         job, start = running.jobs[0], time.perf_counter()
@@ -148,15 +148,15 @@ class Worker:
                 raise BadPolicy(
                     f"{job.obj_id} is {len(data.rendered.text):,} characters long; set {job.obj_id}.tokens to less"
                 )
-        except BaseException as fault:  # the tick tells it, as it does for a Sync view; the next job waits
-            data = fault.with_traceback(None)  # whose frames hold the source
-        with self._changed:  # in one: who comes between the two would get nothing
+        except BaseException as fault:  # the tick reports it, as for a Sync view
+            data = fault.with_traceback(None)  # its frames hold the source
+        with self._changed:  # publish and remove at once: a job added in between would get nothing
             publish(data)
             if self._running.get(job.key) is running:
                 del self._running[job.key]
             else:
                 self._given_up = [one for one in self._given_up if one is not running]
-            self._changed.notify()  # what is slow may begin where such a job ended
+            self._changed.notify()  # slow work may begin when a job of its kind has ended
 
     def _payload(self, job: Job, data: Any, seconds: float) -> UpdatePayload:
         text = data.rendered.text if isinstance(data, Prepared) else ""
@@ -167,7 +167,7 @@ class Worker:
         )
 
     def close(self) -> None:
-        """Give up everything, and take nothing more; nobody is waited for."""
+        """Give up all jobs, and accept no more; wait for no thread."""
         with self._changed:
             self._closed = True
             self._queued.clear()

@@ -1,7 +1,7 @@
-"""Files that a cell wrote in its working folder, as far as a bounded scan sees them.
+"""The files that a cell wrote in its working folder, as far as a bounded scan sees them.
 
-A file counts as written when its content or its entry changed since the cell began (mtime or ctime). Two levels of
-folders are looked at, no hidden ones. What another program wrote meanwhile cannot be told apart.
+A file counts as written if its content or its entry changed since the cell began (mtime or ctime). Two levels of
+folders are scanned, without hidden ones. Files that another program wrote meanwhile are listed as well.
 """
 
 from __future__ import annotations
@@ -17,28 +17,26 @@ from ctxkernel.core.timeline import Artifact
 
 SKIPPED = frozenset(("__pycache__", "node_modules", "site-packages"))
 CLOCK_SLACK_NS = 20_000_000
-"""File systems stamp with a coarser clock than ours, so a stamp may lie a little before the cell's begin."""
+"""File systems use a coarser clock, so a stamp may be a little earlier than the beginning of the cell."""
 
 
 @dataclass(slots=True)
 class Listing:
-    """What a scan saw."""
+    """The result of a scan."""
 
     folders: set[str] = field(default_factory=set[str])
-    """Folders whose entries were all seen."""
+    """Folders that were scanned completely."""
     names: set[str] = field(default_factory=set[str])
-    """Paths of the entries, but for hidden ones."""
+    """Paths of the entries, without hidden ones."""
 
     def lacks(self, path: str) -> bool:
-        """Return whether there surely was no file of that path."""
-        while path not in self.names:
-            folder, name = os.path.split(path)
-            if folder in self.folders:
-                return not name.startswith(".") and name not in SKIPPED
-            if folder == path:
-                return False
-            path = folder
-        return False
+        """Return whether there surely was no file with that path."""
+        if path in self.names:
+            return False
+        folder, name = os.path.split(path)
+        if folder in self.folders:
+            return not name.startswith(".") and name not in SKIPPED
+        return folder != path and self.lacks(folder)
 
 
 def _stamp(stat: os.stat_result) -> tuple[int, int]:
@@ -46,14 +44,14 @@ def _stamp(stat: os.stat_result) -> tuple[int, int]:
 
 
 class FileScan:
-    """Finds the files that were written since a moment."""
+    """Finds the files that were written since a given time."""
 
     def __init__(self, settings: Settings, session_path: Callable[[], str | None]) -> None:
         self.settings = settings
         self._session_path = session_path
         self._seen: dict[str, tuple[int, int]] = {}
         self.listing = Listing()
-        """What the last scan saw."""
+        """The result of the last scan."""
 
     def written(self, since: float, expired: Callable[[], bool]) -> tuple[Artifact, ...]:
         """Return the files below the working folder that were written since `since` (Unix seconds)."""
@@ -62,14 +60,11 @@ class FileScan:
         except OSError:  # the cell removed its own working folder
             return ()
         since_ns = int(since * 1e9) - CLOCK_SLACK_NS
-        found = [
-            (path, stat)
-            for path, stat in self.look(folder, expired)
-            if max(stat.st_mtime_ns, stat.st_ctime_ns) >= since_ns
-        ]
         artifacts: list[Artifact] = []
-        for path, stat in found:
-            # Within the slack of the clock the cell before this one may have written it.
+        for path, stat in self.look(folder, expired):
+            if max(stat.st_mtime_ns, stat.st_ctime_ns) < since_ns:
+                continue
+            # Within the slack of the clock the previous cell may have written it.
             if self._seen.get(path) == _stamp(stat) or path.endswith(".ipynb") or path == self._session_path():
                 continue
             self.note(path, stat)
@@ -79,13 +74,13 @@ class FileScan:
         return tuple(sorted(artifacts, key=lambda artifact: artifact.name))
 
     def note(self, path: str, stat: os.stat_result) -> None:
-        """Take a file as known as it is: no cell wrote it."""
+        """Note the present state of a file: no cell wrote it."""
         self._seen[path] = _stamp(stat)
         if len(self._seen) > 10_000:
             self._seen.clear()
 
     def look(self, folder: str, expired: Callable[[], bool]) -> list[tuple[str, os.stat_result]]:
-        """Scan a folder and those in it; return the files with their stat, and note what there is in `listing`."""
+        """Scan a folder and its folders; return the files with their stat, and set `listing`."""
         listing = self.listing = Listing()
         left = self.settings.file_scan_entries
         found: list[tuple[str, os.stat_result]] = []

@@ -20,12 +20,12 @@ from ctxkernel.kernel.display.notices import Notices
 from ctxkernel.kernel.execution.cell import CellRequest, Reply, Then
 from ctxkernel.kernel.execution.guard import Guard, line_of
 from ctxkernel.kernel.returning.checkpoint_health import Health, Room
-from ctxkernel.kernel.returning.targets import Job
+from ctxkernel.kernel.returning.targets import ReturnJob
 from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
-    from ctxkernel.kernel.returning.returns import Prepared, Returning
+    from ctxkernel.kernel.returning.returns import PreparedReturn, Returning
 
 T = TypeVar("T")
 REST_SECONDS = 0.5
@@ -46,7 +46,7 @@ class CheckpointService:
     room: Room
     show: Callable[[CheckpointInfo], None]
     """Shows in the panel what became of a checkpoint."""
-    make_rerun: Callable[[Job], Then]
+    make_rerun: Callable[[ReturnJob], Then]
     rested: Callable[[], None] = lambda: None
     """Called when no cell has come for a moment and work is left."""
 
@@ -58,11 +58,11 @@ class CheckpointService:
     """Whether no checkpoint was taken before the cell that ran last."""
     resting: Any = None
     """The timer that runs while no cell does; None where nothing is left to do."""
-    job: Job | None = None
+    job: ReturnJob | None = None
     """The return that the running cell asked for."""
-    prepared: Prepared | None = None
+    prepared: PreparedReturn | None = None
     """That return with everything that it needs, loaded."""
-    committed: Job | None = None
+    committed: ReturnJob | None = None
     """That return, carried out."""
 
     def start(self, back: Returning | None) -> None:
@@ -94,11 +94,6 @@ class CheckpointService:
         if back is not None and self.is_first:
             back.live.note_start()
 
-    def follow(self) -> None:
-        """Watch what the cell that just ended put into `Out`, and what handles look at now."""
-        if self.returning is not None:
-            self.returning.live.follow()
-
     def extend_trail(self, ended: TurnResult, *, again: bool) -> None:
         """Note a turn as a step that `%ctx undo` can take back; `again`: it is part of a re-run."""
         if self.returning is not None:
@@ -111,7 +106,7 @@ class CheckpointService:
         back, execution_id, blind = self.returning, execution.execution_id, self.loop.blind
         if back is None:
             return None
-        row = None if blind else self.guard("checkpoints", lambda: back.take(execution_id), None)
+        row = None if blind else self.guard("checkpoints", back.take, None, execution_id)
         if row is None:
             part = "namespace diff" if blind else "checkpoints"
             why = blind or "the checkpoint failed"
@@ -120,7 +115,8 @@ class CheckpointService:
             if part not in self.guard.off:
                 self.notices.tell(f"ctxkernel: no state is kept after {execution.statement_id}: {row.reason}")
         else:
-            self._tell_stored(row, execution_id)
+            if self.health.fault or row.state not in ("durable", "writing"):
+                self._tell_stored(row, execution_id)
             self.room.added += row.nbytes
         return row
 
@@ -129,14 +125,10 @@ class CheckpointService:
         if told := self.health.stored(made, execution_id.rpartition(".")[0]):
             self.notices.tell(f"ctxkernel: {told}")
 
-    def info(self, execution_id: str) -> CheckpointInfo | None:
-        """Return the facts about the checkpoint after an execution; None if there is none."""
-        return None if self.returning is None else self.health.info(execution_id)
-
     def pair(self, request: CellRequest) -> None:
         """Find the execution that a notebook's cell re-runs."""
         if self.returning is not None:
-            self.returning.pair(request)
+            self.returning.comparisons.pair(request)
 
     def compare(self, ended: TurnResult, request: CellRequest) -> Comparison | None:
         """Return how a turn compares with the execution that it re-ran; None if that cannot be told."""

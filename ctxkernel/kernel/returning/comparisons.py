@@ -17,7 +17,7 @@ from typing import Any, cast
 from ctxkernel.core.events import MethodCalled
 from ctxkernel.core.reflection import class_dict, class_module, class_name, class_qualname, is_kind, is_own_class
 from ctxkernel.core.replay import Comparison
-from ctxkernel.core.timeline import Execution, Path, Statement, StatementLog
+from ctxkernel.core.timeline import Execution, Path, Statement
 from ctxkernel.kernel.execution.cell import CellRequest, on_handles, only_commands
 from ctxkernel.kernel.returning.live_state import AMBIENT, LiveState, without
 from ctxkernel.kernel.returning.session import ReturnSession
@@ -45,12 +45,8 @@ class RunFacts:
     """Execution → content hashes of the names that it added or changed."""
     touched: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """Execution → names that it may have touched."""
-    _alike: dict[frozenset[str], frozenset[str]] = field(default_factory=dict[frozenset[str], frozenset[str]])
+    alike: dict[frozenset[str], frozenset[str]] = field(default_factory=dict[frozenset[str], frozenset[str]])
     """One object for equal sets in `touched`: many cells touch the same names."""
-
-    def touch(self, execution_id: str, names: frozenset[str]) -> None:
-        """Note the names that an execution may have touched."""
-        self.touched[execution_id] = self._alike.setdefault(names, names)
 
     def fingerprints_at(self, path: Path) -> dict[str, str]:
         """Return the known fingerprints of names at the end of a path."""
@@ -84,16 +80,6 @@ class RunFacts:
         return ""
 
 
-def pair(log: StatementLog, cell: CellRequest) -> None:
-    """Find the execution that a notebook's cell re-runs: the last run of that cell, else of that text."""
-    newest = list(reversed(list(log)))
-    same_cell = (one for one in newest if cell.cell_id is not None and one.cell_id == cell.cell_id)
-    best = next(same_cell, None) or next((one for one in newest if one.source == cell.code), None)
-    if best is not None:
-        cell.rerun_of = best
-        cell.against = log.executions(best.statement_id)[-1].execution_id
-
-
 class Comparisons:
     """Compares executions with those that they re-ran."""
 
@@ -113,6 +99,16 @@ class Comparisons:
     def forget(self) -> None:
         """Forget what re-runs came out with: a return has replaced it."""
         self._diverged, self._renamed = {}, {}
+
+    def pair(self, cell: CellRequest) -> None:
+        """Find the execution that a notebook's cell re-runs: the last run of that cell, else of that text."""
+        log = self._session.loop.log
+        newest = list(reversed(list(log)))
+        same_cell = (one for one in newest if cell.cell_id is not None and one.cell_id == cell.cell_id)
+        best = next(same_cell, None) or next((one for one in newest if one.source == cell.code), None)
+        if best is not None:
+            cell.rerun_of = best
+            cell.against = log.executions(best.statement_id)[-1].execution_id
 
     @property
     def settings(self) -> DivergenceSettings:
@@ -206,7 +202,7 @@ def details(namespace: Mapping[str, Any], source: str, old_source: str, upstream
         if name in seen:
             continue
         seen.add(name)
-        value = namespace.get(name)
+        value: Any = namespace.get(name)
         is_class = is_kind(type(value), type)
         is_own = type(value) is types.FunctionType and value.__globals__ is namespace
         if is_own or (is_class and is_own_class(cast("type", value), module)):
@@ -227,7 +223,7 @@ def details(namespace: Mapping[str, Any], source: str, old_source: str, upstream
 
 def _dotted(value: Any) -> str:
     """Return the module and name of a function; a bound one of C, `f = random.random`, has its class's module."""
-    owner = None if type(value) is types.FunctionType else value.__self__
+    owner: Any = None if type(value) is types.FunctionType else value.__self__
     if owner is None or type(owner) is types.ModuleType:
         return f"{value.__module__ or 'builtins'}.{value.__name__}"
     return f"{class_module(type(owner))}.{value.__name__}"

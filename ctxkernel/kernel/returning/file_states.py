@@ -1,11 +1,11 @@
 """Files under the notebook's folder that cells wrote, as a part of the state: the setting `files = restore`.
 
-Rule 1: only files that a cell wrote are touched, and only regular ones inside of the folder; no symbolic link is
+Rule 1: only files that a cell wrote are changed, and only regular ones inside of the folder; no symbolic link is
         followed.
 Rule 2: before a file is replaced or removed its content is kept, whoever wrote it; else it stays, and is named.
-Rule 3: a file that was not there before a cell wrote it is removed by a return to before that cell. Where it is not
-        known whether it was, it stays.
-Rule 4: databases are never touched: what wrote them may have them open.
+Rule 3: a return to before a cell removes the files that did not exist before the cell wrote them. If it is not known
+        whether a file existed, it stays.
+Rule 4: databases are never changed: the program that wrote them may have them open.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.settings import Settings
@@ -28,31 +28,26 @@ from ctxkernel.state.base.namespace import some_of
 from ctxkernel.store.chunks.file_contents import FileContents
 
 MOST_FILES = 10_000
-"""Files of one session that are followed."""
+"""Files of one session that are tracked."""
 _EARLY_BYTES = 64 * 1024 * 1024
 """Most bytes that are copied before a cell writes over a file; a larger one is kept only where it can be cloned."""
 _FOREIGN = "something else left it"
 _HEADS = (b"SQLite format 3\0", b"DUCK")
 
 
-@dataclass(frozen=True, slots=True)
-class FileState:
-    """One file at one state."""
+class FileState(NamedTuple):
+    """One file in one state."""
 
     kind: Literal["file", "absent", "unknown"]
     address: str = ""
-    """Of its content, where it is kept."""
+    """The address of its content, if that is kept."""
     size: int = 0
     mode: int = 0o644
     mtime_ns: int = 0
     by: str = ""
-    """The statement that left it so; empty for what was there before."""
+    """The statement that left it so; empty for a file that existed before."""
     reason: str = ""
     """Why its content is not kept."""
-
-    def stored(self) -> list[Any]:
-        """Return it as plain data."""
-        return [self.kind, self.address, self.size, self.mode, self.mtime_ns, self.by, self.reason]
 
 
 _States = dict[str, FileState]
@@ -69,30 +64,30 @@ class FileStates(Part):
         self._scan = scan
         self.settings = settings
         self._files: _States = {}
-        """Files that cells wrote, as they are at HEAD."""
+        """Files that cells wrote, in their state at HEAD."""
         self._base: _States = {}
-        """Each of them as it was before the first cell wrote it."""
+        """Their states before the first cell wrote them."""
         self._left: dict[str, _States] = {}
-        """File → address at a state → what somebody else had made of it when that state was left."""
+        """File → key of a state → the file as another program had changed it when that state was left."""
         self._stamps: dict[str, tuple[int, ...]] = {}
         self._early: _States = {}
-        """Files as they were before the running cell opened them to write."""
+        """Files before the running cell opened them for writing."""
         self._version = 0
         self._fault = ""
-        """Why it is not known which files the last cell wrote."""
+        """Why the files that the last cell wrote are not known."""
         self._follows = False
         """Whether earlier states have a value of this part."""
 
     @property
     def on(self) -> bool:
-        """Whether returns bring files back."""
+        """Whether returns restore files."""
         return self.settings.files == "restore"
 
     # -- as a part of the state -----------------------------------------------------------------
 
     @property
     def active(self) -> bool:
-        """Whether it is on, or was when an earlier state was taken."""
+        """Whether the part is on, or was when an earlier state was taken."""
         return self.on or self._follows
 
     def stamp(self) -> object:
@@ -100,30 +95,29 @@ class FileStates(Part):
         return self._version, self.on
 
     def capture(self) -> Any:
-        """Return the files that cells wrote, each with its content's address; before them, and as they were left."""
+        """Return the files that cells wrote, with content addresses: now, before the cells, and as they were left."""
         if not self.on:
             return {UNKNOWN: "the setting files was leave"}
         if self._fault:
             return {UNKNOWN: self._fault}
         self._follows = True
         return {
-            "files": {name: one.stored() for name, one in self._files.items()},
-            "base": {name: one.stored() for name, one in self._base.items()},
-            "left": {name: {key: one.stored() for key, one in ones.items()} for name, ones in self._left.items()},
+            "files": _stored(self._files),
+            "base": _stored(self._base),
+            "left": {name: _stored(states) for name, states in self._left.items()},
         }
 
     def matches(self, value: Any) -> bool:
         """Return whether a return changes no file."""
         if not self.on:
-            self._follows = True  # the states from here on must not claim that value
+            self._follows = True  # later states must not claim that value
             return True
-        same = value["files"] == {name: one.stored() for name, one in self._files.items()}
-        return same and not self.plan(value)
+        return value["files"] == _stored(self._files) and not self.plan(value)
 
     def restore(self, value: Any) -> Sequence[str]:
-        """Bring files back, and remove those that were not there; return what was done, and what stays."""
+        """Restore files, and remove those that did not exist; return what was done, and which files stay."""
         before, then = self._files, _states(value["files"])
-        planned = self._changes(value)
+        planned = list(self._changes(value))
         self._base = _states(value["base"]) | self._base
         for name, ones in value["left"].items():
             self._left[name] = _states(ones) | self._left.get(name, {})
@@ -146,20 +140,20 @@ class FileStates(Part):
     # -- what a cell did ------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Prepare for a cell: know which files there are."""
+        """Prepare for a cell: list the existing files."""
         self._early = {}
         if self.on and not self._scan.listing.folders:
             for path, found in self._scan.look(_working_folder(self.folder), lambda: False):
-                self._scan.note(path, found)  # whatever the clock says, the cell did not write it
+                self._scan.note(path, found)  # whatever its time of change, the cell did not write it
 
     def before_write(self, path: str) -> None:
-        """Keep what is in a file that a cell is about to write over. Raises nothing."""
+        """Keep the content of a file that a cell is about to overwrite. Raises nothing."""
         name = self._name_of(path) if self.on else None
         if name is not None and name not in self._early and name not in self._files and name not in self._base:
             self._early[name] = self._keep(name, "", copy_bytes=_EARLY_BYTES)
 
     def record(self, statement_id: str, artifacts: Sequence[Artifact], seen: Listing) -> None:
-        """Keep the files that a cell wrote, whose names lead from the working folder; `seen` is the listing before."""
+        """Keep the files that a cell wrote, named relative to the working folder; `seen` is the listing before it."""
         if not self.on:
             return
         self._fault = "keeping the files of a cell failed"
@@ -167,7 +161,7 @@ class FileStates(Part):
         folder = _working_folder(self.folder)
         names = [self._name_of(os.path.join(folder, one.name)) for one in artifacts if one.kind == "file"]
         written = {name for name in names if name is not None}
-        # Deeper than a scan looks, or deleted.
+        # Also files deeper than a scan goes, and deleted ones.
         written |= {name for name in self._files if self._stamp_of(name) != self._stamps.get(name)}
         for name in sorted(written):
             if name not in self._files and len(self._files) >= MOST_FILES:
@@ -186,7 +180,7 @@ class FileStates(Part):
         self._version += 1
 
     def _keep(self, name: str, by: str, *, copy_bytes: int | None = None) -> FileState:
-        """Keep the content that a file has now, and return its state."""
+        """Keep the present content of a file, and return its state."""
         path = self.folder / name
         try:
             found = path.lstat()
@@ -196,30 +190,30 @@ class FileStates(Part):
             return FileState("unknown", by=by, reason=str(fault.strerror or fault))
         state = FileState("unknown", "", found.st_size, stat.S_IMODE(found.st_mode), found.st_mtime_ns, by)
         if not stat.S_ISREG(found.st_mode):
-            return replace(state, reason="it is no regular file")
+            return state._replace(reason="it is no regular file")
         most = self.settings.file_keep_bytes
         if found.st_size > most:
-            return replace(state, reason=f"it has more than {most:,} bytes (file_keep_bytes)")
+            return state._replace(reason=f"it has more than {most:,} bytes (file_keep_bytes)")
         try:
             if _is_database(path):
-                return replace(state, reason="it is a database")
+                return state._replace(reason="it is a database")
             address = self.contents.keep(path, found, copy_bytes=copy_bytes)
         except (StoreError, OSError) as fault:
-            return replace(state, reason=str(fault))
-        return replace(state, kind="file", address=address)
+            return state._replace(reason=str(fault))
+        return state._replace(kind="file", address=address)
 
     # -- what a return does ---------------------------------------------------------------------
 
     def plan(self, value: Any) -> list[FileChange]:
-        """Return what a return to a state does with files, by the value that the state has of this part. Reads only."""
+        """Return the changes of files by a return to a state with this value of the part. Reads only."""
         if not self.on or not isinstance(value, Mapping) or UNKNOWN in value:
             return []
         return [change for change, _ in self._changes(value)]
 
     def plan_files(self, value: Any, written: Sequence[Written]) -> tuple[list[Written], list[FileChange]]:
-        """Return what stays of the files that statements wrote since, and what a return does with the others.
+        """Return the files that statements wrote since and that stay, and what a return does with the others.
 
-        `value` is what the target state has of this part; None for nothing. Reads only.
+        `value` is the target state's value of this part, or None. Reads only.
         """
         if not self.on or not isinstance(value, Mapping) or UNKNOWN in value:
             return list(written), []
@@ -227,18 +221,15 @@ class FileStates(Part):
         followed = {*then["files"], *then["base"], *self._base}
         return [one for one in written if one.name not in followed], self.plan(value)
 
-    def _changes(self, value: Any) -> list[tuple[FileChange, FileState]]:
-        return list(self._compare(value))
-
-    def _compare(self, value: Any) -> Iterator[tuple[FileChange, FileState]]:
-        """Yield what has to be done with each file, and the state that it is to have."""
+    def _changes(self, value: Any) -> Iterator[tuple[FileChange, FileState]]:
+        """Yield the change of each file, and the state that it is to have."""
         then, base = _states(value["files"]), _states(value["base"]) | self._base
         in_use: frozenset[tuple[int, int]] | None = None
         for name in sorted({*then, *self._files}):
             have = self._files.get(name)
             wanted = then.get(name) or base.get(name) or FileState("unknown", reason="not known")
             wrote = (have or wanted).by
-            if have is not None and have.kind == "unknown" and have == wanted:  # such as one that is too large
+            if have is not None and have.kind == "unknown" and have == wanted:  # such as a file that is too large
                 continue
             left = self._left.get(name, {}).get(_key(wanted)) or _left(value, name, wanted)
             wanted = left or wanted
@@ -262,7 +253,7 @@ class FileStates(Part):
                 yield FileChange(name, "back", wanted.by, wanted.size, wanted.reason), wanted
 
     def _now(self, name: str, have: FileState | None) -> FileState:
-        """Return what a file is now; its address is that of its content, whether or not that is kept."""
+        """Return the present state of a file; its address is that of its content, whether or not that is kept."""
         if self._name_of(str(self.folder / name)) != name:
             return FileState("unknown", reason="a symbolic link leads there")
         if have is not None and self._stamps.get(name) == self._stamp_of(name):
@@ -281,7 +272,7 @@ class FileStates(Part):
             return FileState("unknown", reason=str(fault.strerror or fault))
 
     def _carry_out(self, change: FileChange, wanted: FileState, have: FileState | None) -> FileChange:
-        """Do what a plan says of one file; return what was done."""
+        """Carry out the change of one file; return what was done."""
         name, path = change.name, self.folder / change.name
         if change.action == "stays":
             return change
@@ -305,8 +296,8 @@ class FileStates(Part):
         return change
 
     def _keep_now(self, name: str, have: FileState | None) -> str:
-        """See that what a file holds now can be brought back; return why it cannot, or nothing."""
-        if have is None:  # it is not there: nothing else is replaced
+        """Keep the present content of a file; return why it could not be restored later, or an empty text."""
+        if have is None:  # the file does not exist: nothing else is replaced
             return ""
         if self._now(name, have) == have and (have.kind == "absent" or self.contents.settled(have.address)):
             return ""
@@ -316,13 +307,13 @@ class FileStates(Part):
         if now.kind == "file" and not self.contents.settled(now.address):
             return self.contents.why_not(now.address)
         if (now.kind, now.address) != (have.kind, have.address):
-            self._left.setdefault(name, {})[_key(have)] = replace(now, by="", reason=_FOREIGN)
+            self._left.setdefault(name, {})[_key(have)] = now._replace(by="", reason=_FOREIGN)
         return ""
 
     # -- places ---------------------------------------------------------------------------------
 
     def _name_of(self, path: str) -> str | None:
-        """Return a path below the notebook's folder; None for one elsewhere, and where a link is on the way."""
+        """Return a path relative to the notebook's folder; None if it is elsewhere, or leads through a link."""
         parent, last = os.path.split(os.path.abspath(path))
         folder = str(self.folder)
         if os.path.realpath(parent) != parent:
@@ -356,7 +347,7 @@ def _working_folder(otherwise: Path) -> str:
 
 
 def _key(state: FileState) -> str:
-    """Return what tells the states of one file apart."""
+    """Return a key that differs between the states of one file."""
     return f"{state.by}/{state.address or state.kind}"
 
 
@@ -365,12 +356,16 @@ def _left(value: Any, name: str, wanted: FileState) -> FileState | None:
     return FileState(*stored) if stored is not None else None
 
 
+def _stored(states: _States) -> dict[str, list[Any]]:
+    return {name: list(one) for name, one in states.items()}
+
+
 def _states(stored: Mapping[str, Sequence[Any]]) -> _States:
     return {name: FileState(*one) for name, one in stored.items()}
 
 
 def _written_here() -> frozenset[tuple[int, int]]:
-    """Return device and inode of the files that this process has open to write, or mapped so; empty on Windows."""
+    """Return device and inode of the files that this process has open or mapped for writing; empty on Windows."""
     found: set[tuple[int, int]] = set()
     if os.name != "posix":
         return frozenset()

@@ -115,6 +115,8 @@ class LiveState:
         # A cell that names nothing runs nothing that could draw a number or set an option.
         idle = self.ambient_first == {} and self._tracker.named_nothing
         parts = {} if idle else self.ambient.capture(bound=self._tracker.take_bound())
+        if not parts and not self.ambient_first:
+            return {}
         if others := tuple(name for name in parts if name in self._ambient_known and not passive(name)):
             self.ambient_changed[execution_id] = others
         self._ambient_known.update(parts)
@@ -136,8 +138,11 @@ class LiveState:
     def _follow_modules(self) -> None:
         """Watch the variables of the user's own modules, pyplot's figures and the user's log handlers."""
         loaded, known = self._loaded_modules(), self.own_modules
-        more = [name for name in (PYPLOT, LOGGING) if name in sys.modules and name not in known]
-        more = [name for name in more if name != LOGGING or self._logging.own_objects()]
+        more: list[str] = []
+        if PYPLOT in sys.modules and PYPLOT not in known:
+            more.append(PYPLOT)
+        if LOGGING in sys.modules and LOGGING not in known and self._logging.own_objects():
+            more.append(LOGGING)
         if loaded is not self._modules_seen or more:
             self._modules_seen = loaded
             for name in dict.fromkeys((*(module.__name__ for module in loaded), *more)):
@@ -164,7 +169,10 @@ class LiveState:
     def _own_results(self, outs: Mapping[int, Any]) -> frozenset[str]:
         """Return the names of results that stand for something else, or for nothing."""
         namespace, hook = self._session.namespace, self._session.shell.displayhook
-        own = {name for name in _LAST if namespace.get(name, NOTHING) is not getattr(hook, name, NOTHING)}
+        own = set[str]()
+        for name in _LAST:
+            if namespace.get(name, NOTHING) is not getattr(hook, name, NOTHING):
+                own.add(name)
         if not self._tracker.may_bind(_NUMBERED):
             return frozenset(own | {name for name in self._own if name not in _LAST})
         own |= {name for number, one in outs.items() if namespace.get(name := f"_{number}", NOTHING) is not one}
@@ -176,11 +184,10 @@ class LiveState:
 
         A handle holds its object until it has the next one, so another object has another id.
         """
-        targets = {
-            TARGET + obj_id: id(target)
-            for obj_id, target in self._graph.targets().items()
-            if not isinstance(target, str)
-        }
+        looked_at = self._graph.targets()
+        if not looked_at and not self._targets:
+            return []
+        targets = {TARGET + obj_id: id(one) for obj_id, one in looked_at.items() if not isinstance(one, str)}
         for name, known in self._targets.items():
             if targets.get(name) != known:
                 self._tracker.unwatch(name)

@@ -19,7 +19,7 @@ from ctxkernel.core.timeline import StatementLog
 from ctxkernel.kernel.messages import states as messages
 from ctxkernel.kernel.returning.comparisons import RunFacts
 from ctxkernel.kernel.returning.session import ReturnSession
-from ctxkernel.kernel.returning.targets import Job, Target
+from ctxkernel.kernel.returning.targets import ReturnJob, Target
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.comparison import Difference
@@ -55,15 +55,9 @@ class Resumption:
         try:
             found = self._find()
         except StoreError as fault:
-            nothing: messages.Resume = {
-                "statements": 0,
-                "head": None,
-                "at": 0.0,
-                "interrupted": None,
-                "restorable": None,
-                "reason": str(fault),
-            }
-            return nothing
+            return messages.Resume(
+                statements=0, head=None, at=0.0, interrupted=None, restorable=None, reason=str(fault)
+            )
         if found is None:
             return None
         sources = {run.execution_id: statement.source for statement, runs in found.statements for run in runs}
@@ -84,7 +78,7 @@ class Resumption:
             return None
         return load_run(path, before=self._store.run, chunks=self._chunks, references=units.references)
 
-    def job(self, difference: Callable[[str | None], Difference], *, trust: bool) -> Job:
+    def job(self, difference: Callable[[str | None], Difference], *, trust: bool) -> ReturnJob:
         """Return the job that brings the session back, and take in its checkpoints. Raises BadCommand."""
         if self.done:
             raise BadCommand("the earlier session is back already; %ctx timeline shows it")
@@ -112,7 +106,7 @@ class Resumption:
         log = StatementLog()
         log.load(found.statements, found.head)
         place = Target(target, target.rpartition(".")[0] if target else "before all statements")
-        return Job("resume", place, difference(target), resumable=found, log=log)
+        return ReturnJob("resume", place, difference(target), resumable=found, log=log)
 
     def _take_in(self, manifests: Mapping[str, Manifest], found: Resumable) -> None:
         """Take in the signed manifests of the earlier kernel; note why a checkpoint cannot be restored."""

@@ -19,8 +19,8 @@ from ctxkernel.core.timeline import Execution, Path, Statement
 from ctxkernel.kernel.returning.comparisons import RunFacts, details
 from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, LAST, LiveState, without
 from ctxkernel.kernel.returning.session import ReturnSession
-from ctxkernel.kernel.returning.targets import Job
-from ctxkernel.replay.plan import Load, Plan, Run, Step, Written, make_plan
+from ctxkernel.kernel.returning.targets import ReturnJob
+from ctxkernel.replay.plan import Load, PastRun, Plan, PlannedStep, Written, make_plan
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints.comparison import Difference
 from ctxkernel.state.checkpoints.restore import Restorer
@@ -48,7 +48,7 @@ class Planner:
         self._facts = facts
         self._restorer = restorer
 
-    def plan(self, job: Job) -> Plan:
+    def plan(self, job: ReturnJob) -> Plan:
         """Return the plan of a job. Reads only."""
         difference = job.difference
         log = job.log if job.log is not None else self._session.loop.log
@@ -117,9 +117,9 @@ class Planner:
         ids = without(HANDLE, [name for unit in difference.load for name in unit.names])
         return [f"handle {names.get(one) or one}" for one in ids]
 
-    def _runs(self, path: Path) -> list[Run]:
+    def _runs(self, path: Path) -> list[PastRun]:
         """Return the executions of a path with the names that they used and made."""
-        runs: list[Run] = []
+        runs: list[PastRun] = []
         prints: dict[str, str] = {}
         for statement, execution in path:
             execution_id, diff = execution.execution_id, execution.state_diff
@@ -127,7 +127,7 @@ class Planner:
             touched = self._facts.touched.get(execution_id, frozenset())
             made = {name: own.get(name, "") for name in (*diff.added, *diff.changed)}
             rebound = {name for name, info in diff.changed.items() if info.how == "rebound"}
-            run = Run(
+            run = PastRun(
                 execution_id,
                 statement.statement_id,
                 statement.source,
@@ -168,9 +168,9 @@ class Planner:
             if one.kind == "file"
         ]
 
-    def _step(self, statement: Statement, execution: Execution) -> Step:
+    def _step(self, statement: Statement, execution: Execution) -> PlannedStep:
         why = self._facts.why_skipped(statement)
-        return Step(
+        return PlannedStep(
             statement.statement_id,
             "ask" if self._facts.asks(statement) else "skip" if why else "run",
             why,
@@ -237,8 +237,9 @@ def _shared(session: ReturnSession, made: Mapping[str, Any], others: Mapping[str
     labels = {name: set(moment.pieces[name].packed.labels) for name in moment.pieces if name in values}
     for name in made.keys() & labels.keys():
         for other in others.keys() & labels.keys():
-            cls = f"class:{session.packer.uid(others[other])}" if is_kind(type(others[other]), type) else ""
-            common = {one for one in labels[name] & labels[other] if one.startswith("shared:") or one == cls}
-            if common or type(made[name]) is others[other] or other in moment.pieces[name].names:
+            one: Any = others[other]
+            cls = f"class:{session.packer.uid(one)}" if is_kind(type(one), type) else ""
+            common = [label for label in labels[name] & labels[other] if label.startswith("shared:") or label == cls]
+            if common or type(made[name]) is one or other in moment.pieces[name].names:
                 held[name] = other
     return held

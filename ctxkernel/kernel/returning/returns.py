@@ -18,17 +18,16 @@ from pathlib import Path
 from typing import Any, cast
 
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.core.replay import CheckpointInfo, HeadMove, Restored
+from ctxkernel.core.replay import HeadMove, Restored
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.kernel.execution.cell import CellRequest
 from ctxkernel.kernel.messages import states as messages
-from ctxkernel.kernel.returning.comparisons import Comparisons, RunFacts, pair
+from ctxkernel.kernel.returning.comparisons import Comparisons, RunFacts
 from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, TARGET, LiveState, is_variable, without
 from ctxkernel.kernel.returning.resume import Resumption, unfinished
 from ctxkernel.kernel.returning.return_plans import Planner, make_again, name_of
 from ctxkernel.kernel.returning.session import ReturnSession
-from ctxkernel.kernel.returning.targets import Action, Job, Target, Trail, place_in
+from ctxkernel.kernel.returning.targets import Action, ReturnJob, Target, Trail, place_in
 from ctxkernel.replay.plan import Plan
 from ctxkernel.state.base import own_modules
 from ctxkernel.state.base.namespace import some_of
@@ -52,10 +51,10 @@ _LAST_SECONDS = 5.0
 
 
 @dataclass(slots=True)
-class Prepared:
+class PreparedReturn:
     """A return with everything that it needs in memory."""
 
-    job: Job
+    job: ReturnJob
     fetched: Fetched
     plan: Plan
     """Which of the missing names are made again, and which are lost."""
@@ -127,7 +126,7 @@ class Returning:
             prints = manifest["f"] = {name: self.comparisons.now(name) for name in names}
             self.facts.fingerprints[execution_id] = prints
         if tracker.touched:
-            self.facts.touch(execution_id, tracker.touched)
+            self.facts.touched[execution_id] = self.facts.alike.setdefault(tracker.touched, tracker.touched)
             manifest["t"] = sorted(tracker.touched)[:_MOST_TOUCHED]
         return CheckpointRow(
             info.checkpoint_id, manifest, info.bytes_new, state=info.state, reason=info.reason, time_ms=info.time_ms
@@ -141,10 +140,6 @@ class Returning:
             with contextlib.suppress(OSError):  # such as a full disk: then the data are kept
                 origin.note(folder, log)
 
-    def pair(self, cell: CellRequest) -> None:
-        """Find the execution that a notebook's cell re-runs."""
-        pair(self._session.loop.log, cell)
-
     def wait(self, *, last: bool = False) -> None:
         """Wait for data that are still being written; less long if it is the `last` time."""
         self.background.wait(_LAST_SECONDS if last else BACKGROUND_SECONDS)
@@ -153,10 +148,6 @@ class Returning:
         """Release the store."""
         self.background.close()
         self.chunks.close()
-
-    def info(self, execution_id: str) -> CheckpointInfo | None:
-        """Return the facts about the checkpoint after an execution."""
-        return self.checkpoints.states.info(execution_id)
 
     # -- jobs -----------------------------------------------------------------------------------
 
@@ -190,7 +181,7 @@ class Returning:
         before: bool = False,
         upto: str | None = None,
         flags: Collection[str] = (),
-    ) -> Job:
+    ) -> ReturnJob:
         """Return the job of a command: `goto` and `rerun` of a place, `undo` of so many steps. Raises CtxError."""
         statements: tuple[tuple[Statement, Execution], ...] = ()
         at: int | None = None
@@ -204,8 +195,10 @@ class Returning:
             statements = tuple(self._between(target, upto or ""))
             where = Target(statements[0][1].parent_execution_id, f"before {statements[0][0].statement_id}")
         self._session.health.check(where.execution_id)
-        difference = self.difference(where.execution_id)
-        return Job(action, where, difference, statements, at, as_json="--json" in flags, confirmed="--yes" in flags)
+        difference = self.restorer.compare(where.execution_id)
+        return ReturnJob(
+            action, where, difference, statements, at, as_json="--json" in flags, confirmed="--yes" in flags
+        )
 
     def _between(self, first: str, last: str) -> list[tuple[Statement, Execution]]:
         """Return the statements from `first` to `last`, or to the end of the longest branch that `first` is on."""
@@ -226,11 +219,7 @@ class Returning:
             raise BadCommand(f"%ctx rerun {first}..{last}: {last} does not come after {first} on one branch")
         return found
 
-    def difference(self, execution_id: str | None) -> Difference:
-        """Return the difference between now and the state after an execution. Raises CheckpointError."""
-        return self.restorer.compare(execution_id)
-
-    def plan(self, job: Job) -> Plan:
+    def plan(self, job: ReturnJob) -> Plan:
         """Return what a job would do. Reads only."""
         return self._planner.plan(job)
 
@@ -241,9 +230,9 @@ class Returning:
 
     # -- an earlier session -----------------------------------------------------------------------
 
-    def resume_job(self, *, trust: bool) -> Job:
+    def resume_job(self, *, trust: bool) -> ReturnJob:
         """Return the job that brings back the session of an earlier kernel. Raises BadCommand."""
-        return self.resumption.job(self.difference, trust=trust)
+        return self.resumption.job(self.restorer.compare, trust=trust)
 
     def resume_at_start(self) -> None:
         """Bring back the session of an earlier kernel before the first cell."""
@@ -256,7 +245,7 @@ class Returning:
         if found is not None and (lines := unfinished(found)):
             session.configuration.tell_first("\n".join(lines))
 
-    def _join(self, job: Job) -> None:
+    def _join(self, job: ReturnJob) -> None:
         """Put the timeline of an earlier session in front of this kernel's own."""
         found, session = job.resumable, self._session
         assert found is not None
@@ -272,7 +261,7 @@ class Returning:
 
     # -- returning --------------------------------------------------------------------------------
 
-    def prepare(self, job: Job) -> Prepared:
+    def prepare(self, job: ReturnJob) -> PreparedReturn:
         """Load what a return needs; the user's state stays as it is. Raises CtxError."""
         absent = {name: why for name, why in job.difference.absent.items() if name not in job.lose}
         if absent:
@@ -284,14 +273,14 @@ class Returning:
             )
         graph = self._session.loop.graph
         graph.revive({**graph.memento(), **self._mementos_of(job.difference)})
-        return Prepared(job, self.restorer.fetch(job.difference), self.plan(job))
+        return PreparedReturn(job, self.restorer.fetch(job.difference), self.plan(job))
 
     def _mementos_of(self, difference: Difference) -> dict[str, Any]:
         """Return the mementos of a state's handles; they are plain, and small."""
         target = difference.target
         return {key: self.restorer.plain(target[HANDLE + key]) for key in without(HANDLE, target)}
 
-    def commit(self, prepared: Prepared) -> tuple[HeadMove, Restored]:
+    def commit(self, prepared: PreparedReturn) -> tuple[HeadMove, Restored]:
         """Put a loaded state in place, and tell in the cell what was done."""
         session, job, fetched = self._session, prepared.job, prepared.fetched
         if job.resumable is not None:
@@ -325,7 +314,7 @@ class Returning:
         move = HeadMove(job.target.execution_id, job.action, time.time())
         return move, Restored(lost, tuple(done.notices))
 
-    def _alive(self, prepared: Prepared) -> dict[str, Any]:
+    def _alive(self, prepared: PreparedReturn) -> dict[str, Any]:
         """Return the values that a plan makes again and that hold the same living objects now."""
         now, target = self.checkpoints.known_now(), prepared.job.difference.target
         tokens = {
@@ -364,7 +353,7 @@ class Returning:
         self._session.tracker.settle_loaded(held)
         self.live.mementos = graph.memento()
 
-    def _restore_ambient(self, job: Job, values: Mapping[str, Any], done: _Done) -> None:
+    def _restore_ambient(self, job: ReturnJob, values: Mapping[str, Any], done: _Done) -> None:
         target = job.difference.target
         parts = self.live.ambient_values(without(AMBIENT, target), values)
         done.loggers = self.live.adopt_objects(parts, values, target)
@@ -387,7 +376,7 @@ class Returning:
             tracker.store_again(name)
         return dict.fromkeys(sorted(changed), "the __del__ of an object that this return replaced changed it")
 
-    def _move_trail(self, job: Job) -> None:
+    def _move_trail(self, job: ReturnJob) -> None:
         if job.at is not None:
             self.trail.undo(job.at)
             return
@@ -396,7 +385,7 @@ class Returning:
             self.trail.ran(*turn.outside, again=False)
         self.trail.went(job.target.execution_id)
 
-    def _tell(self, prepared: Prepared, done: _Done, lost: Mapping[str, str]) -> None:
+    def _tell(self, prepared: PreparedReturn, done: _Done, lost: Mapping[str, str]) -> None:
         """Tell in the cell what a return did."""
         job, plan, fetched = prepared.job, prepared.plan, prepared.fetched
         not_as_it_was = done.lost.keys() | set(map(name_of, done.as_now))

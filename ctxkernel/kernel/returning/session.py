@@ -23,6 +23,8 @@ class ReturnSession:
     """The parts of a session that returns read and change."""
 
     shell: Any
+    namespace: dict[str, Any]
+    """The user's variables."""
     loop: Loop
     tracker: NamespaceTracker
     packer: Packer
@@ -34,8 +36,3 @@ class ReturnSession:
     health: Health
     remember: Callable[[Iterable[Comparison]], None]
     """Shows comparisons of an earlier kernel in the panel."""
-
-    @property
-    def namespace(self) -> dict[str, Any]:
-        """The user's variables."""
-        return self.shell.user_ns

@@ -35,7 +35,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class Job:
+class ReturnJob:
     """A return that a cell asked for."""
 
     action: Action
@@ -69,7 +69,8 @@ class Trail:
         """Add an execution that ended and moved HEAD nowhere else; `again`: it is part of a re-run."""
         if self.places[self.at] == execution.execution_id:
             return
-        if statement.author == "model" or _did_nothing(statement, execution) or (again and self._returned):
+        is_command = "%" in statement.source and _did_nothing(statement, execution)
+        if is_command or statement.author == "model" or (again and self._returned):
             self.places[self.at :] = [execution.execution_id]
         else:
             self._step(execution.execution_id)

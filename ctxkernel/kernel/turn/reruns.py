@@ -16,9 +16,8 @@ from ctxkernel.agent.rerun import is_speech, observed_again, said_again
 from ctxkernel.core.replay import Comparison
 from ctxkernel.core.text import format_table, one_line
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.kernel.display.notices import Notices
 from ctxkernel.kernel.execution.cell import CellRequest, Reply
-from ctxkernel.kernel.returning.targets import Job
+from ctxkernel.kernel.returning.targets import ReturnJob
 from ctxkernel.kernel.turn.turns import Turns
 from ctxkernel.replay.divergence import table, to_json
 
@@ -28,7 +27,7 @@ Execute = Callable[[CellRequest], Awaitable[Reply]]
 class Replay:
     """Statements that run again after a return."""
 
-    def __init__(self, turns: Turns, job: Job) -> None:
+    def __init__(self, turns: Turns, job: ReturnJob) -> None:
         self._turns = turns
         self._job = job
         back = turns.checkpoints.returning
@@ -37,11 +36,13 @@ class Replay:
         self._comparisons: list[Comparison] = []
         self._skipped: list[tuple[Statement, str]] = []
         self._stopped = ""
+        self._shown = False
+        """Whether the line that tells the progress is shown."""
 
     async def carry_out(self, execute: Execute, outer: CellRequest, reply: Reply) -> Reply:
         """Run the statements in order, show the table, and return the reply of the cell that asked for it."""
         runs = self._job.statements
-        progress = _Progress(self._turns.notices, silent=self._job.as_json or len(runs) < 3)
+        progress = "" if self._job.as_json or len(runs) < 3 else uuid.uuid4().hex
         for number, (statement, before) in enumerate(runs, 1):
             if self._facts.asks(statement) and not self._job.confirmed:
                 # Later statements may need this one, so the re-run ends here.
@@ -53,14 +54,15 @@ class Replay:
                 self._skipped.append((statement, why))
                 continue
             source = one_line(statement.source, 60)
-            progress.show(f"running {statement.statement_id} again ({number} of {len(runs)}): {source}")
+            self._show(progress, f"running {statement.statement_id} again ({number} of {len(runs)}): {source}")
             inner = await self._run(execute, outer, statement, before)
             if inner.get("status") != "ok" and (before.status == "ok" or inner.get("ename") == "KeyboardInterrupt"):
                 said = ": ".join(str(part) for part in (inner.get("ename"), inner.get("evalue")) if part)
                 self._stopped = f"stopped at {statement.statement_id}: {said}"
                 reply = inner
                 break
-        progress.close()
+        if self._shown:
+            self._show(progress, "")  # the table replaces the line
         self._tell()
         return reply
 
@@ -92,6 +94,13 @@ class Replay:
             self._comparisons.append(turns.last.comparison)
         return reply
 
+    def _show(self, display_id: str, text: str) -> None:
+        """Show the line that tells the progress; an empty id is for none."""
+        if display_id:
+            kind = "update_display_data" if self._shown else "display_data"
+            self._turns.notices.display(kind, {"text/plain": text}, {}, display_id)
+            self._shown = True
+
     def _tell(self) -> None:
         head, comparisons = self._turns.loop.log.head, self._comparisons
         if self._job.as_json:
@@ -112,24 +121,3 @@ class Replay:
         ran = len(comparisons)
         lines.append(f"{ran} run again: {ran - differ} as before, {differ} different · HEAD is {head}")
         self._turns.notices.write("\n".join(lines) + "\n")
-
-
-class _Progress:
-    """One line that tells how far a long re-run is."""
-
-    def __init__(self, notices: Notices, *, silent: bool) -> None:
-        self._notices = notices
-        self._id = "" if silent else uuid.uuid4().hex
-        self._shown = False
-
-    def show(self, text: str) -> None:
-        """Show the line."""
-        if self._id:
-            kind = "update_display_data" if self._shown else "display_data"
-            self._notices.display(kind, {"text/plain": text}, {}, self._id)
-            self._shown = True
-
-    def close(self) -> None:
-        """Clear the line: the table replaces it."""
-        if self._shown:
-            self.show("")

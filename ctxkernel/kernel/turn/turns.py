@@ -97,7 +97,7 @@ class Turns:
     _pid: int = field(default_factory=os.getpid)
 
     def take_then(self) -> Then | None:
-        """Return the work that continues after the turn of the cell, once."""
+        """Return the work that continues after the turn of a cell, once."""
         then, self.then = self.then, None
         return then
 
@@ -107,12 +107,13 @@ class Turns:
         """Begin the turn of a cell, whichever step fails."""
         self.guard.turn()
         self.checkpoints.forget_job()
-        cell = self.cell = CellTurn(request, time.time())
+        cell, before = CellTurn(request, time.time()), self.loop.opened
+        self.cell = cell
         try:
             run_steps(self.BEGIN, self.guard, self, cell)
         except BaseException as fault:  # interrupts are masked
             self.guard.fail("timeline", fault)
-            cell.open = self.loop.opened
+            cell.open = self.loop.opened if self.loop.opened is not before else None
         if cell.open is None:
             self._suspect("its beginning")
             return
@@ -269,13 +270,14 @@ class Turns:
         assert result is not None
         if result.moved is not None:
             return None
-        self.checkpoints.extend_trail(result, again=cell.request.again)
+        again = cell.request.rerun or cell.request.rerun_of is not None
+        self.checkpoints.extend_trail(result, again=again)
         return self.checkpoints.take(result.execution)
 
     def _complete_result(self, cell: CellTurn) -> TurnResult:
         """Add the checkpoint and the comparison to the result, which then waits to be stored."""
         assert cell.result is not None
-        info = self.checkpoints.info(cell.result.execution.execution_id)
+        info = self.checkpoints.health.info(cell.result.execution.execution_id)
         self.last = dataclasses.replace(cell.result, checkpoint=info, comparison=cell.comparison)
         if "session store" not in self.guard.off:
             self.unstored.append((self.last, cell.row, cell.outside_row))
@@ -314,7 +316,7 @@ class Turns:
         Step("timeline", _read_outcome, gives="outcome", needs=("read", "written"), essential=True),
         Step("threads and tasks", "activity.ran", gives="ran", otherwise=_ANYTHING),
         Step("namespace diff", "tracker.suspect_all", needs=("ran",), when="cell.ran"),
-        Step("checkpoints", "checkpoints.follow"),
+        Step("checkpoints", "checkpoints.returning.live.follow", when="checkpoints.returning"),
         Step("timeline", _end_statement, gives="result", needs=("outcome", "committed"), bounded=True, essential=True),
         Step("timeline", _plan_rerun, needs=("result",), when="checkpoints.committed"),
         *FINISH,
