@@ -328,6 +328,23 @@ def test_a_reader_sees_what_is_written_beside_it_once_it_looks_again(folder, sto
     assert reader.read(second) == content(2)
 
 
+def test_a_store_finds_what_another_process_has_put_since_before_it_puts_that_again(folder, store):
+    other = ChunkStore(folder, readonly=True)
+    put(store, content(1))
+    second = put(store, content(2))
+
+    assert other.missing([second, address_of(content(3))]) == [address_of(content(3))]
+
+
+def test_a_mapping_of_a_pack_that_was_written_anew_is_none_and_the_next_one_is_right(folder, store):
+    gone, kept = put(store, content(1, CHUNK)), put(store, content(2, CHUNK))
+    reader = ChunkStore(folder, readonly=True)
+    store.drop([gone])
+
+    assert reader.map_run([kept]) is None  # its file is gone
+    assert reader.map_run([kept]) == content(2, CHUNK)
+
+
 def test_a_reader_follows_a_chunk_into_another_pack(folder, store):
     """Packs are written anew where chunks are given up; the reader's knowledge of them is old then."""
     gone, kept = put(store, content(1)), put(store, content(2))
