@@ -82,8 +82,8 @@ def test_returning_to_before_a_redaction_brings_the_output_back(kernel):
 REFUSED = [
     ("%ctx redact", "which statement or event"),
     ("%ctx redact s1", "give a summary after it"),
-    ("%ctx redact s1 --list --undo", "one of them at a time"),
-    ("%ctx condense --show --undo", "one of them at a time"),
+    ("%ctx redact s1 --list --undo", "use one option at a time"),
+    ("%ctx condense --show --undo", "use one option at a time"),
     ("%ctx pin s1 s2", "takes one name"),
     ("%ctx why not s1 --json", "no option --json"),
     ("%ctx why s1 s2", "which block"),
