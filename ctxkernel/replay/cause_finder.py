@@ -81,8 +81,9 @@ class CauseFinder:
         if text is not None and _is_permuted(*text) and ("set order" in found or _SET_REPR.search(text[0])):
             return "set order"
         roots = set[str]()
-        if "upstream" in found and isinstance(details.upstream, Mapping):
-            roots = set(cast("Mapping[str, str]", details.upstream).values()) - {""}
+        upstream = cast("Mapping[str, str] | Sequence[str]", details.upstream)
+        if "upstream" in found and isinstance(upstream, Mapping):
+            roots = set(upstream.values()) - {""}
         for cause in ("clock", "network", "input"):
             if cause in found and (not roots or cause in roots):
                 return cause

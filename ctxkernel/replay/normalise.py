@@ -5,6 +5,11 @@ Rule 1: a rule has a name and is a function from text to text; `RULES` holds the
 Rule 2: a rule masks no more than its name says. Masking all hexadecimal numbers or all dates would hide results: an
         address is masked only in the forms that Python prints, a date only if it is that of the run.
 Rule 3: a rule that fails changes nothing. Each takes linear time; texts are the bounded copies of the timeline.
+
+The rules mask: `path` temporary files and folders, the files that cells are compiled as, a process's folder in /proc;
+`address` addresses in default reprs; `object id` ids made at each run, also in HTML; `prompt` numbers of prompts in
+tracebacks and warnings; `figure size` the text beside a figure, which is compared by its pixels; `clock` durations
+that are named as such; `now` times of the run; `process` numbers of processes and threads.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from time import gmtime, localtime
 
 from ctxkernel.core.text import strip_ansi
@@ -28,7 +34,7 @@ Table = tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]
 """Words of which one must occur, the pattern, its replacement. Searching for a word takes a hundredth of the time."""
 
 
-def _masked(text: str, table: Table) -> str:
+def _mask(text: str, table: Table) -> str:
     for words, pattern, instead in table:
         for word in words:
             if word in text:
@@ -133,22 +139,14 @@ _PATHS: Table = (
 )
 
 
-def path(text: str) -> str:
-    """Mask temporary files and folders, the files that cells are compiled as, a process's folder in /proc."""
-    return _masked(text, _PATHS)
-
-
-_AT_SPACE = re.compile(r"\bat 0x[0-9a-fA-F]{4,16}\b")
-_IN_REPR = re.compile(r"(<[A-Za-z_][\w.]*(?: [^<>\n]{0,200})?[ =:(])0x[0-9a-fA-F]{4,16}(?=[^<>\n]{0,200}>)")
-
-
-def address(text: str) -> str:
-    """Mask addresses in default reprs: `<X at 0x7f…>`; keep other hexadecimal numbers."""
-    if "0x" not in text:
-        return text
-    return _IN_REPR.sub(r"\g<1>0x…", _AT_SPACE.sub("at 0x…", text))
-
-
+_ADDRESSES: Table = (
+    (("0x",), re.compile(r"\bat 0x[0-9a-fA-F]{4,16}\b"), "at 0x…"),
+    (
+        ("0x",),
+        re.compile(r"(<[A-Za-z_][\w.]*(?: [^<>\n]{0,200})?[ =:(])0x[0-9a-fA-F]{4,16}(?=[^<>\n]{0,200}>)"),
+        r"\g<1>0x…",
+    ),
+)
 _UUID = re.compile(r"(?<![0-9a-fA-F-])[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![0-9a-fA-F-])")
 _IDS: Table = (
     (("id",), re.compile(r"\bid(=|: ?|\()\d{13,15}\b"), r"id\1…"),
@@ -175,30 +173,13 @@ _IDS: Table = (
 )
 
 
-def object_id(text: str) -> str:
-    """Mask ids made at each run: `id=139…`, UUIDs, and those in the HTML of widgets, tables and figures."""
-    return _masked(text, _IDS)
-
-
 _PROMPTS: Table = (
     (("In", "Out"), re.compile(r"\b(Cell In|Input In|In|Out) ?\[\d+\]"), r"\1 [n]"),
     (("[n], ",), re.compile(r"(\[n\], (?:in )?)<(?:cell line: \d+|module)>(?:\(\))?"), r"\1<cell>"),
 )
 
 
-def prompt(text: str) -> str:
-    """Mask numbers of prompts in tracebacks and warnings: `Cell In[5], line 2`."""
-    return _masked(text, _PROMPTS)
-
-
-_FIGURE = re.compile(r"<Figure size [\d.e+]+x[\d.e+]+ with \d+ Axes>")
-
-
-def figure_size(text: str) -> str:
-    """Mask `<Figure size 640x480 with 1 Axes>`: the figure itself is compared by its pixels."""
-    return _FIGURE.sub("<Figure>", text) if "<Figure" in text else text
-
-
+_FIGURES: Table = ((("<Figure",), re.compile(r"<Figure size [\d.e+]+x[\d.e+]+ with \d+ Axes>"), "<Figure>"),)
 _PROCESS: Table = (
     (("pid", "PID", "rocess"), re.compile(r"\b(pid|PID|process|Process)([ =:#]{1,2})\d{2,8}\b"), r"\1\2…"),
     (
@@ -212,11 +193,6 @@ _PROCESS: Table = (
         r"\1…",
     ),
 )
-
-
-def process(text: str) -> str:
-    """Mask numbers of processes and threads."""
-    return _masked(text, _PROCESS)
 
 
 # -- time -----------------------------------------------------------------------------------------
@@ -243,11 +219,6 @@ _CLOCK: Table = (
         r"\1\2<duration>",
     ),
 )
-
-
-def clock(text: str) -> str:
-    """Mask durations that are named as such: `%time`, `%timeit`, `Wall time: 1.2 s`, `finished in 3 s`."""
-    return _masked(text, _CLOCK)
 
 
 def trailing_spaces(text: str) -> str:
@@ -357,14 +328,14 @@ RULES: dict[str, Rule] = {
     "ansi": strip_ansi,
     "overwritten": overwritten,
     "progress": progress,
-    "path": path,
-    "address": address,
-    "object id": object_id,
-    "prompt": prompt,
-    "figure size": figure_size,
-    "clock": clock,
+    "path": partial(_mask, table=_PATHS),
+    "address": partial(_mask, table=_ADDRESSES),
+    "object id": partial(_mask, table=_IDS),
+    "prompt": partial(_mask, table=_PROMPTS),
+    "figure size": partial(_mask, table=_FIGURES),
+    "clock": partial(_mask, table=_CLOCK),
     "now": now,
-    "process": process,
+    "process": partial(_mask, table=_PROCESS),
     "trailing spaces": trailing_spaces,
 }
 """The rules by name, in the order in which they are applied."""

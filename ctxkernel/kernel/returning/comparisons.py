@@ -203,7 +203,7 @@ def details(namespace: Mapping[str, Any], source: str, old_source: str, upstream
             continue
         seen.add(name)
         value: Any = namespace.get(name)
-        is_class = is_kind(type(value), type)
+        is_class = is_kind(cast("type[object]", type(value)), type)
         is_own = type(value) is types.FunctionType and value.__globals__ is namespace
         if is_own or (is_class and is_own_class(cast("type", value), module)):
             if text := _source(value):
@@ -226,7 +226,7 @@ def _dotted(value: Any) -> str:
     owner: Any = None if type(value) is types.FunctionType else value.__self__
     if owner is None or type(owner) is types.ModuleType:
         return f"{value.__module__ or 'builtins'}.{value.__name__}"
-    return f"{class_module(type(owner))}.{value.__name__}"
+    return f"{class_module(cast('type[object]', type(owner)))}.{value.__name__}"
 
 
 def _source(value: Any) -> str:

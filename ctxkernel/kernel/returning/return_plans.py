@@ -12,7 +12,7 @@ import re
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from ctxkernel.core.reflection import is_kind
 from ctxkernel.core.timeline import Execution, Path, Statement
@@ -238,7 +238,7 @@ def _shared(session: ReturnSession, made: Mapping[str, Any], others: Mapping[str
     for name in made.keys() & labels.keys():
         for other in others.keys() & labels.keys():
             one: Any = others[other]
-            cls = f"class:{session.packer.uid(one)}" if is_kind(type(one), type) else ""
+            cls = f"class:{session.packer.uid(one)}" if is_kind(cast("type[object]", type(one)), type) else ""
             common = [label for label in labels[name] & labels[other] if label.startswith("shared:") or label == cls]
             if common or type(made[name]) is one or other in moment.pieces[name].names:
                 held[name] = other
