@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxkernel.agent.stale_views import MOST_TOLD, FileMark, Mark, Sight, StaleObject, changes_text, find_stale
+from ctxkernel.agent.stale_views import MOST_TOLD, StaleObject, changes_text, find_stale
 from ctxkernel.state.tracking.candidates import names_used
 
 
@@ -71,21 +71,17 @@ def test_a_cell_tells_which_names_it_uses(code: str, used: str, transform: Any):
 
 # -- what is stale -----------------------------------------------------------------------------------
 
-SEEN = Sight(
-    {"df": Mark("1", "s1"), "model": Mark("1", "s2"), "same": Mark("1", "s1"), "src": Mark("1", "s3")},
-    {"/home/me/data/x.csv": FileMark("a", ("src",)), "/home/me/notes.md": FileMark("a"), "/home/me/ok": FileMark("a")},
-)
-NOW = Sight(
-    {"df": Mark("2", "s7"), "same": Mark("1", "s1"), "src": Mark("1", "s3"), "model": Mark("", "s8"), "new": Mark("1")},
-    {"/home/me/data/x.csv": FileMark("b", ("src",)), "/home/me/ok": FileMark("a"), "/home/me/other": FileMark("a")},
-)
 DF = StaleObject("variable", "df", "changed", "s7")
-CSV = StaleObject("file", "/home/me/data/x.csv", "changed", "")
+MODEL = StaleObject("variable", "model", "deleted", "s8")
+NEW = StaleObject("variable", "new", "added")
+CSV = StaleObject("file", "/home/me/data/x.csv", "changed", handles=("src",))
+NOTES = StaleObject("file", "/home/me/notes.md", "deleted")
+CHANGED = [NOTES, NEW, MODEL, DF, CSV]
 STALE = [
     ("nothing that changed", "same + 1", []),
     ("a variable", "df.head()", [DF]),
-    ("one that was deleted", "model.fit(df)", [DF, StaleObject("variable", "model", "deleted", "s8")]),
-    ("one that is new", "new", [StaleObject("variable", "new", "added", "")]),
+    ("one that was deleted", "model.fit(df)", [DF, MODEL]),
+    ("one that is new", "new", [NEW]),
     ("one that is bound anew", "df = 1\ndf", []),
     ("a file by its absolute path", "open('/home/me/data/x.csv')", [CSV]),
     ("a file by its relative path", "open('data/x.csv')", [CSV]),
@@ -100,7 +96,7 @@ STALE = [
     ("in a magic", "%run data/x.csv", [CSV]),
     ("in a shell line", "!head -n 3 ./data/x.csv", [CSV]),
     ("in what is no Python", "open('data/x.csv'", [CSV]),
-    ("one that is gone", "open('notes.md')", [StaleObject("file", "/home/me/notes.md", "deleted", "")]),
+    ("one that is gone", "open('notes.md')", [NOTES]),
     ("a file that is the same", "open('ok')", []),
     ("a file that was not shown", "open('other')", []),
     ("another file", "open('y.csv'), 'x_csv', 'my_x.csv', 'me', '', '/'", []),
@@ -110,29 +106,24 @@ STALE = [
 
 @pytest.mark.parametrize(("code", "changes"), [row[1:] for row in STALE], ids=[row[0] for row in STALE])
 def test_what_a_cell_uses_and_what_changed_makes_it_stale(code: str, changes: list[StaleObject]):
-    assert find_stale(code, SEEN, NOW) == tuple(changes)
+    assert find_stale(code, CHANGED) == tuple(changes)
 
 
 def test_looking_at_a_cell_shows_no_warning(recwarn: pytest.WarningsRecorder):
     """A warning about it is for IPython to give, once, when it runs."""
-    assert find_stale("df = '\\d'\nopen('x.csv') is 'a'", SEEN, NOW) == (CSV,)
+    assert find_stale("df = '\\d'\nopen('x.csv') is 'a'", CHANGED) == (CSV,)
     assert not recwarn.list
 
 
 def test_every_handle_counts_for_the_file_that_it_shows():
-    seen = Sight(files={"/a/b.py": FileMark("1", ("old",))})
-    now = Sight(files={"/a/b.py": FileMark("2", ("young",), "s4")})
+    shown = StaleObject("file", "/a/b.py", "changed", "s4", ("old", "young"))
 
-    assert (
-        find_stale("old", seen, now)
-        == find_stale("young", seen, now)
-        == (StaleObject("file", "/a/b.py", "changed", "s4"),)
-    )
+    assert find_stale("old", [shown]) == find_stale("young", [shown]) == (shown,)
 
 
 @given(st.text(max_size=60))
 def test_nothing_is_stale_where_nothing_changed_whatever_the_code(code: str):
-    assert find_stale(code, SEEN, SEEN) == ()
+    assert find_stale(code, []) == ()
 
 
 @given(
@@ -142,15 +133,15 @@ def test_any_text_at_all_is_judged(pieces: list[str]):
     """And it is the same each time."""
     code = "".join(pieces)
 
-    assert find_stale(code, SEEN, NOW) == find_stale(code, SEEN, NOW)
-    assert {one.name for one in find_stale(code, SEEN, NOW)} <= {"df", "model", "/home/me/data/x.csv"}
+    assert find_stale(code, CHANGED) == find_stale(code, CHANGED)
+    assert {one.name for one in find_stale(code, CHANGED)} <= {"df", "model", "/home/me/data/x.csv"}
 
 
 # -- what is told ------------------------------------------------------------------------------------
 
 
 def test_a_model_is_told_what_changed_and_what_to_do():
-    changes = find_stale("model.fit(df); open('x.csv'); new", SEEN, NOW)
+    changes = find_stale("model.fit(df); open('x.csv'); new", CHANGED)
 
     assert changes_text(changes) == (
         "This cell was not run: it uses what has changed since you last saw it.\n"

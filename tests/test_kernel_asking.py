@@ -273,7 +273,7 @@ def test_a_pause_of_the_server_is_gone_on_from(shared: Bench):
         ("%%ask --max-turns none\nhm", "a whole number from 1"),
         ("%%ask --budget much\nhm", "give USD as 0.50"),
         ("%%ask --model\nhm", "a value is missing"),
-        ("x = 1\nget_ipython().run_cell_magic('ask', '', 'hm')", "fills a cell of its own"),
+        ("x = 1\nget_ipython().run_cell_magic('ask', '', 'hm')", "needs a cell of its own"),
         ("%ctx approve", "nothing waits for you"),
         ("%ctx edit", "nothing waits for you"),
         ("%ctx reject no", "nothing waits for you"),
@@ -293,7 +293,7 @@ def test_a_cell_of_the_model_cannot_say_what_is_the_persons_to_say(shared: Bench
     lines = ["%ctx mode auto", "%ctx approve", "%ctx goto 1", "%ctx config ask_usd 100", "%%ask\nyourself"]
     shared.answers([cell(line) for line in lines], say("so be it"))
     shared.ask("try to rule")
-    assert all("is the person's to say" in one["content"] for one in shared.results[-len(lines) :])
+    assert all("only a person can" in one["content"] for one in shared.results[-len(lines) :])
     shared.sound()
 
 

@@ -260,7 +260,7 @@ def test_settings_of_every_part_reach_it(kernel: RunningKernel):
         ("properties on tokens", "tokens=20000"),
         ("properties on depth=0", "no limit"),
         ("properties add Nothing", "define a Property"),
-        ("properties remove Nothing", "no property of yours"),
+        ("properties remove Nothing", "is not one of your properties"),
         ("properties what", "add NAME"),
     ],
 )

@@ -265,7 +265,7 @@ def test_a_gesture_waits_for_the_running_cell_and_the_handles_name_is_its_own(pa
 
 
 COMMANDS = [
-    ("%ctx set", "what shall be set?"),
+    ("%ctx set", "give at least one value"),
     ("%ctx set v", "write HANDLE.NAME=VALUE"),
     ("%ctx set v.lod", "write HANDLE.NAME=VALUE"),
     ("%ctx set nobody.lod=1", "no handle 'nobody'"),

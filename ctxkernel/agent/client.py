@@ -80,7 +80,7 @@ class ModelClient:
         started = time.monotonic()
         first: list[float] = []
 
-        def told(event: StreamEvent) -> None:
+        def report(event: StreamEvent) -> None:
             if not first:
                 first.append(time.monotonic() - started)
             on_event(event)
@@ -92,12 +92,12 @@ class ModelClient:
         client = await self._client(model)
         for attempt in range(1, self._max_retries + 2):
             self._answer = Assembly()
-            came = await self._attempt(client, body, headers, told, model)
-            if not isinstance(came, ModelFailure):
+            outcome = await self._attempt(client, body, headers, report, model)
+            if not isinstance(outcome, ModelFailure):
                 answer = self._answer
                 return Response(
                     llm_response_id=answer.id,
-                    request_id=came,
+                    request_id=outcome,
                     model=answer.model,
                     blocks=answer.blocks,
                     stop_reason=answer.stop_reason,
@@ -106,12 +106,12 @@ class ModelClient:
                     first_token_seconds=first[0] if first else None,
                     unreadable=answer.unreadable,
                 )
-            seconds = _pause(attempt) if came.wait is None else came.wait
+            seconds = _pause(attempt) if outcome.wait is None else outcome.wait
             # After, or before, such a long wait a person decides.
-            late = came.kind in ("timeout", "interrupted") or seconds > LONGEST_WAIT
-            if not came.retryable or self._answer.started or late or attempt > self._max_retries:
-                raise came
-            on_event(Retrying(attempt, KINDS[came.kind].what, seconds))
+            late = outcome.kind in ("timeout", "interrupted") or seconds > LONGEST_WAIT
+            if not outcome.retryable or self._answer.started or late or attempt > self._max_retries:
+                raise outcome
+            on_event(Retrying(attempt, KINDS[outcome.kind].what, seconds))
             await asyncio.sleep(seconds)
         raise AssertionError("the last attempt returns or raises")
 
@@ -184,11 +184,11 @@ class ModelClient:
                 if event is _END:
                     return self._too_early(stream, model, request_id)
                 try:
-                    said = answer.take(event)
+                    shown = answer.take(event)
                 except BadEvent as fault:
                     return self._failed("malformed", str(fault), model, request_id)
-                if said is not None:
-                    on_event(said)
+                if shown is not None:
+                    on_event(shown)
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(_REST):
                     await anext(stream, _END)
@@ -235,18 +235,20 @@ class ModelClient:
 
     def _refused(self, fault: APIStatusError, model: str, request_id: str | None) -> ModelFailure:
         """Return the failure for a refusal by the server, or an error within its answer."""
-        said = fault.api_message if isinstance(fault.api_message, str) else fault.message
+        message = fault.api_message if isinstance(fault.api_message, str) else fault.message
         if fault.status_code < 400:
-            return self._failed("stream_error", f"{fault.type}: {said}" if fault.type else said, model, request_id)
+            return self._failed(
+                "stream_error", f"{fault.type}: {message}" if fault.type else message, model, request_id
+            )
         headers = fault.response.headers
-        kind = failure_kind(fault.status_code, said)
+        kind = failure_kind(fault.status_code, message)
         asked = {"true": True, "false": False}.get(headers.get("x-should-retry", ""))
-        text = f"{fault.status_code}: {said}"
+        text = f"{fault.status_code}: {message}"
         return self._failed(kind, text, model, fault.request_id, retryable=asked, wait=wait_of(headers))
 
-    def _failed(self, kind: Kind, said: str, model: str, request_id: str | None, **more: Any) -> ModelFailure:
+    def _failed(self, kind: Kind, message: str, model: str, request_id: str | None, **more: Any) -> ModelFailure:
         return ModelFailure(
-            kind, self._key.scrub(said), model=model, partial_text=self.partial_text, request_id=request_id, **more
+            kind, self._key.scrub(message), model=model, partial_text=self.partial_text, request_id=request_id, **more
         )
 
 

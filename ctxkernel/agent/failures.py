@@ -74,9 +74,9 @@ def bounded(text: str) -> str:
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in cut)
 
 
-def failure_kind(status: int, said: str) -> Kind:
+def failure_kind(status: int, message: str) -> Kind:
     """Return the kind of a refusal, by its status and the server's message."""
-    if status == 400 and _OVERFLOW.search(said):
+    if status == 400 and _OVERFLOW.search(message):
         return "context_overflow"
     return _STATUS.get(status) or ("server_error" if status >= 500 else "invalid_request")
 
@@ -97,7 +97,7 @@ class ModelFailure(CtxError):
     def __init__(
         self,
         kind: Kind,
-        said: str = "",
+        message: str = "",
         *,
         model: str = "",
         partial_text: str = "",
@@ -114,6 +114,6 @@ class ModelFailure(CtxError):
         self.wait = wait
         """Seconds after which the server accepts a retry, if it says so."""
         who = f"{bounded(mask(model))}: " if model else ""
-        quoted = f" ({bounded(mask(said))})" if said else ""
+        quoted = f" ({bounded(mask(message))})" if message else ""
         next_move = f"ask again in {wait:.0f} s" if wait is not None and wait >= 1 and row.again else row.next_move
         super().__init__(f"{who}{row.what}{quoted}; {next_move}")

@@ -61,7 +61,6 @@ class RecordedAsk:
     question: str
     rounds: tuple[Round, ...]
     cell_id: str | None = None
-    at: float = 0.0
     execution_id: str = ""
 
     @property
@@ -124,7 +123,7 @@ def of_session(requests: Iterable[Mapping[str, Any]], records: Mapping[str, Sequ
             row["request_id"] or "",
             decided,
         )
-        before = asks.get(name) or RecordedAsk(row["ask_key"], questions[name], (), row["cell_id"], row["at"], name)
+        before = asks.get(name) or RecordedAsk(row["ask_key"], questions[name], (), row["cell_id"], name)
         asks[name] = replace(before, rounds=(*before.rounds, one))
     return list(asks.values())
 
@@ -307,5 +306,5 @@ def _text(value: Any) -> str:
 
 def _ruling(value: Any) -> Ruling:
     if value not in ("approved", "edited", "rejected"):
-        raise ValueError(f"{value!r} is no ruling")
+        raise ValueError(f"invalid verdict {value!r}: expected 'approved', 'edited' or 'rejected'")
     return value

@@ -52,7 +52,7 @@ class Reply:
     """Whether its end is left out, because the model speaks there as if it were the kernel."""
 
     @property
-    def said(self) -> str:
+    def prose(self) -> str:
         """All text of the response."""
         return _paragraphs(*(call.text for call in self.calls), self.text)
 
@@ -120,19 +120,19 @@ def _fault(tool: str, given: Mapping[str, Json]) -> str:
 
 def _read_scripts(text: str, *, complete: bool) -> Reply:
     calls: list[Call] = []
-    said, cut = "", False
+    prose, cut = "", False
     for part in split_scripts(text, complete=complete):
         if part.kind == "text":
-            said = _paragraphs(said, part.text.strip())
+            prose = _paragraphs(prose, part.text.strip())
             continue
         if part.kind == "cut":
             cut = True
             continue
         tool, given = as_tool(part.text)
         fault = "the answer was cut off within this script, so it was not run" if part.kind == "unfinished" else ""
-        calls.append(Call(tool, given, "", said, fault=fault or _fault(tool, given)))  # a script has no id
-        said = ""
-    return _reply(calls, said, cut=cut)
+        calls.append(Call(tool, given, "", prose, fault=fault or _fault(tool, given)))  # a script has no id
+        prose = ""
+    return _reply(calls, prose, cut=cut)
 
 
 def as_tool(code: str) -> tuple[str, Mapping[str, Json]]:

@@ -123,12 +123,12 @@ class Scripts:
                 self._begin = self._at = self._begin + closing.end()
         found = _MARK.search(self._text, self._at)
         opens = found is not None and found["open"] is not None
-        said = self._said(found.start() if found else len(self._text) if final else self._sure(), final, opens)
+        prose = self._prose_before(found.start() if found else len(self._text) if final else self._sure(), final, opens)
         if found is not None:
             self._kind = "script" if opens else "cut"
             self._begin = self._at = self._seen = found.end() if opens else found.start()
             self._ends = []
-        return said
+        return prose
 
     def _sure(self) -> int:
         """Return the end of the text that cannot become a mark, whatever follows."""
@@ -141,7 +141,7 @@ class Scripts:
         dashes = _DASHES.search(text, max(self._at, len(text) - 50))
         return dashes.start() if dashes else len(text)
 
-    def _said(self, end: int, final: bool, opens: bool) -> list[ScriptPart]:
+    def _prose_before(self, end: int, final: bool, opens: bool) -> list[ScriptPart]:
         """Return the prose up to `end`, without white space and a fence that can belong to a following script."""
         text = self._text
         end = self._at + len(text[self._at : end].rstrip())
@@ -150,14 +150,14 @@ class Scripts:
         opened = opens and fence is not None and len(fence[1]) >= 3
         if opened or (fence is not None and not opens and not final):
             end = self._at + len(text[self._at : line].rstrip())
-        said = text[self._at : end]
+        prose = text[self._at : end]
         if self._at == self._begin:
-            said = said.lstrip()
-        self._fenced = opened or (self._fenced and not said)
-        if not said:
+            prose = prose.lstrip()
+        self._fenced = opened or (self._fenced and not prose)
+        if not prose:
             return []
         self._at = end
-        return [ScriptPart("text", said.replace("\r\n", "\n"))]
+        return [ScriptPart("text", prose.replace("\r\n", "\n"))]
 
     # -- scripts ---------------------------------------------------------------------------------
 

@@ -310,7 +310,7 @@ class AskTurn:
     def _broken(self, request: Projection, text: str, seconds: float, failure: ModelFailure | None) -> AskEnding:
         """Record a request that failed or was stopped, with the text until then. None of its calls is kept."""
         if not request.tools:
-            text = read_reply([{"type": "text", "text": text}], "script", complete=False).said
+            text = read_reply([{"type": "text", "text": text}], "script", complete=False).prose
         spent = Spent(1, seconds=seconds)
         self.spent += spent
         self._bench.received(None, failure, spent)
@@ -339,7 +339,7 @@ class AskTurn:
         bench.received(response, None, spent)
         self._screen.end(note)
         cells: list[Action] = []
-        text = reply.said or ", ".join(call.tool for call in reply.calls) or "# (empty answer)"
+        text = reply.prose or ", ".join(call.tool for call in reply.calls) or "# (empty answer)"
         tags = {
             "ask": self.ask.execution_id,
             "round": self.spent.requests,

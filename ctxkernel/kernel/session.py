@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
     from ctxkernel.agent.asks import Account
+    from ctxkernel.agent.failures import ModelFailure
+    from ctxkernel.agent.streaming import Response
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +55,16 @@ class Session:
     def past(self) -> Past:
         """The rendered history of the model."""
         return self.configuration.engine.past
+
+    def store_response(
+        self, row: int | None, status: str, outcome: Response | ModelFailure | None, usd: float | None, **body: Any
+    ) -> str | None:
+        """Store the outcome of the request in a row of the log, with more fields of the body. Return a notice."""
+        more: dict[str, Any] = {"usd": usd, "request_id": (outcome.request_id if outcome else None) or ""}
+        from ctxkernel.agent.streaming import Response
+
+        if isinstance(outcome, Response):
+            body |= {"id": outcome.llm_response_id, "model": outcome.model}
+            more |= {"stop_reason": outcome.stop_reason, "usage": dict(outcome.usage), "body": body}
+        store = self.store
+        return self.guard("session store", lambda: store.response(row, status, time.time(), **more), None)

@@ -169,7 +169,7 @@ def test_stop_ends_the_ask(asked, messages):
     button(desk.cell(1), "Stop").click()
     expect(desk.view.locator(".ctxk-waits")).to_be_hidden()
     expect(desk.cell(1).locator(".ctxk-card-of-model", has_text="not run")).to_contain_text("total = sum(rows)")
-    expect(desk.cell(1)).to_contain_text("the ask of s2 is over")
+    expect(desk.cell(1)).to_contain_text("the ask of s2 has ended")
     assert len(messages.requests) == 1
     desk.select(2)
     desk.enter()

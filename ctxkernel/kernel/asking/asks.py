@@ -80,8 +80,6 @@ class AskRunner:
         """Whether the newest turn waits for the user."""
         self._client: ModelClient | None = None
         self._client_settings: tuple[Any, ...] = ()
-        self._recordings: list[RecordedAsk] | None = None
-        """The asks of this session; None: not read since the last one ended."""
 
     @property
     def _turn(self) -> AskTurn | None:
@@ -93,11 +91,11 @@ class AskRunner:
         """Begin an ask in the open statement. Raises BadCommand."""
         session, running = self._session, self._session.turns.running
         if running is None:
-            raise BadCommand("%%ask asks from a cell that is recorded; run it as a cell of the notebook")
+            raise BadCommand("%%ask needs a recorded cell: run it as a cell of the notebook")
         if running.statement.author == "model":
-            raise BadCommand("%%ask is the person's to say, not a model's")
+            raise BadCommand("a cell of the model cannot use %%ask: only a person can")
         if not running.statement.source.lstrip().startswith(("%%ask", "%ask")):
-            raise BadCommand("%%ask fills a cell of its own: nothing may stand before it")
+            raise BadCommand("%%ask needs a cell of its own: nothing may precede it")
         settings, loop = session.settings, session.loop
         if settings.mode == "off":
             raise BadCommand("the model is off (%ctx mode off); %ctx mode ask lets it propose cells, auto runs them")
@@ -117,9 +115,8 @@ class AskRunner:
 
     def _recorded(self, key: str, question: str, running: OpenTurn) -> RecordedAsk | None:
         """Return the recorded turn that answers an ask. Raises BadCommand if a required one is missing."""
-        if self._recordings is None:
-            self._recordings = self._session.guard("recorded turns", self._connections.of_session, [])
-        found = find_recorded(self._recordings, key, question, running.statement.cell_id)
+        asks = self._session.guard("recorded turns", self._connections.of_session, [])
+        found = find_recorded(asks, key, question, running.statement.cell_id)
         required = self._session.settings.answers == "recorded"
         if found is None and (required or not self._connections.reachable):
             found = find_recorded(self._connections.asks(), key, question)
@@ -163,12 +160,11 @@ class AskRunner:
                 ending = await bench.turn.go()
             except Exception as fault:  # internal: the cell's reply must be sent, and the history is complete
                 self._session.guard.fail("asks", fault)
-                ending = AskEnding("failed", f"the ask could not go on ({type(fault).__name__}: {fault})")
+                ending = AskEnding("failed", f"the ask could not continue ({type(fault).__name__}: {fault})")
             return self._ended(bench, ending, reply)
 
     def _ended(self, bench: KernelBench, ending: AskEnding, reply: dict[str, Any]) -> dict[str, Any]:
         notices, panel = self._session.notices, self._session.panel
-        self._recordings = None
         self._show_asking(None)
         if ending.kind == "parked":
             bench.screen.close()
@@ -219,7 +215,7 @@ class AskRunner:
         if turn is None or not self.parked:
             raise BadCommand("nothing waits for you: %%ask asks the model, and in mode ask its cells wait here")
         if not self._on_path(turn):
-            raise BadCommand("what waited is on another branch of the timeline; %ctx goto returns there, or ask again")
+            raise BadCommand("the proposal is on another branch of the timeline; %ctx goto returns there, or ask again")
         return turn
 
     def approve(self, turn: AskTurn, *, code: str | None = None, rest: bool = False) -> None:

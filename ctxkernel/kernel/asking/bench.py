@@ -129,22 +129,13 @@ class KernelBench:
         if not self.turn.live or request is None:
             return
         session.account.add(request.model, spent)
-        status, more = "stopped", dict[str, Any](usd=spent.usd)
+        status, blocks = "stopped" if failure is None else failure.kind, list[Any]()
         if response is not None:
-            status = "ok"
-            more |= {
-                "stop_reason": response.stop_reason,
-                "request_id": response.request_id or "",
-                "usage": dict(response.usage),
-                "body": {"id": response.llm_response_id, "model": response.model, "blocks": list(response.blocks)},
-            }
+            status, blocks = "ok", list(response.blocks)
             counted = sum(estimate_tokens(text, request.model) for text in request.sent)
             session.account.anchor = anchored(counted, response.usage) or session.account.anchor
-        elif failure is not None:
-            status = failure.kind
-            more["request_id"] = failure.request_id or ""
         row, self._row = self._row, None
-        notice = session.guard("session store", lambda: session.store.response(row, status, time.time(), **more), None)
+        notice = session.store_response(row, status, response or failure, spent.usd, blocks=blocks)
         if notice:
             session.notices.tell(f"ctxkernel: {notice}")
 
@@ -320,4 +311,4 @@ class KernelBench:
 
 
 def _refuse_exit() -> None:
-    raise BadCommand("a cell of the model cannot end the kernel; it is the person's")
+    raise BadCommand("a cell of the model cannot end the kernel: only a person can")

@@ -25,7 +25,6 @@ class ModelConnections:
 
     def __init__(self, loop: Loop, store: SessionStore) -> None:
         self._loop, self._store = loop, store
-        self._read: dict[Path, tuple[float, list[RecordedAsk]]] = {}
 
     def key(self) -> Key | None:
         """Return the key for the model's server, or None."""
@@ -67,7 +66,7 @@ class ModelConnections:
         asks, left = of_path(log.path(), log.records, [*known, *self.of_session()], receipts)
         if not asks:
             why = f"{len(left)} asked, and none answered to the end" if left else "nothing was asked"
-            raise BadCommand(f"%ctx record: there is no answered ask on the way to HEAD ({why})")
+            raise BadCommand(f"%ctx record: there is no answered ask on the path to HEAD ({why})")
         aside, why = self._damaged(path)
         beside = path.with_name(f"{path.name}.{os.getpid()}.part")
         try:
@@ -91,7 +90,7 @@ class ModelConnections:
             load_turns(path.read_text("utf-8"), path.name)
         except (UnicodeError, StoreError) as fault:
             if path != self.path and not path.name.endswith(SUFFIX):
-                raise BadCommand(f"{path} is there, and is no file of recorded turns; give another name") from None
+                raise BadCommand(f"{path} exists, and is not a file of recorded turns; give another name") from None
             names = (path.with_name(f"{path.name}.damaged{n}") for n in ("", *(f"-{n}" for n in range(2, 10_000))))
             return next(name for name in names if not name.exists()), str(fault)
         return None, ""
@@ -116,12 +115,9 @@ class ModelConnections:
 
     def _asks_of(self, path: Path) -> list[RecordedAsk]:
         try:
-            at = path.stat().st_mtime
-            if path not in self._read or self._read[path][0] != at:
-                self._read[path] = at, load_turns(path.read_text("utf-8"), path.name)
+            return load_turns(path.read_text("utf-8"), path.name)
         except (OSError, UnicodeError, StoreError) as fault:
             raise BadCommand(
                 f"the recorded turns in {path} cannot be used ({fault}): move that file away, or have %ctx record "
                 "write it anew, which keeps this one aside"
             ) from None
-        return self._read[path][1]

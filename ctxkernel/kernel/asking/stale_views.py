@@ -8,9 +8,10 @@ Rule 2: a file has changed if it differs from its state when a view of it was re
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
-from ctxkernel.agent.stale_views import FileMark, Mark, Sight, changes_text, find_stale
+from ctxkernel.agent.stale_views import How, StaleObject, changes_text, find_stale
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import ViewHandle
 
@@ -33,41 +34,35 @@ class SeenState:
 
     def changed(self, code: str) -> str:
         """Return a text about the variables and files used by `code` that changed; empty if there are none."""
-        names = self._names()
-        before, after = self._files()
-        self._before = {place: mark.stamp for place, mark in after.items()}
-        if not names and not after:
-            return ""
-        seen = Sight({name: Mark("then") for name, (how, _) in names.items() if how != "added"}, before)
-        now = Sight({name: Mark("" if how == "deleted" else "now", by) for name, (how, by) in names.items()}, after)
-        found = find_stale(code, seen, now, transform=self._shell.transform_cell)
-        self._known |= {one.name: after[one.name].stamp for one in found if one.kind == "file"}
+        files = self._files()
+        self._before = {one.name: stamp for one, stamp in files}
+        found = find_stale(code, [*self._names(), *(one for one, _ in files)], transform=self._shell.transform_cell)
+        self._known |= {one.name: stamp for one, stamp in files if one in found}
         return changes_text(found) if found else ""
 
     def ran(self) -> None:
         """Note that a cell of the model ran: it knows the files that it wrote."""
-        _, after = self._files()
-        self._known |= {place: mark.stamp for place, mark in after.items() if self._before.get(place) != mark.stamp}
+        self._known |= {one.name: stamp for one, stamp in self._files() if self._before.get(one.name) != stamp}
 
-    def _names(self) -> dict[str, tuple[str, str]]:
-        """Return the names that others than the model changed since the request: how, and by which statement."""
-        changed: dict[str, tuple[str, str]] = {}
+    def _names(self) -> list[StaleObject]:
+        """Return the variables that others than the model changed since the request."""
+        changed: dict[str, StaleObject | None] = {}
         for statement, execution in reversed(self._loop.history):
             if execution.execution_id == self._head:
                 break
             diff, by = execution.state_diff, statement.statement_id
-            own = statement.author == "model"
-            for how, names in (("added", diff.added), ("changed", diff.changed), ("deleted", diff.deleted)):
+            changes: dict[How, Iterable[str]] = {"added": diff.added, "changed": diff.changed, "deleted": diff.deleted}
+            for how, names in changes.items():
                 for name in names:
-                    changed.setdefault(name, ("own" if own else how, by))
-        return {name: change for name, change in changed.items() if change[0] != "own"}
+                    own = statement.author == "model"
+                    changed.setdefault(name, None if own else StaleObject("variable", name, how, by))
+        return [one for one in changed.values() if one is not None]
 
-    def _files(self) -> tuple[dict[str, FileMark], dict[str, FileMark]]:
-        """Return the files in views that differ from their rendering: as rendered, and as they are."""
-        graph, names = self._loop.graph, self._loop.names.first_names()
-        before: dict[str, FileMark] = {}
-        after: dict[str, FileMark] = {}
-        for node in graph.nodes():
+    def _files(self) -> list[tuple[StaleObject, str]]:
+        """Return the files in views that differ from their rendering, each with its stamp now."""
+        names = self._loop.names.first_names()
+        found: dict[str, tuple[StaleObject, str]] = {}
+        for node in self._loop.graph.nodes():
             path = node.looks_at if isinstance(node, ViewHandle) else None
             if not isinstance(node, ViewHandle) or not isinstance(path, str):
                 continue
@@ -75,7 +70,7 @@ class SeenState:
             place = os.path.abspath(os.path.expanduser(path))
             if now in (rendered, self._known.get(place)):
                 continue
-            handles = (names.get(node.obj_id, node.obj_id), *(before[place].handles if place in before else ()))
-            before[place] = FileMark(rendered or "then", handles)
-            after[place] = FileMark("" if not os.path.exists(place) else now, handles)
-        return before, after
+            stamp = now if os.path.exists(place) else ""
+            handles = (names.get(node.obj_id, node.obj_id), *(found[place][0].handles if place in found else ()))
+            found[place] = StaleObject("file", place, "changed" if stamp else "deleted", "", handles), stamp
+        return list(found.values())

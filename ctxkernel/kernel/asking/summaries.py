@@ -305,18 +305,9 @@ class Summaries:
         one.state, one.spent = state, spent
         if spent.requests:
             session.account.add(one.request.model + _SUMMARIES, spent)
-        more: dict[str, Any] = {}
-        if response is not None:
-            more = {
-                "stop_reason": response.stop_reason,
-                "request_id": response.request_id or "",
-                "usage": dict(response.usage),
-                "usd": spent.usd,
-                "body": {"id": response.llm_response_id, "model": response.model, "text": answer_text(response)},
-            }
         status = "ok" if response is not None and response.stop_reason != "refusal" else state
-        store = session.store
-        notice = session.guard("session store", lambda: store.response(one.row, status, time.time(), **more), None)
+        usd, text = (None, "") if response is None else (spent.usd, answer_text(response))
+        notice = session.store_response(one.row, status, response, usd, text=text)
         if notice:
             self._notices.append(notice)
 

@@ -98,14 +98,16 @@ def properties(ctx: CommandContext, args: Sequence[str]) -> str:
             _add(ctx, name)
         case ["remove", name]:
             if name not in held.own:
-                raise BadCommand(f"{name} is no property of yours{suggest(name, held.own)}; %ctx properties lists them")
+                raise BadCommand(
+                    f"{name} is not one of your properties{suggest(name, held.own)}; %ctx properties lists them"
+                )
             held.remove(name)
-            return f"{name} is taken out of the list"
+            return f"{name} is removed from the list"
         case _:
             raise BadCommand(
                 "%ctx properties [on tokens=N | depth=N | message_pairing] [off …] [add NAME | remove NAME]"
             )
-    return format_table([row for row in _rows(held) if row not in before]) or "nothing is other than before"
+    return format_table([row for row in _rows(held) if row not in before]) or "nothing changed"
 
 
 def _rows(held: Configuration) -> list[list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.nodes import NodeBase
@@ -15,10 +15,6 @@ from ctxkernel.kernel.returning.checkpoint_health import Health
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.session import Session
 from ctxkernel.projection.value import Projection
-
-if TYPE_CHECKING:
-    from ctxkernel.kernel.returning.returns import Returning
-
 
 MARKS = {
     "differs": "is expected to differ when it runs again",
@@ -40,11 +36,6 @@ class CommandContext(Session):
     def namespace(self) -> dict[str, Any]:
         """The user's variables."""
         return self.shell.user_ns
-
-    @property
-    def returning(self) -> Returning | None:
-        """The checkpoints; None if they are off."""
-        return self.checkpoints.returning
 
     def handle_names(self) -> list[str]:
         """Return the names of the handles."""

@@ -24,7 +24,7 @@ def set_policy(ctx: CommandContext, args: Sequence[str]) -> None:
         number = attribute in ("lod", "tokens") and value.isdecimal()
         policies.setdefault(name, {})[attribute] = All if value == str(All) else int(value) if number else value
     if not policies:
-        raise BadCommand(f"{_USAGE}: what shall be set?")
+        raise BadCommand(f"%ctx set: give at least one value; {_USAGE}")
     nodes = {name: ctx.required_handle(name, f"%ctx set {name}") for name in policies}
     for name, policy in policies.items():
         try:

@@ -40,7 +40,7 @@ def _next_id(ctx: CommandContext) -> str:
     try:
         return ctx.loop.next_event_id
     except RuntimeError:
-        raise BadCommand("this changes the history, which a cell only can: run it in a cell of its own") from None
+        raise BadCommand("this command changes the history: run it in a cell of its own") from None
 
 
 def _require_untouched(ctx: CommandContext, *words: str) -> None:
@@ -69,7 +69,7 @@ def _split_exclusive(args: Sequence[str], known: Sequence[str], sub: str) -> tup
     """Return the only option of a command, empty for none, and the other words."""
     flags, rest = split_flags(args, known, sub)
     if len(set(flags)) > 1:
-        raise BadCommand(f"%ctx {sub} {' '.join(flags)}: say one of them at a time")
+        raise BadCommand(f"%ctx {sub} {' '.join(flags)}: use one option at a time")
     return (flags[0] if flags else ""), rest
 
 
@@ -199,5 +199,5 @@ def _pin_target(ctx: CommandContext, args: Sequence[str], verb: str) -> tuple[st
     if len(args) == 2 and (
         ctx.handle(args[1]) is not None or any(matches(args[1], event.event_id) for event in ctx.past.events)
     ):
-        raise BadCommand(f"%ctx {verb} takes one name, then a reason: run %ctx {verb} {args[1]} besides")
+        raise BadCommand(f"%ctx {verb} takes one name, then a reason; run %ctx {verb} {args[1]} separately")
     return args[0], mask(" ".join(args[1:]))

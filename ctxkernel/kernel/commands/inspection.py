@@ -12,7 +12,7 @@ from ctxkernel.core.turn import HandleState
 from ctxkernel.history.events import RESULTS, Action, Condensation, Events, HistoryEvent, Repair, Withdrawal
 from ctxkernel.history.invariants import Condensations
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
-from ctxkernel.projection.compare import Comparison, compare
+from ctxkernel.projection.compare import ProjectionComparison, compare_projections
 from ctxkernel.projection.displayed_tokens import estimate_tokens, vocabulary
 from ctxkernel.projection.history import Past
 from ctxkernel.projection.value import Block, Projection
@@ -87,7 +87,7 @@ def why(ctx: CommandContext, args: Sequence[str]) -> str:
     if lines := [f"{one}: left out: {left[one]}" for one in names if one in left]:
         return "\n".join(lines)
     known = [*left, *(block.id for block in found.blocks)]
-    raise BadCommand(f"no block {name!r} in the projection{suggest(name, known)}; %ctx why not {name} looks further")
+    raise BadCommand(f"no block {name!r} in the projection{suggest(name, known)}; %ctx why not {name} explains it")
 
 
 def _names_of(ctx: CommandContext, name: str) -> tuple[str, ...]:
@@ -224,13 +224,13 @@ def diff_projections(ctx: CommandContext, args: Sequence[str]) -> str:
         raise BadCommand("%ctx diff projection N [M]: after which statements? %ctx timeline lists them")
     old = stored_projection(ctx.store.path, rest[0])
     new = stored_projection(ctx.store.path, rest[1]) if len(rest) == 2 else ctx.projection()
-    found = compare(old, new)
+    found = compare_projections(old, new)
     if "--json" in flags:
         return json.dumps(found.to_json(), indent=1)
     return comparison_text(found, rest[0], rest[1] if len(rest) == 2 else "now", old.tokens, new.tokens)
 
 
-def comparison_text(found: Comparison, old: str, new: str, before: int, after: int) -> str:
+def comparison_text(found: ProjectionComparison, old: str, new: str, before: int, after: int) -> str:
     """Return a comparison of two projections as text."""
     a, b = found.costs
     lines = [

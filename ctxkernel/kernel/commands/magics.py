@@ -160,7 +160,7 @@ def magic_at(code: str, cursor: int) -> str | None:
 def _run_with_body(ctx: CommandContext, line: str, cell: str) -> object:
     """Run `%%ctx edit` with the code below it."""
     if line.split() != ["edit"]:
-        raise BadCommand(f"%%ctx {line}: only %%ctx edit has something below it; write %ctx {line}")
+        raise BadCommand(f"%%ctx {line}: only %%ctx edit takes code below it; write %ctx {line}")
     from ctxkernel.kernel.commands.model import edit
 
     text = edit(ctx, (), cell)

@@ -105,7 +105,7 @@ def _require_alone(ctx: CommandContext, sub: str) -> None:
     running = ctx.turns.running
     lines = running.statement.source.strip().splitlines() if running is not None else []
     if not lines or not (lines[0].lstrip("%").startswith("ctx") and (len(lines) == 1 or lines[0].startswith("%%"))):
-        raise BadCommand(f"%ctx {sub} goes on with the model's work, so it needs a cell of its own")
+        raise BadCommand(f"%ctx {sub} continues the model's work, so it needs a cell of its own")
 
 
 def approve(ctx: CommandContext, args: Sequence[str]) -> str | None:
@@ -127,10 +127,10 @@ def edit(ctx: CommandContext, args: Sequence[str], code: str | None = None) -> s
     if turn is None:
         return DECIDED
     if args or not turn.waiting:
-        raise BadCommand("%%ctx edit, and the code below, runs that code in the place of what the model proposed")
+        raise BadCommand("write %%ctx edit, and the code below it: that code replaces the proposed cell")
     if code is None or not code.strip():
         ctx.shell.set_next_input(f"%%ctx edit\n{source(turn.waiting[0])}")
-        return "the code stands in the next cell: change it, and run it"
+        return "the code is in the next cell: change it, and run it"
     _require_alone(ctx, "edit")
     ctx.models.asks.approve(turn, code=code)
     return None
@@ -151,12 +151,12 @@ def reject(ctx: CommandContext, args: Sequence[str]) -> str | None:
 def stop(ctx: CommandContext, args: Sequence[str]) -> str:
     """End the ask that waits: none of its cells runs, and the model is not asked again."""
     if args:
-        raise BadCommand("%ctx stop takes nothing; %ctx reject REASON tells the model why, and lets it go on")
+        raise BadCommand("%ctx stop takes no argument; %ctx reject REASON tells the model the reason, and it continues")
     turn = ctx.models.asks.waiting
     if turn is None:
         return DECIDED
     ctx.models.asks.stop(turn)
-    return f"the ask of {turn.ask.execution_id.partition('.')[0]} is over; what it did stays ({turn.spent.text()})"
+    return f"the ask of {turn.ask.execution_id.partition('.')[0]} has ended; its results remain ({turn.spent.text()})"
 
 
 # -- the model ---------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def stop(ctx: CommandContext, args: Sequence[str]) -> str:
 def model(ctx: CommandContext, args: Sequence[str]) -> str:
     """Show which model is asked, or set another one."""
     if len(args) > 1:
-        raise BadCommand("%ctx model NAME: one name; %ctx model alone says which it is")
+        raise BadCommand("%ctx model takes one name; %ctx model alone shows the current one")
     if args:
         _set(ctx, "model", args[0])
     settings = ctx.settings
@@ -218,7 +218,7 @@ def record(ctx: CommandContext, args: Sequence[str]) -> str:
         raise BadCommand("%ctx record [FILE]: one file; without it NOTEBOOK.turns.json beside the notebook")
     path = Path(args[0]).expanduser() if args else ctx.models.connections.path
     if path is None:
-        raise BadCommand("%ctx record: it is not known which notebook this is; name the file: %ctx record FILE")
+        raise BadCommand("%ctx record: the notebook is unknown; name the file: %ctx record FILE")
     try:
         asks, left, notices = ctx.models.connections.record(path)
     except OSError as fault:

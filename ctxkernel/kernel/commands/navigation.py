@@ -89,7 +89,7 @@ def resume(ctx: CommandContext, args: Sequence[str]) -> str | None:
     """Restore the session of the last kernel of this notebook."""
     flags, rest = split_flags(args, ("--dry-run", "--trust", "--json"), "resume")
     if rest:
-        raise BadCommand("%ctx resume takes no statement; %ctx goto N goes to one when the session is back")
+        raise BadCommand("%ctx resume takes no statement; %ctx goto N returns to one after the resume")
     return _plan(ctx, ctx.checkpoints.needed().resume_job(trust="--trust" in flags), flags)
 
 

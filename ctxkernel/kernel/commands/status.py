@@ -128,4 +128,4 @@ def timeout(ctx: CommandContext, args: Sequence[str]) -> str:
             raise BadCommand(f"%ctx timeout {args[0]}: use seconds above 0, or off")
         ctx.timeout.seconds = seconds
     now = ctx.timeout.seconds
-    return f"cells are stopped after {now:g} s (from the next one on)" if now else "cells may run without end"
+    return f"cells are stopped after {now:g} s (from the next one on)" if now else "cells have no time-out"

@@ -229,7 +229,7 @@ def dispatch(ctx: CommandContext, line: str) -> object:
         name, args = "help", [name.rstrip("?")]
     running = ctx.turns.running
     if name in OF_THE_PERSON and running is not None and running.statement.author == "model":
-        raise BadCommand(f"%ctx {name} is the person's to say, not a model's")
+        raise BadCommand(f"a cell of the model cannot run %ctx {name}: only a person can")
     shown = _command(name).run(ctx, args)
     if isinstance(shown, str) and "--json" in args:
         print(shown)

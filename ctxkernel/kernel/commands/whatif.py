@@ -9,8 +9,7 @@ from typing import Any
 
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.nodes import NodeBase, ViewHandle
-from ctxkernel.core.nodes.stand_ins import suppose
-from ctxkernel.core.nodes.states import handle_state
+from ctxkernel.core.nodes.states import handle_state, suppose
 from ctxkernel.core.ports import All
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.turn import HandleState, Turn
@@ -18,7 +17,7 @@ from ctxkernel.history.events import CondensationRequest, HistoryEvent, Redactio
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
 from ctxkernel.kernel.commands.history import event_named, redaction_of
 from ctxkernel.kernel.commands.inspection import comparison_text
-from ctxkernel.projection.compare import compare
+from ctxkernel.projection.compare import compare_projections
 
 USAGE = "%ctx whatif HANDLE.lod=1 HANDLE.tokens=300 HANDLE.pinned=yes budget=64000 model=NAME redact=s12 condense=now"
 SUPPOSED_VALUES = {
@@ -38,7 +37,7 @@ def whatif(ctx: CommandContext, args: Sequence[str]) -> str:
     """Compare the projection with one under other policies, settings or events; nothing is applied."""
     flags, rest = split_flags(args, ("--json",), "whatif")
     if not rest:
-        raise BadCommand(f"{USAGE}: what should be otherwise?")
+        raise BadCommand(f"%ctx whatif: give at least one change; {USAGE}")
     turn, settings = ctx.loop.state, ctx.settings
     events: list[HistoryEvent] = []
     policies: dict[str, dict[str, Any]] = {}
@@ -66,7 +65,7 @@ def whatif(ctx: CommandContext, args: Sequence[str]) -> str:
         turn = _with_events(turn, events)
         turn = _with_events(turn, [one for one in engine.tend(turn) if not isinstance(one, str)])
     new = engine.project(turn)
-    found = compare(old, new)
+    found = compare_projections(old, new)
     if "--json" in flags:
         return json.dumps(found.to_json(), indent=1)
     text = comparison_text(found, "now", " ".join(rest), old.tokens, new.tokens)
@@ -100,7 +99,7 @@ def _handle_policy(ctx: CommandContext, name: str, attribute: str, value: str) -
                 raise BadCommand(f"{place}={value}: say yes or no")
             return node, value.lower() in _YES
         case _:
-            raise BadCommand(f"{place}: say lod, tokens, pos, mode, freq, pinned or shown")
+            raise BadCommand(f"{place}: expected lod, tokens, pos, mode, freq, pinned or shown")
 
 
 def with_handles(turn: Turn, nodes: Iterable[NodeBase], policies: Mapping[str, Mapping[str, Any]]) -> Turn:

@@ -8,7 +8,7 @@ Rule 3: displaying a handle changes no node; after a turn only handles that chan
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
@@ -107,30 +107,21 @@ class DisplayedHandle:
     widget: Any = None
 
 
+@dataclass(eq=False, kw_only=True)
 class LiveDisplays:
     """Displays handles under display ids, and updates the outputs after a change."""
 
-    def __init__(
-        self,
-        *,
-        shell: Any,
-        loop: Loop,
-        guard: Guard,
-        capture: Capture,
-        gestures: Gestures,
-        attended: Callable[[], bool],
-    ) -> None:
-        self._shell = shell
-        self._loop = loop
-        self._guard = guard
-        self._capture = capture
-        self._gestures = gestures
-        self._attended = attended
-        self._shown: dict[str, DisplayedHandle] = {}
+    shell: Any
+    loop: Loop
+    guard: Guard
+    capture: Capture
+    gestures: Gestures
+    attended: Callable[[], bool]
+    _shown: dict[str, DisplayedHandle] = field(default_factory=dict[str, DisplayedHandle])
 
     def install(self) -> None:
         """Register the formatters."""
-        formatter = self._shell.display_formatter
+        formatter = self.shell.display_formatter
         formatter.ipython_display_formatter.for_type(NodeBase, self._show)
         plain, html = formatter.formatters["text/plain"], formatter.formatters["text/html"]
         plain.for_type(Rendered, _text_printer(lambda rendered: rendered.text))
@@ -142,7 +133,7 @@ class LiveDisplays:
         shown = self._shown.get(node.obj_id)
         if shown is None:
             shown = self._shown[node.obj_id] = DisplayedHandle({}, {}, ("", False, False), node.rendered.tokens)
-        self._refresh(node, shown, live=self._attended())
+        self._refresh(node, shown, live=self.attended())
         self._publish(node.obj_id, shown.bundle, update=False)
 
     def _refresh(self, node: NodeBase, shown: DisplayedHandle, *, live: bool = False) -> bool:
@@ -150,9 +141,9 @@ class LiveDisplays:
 
         With `live` the handle gets a widget.
         """
-        graph = self._loop.graph
+        graph = self.loop.graph
         memento = node.memento()
-        name = self._loop.names.first_names().get(node.obj_id, node.obj_id)
+        name = self.loop.names.first_names().get(node.obj_id, node.obj_id)
         changed = bool(node.changed_in) and node.changed_in == graph.statement_id
         facts = (name, graph.node(node.obj_id) is None, changed)
         needs_widget = live and shown.widget is None
@@ -164,7 +155,7 @@ class LiveDisplays:
         shown.memento, shown.facts, old = memento, facts, shown.bundle
         shown.bundle = mime_bundle(node)
         if shown.widget is not None or needs_widget:
-            self._guard("live widgets", self._update_widget, None, node, shown)
+            self.guard("live widgets", self._update_widget, None, node, shown)
         if shown.widget is not None:
             model_id = shown.widget.model_id
             shown.bundle[HANDLE_MIME] = {"model_id": model_id}
@@ -177,24 +168,24 @@ class LiveDisplays:
         facts = handle_facts(node, name, aside=aside, changed=changed, before=shown.before)
         text = node.rendered.text[:TEXT_CHARS]
         if shown.widget is None:
-            shown.widget = handle_widget(self._gestures, node.obj_id, facts=facts, text=text)
+            shown.widget = handle_widget(self.gestures, node.obj_id, facts=facts, text=text)
             return
         with shown.widget.hold_sync():
             shown.widget.facts, shown.widget.text = facts, text
 
     def _publish(self, obj_id: str, bundle: dict[str, Any], *, update: bool) -> None:
         transient = {"display_id": f"ctxkernel-{obj_id}"}
-        self._shell.display_pub.publish(data=bundle, metadata={}, transient=transient, update=update)
+        self.shell.display_pub.publish(data=bundle, metadata={}, transient=transient, update=update)
 
     def update(self) -> None:
         """Update the outputs of handles that changed."""
-        graph = self._loop.graph
+        graph = self.loop.graph
         for obj_id, shown in list(self._shown.items()):
             node = graph.node(obj_id) or graph.aside(obj_id)
-            with self._capture.ours():
+            with self.capture.ours():
                 if node is None:
                     self._remove(obj_id, shown)
-                elif self._refresh(node, shown, live=not shown.bundle and self._attended()):
+                elif self._refresh(node, shown, live=not shown.bundle and self.attended()):
                     self._publish(obj_id, shown.bundle, update=True)
 
     def _remove(self, obj_id: str, shown: DisplayedHandle) -> None:

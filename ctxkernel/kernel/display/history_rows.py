@@ -153,7 +153,6 @@ class HistoryRows:
         self._entries: list[Entry] = []
         self._withdrawn: set[str] = set()
         self._unanswered: set[str] = set()
-        self._known: tuple[tuple[int, ...], dict[str, str]] = (), {}
 
     def take(self, past: Past) -> HistorySnapshot | None:
         """Return the history as it is now; None if it has nothing to show."""
@@ -173,7 +172,7 @@ class HistoryRows:
             self._read,
             newest,
             len(self._entries) - len(newest),
-            self._states(past.redactions, newest),
+            _redaction_states(past.redactions, newest),
             frozenset(self._withdrawn.intersection(one.event_id for one in newest)),
             tuple(list(past.pins.items())[-ENTRIES:]),
             tuple((one.event_id, one.tool_name) for one in waiting),
@@ -193,20 +192,15 @@ class HistoryRows:
             case _:
                 pass
 
-    def _states(self, found: Redactions, entries: Sequence[Entry]) -> dict[str, str]:
-        """Return the state of each redaction, from a cache that is valid while these counts are the same."""
-        # `undone` only grows, so equal counts mean equal contents.
-        mark = len(self._entries), len(found.live), len(found.edits), len(found.undone)
-        if mark != self._known[0]:
-            waits = {one.event_id for one in found.waiting}
-            states = {one.event_id: _state(found, one.event_id, waits) for one in entries if isinstance(one, Redaction)}
-            self._known = mark, states
-        return self._known[1]
 
-
-def _state(found: Redactions, name: str, waits: set[str]) -> str:
-    if name not in found.live:
-        return "undone"
-    if name in found.edits:
-        return "applied"
-    return "waiting" if name in waits else "again"
+def _redaction_states(found: Redactions, entries: Sequence[Entry]) -> dict[str, str]:
+    waits = {one.event_id for one in found.waiting}
+    states: dict[str, str] = {}
+    for name in (one.event_id for one in entries if isinstance(one, Redaction)):
+        if name not in found.live:
+            states[name] = "undone"
+        elif name in found.edits:
+            states[name] = "applied"
+        else:
+            states[name] = "waiting" if name in waits else "again"
+    return states

@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -65,60 +65,42 @@ class StateQueries:
     resume_offer: Callable[[], messages.Resume | None]
 
 
+@dataclass(eq=False, kw_only=True)
 class Panel:
     """Keeps the data of the panel, and sends them to the front ends that are open."""
 
-    def __init__(
-        self,
-        *,
-        kernel: Any,
-        loop: Loop,
-        store: SessionStore,
-        capture: Capture,
-        account: Account,
-        states: StateQueries,
-        settings: Callable[[], Settings],
-        past: Callable[[], Past],
-        faults: Callable[[], list[str]],
-    ) -> None:
-        self._kernel = kernel
-        self._loop = loop
-        self._store = store
-        self._capture = capture
-        self._account = account
-        self._states = states
-        self._settings = settings
-        self._past = past
-        self._faults = faults
-        self.comms: dict[str, Any] = {}
-        self._widgets: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._running: OpenTurn | None = None
-        self._last: TurnResult | None = None
-        self._proposal: messages.Proposal | None = None
-        self._asking: messages.Asking | None = None
-        self._facts: dict[str, TurnFacts] = {}
-        self._notes = StateNotes()
-        """Names and marks at the end of the last turn."""
-        self._history_rows = HistoryRows()
-        self._history: HistorySnapshot | None = None
-        """The model's history at the end of the last turn."""
-        self._was_sent = False
-        self._checked = 0
-        """Number of statements already checked for answers of a model."""
-        self._answers: dict[str, Callable[[Request], messages.KernelMessage]] = {
-            "snapshot": lambda _: self.snapshot(),
-            "plan": lambda asked: cast("messages.PlanAnswer", _answer("plan", asked, self._plan)),
-            "events": lambda asked: cast("messages.EventsAnswer", _answer("events", asked, self._events)),
-            "compare": lambda asked: cast("messages.CompareAnswer", _answer("compare", asked, self._compare)),
-        }
+    kernel: Any
+    loop: Loop
+    store: SessionStore
+    capture: Capture
+    account: Account
+    states: StateQueries
+    settings: Callable[[], Settings]
+    past: Callable[[], Past]
+    faults: Callable[[], list[str]]
+    comms: dict[str, Any] = field(default_factory=dict[str, Any])
+    _widgets: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet[Any])
+    _running: OpenTurn | None = None
+    _last: TurnResult | None = None
+    _proposal: messages.Proposal | None = None
+    _asking: messages.Asking | None = None
+    _facts: dict[str, TurnFacts] = field(default_factory=dict[str, TurnFacts])
+    _notes: StateNotes = field(default_factory=StateNotes)
+    """Names and marks at the end of the last turn."""
+    _history_rows: HistoryRows = field(default_factory=HistoryRows)
+    _history: HistorySnapshot | None = None
+    """The model's history at the end of the last turn."""
+    _was_sent: bool = False
+    _checked: int = 0
+    """Number of statements already checked for answers of a model."""
 
     # -- front ends ---------------------------------------------------------------------------
 
     def install(self) -> None:
         """Listen for front ends."""
-        self._kernel.comm_manager.register_target(TARGET, self._open)
-        for name, make in self._answers.items():
-            self._kernel.control_handlers[f"ctxkernel_{name}_request"] = self._control(f"ctxkernel_{name}_reply", make)
+        self.kernel.comm_manager.register_target(TARGET, self._open)
+        for kind in ("snapshot", "plan", "events", "compare"):
+            self.kernel.control_handlers[f"ctxkernel_{kind}_request"] = self._control(kind)
 
     def _open(self, comm: Any, message: Any) -> None:
         def close(message: Any) -> None:
@@ -141,19 +123,35 @@ class Panel:
         self._widgets.add(widget)
         widget.on_msg(receive)
 
-    def _reply(self, send: Callable[[messages.KernelMessage], None], asked: Request) -> None:
-        make = self._answers.get(str(asked.get("type")))
-        if make is not None:
-            send(make(asked))
+    def _reply(self, send: Callable[[object], None], asked: Request) -> None:
+        answer = self._answer(str(asked.get("type")), asked)
+        if answer is not None:
+            send(answer)
 
-    def _control(self, reply: str, make: Callable[[Request], messages.KernelMessage]) -> Callable[..., None]:
+    def _control(self, kind: str) -> Callable[..., None]:
         """Return a handler for the control channel, which is served while a cell runs. A comm is not."""
 
         def handle(stream: Any, ident: Any, parent: Any) -> None:
-            answer = make(_mapping(_mapping(parent).get("content")))
-            self._kernel.session.send(stream, reply, answer, parent, ident=ident)
+            answer = self._answer(kind, _mapping(_mapping(parent).get("content")))
+            self.kernel.session.send(stream, f"ctxkernel_{kind}_reply", answer, parent, ident=ident)
 
         return handle
+
+    def _answer(self, kind: str, asked: Request) -> Mapping[str, Any] | None:
+        """Return the answer to a request: the result, or an error for the user; None for an unknown request."""
+        if kind == "snapshot":
+            return self.snapshot()
+        make = {"plan": self._plan, "events": self._events, "compare": self._compare}.get(kind)
+        if make is None:
+            return None
+        result, error = None, None
+        try:
+            result = make(asked)
+        except CtxError as refusal:
+            error = str(refusal)
+        except Exception as fault:  # an internal error is reported in the answer; the kernel continues
+            error = f"the answer failed: {type(fault).__name__}: {fault}"
+        return {"type": kind, "id": asked.get("id"), kind: result, "error": error}
 
     @property
     def pages(self) -> frozenset[str]:
@@ -163,14 +161,14 @@ class Panel:
     @property
     def attended(self) -> bool:
         """Whether a person uses the kernel: a front end shows the panel, or accepts input."""
-        request = _mapping(_mapping(self._kernel.get_parent("shell")).get("content"))
+        request = _mapping(_mapping(self.kernel.get_parent("shell")).get("content"))
         return bool(self.pages) or bool(request.get("allow_stdin", True))
 
     def _send(self, make: Callable[[], messages.KernelMessage]) -> None:
         if not (self.comms or self._widgets):
             return
         message = make()
-        with self._capture.ours():
+        with self.capture.ours():
             for front_end in (*self.comms.values(), *self._widgets):
                 front_end.send(message)
 
@@ -181,7 +179,7 @@ class Panel:
         if action not in ACTIONS or not isinstance(target, str):
             raise BadCommand(f"there is no plan for {action!r} of {target!r}")
         before, upto = asked.get("before") is True, upto if isinstance(upto, str) else None
-        return self._states.plan(action, target, before=before, upto=upto)
+        return self.states.plan(action, target, before=before, upto=upto)
 
     def _events(self, asked: Request) -> messages.CondensedEvents:
         """Return the events behind a condensation, as of the last turn."""
@@ -191,18 +189,18 @@ class Panel:
 
     def _compare(self, asked: Request) -> messages.Compared:
         """Compare the projections after two statements; a `new` of None is that of the last turn."""
-        from ctxkernel.projection.compare import compare
+        from ctxkernel.projection.compare import compare_projections
 
         old, new = self._projection_after(asked.get("old")), self._projection_after(asked.get("new"))
-        found = cast("messages.Compared", compare(old, new).to_json())
+        found = cast("messages.Compared", compare_projections(old, new).to_json())
         more = max(0, len(found["changes"]) - CHANGES)
         return {**found, "changes": found["changes"][:CHANGES], "more": more, "sizes": [old.tokens, new.tokens]}
 
     def _projection_after(self, place: Any) -> Projection:
-        from ctxkernel.store.log.stored_projections import stored_projection
+        from ctxkernel.store.log.reader import stored_projection
 
         if isinstance(place, str):
-            return stored_projection(self._store.path, place)
+            return stored_projection(self.store.path, place)
         if self._last is None or self._last.projection is None:
             raise BadCommand("there is no projection yet: run a cell first")
         return self._last.projection
@@ -222,12 +220,12 @@ class Panel:
     def begin(self, turn: OpenTurn) -> None:
         """Send that a statement began."""
         self._running = turn
-        self._send(lambda: {"type": "begin", "statement": rows.begun_row(turn), "head": self._loop.log.head})
+        self._send(lambda: {"type": "begin", "statement": rows.begun_row(turn), "head": self.loop.log.head})
 
     def turn(self, result: TurnResult) -> None:
         """Keep the result of a turn, and send it."""
         self._running, self._last = None, result
-        self._history = self._history_rows.take(self._past())
+        self._history = self._history_rows.take(self.past())
         if result.deltas or result.moved is not None or result.comparison is not None:
             self._facts[result.execution.execution_id] = TurnFacts(result.deltas, result.moved, result.comparison)
             if len(self._facts) > ROWS:
@@ -245,7 +243,7 @@ class Panel:
                 "type": "checkpoint",
                 "execution_id": info.execution_id,
                 "checkpoint": rows.checkpoint_row(info),
-                "storage": self._states.storage(),
+                "storage": self.states.storage(),
             }
         )
 
@@ -257,7 +255,7 @@ class Panel:
     # -- messages -----------------------------------------------------------------------------
 
     def _turn_message(self, result: TurnResult) -> messages.TurnMessage:
-        before, self._notes = self._notes, self._states.notes()
+        before, self._notes = self._notes, self.states.notes()
         message: messages.TurnMessage = {
             "type": "turn",
             "statement": self._row(result.statement, result.execution, self._notes),
@@ -269,20 +267,20 @@ class Panel:
             message["rows"] = self._amended(before, self._notes)
         if result.moved is not None:
             message["branches"] = self._branches()
-        if self._settings().insert_cells and (copy := self._copy(result.statement, result.execution)) is not None:
+        if self.settings().insert_cells and (copy := self._copy(result.statement, result.execution)) is not None:
             message["insert"] = copy
         return message
 
     def snapshot(self) -> messages.SnapshotMessage:
         """Return all data of the panel."""
-        path, notes = self._store.path, self._states.notes()
+        path, notes = self.store.path, self.states.notes()
         chosen, others = self._chosen()
         return {
             "type": "snapshot",
             "protocol": PROTOCOL,
             "version": __version__,
             "python": platform.python_version(),
-            "session": self._store.session_id,
+            "session": self.store.session_id,
             "path": str(path) if path else None,
             "running": rows.begun_row(self._running) if self._running else None,
             "statements": [self._row(*one, notes) for one in chosen],
@@ -300,13 +298,13 @@ class Panel:
         names = {one.obj_id: one.name for one in handles}
         projection = result.projection.to_json() if result and result.projection is not None else None
         state: messages.State = {
-            "head": self._loop.log.head,
+            "head": self.loop.log.head,
             "handles": [rows.panel_handle(one, names) for one in handles],
             "deltas": [rows.panel_delta(item) for item in result.deltas] if result else [],
             "projection": cast("messages.Projection | None", projection),
-            "notices": self._faults(),
-            "storage": self._states.storage(),
-            "resume": self._states.resume_offer(),
+            "notices": self.faults(),
+            "storage": self.states.storage(),
+            "resume": self.states.resume_offer(),
             "sent": self._sent(),
         }
         if self._history is not None:
@@ -321,7 +319,7 @@ class Panel:
         if statement.author != "model" or not isinstance(ask, str) or statement.tags.get("held"):
             return None
         copy: messages.Copy = {
-            "after": self._loop.log.statement(ask.partition(".")[0]).cell_id,
+            "after": self.loop.log.statement(ask.partition(".")[0]).cell_id,
             "ask": ask,
             "statement": statement.statement_id,
             "ends": False,
@@ -331,9 +329,9 @@ class Panel:
             "execution_count": None,
         }
         if statement.kind != "meta":
-            number = self._kernel.execution_count - 1
+            number = self.kernel.execution_count - 1
             return {**copy, "outputs": rows.notebook_outputs(execution), "execution_count": number}
-        records = self._loop.log.records.get(execution.execution_id, ())
+        records = self.loop.log.records.get(execution.execution_id, ())
         speech = [one for one in records if isinstance(one, (Action, AssistantMessage))]
         if execution.status != "ok" or not any(one.text.strip() for one in speech):
             return None
@@ -344,18 +342,18 @@ class Panel:
     def _sent(self) -> bool:
         """Return whether this session, in this kernel or an earlier one, has sent anything to a model."""
         if not self._was_sent:
-            new, first = islice(self._loop.log, self._checked, None), not self._checked
-            self._checked = len(self._loop.log)
+            new, first = islice(self.loop.log, self._checked, None), not self._checked
+            self._checked = len(self.loop.log)
             self._was_sent = (
-                self._account.sent
+                self.account.sent
                 or any(one.author == "model" and one.tags.get("replayed") is False for one in new)
-                or (first and self._store.summaries_sent)
+                or (first and self.store.summaries_sent)
             )
         return self._was_sent
 
     def _chosen(self) -> tuple[list[tuple[Statement, Execution]], int]:
         """Return the executions of a snapshot, oldest first, and the number of others."""
-        log = self._loop.log
+        log = self.loop.log
         ended = [(s, e) for s in tuple(log) for e in log.executions(s.statement_id) if e.status != "running"]
         chosen = ended
         if len(ended) > ROWS:  # the end of the path to HEAD is included, even if it is old
@@ -372,7 +370,7 @@ class Panel:
             moved = {"to": facts.moved.to, "reason": facts.moved.reason}
         elif execution.status == "ok" and moves_head(statement.source):  # by an earlier kernel
             moved = {"to": None, "reason": "goto"}
-        info = self._states.info(execution.execution_id)
+        info = self.states.info(execution.execution_id)
         return {
             **rows.execution_row(statement, execution, facts.deltas),
             "moved": moved,
@@ -390,20 +388,8 @@ class Panel:
     def _branches(self) -> list[messages.Branch]:
         return [
             {"leaf": one.leaf, "fork": one.fork, "statements": list(one.statements), "head": one.has_head}
-            for one in self._loop.log.branches()
+            for one in self.loop.log.branches()
         ]
-
-
-def _answer(kind: str, asked: Request, make: Callable[[Request], object]) -> dict[str, Any]:
-    """Return the answer to a request: the result, or an error for the user."""
-    result, error = None, None
-    try:
-        result = make(asked)
-    except CtxError as refusal:
-        error = str(refusal)
-    except Exception as fault:  # an internal error is reported in the answer; the kernel continues
-        error = f"the answer failed: {type(fault).__name__}: {fault}"
-    return {"type": kind, "id": asked.get("id"), kind: result, "error": error}
 
 
 def _mapping(value: object) -> Request:
