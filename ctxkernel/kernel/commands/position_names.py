@@ -6,6 +6,7 @@ Rule 2: nothing large is read and nothing is fetched, and the search ends after 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -28,10 +29,15 @@ def place_names(target: object) -> list[str]:
     if isinstance(target, NodeBase):
         target = target.looks_at
     found: list[list[str]] = []
+    held: BaseSource | None = None
+    anything: Any = target
+    if not isinstance(anything, (str, os.PathLike)):
+        with contextlib.suppress(Exception):  # imports the source of this kind: that takes nothing of the time below
+            held = _opened(target)
 
     def look() -> None:
         try:
-            if (source := _opened(target)) is not None:
+            if (source := held or _opened(target)) is not None:
                 found.append(list(dict.fromkeys(name for name, _ in source.names().places)))
         except Exception:  # missing, unreadable or changed in the meantime: there are no names to offer
             return
