@@ -200,7 +200,7 @@ class Kernel:
 # -- one program -----------------------------------------------------------------------------------
 
 
-class _Found(Exception):  # noqa: N818 - it carries the result
+class _Found(Exception):
     def __init__(self, failure: Failure) -> None:
         self.failure = failure
 
@@ -408,7 +408,7 @@ class Run:
         return now
 
 
-class _Stop(Exception):  # noqa: N818 - the program ends early
+class _Stop(Exception):
     pass
 
 

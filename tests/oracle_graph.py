@@ -33,7 +33,7 @@ import threading
 import types
 import uuid
 import weakref
-import xml.etree.ElementTree as ET  # noqa: N817
+import xml.etree.ElementTree as ET
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 

@@ -403,7 +403,7 @@ class Torture:
         for left in self.folder.glob(f"{self.path.stem}*"):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
 
-    def check(self, subject: object, holds: bool, what: str) -> None:  # noqa: FBT001
+    def check(self, subject: object, holds: bool, what: str) -> None:
         if not holds:
             raise Loss(f"{what} was lost: {subject}")
 

@@ -254,4 +254,4 @@ class ModelClient:
 
 def _pause(attempt: int) -> float:
     """Return the seconds before the next attempt if the server names none: exponential, with jitter."""
-    return min(_FIRST_WAIT * 2 ** (attempt - 1), _LAST_WAIT) * (1 - random.random() / 4)
+    return min(_FIRST_WAIT * 2 ** (attempt - 1), _LAST_WAIT) * (1 - random.random() / 4)  # noqa: S311

@@ -71,7 +71,7 @@ class _CellClient(AsyncKernelClient):
         except zmq.Again:
             raise RuntimeError("the kernel's port was taken by another program") from None
 
-    def execute(self, code: str, *args: Any, **options: Any) -> str:  # noqa: D102
+    def execute(self, code: str, *args: Any, **options: Any) -> str:
         plain_msg = self.session.msg
 
         def msg(msg_type: str, *rest: Any, **named: Any) -> dict[str, Any]:

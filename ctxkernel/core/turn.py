@@ -219,7 +219,7 @@ class TurnEnding:
     handles: tuple[HandleState, ...] = ()
     changes: Changes = field(default_factory=Changes)
     variables: Variables = field(default_factory=Variables)
-    state: Turn = Turn((), (), (), 0, ())  # noqa: RUF009 (it is frozen)
+    state: Turn = Turn((), (), (), 0, ())
     tended: Sequence[str] = ()
     """Notices of the model's history."""
     projection: Any = None

@@ -110,7 +110,7 @@ def _calls_foreign(handle: Any) -> bool:
 
 def _run_time(native: int) -> int | None:
     try:
-        with open(f"/proc/self/task/{native}/schedstat", encoding="ascii") as file:  # noqa: PTH123
+        with open(f"/proc/self/task/{native}/schedstat", encoding="ascii") as file:
             return int(file.read().split()[0])
     except (OSError, ValueError, IndexError):
         return None

@@ -121,7 +121,7 @@ def _libc_flush() -> Any:
         return None
     try:
         # Called with the GIL held, as it never waits; `fflush` may, and releases the GIL: a switch of threads.
-        held = getattr(ctypes.PyDLL(None), "__fpending")  # noqa: B009 - a class would mangle the name
+        held = getattr(ctypes.PyDLL(None), "__fpending")
         held.argtypes, held.restype = [ctypes.c_void_p], ctypes.c_size_t
     except (OSError, AttributeError):  # not glibc or musl
         return lambda: flush(stdout)

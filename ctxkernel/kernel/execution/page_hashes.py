@@ -137,7 +137,7 @@ class WrittenPages:
 def _is_private(start: int, size: int) -> bool:
     """Return whether memory belongs to this process alone, and to no file."""
     end = start + size
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as listed:  # noqa: PTH123
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as listed:
         for line in listed:
             first, last = (int(text, 16) for text in line[: line.index(" ")].split("-"))
             if last <= start:

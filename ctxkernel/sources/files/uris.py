@@ -250,7 +250,7 @@ def _listing(entries: list[Mapping[str, Any]]) -> str:
 
 
 def _own_folder() -> str:
-    global _folder
+    global _folder  # noqa: PLW0603
     if _folder is None or not os.path.isdir(_folder):
         _folder = tempfile.mkdtemp(prefix="ctxkernel-fetched-")
         atexit.register(shutil.rmtree, _folder, ignore_errors=True)

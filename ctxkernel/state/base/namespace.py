@@ -42,7 +42,7 @@ def is_atom(value: object) -> bool:
     """Return whether a value is an immutable so small that it is kept itself."""
     cls = type(value)
     if cls is float:
-        return value == value  # noqa: PLR0124 - NaN is compared by identity, so it is not kept by value
+        return value == value
     if cls is str or cls is bytes:
         return len(value) <= _SMALL_TEXT  # type: ignore[arg-type]
     if cls is int:

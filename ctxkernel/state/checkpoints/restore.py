@@ -226,7 +226,7 @@ class Restorer(StateComparison):
 
     def plain(self, unit: Unit) -> Any:
         """Return the value of a unit that holds plain values. Raises StoreError."""
-        return pickle.loads(self._stream(unit))[unit.digest]
+        return pickle.loads(self._stream(unit))[unit.digest]  # noqa: S301
 
     def _stream(self, unit: Unit) -> memoryview:
         return units.unbundle(self._chunks.read(unit.stream[0]), unit.stream[1])

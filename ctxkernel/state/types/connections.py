@@ -109,7 +109,7 @@ class Registry:
                     continue
             except KeyboardInterrupt:
                 raise
-            except BaseException:  # noqa: S112 - a predicate that does not know such objects
+            except BaseException:
                 continue
             value = None
             try:

@@ -356,5 +356,5 @@ def _detach(keep: Collection[int]) -> None:
                 os.fstat(number)  # the listing's own is closed by now
                 os.dup2(nowhere, number, inheritable=False)
     # If the system kills a process for its memory, it is this one before the user's.
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("800")

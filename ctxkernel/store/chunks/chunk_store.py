@@ -473,7 +473,7 @@ class ChunkStore:
 def _changed_at(folder: Path) -> int:
     """Return the time of the last change of a folder's entries, in nanoseconds; 0 if the folder does not exist."""
     try:
-        return os.stat(folder).st_mtime_ns  # noqa: PTH116 - fast: it runs for each state that is examined
+        return os.stat(folder).st_mtime_ns
     except OSError:
         return 0
 

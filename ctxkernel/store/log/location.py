@@ -76,7 +76,7 @@ def _hinted(hint: str, cwd: Path) -> tuple[Path, str]:
     here = cwd / at.name
     if at.is_absolute():
         # A server that sends its own root instead of the notebook's folder names a file that does not exist.
-        folder = at.parent if _is_file(at) or (not _is_file(here) and os.path.isdir(at.parent)) else cwd  # noqa: PTH112
+        folder = at.parent if _is_file(at) or (not _is_file(here) and os.path.isdir(at.parent)) else cwd
     else:
         folder = cwd if _is_file(here) or not _is_file(cwd / at) else (cwd / at).parent
     if at.suffix == ".ipynb" or _is_file(folder / at.name):

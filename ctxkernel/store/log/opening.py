@@ -60,7 +60,7 @@ class Start:
     named: bool = False
 
 
-class _Unfit(Exception):  # noqa: N818
+class _Unfit(Exception):
     """This file is not usable, another in the folder may be. The text is a notice; empty for none."""
 
 

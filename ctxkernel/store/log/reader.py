@@ -64,7 +64,7 @@ class SessionReader(SessionFile):
         with self.snapshot():
             return float(self.select(query)[0][0])
 
-    def timeline(self, all_roots: bool = False) -> dict[str, Json]:  # noqa: FBT001, FBT002 - as the command line has it
+    def timeline(self, all_roots: bool = False) -> dict[str, Json]:
         """Return the timeline of the newest kernel start with statements, or of all (`docs/schemas.md`)."""
         with self.snapshot():
             listed = self.statements(all_roots=all_roots)
@@ -99,7 +99,7 @@ class SessionReader(SessionFile):
         moves = self.head_moves(all_roots=all_roots)
         return moves[-1].to if moves else None
 
-    def _runs(self, all_roots: bool) -> list[int]:  # noqa: FBT001
+    def _runs(self, all_roots: bool) -> list[int]:
         """Return the kernel starts of the newest root, or of all roots, oldest first.
 
         A kernel start that resumed an earlier one belongs to the root of that.
@@ -189,7 +189,7 @@ class SessionReader(SessionFile):
         with self.snapshot():
             return {made.execution_id: made for _, made in self._manifests(all_roots)}
 
-    def _manifests(self, all_roots: bool) -> Iterator[tuple[Found, Manifest]]:  # noqa: FBT001
+    def _manifests(self, all_roots: bool) -> Iterator[tuple[Found, Manifest]]:
         runs = self._runs(all_roots)
         ids = dict(self.select(f"SELECT seq, execution_id FROM executions WHERE run IN ({_marks(runs)})", *runs))
         results = {
@@ -231,7 +231,7 @@ class SessionReader(SessionFile):
             return rows.comparisons_from_rows(found, names)
         return []
 
-    def _with_executions(self, table: str, all_roots: bool) -> tuple[list[Found], dict[int, str]]:  # noqa: FBT001
+    def _with_executions(self, table: str, all_roots: bool) -> tuple[list[Found], dict[int, str]]:
         """Return the rows of a table with a `seq`, in order, and the ids of all executions by `seq`."""
         with self.snapshot():
             runs = self._runs(all_roots)

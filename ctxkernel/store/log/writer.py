@@ -231,7 +231,7 @@ def _identity(path: Path | None) -> tuple[int, int] | None:
     if path is None or os.name == "nt":
         return None
     try:
-        found = os.stat(path)  # noqa: PTH116 - a third of the time, at every cell
+        found = os.stat(path)
     except OSError:
         return None
     return found.st_dev, found.st_ino
