@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 Causes = frozenset[str]
 NONE: Causes = frozenset()
 
-DEPTH = 200
 SOURCE_CHARS = 200_000
 """A longer cell is not analysed."""
 
