@@ -301,7 +301,7 @@ class CtxKernel(CtxKernelMixin, IPythonKernel):
         A comm handler on a subshell would run on another thread in the middle of a cell. ipykernel's own thread for
         the shell's socket stays as it is: a reply sent past it, from the main thread, can abort the process in libzmq.
         """
-        info = super().kernel_info
+        info: dict[str, Any] = cast("Any", super()).kernel_info
         return {**info, "supported_features": [f for f in info["supported_features"] if f != "kernel subshells"]}
 
     async def create_subshell_request(self, socket: Any, ident: Any, parent: Any) -> None:
