@@ -151,7 +151,7 @@ def test_what_looks_like_a_key_is_masked_and_another_file_is_not_written_over(tm
         bench.run("%ctx record")
         bench.run("%ctx record")
 
-    assert "no file of recorded turns; give another name" in refused.error["evalue"]
+    assert "not a file of recorded turns; give another name" in refused.error["evalue"]
     assert (tmp_path / "data.json").read_text("utf-8") == '{"a": 1}'
     assert planted not in (tmp_path / "note.turns.json").read_text("utf-8")
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from ctxkernel.core.events import NONE, Json
 from ctxkernel.core.reflection import (
-    Plan,
+    AttributePlan,
     attributes,
     class_module,
     class_mro,
@@ -178,7 +178,7 @@ def _plain_array(value: Any) -> Any:
 
 
 def _manager(value: Any) -> Any:
-    members = Plan(class_of(value), own=False).dict_of(value)
+    members = AttributePlan(class_of(value), own=False).dict_of(value)
     return None if members is None else dict[Any, Any].get(members, "_mgr")
 
 
@@ -281,7 +281,7 @@ class _Writer:
             self.put(")")
 
     def _instance(self, cls: type, value: Any, depth: int) -> None:
-        plan = Plan(cls, is_own_class(cls, self.module))
+        plan = AttributePlan(cls, is_own_class(cls, self.module))
         if is_kind(cls, enum.Enum):
             return self.put(_clean(f"{public_name(cls, self.module)}.{enum_name(value)}"))
         if base := next((base for base in (str, bytes, bytearray, int, float) if is_kind(cls, base)), None):

@@ -192,7 +192,7 @@ def _installed(cls: type) -> bool:
     return type(path) is str and "site-packages" in path and "<locals>" not in class_qualname(cls) and importable(cls)
 
 
-class Plan:
+class AttributePlan:
     """The way to read instances of one class, made once per class and batch."""
 
     __slots__ = ("cls", "get_dict", "honest", "own", "skip", "slots")

@@ -14,7 +14,7 @@ from typing import Any
 
 from ctxkernel.core.image_headers import pixels
 from ctxkernel.history.capabilities import Capabilities
-from ctxkernel.history.request import Block, Fault, Request, inner, listed, mapping, text_fault
+from ctxkernel.history.request import Fault, Request, RequestBlock, inner, listed, mapping, text_fault
 
 MAX_BYTES = 32 * 1000 * 1000
 MAX_MESSAGES = 100_000
@@ -192,7 +192,7 @@ def blank_text(r: Request, c: Capabilities) -> Faults:
 # -- calls and results -----------------------------------------------------------------------------
 
 
-def unanswered_calls(r: Request, c: Capabilities) -> Faults:
+def tool_use_without_result(r: Request, c: Capabilities) -> Faults:
     """Every call of the model is answered in the next user turn."""
     for index, turn in enumerate(r.turns):
         if turn.role != "assistant":
@@ -333,7 +333,7 @@ def thinking_first(r: Request, c: Capabilities) -> Faults:
     if r.thinking is None or r.thinking.get("type") != "enabled":
         return
     turns = [turn for turn in r.turns if turn.role != "system"]
-    starts: list[Block] = []
+    starts: list[RequestBlock] = []
     while len(turns) > 1 and turns[-1].role == "user" and any(b.type == "tool_result" for b in turns[-1].blocks):
         turns.pop()
         turn = turns.pop()
@@ -358,7 +358,7 @@ def thinking_type(r: Request, c: Capabilities) -> Faults:
 # -- prompt cache ----------------------------------------------------------------------------------
 
 
-def _breakpoints(r: Request) -> Iterator[tuple[Block, str]]:
+def _breakpoints(r: Request) -> Iterator[tuple[RequestBlock, str]]:
     """Yield the blocks with a cache breakpoint and their time to live, in hashing order."""
     # The content of a result is hashed before the result.
     content = (part for m in r.messages for block in m.blocks for part in (*inner(block), block))
@@ -368,7 +368,7 @@ def _breakpoints(r: Request) -> Iterator[tuple[Block, str]]:
             yield block, str(control.get("ttl") or "5m")
     top = mapping(r.body.get("cache_control"))
     if top is not None:
-        yield Block("", "automatic", {}), str(top.get("ttl") or "5m")
+        yield RequestBlock("", "automatic", {}), str(top.get("ttl") or "5m")
 
 
 def cache_count(r: Request, c: Capabilities) -> Faults:

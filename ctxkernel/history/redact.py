@@ -208,7 +208,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RedactionOutcome:
     """The result of one directive."""
 
     directive_id: str
@@ -224,7 +224,7 @@ class Outcome:
 class RedactionReport:
     """The results of all directives, in the order in which they were given."""
 
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[RedactionOutcome, ...] = ()
 
     def ids(self, state: State) -> tuple[str, ...]:
         """Return the directives in `state`."""
@@ -277,12 +277,12 @@ def apply(shown: Events, redactions: Redactions, *, count: Count) -> Redacted:
         if place is not None:
             event_id = shown[place].event_id
             changed[event_id] = max(edit.since, changed.get(event_id, 0))
-    outcomes: list[Outcome] = []
+    outcomes: list[RedactionOutcome] = []
     for one in redactions.live.values():
         if one.event_id not in results:
             place = places.output(one.target_id, one.by)
             results[one.event_id] = ("missing" if place is None else "again" if place in new else "waiting"), 0
-        outcomes.append(Outcome(one.event_id, one.target_id, one.by, *results[one.event_id]))
+        outcomes.append(RedactionOutcome(one.event_id, one.target_id, one.by, *results[one.event_id]))
     events = shown
     if any(event is not shown[place] for place, event in new.items()):
         events = [new.get(place, event) for place, event in enumerate(shown)]

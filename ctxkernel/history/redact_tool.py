@@ -175,7 +175,7 @@ def _newest(shown: Events) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolAnswer:
     """The directives to record for a call of the tool, in order, and the text and status of its result."""
 
     directives: tuple[Redaction, ...]
@@ -185,7 +185,7 @@ class Answer:
 
 def answer(
     call: Action, *, shown: Events, redactions: Redactions, count: Count, pinned: Collection[str] = ()
-) -> Answer:
+) -> ToolAnswer:
     """Return the answer to a call of the model's `redact`, for any input.
 
     The text is JSON: `accepted` and `already_redacted` ids, and `rejected` as `{event_id, code, message}`, so that the
@@ -226,7 +226,7 @@ def answer(
     if rejected:
         told["rejected"] = rejected
     status: OutputStatus = "success" if accepted or already else "failed"
-    return Answer(tuple(directives), json.dumps(told, ensure_ascii=False), status)
+    return ToolAnswer(tuple(directives), json.dumps(told, ensure_ascii=False), status)
 
 
 def _read(given: Mapping[str, Json]) -> tuple[Sequence[str], str | Refusal]:

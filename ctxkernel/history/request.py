@@ -39,7 +39,7 @@ class Fault(NamedTuple):
     fix: str
 
 
-class Block(NamedTuple):
+class RequestBlock(NamedTuple):
     """One content block (also of `system`), or one tool."""
 
     path: str
@@ -52,15 +52,15 @@ class Message(NamedTuple):
 
     path: str
     role: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[RequestBlock, ...]
     data: Mapping[str, Any]
 
 
-class Turn(NamedTuple):
+class RequestTurn(NamedTuple):
     """Messages of one role in a row, as the API merges them."""
 
     role: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[RequestBlock, ...]
 
 
 @dataclass
@@ -69,9 +69,9 @@ class Request:
 
     body: Mapping[str, Any] = field(default_factory=dict[str, Any])
     messages: list[Message] = field(default_factory=list[Message])
-    system: list[Block] = field(default_factory=list[Block])
-    tools: list[Block] = field(default_factory=list[Block])
-    turns: list[Turn] = field(default_factory=list[Turn])
+    system: list[RequestBlock] = field(default_factory=list[RequestBlock])
+    tools: list[RequestBlock] = field(default_factory=list[RequestBlock])
+    turns: list[RequestTurn] = field(default_factory=list[RequestTurn])
     thinking: Mapping[str, Any] | None = None
     tool_choice: Mapping[str, Any] | None = None
     shape: list[Fault] = field(default_factory=list[Fault])
@@ -82,7 +82,7 @@ class Request:
     chars: int = 0
     """Characters of all strings plus 8 for each node: this gives an upper bound of the size of the body."""
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[RequestBlock]:
         """Yield all blocks of all messages; the blocks within a tool result follow the result."""
         for message in self.messages:
             for block in message.blocks:
@@ -110,17 +110,17 @@ def listed(value: object) -> Sequence[Any] | None:
     return cast("Sequence[Any]", value) if isinstance(value, list | tuple) else None
 
 
-def inner(block: Block) -> Iterator[Block]:
+def inner(block: RequestBlock) -> Iterator[RequestBlock]:
     """Yield the blocks within a tool result that have a type."""
     if block.type != "tool_result":
         return
     content = block.data.get("content")
     if isinstance(content, str):
-        yield Block(f"{block.path}.content", "text", {"type": "text", "text": content})
+        yield RequestBlock(f"{block.path}.content", "text", {"type": "text", "text": content})
     for index, item in enumerate(listed(content) or ()):
         data = mapping(item)
         if data is not None and isinstance(data.get("type"), str):
-            yield Block(f"{block.path}.content[{index}]", data["type"], data)
+            yield RequestBlock(f"{block.path}.content[{index}]", data["type"], data)
 
 
 def read(body: object) -> Request:
@@ -136,13 +136,13 @@ def read(body: object) -> Request:
     _system(request)
     _tools(request)
     _messages(request)
-    merged: list[tuple[str, list[Block]]] = []
+    merged: list[tuple[str, list[RequestBlock]]] = []
     for message in request.messages:
         if merged and merged[-1][0] == message.role:
             merged[-1][1].extend(message.blocks)
         else:
             merged.append((message.role, list(message.blocks)))
-    request.turns = [Turn(role, tuple(blocks)) for role, blocks in merged]
+    request.turns = [RequestTurn(role, tuple(blocks)) for role, blocks in merged]
     return request
 
 
@@ -297,7 +297,7 @@ def _tools(request: Request) -> None:
     for index, tool in enumerate(listed(tools) or ()):
         path = f"tools[{index}]"
         if (data := _object(request, path, tool)) is not None:
-            request.tools.append(Block(path, str(data.get("type", "custom")), data))
+            request.tools.append(RequestBlock(path, str(data.get("type", "custom")), data))
             _cache_control(request, path, data)
 
 
@@ -319,19 +319,19 @@ def _messages(request: Request) -> None:
             request.messages.append(Message(path, role, tuple(blocks), data))
 
 
-def _content(request: Request, path: str, content: object, role: str) -> list[Block] | None:
+def _content(request: Request, path: str, content: object, role: str) -> list[RequestBlock] | None:
     """Return the well-typed blocks of a text or a list; None if it is neither."""
     if isinstance(content, str):
-        return [Block(path, "text", {"type": "text", "text": content})]
+        return [RequestBlock(path, "text", {"type": "text", "text": content})]
     if (items := listed(content)) is not None:
         return _blocks(request, path, items, role)
     _wrong(request, path, content, "text or a list of blocks")
     return None
 
 
-def _blocks(request: Request, where: str, content: Sequence[Any], role: str) -> list[Block]:
+def _blocks(request: Request, where: str, content: Sequence[Any], role: str) -> list[RequestBlock]:
     """Return the well-typed blocks of `content`; report the others as faults."""
-    out: list[Block] = []
+    out: list[RequestBlock] = []
     for index, item in enumerate(content):
         path = f"{where}[{index}]"
         data = mapping(item)
@@ -353,7 +353,7 @@ def _blocks(request: Request, where: str, content: Sequence[Any], role: str) -> 
         if kind == "tool_use" and mapping(data.get("input")) is None:
             _wrong(request, f"{path}.input", data.get("input"), "an object")
         _cache_control(request, path, data)
-        block = Block(path, kind, data)
+        block = RequestBlock(path, kind, data)
         out.append(block)
         for part in inner(block):
             _cache_control(request, part.path, part.data)

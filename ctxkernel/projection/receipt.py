@@ -34,7 +34,7 @@ _OPEN = {
 _THINKING = ('{"type":"thinking"', '{"type":"redacted_thinking"')
 
 
-class Sent(Protocol):
+class SentReceipt(Protocol):
     """The part of a piece that is written."""
 
     @property
@@ -63,7 +63,7 @@ def head(model: str, max_tokens: int, system: str, tools: str = "") -> str:
     )
 
 
-def marks(history: Sequence[Sent], edge: int = -1) -> tuple[int, ...]:
+def marks(history: Sequence[SentReceipt], edge: int = -1) -> tuple[int, ...]:
     """Return the places of all breakpoints in a history; `edge` is the last block before a new edit, or -1."""
     last = len(history) - 1
     near = max(last, 0) // ANCHOR * ANCHOR - 1
@@ -78,7 +78,7 @@ def marks(history: Sequence[Sent], edge: int = -1) -> tuple[int, ...]:
     return tuple(sorted(found - {-1}))
 
 
-def _written(pieces: Sequence[Sent], marked: Collection[int], before: str = "", start: int = 0) -> str:
+def _written(pieces: Sequence[SentReceipt], marked: Collection[int], before: str = "", start: int = 0) -> str:
     """Return the blocks of `pieces`, the first of which has the place `start`, with the JSON between them."""
     parts: list[str] = []
     for place, piece in enumerate(pieces, start):
@@ -93,7 +93,7 @@ def _written(pieces: Sequence[Sent], marked: Collection[int], before: str = "", 
     return "".join(parts)
 
 
-def body(opening: str, history: Sequence[Sent], tail: Sequence[Sent], edge: int = -1) -> bytes:
+def body(opening: str, history: Sequence[SentReceipt], tail: Sequence[SentReceipt], edge: int = -1) -> bytes:
     """Return the bytes of a request: `opening` (see `head`), the history, the tail; `edge` as in `marks`."""
     before = _written(history, marks(history, edge))
     return (opening + before + _written(tail, (), history[-1].role if history else "") + END).encode()
@@ -107,7 +107,7 @@ class _Point(NamedTuple):
     """A hash object of hashlib."""
     bytes: int
 
-    def grown(self, history: Sequence[Sent], end: int, marked: Collection[int] = ()) -> _Point:
+    def grown(self, history: Sequence[SentReceipt], end: int, marked: Collection[int] = ()) -> _Point:
         """Return the hash of the blocks before `end`."""
         role = history[self.blocks - 1].role if self.blocks else ""
         text = _written(history[self.blocks : end], marked, role, self.blocks).encode()
@@ -130,7 +130,7 @@ class Receipts:
         self.marks = 0
         """The number of breakpoints in the last request."""
 
-    def receipt(self, history: Sequence[Sent], tail: Sequence[Sent], edge: int = -1) -> str:
+    def receipt(self, history: Sequence[SentReceipt], tail: Sequence[SentReceipt], edge: int = -1) -> str:
         """Return `sha256:…` of the body; the history may only have grown since the last call."""
         last = max(len(history) - 1, 0)
         marked = marks(history, edge)

@@ -26,7 +26,7 @@ LOOKBACK = 20
 """Number of blocks, including that of the breakpoint, at which a cached prefix is searched."""
 
 
-class Part(NamedTuple):
+class RequestPart(NamedTuple):
     """A tool, or a block of the system text or of a message."""
 
     path: str
@@ -43,10 +43,10 @@ class Part(NamedTuple):
         return self.block.get("type") == "thinking"
 
 
-def part(path: str, whose: str, block: Mapping[str, Any], *, cleared: bool = False) -> Part:
+def part(path: str, whose: str, block: Mapping[str, Any], *, cleared: bool = False) -> RequestPart:
     """Return the part of one block."""
     text = json.dumps(_plain(block), ensure_ascii=False)
-    return Part(path, f"{whose} {text}", 0 if cleared else _tokens(text), _ttl(block), block)
+    return RequestPart(path, f"{whose} {text}", 0 if cleared else _tokens(text), _ttl(block), block)
 
 
 def _ttl(data: Mapping[str, Any]) -> str:
@@ -65,7 +65,7 @@ def _plain(block: Mapping[str, Any]) -> dict[str, Any]:
 _tokens = lru_cache(maxsize=4096)(count_tokens)
 
 
-def parts_of(body: Mapping[str, Any]) -> list[Part]:
+def parts_of(body: Mapping[str, Any]) -> list[RequestPart]:
     """Return the parts of a valid request."""
     out = [part(f"tools.{at}", "tools", tool) for at, tool in enumerate(body.get("tools") or ())]
     out += [part(f"system.{at}", "system", block) for at, block in enumerate(_blocks(body.get("system") or ()))]
@@ -91,7 +91,7 @@ class PromptCache:
     def __init__(self) -> None:
         self._kept: set[str] = set()
 
-    def counts(self, model: str, parts: Sequence[Part], least: int) -> dict[str, Any]:
+    def counts(self, model: str, parts: Sequence[RequestPart], least: int) -> dict[str, Any]:
         """Return the input counts of a `usage`, and store the prompt's prefixes with at least `least` tokens."""
         marks = [at for at, one in enumerate(parts) if one.ttl]
         hashes = list(accumulate((one.text for one in parts), _hash, initial=_hash("", model)))[1:]
@@ -128,7 +128,7 @@ _ID = 8
 _DIGEST = 32
 
 
-def signature(before: Sequence[Part], thought: str) -> str:
+def signature(before: Sequence[RequestPart], thought: str) -> str:
     """Return the signature of a thinking block after these parts."""
     bound = hashlib.sha256()
     previous = b""
@@ -150,7 +150,7 @@ def _signed(bound: Any, thought: str, previous: bytes) -> str:
     return base64.b64encode(previous + digest.digest()).decode()
 
 
-def unbound(parts: Sequence[Part]) -> str:
+def unbound(parts: Sequence[RequestPart]) -> str:
     """Return the path of the first thinking block whose signature does not match everything before it, or "".
 
     The first thinking blocks may be missing; later ones may not.

@@ -34,7 +34,7 @@ from ctxkernel.history.rules import Report, check
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.testing import answers
 from ctxkernel.testing.answers import Answer, Block, HttpError, Place, Script, error
-from ctxkernel.testing.remembering import Part, PromptCache, part, parts_of, signature, unbound
+from ctxkernel.testing.remembering import PromptCache, RequestPart, part, parts_of, signature, unbound
 
 _SECRET = ("authorization", "x-api-key", "cookie")
 _UNBOUND = (
@@ -113,7 +113,7 @@ class MessagesServer:
         for connection in tuple(self.connections):
             _shut(connection)
 
-    def _decide(self, seen: Received, *, has_key: bool) -> tuple[Answer | HttpError | None, list[Part]]:
+    def _decide(self, seen: Received, *, has_key: bool) -> tuple[Answer | HttpError | None, list[RequestPart]]:
         """Return the answer to a request, or None to count its tokens; and its parts."""
         counting = seen.path == "/v1/messages/count_tokens"
         if seen.path != "/v1/messages" and not counting:
@@ -148,7 +148,7 @@ class MessagesServer:
         self.faults.append(f"request {len(self.requests)} came after the script's last answer")
         return error(500, "the script is at its end", headers={"x-should-retry": "false"})
 
-    def _message(self, seen: Received, made: Answer, parts: list[Part]) -> tuple[Answer, dict[str, Any]]:
+    def _message(self, seen: Received, made: Answer, parts: list[RequestPart]) -> tuple[Answer, dict[str, Any]]:
         """Return an answer with ids and signatures in its blocks, and its message."""
         model = seen.body["model"]
         blocks: list[Block] = []

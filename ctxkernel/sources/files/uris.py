@@ -69,7 +69,7 @@ def shown_uri(uri: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class UriState:
     """What is known of a URI."""
 
     version: int = 0
@@ -89,7 +89,7 @@ class Remote:
     """One URI: its last known state, and the looks that renew it."""
 
     def __init__(self, filesystem: Any, path: str, uri: str, seconds: float) -> None:
-        self.state = State()
+        self.state = UriState()
         self._filesystem, self._path, self._uri, self._seconds = filesystem, path, uri, seconds
         self._lock = threading.Lock()
         self._look: threading.Event | None = None
@@ -131,7 +131,7 @@ class Remote:
             after = self._looked(before)
         except BaseException as fault:  # whatever a file system of somebody's raises: told in a line
             said = self._said(fault)
-            kept = State() if said == "missing" else before
+            kept = UriState() if said == "missing" else before
             after = replace(kept, fault=said)
         changed = (after.path, after.fault) != (before.path, before.fault)
         with self._lock:
@@ -139,7 +139,7 @@ class Remote:
                 self.state = replace(after, version=before.version + changed)
         look.set()
 
-    def _looked(self, before: State) -> State:
+    def _looked(self, before: UriState) -> UriState:
         deadline = time.monotonic() + SHARE * self._seconds
         info: Mapping[str, Any] = self._filesystem.info(self._path)
         token = _token(info)
@@ -311,9 +311,9 @@ class UriSource(BaseSource):
             path = self._remote.state.path
             return Names() if path is None else self._copy_at(path, self.label).names()
 
-    def _known(self) -> State:
+    def _known(self) -> UriState:
         """Return what was fetched last; fetch where nothing ever was."""
-        if self._remote.state == State() and not self._asked:
+        if self._remote.state == UriState() and not self._asked:
             self._asked = True  # waited for once; then h.refresh() does
             self._remote.fetch()
         return self._remote.state

@@ -46,7 +46,7 @@ _DATE = re.compile(r"\d{4}-\d\d")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ParquetColumn:
     """What the footer says of one column."""
 
     path: str
@@ -69,7 +69,7 @@ class ParquetFile:
     """What the footer says."""
 
     metadata: Any
-    columns: list[Column]
+    columns: list[ParquetColumn]
     about: str
     """Rows, columns, row groups."""
     more: str
@@ -289,7 +289,7 @@ def _facts_of(metadata: Any, loaded: Data) -> ParquetFile:
     return ParquetFile(metadata, columns, about, ", ".join(filter(None, parts)), loaded.size, loaded.fingerprint)
 
 
-def _column(column: Any, chunks: list[Any]) -> Column:
+def _column(column: Any, chunks: list[Any]) -> ParquetColumn:
     nulls: int | None = 0
     low: Any = None
     high: Any = None
@@ -309,7 +309,7 @@ def _column(column: Any, chunks: list[Any]) -> Column:
             ranged = False
     span = f", {_short(low)} … {_short(high)}" if ranged and low is not None else ""
     sizes = sum(chunk.total_compressed_size for chunk in chunks), sum(chunk.total_uncompressed_size for chunk in chunks)
-    return Column(column.path, _type(column), nulls, span, *sizes)
+    return ParquetColumn(column.path, _type(column), nulls, span, *sizes)
 
 
 def _type(column: Any) -> str:

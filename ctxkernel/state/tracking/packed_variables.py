@@ -15,7 +15,7 @@ from typing import Any, Literal
 from xxhash import xxh3_128_digest
 
 from ctxkernel.core.descriptions import describe
-from ctxkernel.core.reflection import Plan, class_of, is_kind
+from ctxkernel.core.reflection import AttributePlan, class_of, is_kind
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import ChangeInfo, TypeInfo
 from ctxkernel.state.base.namespace import NOTHING, Hidden, Variable, some_of, weak_reference
@@ -407,7 +407,7 @@ class PackedVariables:
     def _hidden_attributes(self, label: str) -> frozenset[str]:
         """Return the attributes of instances of a class that follow from the others: of cached properties."""
         cls = self.packer.classes.object(label)
-        return Plan(cls, own=True).skip if cls is not None else frozenset()
+        return AttributePlan(cls, own=True).skip if cls is not None else frozenset()
 
 
 def _visible(value: Any) -> bytes:

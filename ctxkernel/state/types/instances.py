@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from ctxkernel.core.reflection import (
     HEAP_TYPE,
-    Plan,
+    AttributePlan,
     class_dict,
     class_flags,
     class_module,
@@ -102,7 +102,7 @@ def _registered(cls: type) -> bool:
     return cls in copyreg.dispatch_table
 
 
-def reducer_of(pack: PackState, cls: type, plan: Plan) -> Kind:
+def reducer_of(pack: PackState, cls: type, plan: AttributePlan) -> Kind:
     """Return the reducer for instances of `cls`."""
     if is_kind(cls, enum.Enum) and (id(cls) in pack.by_value or plan.own):
         return _enum_member if id(cls) in pack.by_value else _enum_by_name
@@ -131,7 +131,7 @@ def reducer_of(pack: PackState, cls: type, plan: Plan) -> Kind:
     return _by_attributes(pack, cls, plan, solid) or _way_of(plan)
 
 
-def _way_of(plan: Plan) -> Kind:
+def _way_of(plan: AttributePlan) -> Kind:
     """Return the reducer that uses the methods of the class."""
     own = _careful_own if plan.honest else guarded
     return own if plan.own else careful
@@ -142,7 +142,7 @@ def guarded(pack: PackState, obj: Any) -> Reduction:
     return pack.refuse(obj, "its class answers itself for what it is and has")
 
 
-def _by_attributes(pack: PackState, cls: type, plan: Plan, solid: type) -> Kind:
+def _by_attributes(pack: PackState, cls: type, plan: AttributePlan, solid: type) -> Kind:
     """Return the reducer that stores attributes and the content of a built-in base; None where a base holds more."""
     if solid is object:
         return _plain(pack, cls, plan)
@@ -201,7 +201,7 @@ _TRUSTED = frozenset(
 """Libraries whose objects store all of their content, but for data of a front end."""
 
 
-def _holds_all(plan: Plan, obj: Any, reduction: tuple[Any, ...]) -> bool:
+def _holds_all(plan: AttributePlan, obj: Any, reduction: tuple[Any, ...]) -> bool:
     """Return whether a reduction holds all attributes of an object, as the same objects."""
     if not python_made(plan.cls) or class_module(plan.cls).partition(".")[0] in _TRUSTED:
         return True  # to ask an object made in C for its attributes could give it some
@@ -289,7 +289,7 @@ def _references() -> int:
 _ALONE = _references()
 
 
-def _plain(pack: PackState, cls: type, plan: Plan) -> Kind:
+def _plain(pack: PackState, cls: type, plan: AttributePlan) -> Kind:
     get = plan.get_dict
     new: Any = PARTS.new if class_defines(cls, "__new__") or not plan.honest else _NEWOBJ
     args = (cls,)
@@ -337,7 +337,7 @@ def class_defines(cls: type, *names: str) -> bool:
     return any(name in class_dict(base) for base in class_mro(cls) if class_flags(base) & HEAP_TYPE for name in names)
 
 
-def _container(plan: Plan, base: type, read: Callable[[Any], Any]) -> Kind:
+def _container(plan: AttributePlan, base: type, read: Callable[[Any], Any]) -> Kind:
     def reduce(pack: PackState, obj: Any) -> Reduction:
         itself = plan.dict_of(obj) is obj  # `self.__dict__ = self`
         state = (obj, None, base, read(obj)) if itself else _state(pack, obj, base, read(obj))
@@ -346,7 +346,7 @@ def _container(plan: Plan, base: type, read: Callable[[Any], Any]) -> Kind:
     return reduce
 
 
-def _value(plan: Plan, base: type) -> Kind:
+def _value(plan: AttributePlan, base: type) -> Kind:
     bare = not plan.slots and plan.get_dict is None
     as_base = _AS_BASE[base]
 
@@ -421,7 +421,7 @@ class InstanceParts(StreamConstructors):
         if members is obj:
             self.adopt(obj, members)
         elif members is not None:
-            Plan(class_of(obj), False).dict_of(obj).update(members)  # type: ignore[union-attr]
+            AttributePlan(class_of(obj), False).dict_of(obj).update(members)  # type: ignore[union-attr]
         for name, value in held.items():
             there = (class_dict(each).get(name) for each in class_mro(class_of(obj)))
             member = next((one for one in there if class_of(one) is types.MemberDescriptorType), None)

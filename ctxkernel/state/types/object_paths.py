@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from ctxkernel.core.reflection import Plan, class_of, dict_items, is_kind
+from ctxkernel.core.reflection import AttributePlan, class_of, dict_items, is_kind
 from ctxkernel.core.text import one_line
 
 _MOST = 50_000
@@ -57,7 +57,7 @@ def _walk(
 ) -> Iterator[tuple[object, str, str]]:
     """Yield the objects in values, layer by layer, with place and name; `left`: the number of visits that remain."""
     seen: set[int] = set()
-    plans: dict[int, Plan] = {}
+    plans: dict[int, AttributePlan] = {}
     layer: list[tuple[object, str, str]] = [(value, name, name) for name, value in values.items()]
     for _ in range(_DEEP + 1):
         below: list[tuple[object, str, str]] = []
@@ -75,7 +75,7 @@ def _walk(
         layer = below
 
 
-def _inside(obj: Any, path: str, plans: dict[int, Plan]) -> Iterator[tuple[object, str]]:
+def _inside(obj: Any, path: str, plans: dict[int, AttributePlan]) -> Iterator[tuple[object, str]]:
     kind = class_of(obj)
     if kind in (str, bytes, int, float, bool, class_of(None), types.ModuleType):
         return
@@ -98,5 +98,5 @@ def _inside(obj: Any, path: str, plans: dict[int, Plan]) -> Iterator[tuple[objec
     if is_kind(kind, type):
         return
     if id(kind) not in plans:
-        plans[id(kind)] = Plan(kind, False)
+        plans[id(kind)] = AttributePlan(kind, False)
     yield from ((value, f"{path}.{name}") for name, value in plans[id(kind)].attributes(obj))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ctxkernel.core.reflection import Plan, class_of, is_own_class, public_name
+from ctxkernel.core.reflection import AttributePlan, class_of, is_own_class, public_name
 from ctxkernel.core.text import one_line
 from ctxkernel.state.base.own_modules import IN_PLACE
 from ctxkernel.state.types import connections
@@ -71,7 +71,7 @@ class PackState(PackFindings):
                 self.by_value[id(value)] = name[6:]
             elif name.startswith("shared:") and self.root is None:
                 self.root = value
-        self.plans: dict[int, Plan] = {}
+        self.plans: dict[int, AttributePlan] = {}
         self.missing: list[tuple[object, str]] = []
         """Objects that are not stored, with a description."""
         self.left_out: list[tuple[object, str]] = []
@@ -152,10 +152,10 @@ class PackState(PackFindings):
         """Return memory as the stream holds it: its bytes where it is small, else the number of a buffer."""
         return bytes(memory) if memory.nbytes < SMALL else self.buffer(memory)
 
-    def plan(self, cls: type) -> Plan:
+    def plan(self, cls: type) -> AttributePlan:
         """Return how instances of `cls` are read."""
         if id(cls) not in self.plans:
-            self.plans[id(cls)] = Plan(cls, is_own_class(cls, self.module))
+            self.plans[id(cls)] = AttributePlan(cls, is_own_class(cls, self.module))
         return self.plans[id(cls)]
 
 
