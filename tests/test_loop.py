@@ -33,7 +33,7 @@ from ctxkernel.core.timeline import (
     NamespaceDiff,
     environment_text,
     execution_to_json,
-    fingerprint,
+    statement_fingerprint,
     statement_to_json,
 )
 from ctxkernel.core.turn import Outcome
@@ -596,8 +596,8 @@ def test_a_preparation_that_failed_is_told_by_the_tick_and_changes_nothing():
 def test_a_fingerprint_is_sixteen_digits_of_a_hash_of_source_and_environment():
     """Seed 002, 3.1: the order in which the environment is listed makes no difference."""
     here = environment_text({"python": "3.11", "cwd": "/a"})
-    made = fingerprint("x = 1", here)
+    made = statement_fingerprint("x = 1", here)
 
     assert re.fullmatch(r"sha256:[0-9a-f]{16}", made)
     assert here == environment_text({"cwd": "/a", "python": "3.11"})
-    assert len({made, fingerprint("x = 2", here), fingerprint("x = 1", environment_text({}))}) == 3
+    assert len({made, statement_fingerprint("x = 2", here), statement_fingerprint("x = 1", environment_text({}))}) == 3
