@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxkernel.agent.stale_views import MOST_TOLD, StaleObject, changes_text, find_stale
-from ctxkernel.state.tracking.candidates import names_used
+from ctxkernel.state.tracking.cell_names import names_used
 
 
 def ipython() -> Any:

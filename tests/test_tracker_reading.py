@@ -12,7 +12,7 @@ import pytest
 from tracker_rows import Notebook, names
 
 from ctxkernel.core.descriptions import describe
-from ctxkernel.state.tracking.candidates import read_cell
+from ctxkernel.state.tracking.cell_names import read_cell
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 
 # -- reading a cell ----------------------------------------------------------------------------

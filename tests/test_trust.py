@@ -23,7 +23,7 @@ from test_store import statement, turn
 from ctxkernel.store import trust
 from ctxkernel.store.log import schema
 from ctxkernel.store.log.resume import load_run
-from ctxkernel.store.log.rows import sealed
+from ctxkernel.store.log.rows import with_checksum
 from ctxkernel.store.log.session import CheckpointRow, SessionReader, SessionStore
 from ctxkernel.store.log.verify import verify
 from ctxkernel.store.trust import Signer
@@ -246,7 +246,7 @@ def tamper(path: Path, *changes: str) -> None:
             columns = schema.COLUMNS[name]
             key = columns[0] if name != "checkpoint_states" else "id"
             for found in connection.execute(f"SELECT {', '.join(columns)}, {key} FROM {name}").fetchall():
-                seal = sealed([(name, found[:-2])]).rows[0][1][-1]
+                seal = with_checksum([(name, found[:-2])]).rows[0][1][-1]
                 connection.execute(f"UPDATE {name} SET hash = ? WHERE {key} = ?", (seal, found[-1]))
     connection.close()
 

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from ctxkernel.state.tracking.candidates import is_python
+from ctxkernel.state.tracking.cell_names import is_python
 
 ScriptPartKind = Literal["text", "script", "unfinished", "cut"]
 

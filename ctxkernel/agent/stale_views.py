@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Literal
 
-from ctxkernel.state.tracking.candidates import Transform, names_used, syntax_tree
+from ctxkernel.state.tracking.cell_names import Transform, names_used, syntax_tree
 
 How = Literal["changed", "deleted", "added"]
 

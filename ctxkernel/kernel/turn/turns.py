@@ -4,8 +4,9 @@
     (IPython runs the code)
     END     output → return → outcome → `Loop.END` → checkpoint → comparison → store → displays → panel
 
-Rule 1: order lives in the tables. A step that fails costs what it gives, in this cell only (`Guard`).
-Rule 2: the work after a cell is bounded in time: `bounded` steps go on with less and say so.
+Rule 1: order lives in the tables. If a step fails, only its result is missing, and only for this cell (`Guard`).
+Rule 2: the work after a cell is bounded in time: the functions of `bounded` steps take `expired`, do less when it is
+        true, and report it.
 Rule 3: a step whose `when` is false is skipped: it has nothing to do.
 """
 

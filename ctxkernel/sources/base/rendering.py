@@ -6,9 +6,9 @@ Rule 2: what a budget cut is said in the text itself (`marked`), with the next m
         of it stays (`core.marks`).
 Rule 3: a source's own fault becomes one line of text and a note; only `BadPolicy` gets out.
 Rule 4: renderings are cached by stamp, so an unchanged target costs one `stamp()`.
-Rule 5: a move forward goes over the most lines (rows, entries, cells) from the position on whose text is within the
-        tokens; a move back over the most before it. At least over one, and never past the last one. A line counts
-        whole, wherever in it the position is, so that a move back shows again what the same move forward skipped.
+Rule 5: a move forward skips as many lines (rows, entries, cells) after the position as fit into the tokens; a move back
+        as many before it. It skips at least one, and never goes past the last one. A line counts as a whole wherever
+        the position is in it, so a move back shows exactly what the same move forward skipped.
 """
 
 from __future__ import annotations
@@ -340,7 +340,7 @@ class BaseSource:
         return ()
 
     def further(self, place: str, tokens: int, lod: int = 0) -> str | None:
-        """Return the position that is `tokens` after `place` (before, if negative), by the rules of `scrolling`.
+        """Return the position that is `tokens` after `place` (before, if negative), by rule 5.
 
         `lod` is the level at which it is looked at: the tree of a folder has other lines than the folder. None where
         there is no text to measure by. Never raises.

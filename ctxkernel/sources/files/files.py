@@ -55,7 +55,7 @@ class FileSource(BaseSource):
     target: object
     """The object that the file is looked at for, a module say; only set where it is for one."""
     _in_windows = True
-    """Whether more than is held at once is read at any place of the file."""
+    """Whether a file that is too large for memory can be read from any position."""
 
     def __init__(self, path: str, label: str) -> None:
         super().__init__(label)

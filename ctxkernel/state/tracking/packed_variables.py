@@ -20,7 +20,7 @@ from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import ChangeInfo, TypeInfo
 from ctxkernel.state.base.namespace import NOTHING, Hidden, Variable, some_of, weak_reference
 from ctxkernel.state.tracking import fingerprints
-from ctxkernel.state.tracking.candidates import Transform
+from ctxkernel.state.tracking.cell_names import Transform
 from ctxkernel.state.tracking.groups import Moment, PackPiece
 from ctxkernel.state.types.packer import Packer
 

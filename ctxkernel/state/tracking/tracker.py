@@ -1,9 +1,12 @@
 """Detection of the changes that a cell made to variables, for the namespace diff and for checkpoints.
 
 The namespace is not hooked; the user's code runs at full speed. Before a cell, its text gives the variables that it can
-touch (`candidates`): those that it mentions, those that the functions, classes and instances behind them use, and those
-that are stored together with one of these. After it, these are packed (`groups`), and every other variable is checked
-for another address (`state.base.namespace`). Equal bytes mean unchanged.
+touch (`cell_names`). These are:
+- the variables that it mentions,
+- those that the functions, classes and instances behind them use,
+- those that are stored together with one of these.
+After the cell, these are packed (`groups`). Equal bytes mean unchanged. All other variables are only checked for
+another address (`state.base.namespace`).
 
 Rule 1: of the user's code, only methods of pickling run (`__reduce__`); only small immutables are kept.
 Rule 2: a variable is reported as changed where its content differs. Binding it to another object with equal content is
@@ -12,7 +15,7 @@ Rule 3: an address is not an identity: names that a cell may have bound anew are
 Rule 4: no truncated result is used. Names that could not be packed in time are `deferred`: a checkpoint finishes them.
 Rule 5: the cost of variables that a cell does not touch does not grow with their size.
 
-A change without a cell that touches the variable (threads, callbacks, C code) is found at its next pack: by a cell that
+If a variable changes and no cell touched it (threads, callbacks, C code), the change is found at its next pack: by a cell that
 touches it, by `verify_next`, which every return calls, or after `suspect_all`. The states in between are `doubts`.
 """
 
@@ -38,7 +41,7 @@ from ctxkernel.state.base.namespace import (
     of_user,
     same_atoms,
 )
-from ctxkernel.state.tracking.candidates import ANYTHING_IN_A_FUNCTION, CellNames, read_cell
+from ctxkernel.state.tracking.cell_names import ANYTHING_IN_A_FUNCTION, CellNames, read_cell
 from ctxkernel.state.tracking.groups import Moment
 from ctxkernel.state.tracking.packed_variables import FoundChanges, Group, PackedVariables, Pending
 

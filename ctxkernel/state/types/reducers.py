@@ -1,9 +1,9 @@
 """Selection of the reducer for each object of a pack.
 
-Rule 1: a fault in the user's code costs the object it is of: a stand-in is written in its place, never less.
-Rule 2: nothing of the user's is changed, not even by what the standard library remembers on a class.
-Rule 3: the C pickler sees exact lists, dicts, tuples, sets, text and numbers by itself; only what else there is comes
-here. So a reducer may be called a million times: the way to it is one look into a dict.
+Rule 1: if the user's code fails for an object, a stand-in replaces that object, and only that one.
+Rule 2: no object of the user is changed. This includes entries that the standard library caches on a class.
+Rule 3: the C pickler sees exact lists, dicts, tuples, sets, text and numbers by itself; only other types reach
+this code. A reducer may be called a million times, so it is found by one access to a dict.
 """
 
 from __future__ import annotations

@@ -262,5 +262,5 @@ def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionL
 
 
 def _insert(connection: sqlite3.Connection, made: rows.Rows) -> None:
-    for table, row in rows.sealed(made).rows:
+    for table, row in rows.with_checksum(made).rows:
         connection.execute(schema.INSERT[table], row)

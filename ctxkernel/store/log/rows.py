@@ -61,7 +61,7 @@ class Batch(NamedTuple):
     """The bytes of the rows as text."""
 
 
-def sealed(rows: Iterable[tuple[str, Row]]) -> Batch:
+def with_checksum(rows: Iterable[tuple[str, Row]]) -> Batch:
     """Return rows with their checksums as the last value: 63 bits of xxh3 over the texts of the other values."""
     made: Rows = []
     nbytes = 0

@@ -81,7 +81,7 @@ TABLES: dict[str, str] = {
 
 _HASH = "hash INTEGER NOT NULL"
 _CLUSTERED = frozenset({"session", "events", "artifacts", "node_states", "late_output"})
-"""Tables in the order of their key: they are read by execution, and each has one tree less to write."""
+"""Tables in the order of their key: they are read by execution, and SQLite writes no separate index."""
 
 
 def freeze(connection: sqlite3.Connection, name: str) -> None:

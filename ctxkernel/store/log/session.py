@@ -31,7 +31,7 @@ from ctxkernel.store import trust
 from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log import opening, rows
 from ctxkernel.store.log.reader import SessionReader, stored_parts
-from ctxkernel.store.log.rows import HandleSeries, Mask, RecordSeries, Rows, dump_json, mask_for, sealed
+from ctxkernel.store.log.rows import HandleSeries, Mask, RecordSeries, Rows, dump_json, mask_for, with_checksum
 from ctxkernel.store.log.writer import SPARE, Writer, both
 
 __all__ = ["CheckpointRow", "SessionReader", "SessionStore"]
@@ -63,7 +63,7 @@ class SessionStore:
         self._checkpoints: set[str] = set()
         """Checkpoints that are known to be stored."""
         self._idle = True
-        self._writer.write(sealed([("notices", (self.run, now, None, text)) for text in place.notices]))
+        self._writer.write(with_checksum([("notices", (self.run, now, None, text)) for text in place.notices]))
 
     @classmethod
     def open(
@@ -114,7 +114,7 @@ class SessionStore:
             if outside is not None:
                 self._add_outside(made, *outside)
             self._add_start(made, statement, execution)
-            batch = sealed(made)
+            batch = with_checksum(made)
         except Exception as fault:  # a value that no row can hold must not keep the code from running
             return both(moved, self._writer.lost(execution.execution_id, fault))
         return both(moved, self._writer.write(batch, retry=True))
@@ -137,7 +137,7 @@ class SessionStore:
         made: Rows = []
         try:
             lost = self._add_turn(made, result, checkpoint, outside_checkpoint)
-            batch = sealed(made)
+            batch = with_checksum(made)
         except Exception as fault:  # its end is stored all the same
             execution = result.execution
             lost = self._writer.lost(execution.execution_id, fault)
@@ -148,7 +148,7 @@ class SessionStore:
                 seq = self._seqs[execution.execution_id]
                 made.append(("endings", rows.ending_row(seq, _without_details(execution), self._mask)))
                 self._add_move(made, result)
-            batch = sealed(made)
+            batch = with_checksum(made)
         return both(lost, self._writer.write(batch))
 
     def late(self, execution_id: str, stream: str, text: str, limit: int = LATE_CHARS) -> str | None:
@@ -311,7 +311,7 @@ class SessionStore:
         if self._writer.absent:
             return None
         try:
-            batch = sealed(make())
+            batch = with_checksum(make())
         except Exception as fault:  # as in `begin`
             return self._writer.lost(what, fault)
         return self._writer.write(batch)

@@ -18,7 +18,7 @@ from typing import Any, Self
 from ctxkernel.core.errors import StoreError
 from ctxkernel.store.log import schema
 from ctxkernel.store.log.location import CHECK
-from ctxkernel.store.log.rows import sealed
+from ctxkernel.store.log.rows import with_checksum
 
 Found = dict[str, Any]
 
@@ -124,7 +124,7 @@ class SessionFile:
                 row = tuple([_decoded(value) if isinstance(value, bytes) else value for value in raw])
             found = dict(zip(names, row, strict=True))
             *stored, checksum = row[: len(columns)]
-            if sealed([(table, tuple(stored))]).rows[0][1][-1] != checksum:
+            if with_checksum([(table, tuple(stored))]).rows[0][1][-1] != checksum:
                 self.damage.append(f"{table} {row[0]}")
             yield found
 

@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ctxkernel.store.log import opening
-from ctxkernel.store.log.rows import Batch, Rows, sealed
+from ctxkernel.store.log.rows import Batch, Rows, with_checksum
 from ctxkernel.store.log.schema import INSERT, Value
 
 SPARE = frozenset({"checkpoints", "checkpoint_states", "divergences", "marks"})
@@ -177,7 +177,7 @@ class Writer:
         """Write the batches that wait, move the write-ahead log into the file, and close the file."""
         if self.absent:
             return
-        self.write(sealed([]), retry=True)
+        self.write(with_checksum([]), retry=True)
         if self._checkpointer is not None and self._checkpointer.is_alive():
             self._grown.put(None)
             self._checkpointer.join(5)

@@ -2,8 +2,8 @@
 
 The text is compiled as IPython would compile it, and the names are read from the code: the compiler knows which names
 are global and which are a function's own. A cell that is no plain Python (magics, `!shell`) is rewritten first, as
-IPython does it where no `transform` is given. A cell that cannot be compiled will not run either; its words
-are the names then, so that nothing depends on that.
+IPython does it where no `transform` is given. A cell that cannot be compiled will not run either; to be
+safe, all its words count as names.
 """
 
 from __future__ import annotations
