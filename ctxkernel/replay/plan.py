@@ -2,7 +2,8 @@
 
 Rule 1: a plan is made from recorded facts and changes nothing; it is shown before anything happens.
 Rule 2: a value that no checkpoint can hold is made again only by statements that are known to do nothing else: they
-        read restored values, set only the missing names (or others to the values that they have), and have no effect outside.
+        read restored values, set only the missing names (or others to the values that they have), and have no
+        effect outside.
 Rule 3: the other names are listed as lost, each with the first reason.
 """
 

@@ -2,8 +2,8 @@
 
 ipykernel lets KeyboardInterrupt rise anywhere while a request is handled; one that comes between the cell and its
 reply loses the reply, or the kernel. Here the default handler of SIGINT is in force only while the user's code runs;
-at all other times, a handler is installed that only records the signal. It is the C handler, since a Python one leaves its frame in
-tracebacks.
+at all other times, a handler is installed that only records the signal. The default is the C handler, since a Python
+one leaves its frame in tracebacks.
 
 A handler of the user's for another signal (SIGALRM with `setitimer`) may raise as well. While our code runs, the
 signal is noted, and the handler is called as soon as our code is done. Blocking the signal would not help: another

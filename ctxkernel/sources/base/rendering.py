@@ -6,9 +6,9 @@ Rule 2: what a budget cut is said in the text itself (`marked`), with the next m
         of it stays (`core.marks`).
 Rule 3: a source's own fault becomes one line of text and a note; only `BadPolicy` gets out.
 Rule 4: renderings are cached by stamp, so an unchanged target costs one `stamp()`.
-Rule 5: a move forward skips as many lines (rows, entries, cells) after the position as fit into the tokens; a move back
-        as many before it. It skips at least one, and never goes past the last one. A line counts as a whole wherever
-        the position is in it, so a move back shows exactly what the same move forward skipped.
+Rule 5: a move forward skips as many lines (rows, entries, cells) after the position as fit into the tokens; a move
+        back as many before it. It skips at least one, and never goes past the last one. A line counts as a whole
+        wherever the position is in it, so a move back shows exactly what the same move forward skipped.
 """
 
 from __future__ import annotations

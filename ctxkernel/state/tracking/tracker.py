@@ -15,8 +15,9 @@ Rule 3: an address is not an identity: names that a cell may have bound anew are
 Rule 4: no truncated result is used. Names that could not be packed in time are `deferred`: a checkpoint finishes them.
 Rule 5: the cost of variables that a cell does not touch does not grow with their size.
 
-If a variable changes and no cell touched it (threads, callbacks, C code), the change is found at its next pack: by a cell that
-touches it, by `verify_next`, which every return calls, or after `suspect_all`. The states in between are `doubts`.
+If a variable changes and no cell touched it (threads, callbacks, C code), the change is found at its next pack: by a
+cell that touches it, by `verify_next`, which every return calls, or after `suspect_all`. The states in between
+are `doubts`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Reducers and constructors of objects that belong to the process, such as locks, and of plain library types.
 
-Rule 1: some objects cannot be copied without a side effect or a loss. They are not stored: they exist only in this process.
+Rule 1: some objects cannot be copied without a side effect or a loss. They are not stored: they exist only in this
+process.
 Rule 2: an object that is made anew instead of restored is named (`PackState.note`).
 """
 
