@@ -5,9 +5,9 @@ Rule 2: pure: a function of the body and of the model's capabilities, which are 
 Rule 3: linear in the size of the body, and never raises: a rule that fails is itself a violation, because a body
         that could not be checked must not be sent (law 5).
 
-No rule forbids these two, because the API accepts them: a prefix that is too short to be cached, and a
-breakpoint more than 20 blocks after the last one. A body does not show whether a thinking block, or anything before it, was changed; the keeper of the
-history must know that.
+No rule forbids these two, because the API accepts them: a prefix that is too short to be cached, and a breakpoint more
+than 20 blocks after the last one. A body does not show whether a thinking block, or anything before it, was changed;
+the keeper of the history must know that.
 """
 
 from __future__ import annotations
