@@ -252,10 +252,10 @@ def starter(default_folder: Path) -> Iterator[StartKernel]:
             client.start_channels()
             client.shell_channel.socket.setsockopt(zmq.SNDTIMEO, 20_000)
             try:
-                wait_for_ready(client)
-            except (RuntimeError, zmq.Again) as died:
+                wait_for_ready(client, timeout=30)
+            except (RuntimeError, TimeoutError, zmq.Again) as died:
                 # Jupyter lets go of the ports it picked until the kernel binds them: two workers can get the same one.
-                if tries_left == 0 or not (isinstance(died, zmq.Again) or "died" in str(died)):
+                if tries_left == 0 or not (isinstance(died, TimeoutError | zmq.Again) or "died" in str(died)):
                     raise
                 continue
             return kernel

@@ -308,9 +308,9 @@ def test_a_rendering_that_hangs_in_the_background_does_not_hold_up_the_shutdown(
     kernel.run("pass")
     kernel.client.shutdown()
     started = time.monotonic()
-    while kernel.manager.is_alive() and time.monotonic() - started < 10:
+    while kernel.manager.is_alive() and time.monotonic() - started < 20:
         time.sleep(0.05)
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 10  # of which up to five are for data that are still being written
 
 
 def test_a_view_from_a_working_folder_that_is_gone_says_so(kernel):

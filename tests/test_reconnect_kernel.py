@@ -204,6 +204,7 @@ def test_an_interrupt_while_it_connects_leaves_everything_as_it_was(kernel, tmp_
 def test_a_connection_in_large_data_that_are_stored_in_the_background_is_connected_again(start_kernel, library):
     first = start_kernel()
     run_all(first, SETUP, "many = {'in': Client('db://x'), 'data': [[n] for n in range(400_000)]}", "0")
+    run_all(first, "%ctx goto 3")  # a return waits until everything is stored
     first.stop()
     second = start_kernel()
     said = run_all(second, SETUP, "%ctx resume")

@@ -192,7 +192,7 @@ def blank_text(r: Request, c: Capabilities) -> Faults:
 # -- calls and results -----------------------------------------------------------------------------
 
 
-def tool_use_without_result(r: Request, c: Capabilities) -> Faults:
+def unanswered_calls(r: Request, c: Capabilities) -> Faults:
     """Every call of the model is answered in the next user turn."""
     for index, turn in enumerate(r.turns):
         if turn.role != "assistant":

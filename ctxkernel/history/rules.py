@@ -60,7 +60,7 @@ RULES: tuple[Rule, ...] = (
     clauses.trailing_space,
     clauses.system_place,
     clauses.blank_text,
-    clauses.tool_use_without_result,
+    clauses.unanswered_calls,
     clauses.results_first,
     clauses.orphan_results,
     clauses.single_results,
