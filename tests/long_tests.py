@@ -9,6 +9,16 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 LONG = {
+    "test_reconnect_kernel.py::test_a_connection_in_large_data*": "the other connections of the file",
+    "test_returns_reported.py::test_an_element_that_was_written_through_its_own_name_comes_back*records]": "the other rows",
+    "test_headless.py::test_in_mode_auto_an_ask_is_answered*[nbclient-python3]": "nbclient with our kernel",
+    "test_chunks_harm.py::test_a_kernel_that_is_killed_beside_its_writers*[1]": "the first batch",
+    "test_chunks_harm.py::test_a_kill_at_any_instant_loses_nothing_that_was_stored*[1]": "the first batch",
+    "test_chunks_harm.py::test_a_kill_at_any_instant_loses_nothing_that_was_stored*[2]": "the first batch",
+    "test_pytest_plugin.py::test_what_is_wrong_fails_the_notebook*a missing turn]": "the other rows",
+    "test_pytest_plugin.py::test_what_is_wrong_fails_the_notebook*no file of turns]": "the other rows",
+    "test_cli_returning.py::test_goto_before_and_goto_a_name_are_places_too": "%ctx goto of the same places",
+    "test_cli_returning.py::test_a_port_that_another_program_took*": "a port that is tried again",
     "browser/test_panel.py::test_the_panel_remembers_that_it_was_closed": "the panel after a reload",
     "browser/test_panel.py::test_versions_that_differ_are_named_with_the_next_step": "test_renderer",
     "browser/test_panel.py::test_another_kernel_does_not_open_the_panel*": "the panel that opens by itself",

@@ -23,7 +23,7 @@ from told import named_by
 
 HERE = Path(__file__).parent
 linux = pytest.mark.skipif(sys.platform != "linux", reason="programs run in forked processes")
-PARTS, PROGRAMS = (1, 100) if QUICK else (4, 500)
+PARTS, PROGRAMS = (1, 60) if QUICK else (4, 500)
 
 
 def script(source: str, *arguments: str) -> Any:
