@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 LONG = {
     "test_reconnect_kernel.py::test_a_connection_in_large_data*": "the other connections of the file",
-    "test_returns_reported.py::test_an_element_that_was_written_through_its_own_name_comes_back*records]": "the other rows",
+    "test_returns_reported.py::test_an_element_that_was_written_*records]": "the other rows",
     "test_headless.py::test_in_mode_auto_an_ask_is_answered*[nbclient-python3]": "nbclient with our kernel",
     "test_chunks_harm.py::test_a_kernel_that_is_killed_beside_its_writers*[1]": "the first batch",
     "test_chunks_harm.py::test_a_kill_at_any_instant_loses_nothing_that_was_stored*[1]": "the first batch",
