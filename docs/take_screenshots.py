@@ -24,6 +24,7 @@ from playwright.sync_api import Browser, sync_playwright
 from ctxkernel.testing import MessagesServer
 
 DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS.parent / "tests"))  # the desk of the browser tests imports from there
 IMAGES = DOCS / "images"
 TOUR = DOCS.parent / "notebooks/01-tour.ipynb"
 PAGE = {"width": 1440, "height": 900}
