@@ -266,9 +266,7 @@ def _connection(otherwise: Kind) -> Kind:
 _OWN: dict[type, Kind] = {ConstructorName: lambda pack, obj: (part_seed, (obj.name,))}
 _KINDS = (process_objects.KINDS, file_objects.KINDS, code.KINDS, classes.KINDS, _OWN)
 _EXACT: dict[int, Kind] = {id(cls): None for cls in process_objects.PLAIN} | {
-    id(cls): kind
-    for table in (process_objects.KINDS, file_objects.KINDS, code.KINDS, _OWN)
-    for cls, kind in table.items()
+    id(cls): kind for table in _KINDS for cls, kind in table.items()
 }
 _BELOW: dict[int, Kind] = {
     id(cls): kind for table in (process_objects.BELOW, file_objects.BELOW, code.BELOW) for cls, kind in table.items()
