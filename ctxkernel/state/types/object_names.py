@@ -157,7 +157,7 @@ class Named(ById):
         for name, held in [*self.held.items()]:
             if sys.getrefcount(held.obj) <= _ALONE:
                 del self.held[name]
-                self.forget(name)
+                self._drop(name, held)
                 self._forget(id(held.obj), held)
 
     def _drop(self, name: str, ref: object) -> None:
@@ -174,6 +174,7 @@ class Named(ById):
     def forget(self, name: str) -> None:
         """Have no object of this name; those that have it keep it for `get`."""
         self._refs.pop(name, None)
+        self._held.pop(name, None)
 
     @property
     def names(self) -> frozenset[str]:
