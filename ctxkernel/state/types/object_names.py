@@ -174,7 +174,7 @@ class Named(ById):
     def forget(self, name: str) -> None:
         """Have no object of this name; those that have it keep it for `get`."""
         self._refs.pop(name, None)
-        self._held.pop(name, None)
+        self.held.pop(name, None)
 
     @property
     def names(self) -> frozenset[str]:
