@@ -20,7 +20,8 @@ import sys
 import types
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import groupby, islice, takewhile
+from operator import itemgetter
 from typing import Any
 
 from ctxkernel.core.events import NONE, Json
@@ -48,6 +49,8 @@ _SORTED_SET = 1000
 _TRUSTED = frozenset({"pathlib", "pathlib._local", "zoneinfo", "ipaddress"})
 """Modules whose classes have a `__repr__` that is quick, bounded and without effects."""
 _DEPTH = 3
+_SCHEMA_CHARS = 2_000
+"""Most characters of the columns of a frame."""
 _PLAIN = (bool, float, complex, type(None), type(Ellipsis), type(NotImplemented), range, re.Pattern)
 _DATES = (dt.date, dt.timedelta, dt.timezone)
 _LIBRARY = (*_DATES, decimal.Decimal, fractions.Fraction, uuid.UUID, type(pathlib.Path()))
@@ -111,7 +114,7 @@ def _members(value: Any, base: Any, most: int, depth: int = 0) -> list[Any]:
     def text(member: Any) -> str:
         try:
             return _text(member, 80 >> depth, "__main__", depth)
-        except Exception:
+        except Exception:  # its text runs code of the user's: then its type orders it
             return type_name(class_of(member))
 
     return sorted(_first(value, base, most), key=text)
@@ -237,6 +240,8 @@ class _Writer:
         kind = _library_kind(cls)
         if kind:
             return getattr(self, kind.lower())(value, depth)
+        if cls is types.FunctionType:
+            return self.put(_clean(_function(value, self.module)))
         if id(cls) in _BY_TYPE:
             return self.put(_clean(_BY_TYPE[id(cls)](value)))
         if any(each is types.ModuleType for each in mro):
@@ -313,13 +318,23 @@ class _Writer:
         manager = _manager(value)
         columns, rows = manager.axes[0], len(manager.axes[1])
         kinds: dict[int, str] = {}
-        self.put(f"DataFrame {rows}×{len(columns)}: ")
-        for number, name in enumerate(islice(columns, self.left) if _of_pandas(columns) else ()):
-            self.put(", " if number else "")
-            self.put(_clean(name)) if type(name) is str else self.write(name, depth + 1)
+        schema: list[tuple[str, str]] = []
+        for number, name in enumerate(islice(columns, _SCHEMA_CHARS) if _of_pandas(columns) else ()):
             block = int(manager.blknos[number])
-            kind = kinds[block] = kinds.get(block) or f" {manager.blocks[block].dtype}"  # naming a dtype is slow
-            self.put(kind)
+            kind = kinds[block] = kinds.get(block) or str(manager.blocks[block].dtype)  # naming a dtype is slow
+            schema.append((_clean(name) if type(name) is str else brief(name, 40), kind))
+        self._schema(f"DataFrame {rows}×{len(columns)}", schema, depth)
+
+    def _schema(self, head: str, columns: Iterable[tuple[str, str]], depth: int) -> None:
+        """Write the columns of a frame, neighbours of one type together: `a, b int64; c float64`.
+
+        The schema of a frame that is no part of another value has a limit of its own.
+        """
+        if depth == 0:
+            self.room += _SCHEMA_CHARS
+            self.left += _SCHEMA_CHARS
+        groups = [", ".join([name for name, _ in run]) + f" {kind}" for kind, run in groupby(columns, itemgetter(1))]
+        self.put(f"{head}: {'; '.join(groups)}" if groups else head)
 
     def series(self, value: Any, depth: int) -> None:
         block = _manager(value).blocks[0]
@@ -336,7 +351,8 @@ class _Writer:
         self.put(f"{value.dtype}{list(value.shape)} {value.device}")
 
     def polars_frame(self, value: Any, depth: int) -> None:
-        self.put(f"DataFrame {value.height}×{value.width}")
+        columns = [(_clean(name), str(kind)) for name, kind in islice(value.schema.items(), _SCHEMA_CHARS)]
+        self._schema(f"DataFrame {value.height}×{value.width}", columns, depth)
 
     def polars_series(self, value: Any, depth: int) -> None:
         self.put(f"Series {len(value)} {value.dtype}")
@@ -361,7 +377,7 @@ def _of_pandas(value: object) -> bool:
     return module == "pandas" or module.startswith(("pandas.", "numpy"))
 
 
-def _function(value: types.FunctionType) -> str:
+def _function(value: types.FunctionType, module: str) -> str:
     code = value.__code__
     count = code.co_argcount + code.co_kwonlyargcount
     names = list(code.co_varnames[:count])
@@ -369,7 +385,15 @@ def _function(value: types.FunctionType) -> str:
         names.append("*" + code.co_varnames[count])
     if code.co_flags & 0x08:
         names.append("**" + code.co_varnames[count + bool(code.co_flags & 0x04)])
-    return f"<function {value.__qualname__}({', '.join(names)})>"
+    return f"<function {_home(value, module)}{value.__qualname__}({', '.join(names)})>"
+
+
+def _home(value: Any, module: str) -> str:
+    """Return the module of a function with a dot, without its private parts; empty for one of the notebook."""
+    home: object = value.__module__
+    if type(home) is not str or home in (module, "__main__", "builtins"):
+        return ""
+    return ".".join(islice(takewhile(lambda part: not part.startswith("_"), home.split(".")), 8)) + "."
 
 
 _BRACKETS = {
@@ -381,8 +405,7 @@ _BRACKETS = {
     id(collections.deque): "deque([…])",
 }
 _BY_TYPE: dict[int, Callable[[Any], str]] = {
-    id(types.FunctionType): _function,
-    id(types.BuiltinFunctionType): lambda value: f"<built-in function {value.__name__}>",
+    id(types.BuiltinFunctionType): lambda value: f"<built-in function {_home(value, '')}{value.__name__}>",
     id(types.MethodType): lambda value: (
         f"<method {value.__func__.__qualname__}>" if type(value.__func__) is types.FunctionType else "<method>"
     ),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import struct
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -67,14 +68,39 @@ def read_image(read: ReadAt) -> Image | None:
     return None
 
 
-def pixels(data: str) -> tuple[int, int] | None:
-    """Return (width, height) of an image in base64; None where its beginning does not have them. Never raises."""
+def image_of(data: str) -> Image | None:
+    """Return the header of an image in base64; None where its beginning does not have it. Never raises."""
     try:
         raw = base64.b64decode(data[: HEADER_BYTES if data.startswith(_JPEG_BASE64) else 4096])
     except ValueError:
         return None
-    found = read_image(lambda at, count: raw[at : at + count])
+    return read_image(lambda at, count: raw[at : at + count])
+
+
+def pixels(data: str) -> tuple[int, int] | None:
+    """Return (width, height) of an image in base64; None where its beginning does not have them. Never raises."""
+    found = image_of(data)
     return (found.width, found.height) if found else None
+
+
+def is_whole(raw: bytes) -> bool:
+    """Whether an image has its end: of a PNG, whether all its chunks are there and have the right checksums."""
+    if raw.startswith(b"\xff\xd8\xff"):
+        return raw.rstrip(b"\0\r\n").endswith(b"\xff\xd9")
+    if raw.startswith(b"RIFF"):
+        return len(raw) >= 8 + struct.unpack_from("<I", raw, 4)[0] if len(raw) >= 8 else False
+    if raw.startswith(b"GIF8"):
+        return raw.rstrip(b"\0").endswith(b";")
+    at = 8
+    while at + 12 <= len(raw):
+        size, kind = struct.unpack_from(">I4s", raw, at)
+        end = at + 12 + size
+        if end > len(raw) or zlib.crc32(raw[at + 4 : end - 4]) != int.from_bytes(raw[end - 4 : end], "big"):
+            return False
+        if kind == b"IEND":
+            return True
+        at = end
+    return False
 
 
 def _png(read: ReadAt, head: bytes) -> Image | None:

@@ -74,6 +74,7 @@ class Loop(Position):
         environment: Mapping[str, Json] | None = None,
         guard: StepGuard = no_guard,
         mask_value: Callable[[str, str], str] = lambda name, value: value,
+        read_secrets: Callable[[NamespaceDiff, bool], None] = lambda diff, every: None,
     ) -> None:
         self.settings = settings or Settings()
         graph = Graph(
@@ -98,6 +99,8 @@ class Loop(Position):
         self._environment = environment_text(environment or {})
         self._guard = guard
         self._mask_value = mask_value
+        self._read_secrets = read_secrets
+        """(diff, every name) → take note of the values that are secrets, before the diff is masked by them."""
         self._feed = Feed()
         """What changed since the model was last asked."""
         self._compared: list[Comparison] = []
@@ -160,7 +163,10 @@ class Loop(Position):
         return self._open
 
     def _before(self, source: str) -> NamespaceDiff:
-        return mask_diff(self._tracker.before(source), self._mask_value)
+        diff = self._tracker.before(source)
+        if diff:
+            self._read_secrets(diff, False)
+        return mask_diff(diff, self._mask_value)
 
     def _append(
         self, source: str, now: float, kind: Kind, author: Author, cell_id: str | None, tags: Mapping[str, Json]
@@ -236,7 +242,9 @@ class Loop(Position):
         return self._result(ending)
 
     def _find_changes(self, ending: TurnEnding) -> NamespaceDiff:
-        return mask_diff(self._tracker.after(ending.expired), self._mask_value)
+        diff = self._tracker.after(ending.expired)
+        self._read_secrets(diff, ending.move is not None)
+        return mask_diff(diff, self._mask_value)
 
     def _tick(self, ending: TurnEnding) -> list[str]:
         graph = self.graph

@@ -7,6 +7,7 @@ Rule 2: the cost of a turn depends on what it changed, not on how many names the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -16,9 +17,10 @@ from ctxkernel.core.ports import Tracker, VariableLine
 from ctxkernel.core.timeline import Execution, NamespaceDiff, Statement, TypeInfo
 from ctxkernel.core.turn import Variables
 
-_LOOKED_AT = 4
+_LOOKED_AT = 2
 """How many times the rows of the variable table are considered, newest first, to fill it."""
 _LIBRARY_TYPES = frozenset({"module", "builtin_function_or_method", "numpy.ufunc"})
+_OF_MODULE = re.compile(r"<(?:class|function) [\w.]+\.(?!<)\w+[(>]")
 
 
 class UserNames:
@@ -130,8 +132,7 @@ class UserNames:
     def table(self) -> Variables:
         """Return the user's variables, newest change first, handles left out.
 
-        Where there are too many for the table, imported names are left out first: else one `from math import *` would
-        leave no row for data.
+        Imported names have rows of their own beside the others, as many at most: they take one line together.
         """
         if self._table is not None:  # most cells change no name
             return self._table
@@ -150,13 +151,18 @@ class UserNames:
         return self._table
 
     def _chosen(self, found: Sequence[tuple[str, TypeInfo]]) -> Sequence[tuple[str, TypeInfo]]:
-        over = len(found) - self._rows
-        if over <= 0:
+        if len(found) <= self._rows:
             return found
-        dropped = set([i for i in range(len(found) - 1, -1, -1) if _imported(found[i][1])][:over])
-        return [row for i, row in enumerate(found) if i not in dropped][: self._rows]
+        room = {False: self._rows, True: self._rows}
+        chosen: list[tuple[str, TypeInfo]] = []
+        for name, info in found:
+            imported = is_imported(info.type, info.repr)
+            if room[imported]:
+                room[imported] -= 1
+                chosen.append((name, info))
+        return chosen
 
 
-def _imported(info: TypeInfo) -> bool:
-    """Whether a value is a part of a library: a module, a function in C, a class with a module in its name."""
-    return info.type in _LIBRARY_TYPES or (info.repr.startswith("<class ") and "." in info.repr)
+def is_imported(type_name: str, shown: str) -> bool:
+    """Whether a value is a part of a library: a module, a function in C, a class or function with a module."""
+    return type_name in _LIBRARY_TYPES or bool(_OF_MODULE.match(shown))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ctxkernel.core.events import Json
+from ctxkernel.core.text import format_size
 
 if TYPE_CHECKING:
     from ctxkernel.core.timeline import NamespaceDiff, TypeInfo
@@ -76,6 +77,16 @@ class Picture:
     height: int
     tokens: int
     """The tokens that a model counts for it, ≥ 1."""
+
+    @property
+    def shown(self) -> str:
+        """What a rendering says of it."""
+        return f"shown as {self.width:,} × {self.height:,}, ~{self.tokens:,} tokens"
+
+    def told_instead(self, text: str, place: str = "") -> str:
+        """Return the text of a rendering that shows this picture as one that says what it is, and where it is shown."""
+        size = format_size(len(self.data) * 3 // 4)
+        return text.replace(self.shown, f"{self.media_type} {self.width:,}×{self.height:,}, {size}{place}")
 
 
 @dataclass(frozen=True, slots=True)

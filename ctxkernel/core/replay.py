@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ctxkernel.core.value_difference import ValueDifference
+
 CheckpointState = Literal["writing", "durable", "skipped", "thinned", "damaged"]
 """`writing`: large data are on their way to the disk · `durable`: survives the kernel · `skipped`: was not taken,
 `reason` says why · `thinned`: its large data were given up for space · `damaged`: its data are gone or changed."""
@@ -44,6 +46,8 @@ class Divergence:
     before: str = ""
     after: str = ""
     """Bounded excerpts."""
+    detail: ValueDifference | None = None
+    """How the values of a variable differ, where both were compared."""
 
 
 @dataclass(frozen=True, slots=True)

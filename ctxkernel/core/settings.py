@@ -15,6 +15,8 @@ Value = bool | int | float | str
 T = TypeVar("T", bool, int, float, str)
 
 _MODEL = re.compile(r"[A-Za-z0-9][\w.:/@-]{0,199}")
+AUTO = -1
+"""A number that is found by itself; smaller than all that may be set."""
 MODES = ("ask", "auto", "off")
 _ANSWERS = ("auto", "recorded")
 EXTRACTIVE = "extractive"
@@ -36,6 +38,8 @@ class Spec:
     """Whether it is read once, when the kernel starts."""
     personal: bool
     """Whether it is valid for all notebooks of a user: then a file beside a notebook cannot set it."""
+    matters: bool
+    """Whether it sends, spends, runs, writes or decides: then a file beside a notebook sets it only if trusted."""
 
 
 def _is(
@@ -48,8 +52,9 @@ def _is(
     choices: tuple[str, ...] = (),
     at_start: bool = False,
     personal: bool = False,
+    matters: bool = False,
 ) -> T:
-    spec = Spec(unit, about, least, most, choices, at_start, personal)
+    spec = Spec(unit, about, least, most, choices, at_start, personal, matters)
     made: Any = field(default=default, metadata={"spec": spec})
     return made
 
@@ -68,17 +73,46 @@ class Settings:
         "",
         "restore: a return brings back files that cells wrote in the notebook's folder; leave: it touches no file",
         choices=("leave", "restore"),
+        matters=True,
     )
-    file_keep_bytes: int = _is(10**9, "bytes", "largest file whose content is kept for `files = restore`", 0, 10**12)
+    file_keep_bytes: int = _is(
+        10**9, "bytes", "largest file whose content is kept for `files = restore`", 0, 10**12, matters=True
+    )
     repr_chars: int = _is(120, "characters", "cap of a variable's repr in a namespace diff", 20, 10_000)
     end_phase_ms: int = _is(250, "ms", "bound on the work after a cell; then it goes on with less", 10, 60_000)
     view_tokens: int = _is(2000, "tokens", "default budget of a view (seed 002 §9.1)", 1)
     group_tokens: int = _is(500, "tokens", "default budget of a group's summary (seed 002 §9.1)", 1)
-    projection_tokens: int = _is(32_000, "tokens", "budget of the whole projection", 1000, 10**7)
-    variable_rows: int = _is(40, "rows", "most rows of the projection's variable table, newest first", 1, 10_000)
-    statement_tokens: int = _is(1200, "tokens", "most of one statement's outputs in the projected history", 50, 10**6)
+    projection_tokens: int = _is(
+        AUTO,
+        "tokens",
+        "budget of the whole projection; auto: half of the model's context, 32,000 where that is not known",
+        1000,
+        10**7,
+    )
+    variable_rows: int = _is(80, "rows", "most rows of the projection's variable table, newest first", 1, 10_000)
+    statement_tokens: int = _is(2000, "tokens", "most of one statement's outputs in the projected history", 50, 10**6)
+    recent_tokens: int = _is(
+        1600, "tokens", "your newest statements are projected whole up to so many; older ones take a line each", 0
+    )
+    image_tokens: int = _is(
+        6000,
+        "tokens",
+        "most of all images in a request, those that cells displayed and those of handles; 0: no image is sent",
+        0,
+        10**6,
+        matters=True,
+    )
+    images: str = _is(
+        "",
+        "",
+        "whether the model takes images; auto: as is known of it, and no where nothing is",
+        choices=("", "yes", "no"),
+        matters=True,
+    )
     ready_per_turn: int = _is(64, "payloads", "most prepared payloads that one tick applies (seed 002 §6.2)", 1, 10_000)
-    model: str = _is("claude-sonnet-5-5", "name", "model that %%ask asks, and that the projection is checked for")
+    model: str = _is(
+        "claude-sonnet-5-5", "name", "model that %%ask asks, and that the projection is checked for", matters=True
+    )
     mode: str = _is(
         "ask",
         "",
@@ -91,9 +125,12 @@ class Settings:
         "",
         "recorded: asks replay recorded turns and send nothing; auto: they do where there is no key",
         choices=_ANSWERS,
+        matters=True,
     )
-    ask_rounds: int = _is(20, "requests", "most requests of one ask. 0: no bound", 0, 10_000)
-    ask_tokens: int = _is(1_000_000, "tokens", "an ask ends at so many, in and out, cached or not. 0: no bound")
+    ask_rounds: int = _is(20, "requests", "most requests of one ask. 0: no bound", 0, 10_000, matters=True)
+    ask_tokens: int = _is(
+        1_000_000, "tokens", "an ask ends at so many, in and out, cached or not. 0: no bound", matters=True
+    )
     summary_model: str = _is(
         EXTRACTIVE,
         "name",
@@ -109,23 +146,36 @@ class Settings:
         personal=True,
     )
     ask_seconds: float = _is(
-        3600.0, "s", "an ask ends after so long, waiting for you not counted. 0: no bound", 0, 10**7
+        3600.0, "s", "an ask ends after so long, waiting for you not counted. 0: no bound", 0, 10**7, matters=True
     )
     stall_seconds: float = _is(120.0, "s", "a model that sends nothing for so long is given up", 1, 3600)
     fetch_seconds: float = _is(10.0, "s", "a view of a URI waits so long for the server, and then says so", 0.1, 600)
-    insert_cells: bool = _is(False, "", "JupyterLab puts the model's cells below the ask, and folds its output")
-    dialect: str = _is("", "name", "how the model acts; auto: what suits the model", choices=("", "tools", "script"))
-    enforce_history_invariants: bool = _is(
-        False, "", "mend the history after a return and before a request (seed 003 §5); what is sent is always checked"
+    insert_cells: bool = _is(
+        False, "", "JupyterLab puts the model's cells below the ask, and folds its output", matters=True
     )
-    auto_recover_from_crash: bool = _is(True, "", "mend the history when a session is loaded (seed 003 §5)")
-    warn_on_invariant_violations: bool = _is(True, "", "say what was found broken in the history (seed 003 §5)")
-    max_tokens: int = _is(8192, "tokens", "`max_tokens` of the request body", 1, 10**6)
+    dialect: str = _is(
+        "", "name", "how the model acts; auto: what suits the model", choices=("", "tools", "script"), matters=True
+    )
+    enforce_history_invariants: bool = _is(
+        False,
+        "",
+        "mend the history after a return and before a request (seed 003 §5); what is sent is always checked",
+        matters=True,
+    )
+    auto_recover_from_crash: bool = _is(
+        True, "", "mend the history when a session is loaded (seed 003 §5)", matters=True
+    )
+    warn_on_invariant_violations: bool = _is(
+        True, "", "say what was found broken in the history (seed 003 §5)", matters=True
+    )
+    max_tokens: int = _is(8192, "tokens", "`max_tokens` of the request body", 1, 10**6, matters=True)
     token_limit: int = _is(0, "tokens", "property TokenLimit: the shown history at most; the oldest goes. 0: off")
     call_depth: int = _is(0, "batches", "property ToolCallDepth: calls within calls at most. 0: off", 0, 1000)
     message_pairing: bool = _is(False, "", "property MessagePairing: no two messages of one role in a row")
-    tolerance: float = _is(1e-12, "", "floats of a re-run count as the same up to it, relative or absolute", 0, 1)
-    resume: bool = _is(False, "", "go on where the last kernel of the notebook ended", at_start=True)
+    tolerance: float = _is(
+        1e-12, "", "floats of a re-run count as the same up to it, relative or absolute", 0, 1, matters=True
+    )
+    resume: bool = _is(False, "", "go on where the last kernel of the notebook ended", at_start=True, matters=True)
     quota_gb: float = _is(
         20.0, "GB", "what the checkpoints of all notebooks may take together", 1e-6, 10**6, personal=True
     )
@@ -143,7 +193,8 @@ def allowed(name: str) -> str:
     if isinstance(default, str):
         return " or ".join(one or "auto" for one in spec.choices) or "a name of letters, digits and . _ - : / @"
     kind = "a whole number" if isinstance(default, int) else "a number"
-    return f"{kind} from {shown(name, type(default)(spec.least))} to {shown(name, type(default)(spec.most))}"
+    bounds = f"from {shown(name, type(default)(spec.least))} to {shown(name, type(default)(spec.most))}"
+    return f"{kind} {bounds}{', or auto' if default == AUTO else ''}"
 
 
 def shown(name: str, value: Value) -> str:
@@ -153,6 +204,8 @@ def shown(name: str, value: Value) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         return value or "auto"
+    if value == AUTO:
+        return "auto"
     text = f"{value:,}" if isinstance(value, int) else f"{value:g}"
     return f"{text} {unit}" if unit else text
 
@@ -167,7 +220,7 @@ def checked(name: str, value: object) -> Value:
             value = "" if value == "auto" and "" in spec.choices else value
             if value in spec.choices or (not spec.choices and _MODEL.fullmatch(value)):
                 return value
-        elif isinstance(value, bool) or spec.least <= cast("float", value) <= spec.most:
+        elif isinstance(value, bool) or value == default or spec.least <= cast("float", value) <= spec.most:
             return value
     raise BadPolicy(f"{name} is {allowed(name)}")
 
@@ -178,6 +231,8 @@ def from_text(name: str, text: str) -> Value:
     found: object = word
     if isinstance(default, bool):
         found = _TRUTHS.get(word.lower())
+    elif default == AUTO and word == "auto":
+        found = AUTO
     elif isinstance(default, int | float) and len(word) <= 40:
         number = word.replace(",", "")
         try:

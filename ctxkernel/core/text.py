@@ -9,11 +9,56 @@ from __future__ import annotations
 import datetime
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
 
 _CONTROL_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-_a-z])")
 """CSI sequences, OSC sequences up to their end, other escapes of two characters. Of an OSC sequence without an end
 only the two characters are removed."""
+
+
+# Characters that are not seen or that reorder their line: controls, soft hyphen, joiners, marks and overrides of
+# direction, blank letters, variation selectors, tags; but not those that join the parts of an emoji. The front end has
+# the same (lab/app/base.js).
+_EMOJI = "\u00a9\u00ae\u203c-\u3299\ufe0f\U0001f000-\U0001faff"
+_HIDDEN = re.compile(
+    r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    r"\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff"
+    rf"\U0001d173-\U0001d17a\U000e0000-\U000e0fff]|(?<![{_EMOJI}])\u200d|(?<![{_EMOJI}\d#*])[\ufe00-\ufe0f]"
+)
+_BREAKS = frozenset("\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")
+"""Hidden characters at which Python or IPython begins another line."""
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_AnyMapping: TypeAlias = Mapping[Any, Any]
+
+
+def show_hidden(text: str) -> str:
+    """Return `text` with each character that is not seen, or that reorders its line, as a mark such as `⟨U+202E⟩`."""
+    if (text.isascii() and text.isprintable()) or not _HIDDEN.search(text):
+        return text
+    return _HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩{chr(10) * (found[0] in _BREAKS)}", text)
+
+
+def escape_hidden(code: str) -> str:
+    r"""Return Python code with these characters as escapes (`\u202e`), or as line breaks where they are some."""
+
+    def escaped(found: re.Match[str]) -> str:
+        number = ord(found[0])
+        return "\n" if found[0] in _BREAKS else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+    return _HIDDEN.sub(escaped, code)
+
+
+def without_surrogates(value: Any) -> Any:
+    """Return a JSON value with lone surrogates of its texts as U+FFFD: no message can carry them."""
+    if isinstance(value, str):
+        return value if value.isascii() else _SURROGATES.sub("\ufffd", value)
+    if isinstance(value, Mapping):
+        return {without_surrogates(key): without_surrogates(one) for key, one in cast("_AnyMapping", value).items()}
+    if isinstance(value, list | tuple):
+        return [without_surrogates(one) for one in cast("list[Any]", value)]
+    return value
 
 
 def format_size(nbytes: float) -> str:
@@ -85,6 +130,25 @@ def truncate_middle(text: str, limit: int) -> str:
 def strip_ansi(text: str) -> str:
     """Return `text` without the control sequences of a terminal."""
     return _CONTROL_SEQUENCE.sub("", text) if "\x1b" in text else text
+
+
+def width_of(text: str) -> int:
+    """Return the columns that `text` takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def clip(text: str, columns: int) -> str:
+    """Return `text` within `columns` (≥ 1) of a terminal; `…` stands for the rest."""
+    if width_of(text) <= columns:
+        return text
+    used = 1
+    for at, c in enumerate(text):
+        used += width_of(c)
+        if used > columns:
+            return text[:at] + "…"
+    return text
 
 
 def align(

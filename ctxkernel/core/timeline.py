@@ -72,12 +72,15 @@ class ExceptionInfo:
 class Artifact:
     """A rich output of a statement (by MIME type), a file that it wrote, or a file that it read.
 
+    A `picture` is what a model is sent instead of the image of the display of that name: the image scaled down, or a
+    `text/plain` that says why there is none.
+
     `data` is the payload as in a Jupyter message (text, base64, or JSON), None where it is over the limit or a file;
     `size` is in bytes; `hash` is `sha256:<hex>`, or empty when too large (of a file that was read: `xxh3:<hex>`, or
     `stat:<mtime in ns>:<size>` where the content was not read).
     """
 
-    kind: Literal["display", "file", "read"]
+    kind: Literal["display", "file", "read", "picture"]
     name: str
     mime: str
     size: int
@@ -376,6 +379,11 @@ class StatementLog:
         self.head = execution_id
         if by is not None:
             self._movers.add(by)
+
+    def ended(self) -> Path:
+        """The executions that have ended, in the order in which they began."""
+        runs = [(s, e) for s in tuple(self) for e in self.executions(s.statement_id) if e.status != "running"]
+        return sorted(runs, key=lambda run: run[1].started_at)
 
     def path(self, execution_id: str | Literal[_Head.HEAD] | None = HEAD) -> Path:
         """The executions that lead to one (the default is HEAD), that one last. Raises KeyError."""

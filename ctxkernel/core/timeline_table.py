@@ -75,13 +75,14 @@ def gist(source: str) -> str:
 
 def _row(statement: Json, run: Json, head: str | None, on_path: set[str], named: Mapping[str, str]) -> list[str]:
     at = run["execution_id"]
+    ask = run.get("ask")  # of an ask the answer counts, not the cell, which has ended before it is sent
     name = statement["statement_id"] if len(statement["executions"]) == 1 else at
     return [
         f"{name}*" if at == head else name if at in on_path else f"({name})",
         format_time(run["started_at"]),
         statement["author"],
-        run["status"],
-        format_duration(run["cost"]["time_ms"] / 1000) if run["ended_at"] is not None else "",
+        one_line(ask["told"], 80) if ask else run["status"],
+        format_duration(run["cost"]["time_ms"] / 1000) if run["ended_at"] is not None and not ask else "",
         one_line(", ".join(filter(None, (named.get(at, ""), _checkpoint(run.get("checkpoint"))))), 24),
         one_line(_comparison(run.get("comparison")), 28),
         one_line(changed_names(run["state_diff"]), 40),

@@ -104,7 +104,7 @@ class Turn:
     history: Sequence[tuple[Statement, Execution]]
     handles: tuple[HandleState, ...]
     variables: tuple[VariableLine, ...]
-    """The user's variables, newest change first, at most `Settings.variable_rows` of them."""
+    """The user's variables, newest change first: at most `Settings.variable_rows` imported ones, and as many others."""
     variables_total: int
     deltas: tuple[DeltaItem, ...]
     """Changes since the model was last asked, or HEAD moved; most important first."""
