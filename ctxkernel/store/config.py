@@ -2,14 +2,15 @@
 
 Rule 1: The content of a file or a variable never raises: an unusable setting is a notice, and the others apply.
 Rule 2: A notice names the place, the key and the allowed values; it never repeats a value, which may be a secret.
-Rule 3: A file beside a notebook may be a stranger's: it cannot set settings that concern other notebooks.
+Rule 3: A file beside a notebook may be a stranger's: it cannot set settings that concern other notebooks, and sets
+        those that send, spend, run, write or decide only if the user trusts its content.
 """
 
 from __future__ import annotations
 
 import difflib
-import os
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,14 +21,19 @@ import platformdirs
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.settings import DEFAULTS, SPECS, Settings, Value, allowed, checked, from_text
+from ctxkernel.store.regular_files import read_within
+from ctxkernel.store.trust_registry import SETTINGS, content_digest, is_trusted
 
+_MOST_BRACKETS = 100
+"""Nested values are read by recursion: a deep one would exhaust the stack, where even cleaning up fails."""
 FILE = "ctxkernel.toml"
 TABLE = "context"
 """A table of the file whose keys are settings too (seed 003 §5)."""
 PREFIX = "CTXKERNEL_"
-PLACES = frozenset(("SESSION", "TURNS", "HOME", "CACHE", "FORK", "CHROMIUM", "DEBUG"))
+PLACES = frozenset(("SESSION", "TURNS", "HOME", "CACHE", "FORK", "CHROMIUM", "DEBUG", "TRUSTED"))
 """Variables for paths and for the work of a process, which are no settings."""
-_MOST_BYTES = 1024 * 1024
+MOST_BYTES = 1024 * 1024
+"""Largest file of settings."""
 _SECRET = re.compile(r"(?i)secret|passw|passphrase|credential|(api|access|private)[_-]?key|(api|auth|access)[_-]?token")
 
 
@@ -52,7 +58,7 @@ def read_settings(env: Mapping[str, str], folder: Path | None = None) -> Configu
     values: dict[str, Value] = {}
     own = user_file()
     for path in dict.fromkeys((own, own if folder is None else folder / FILE)):
-        for name, value in _of_file(path, found.notices, personal=path == own).items():
+        for name, value in _of_file(path, found.notices, env, personal=path == own).items():
             values[name], found.origins[name] = value, str(path)
     for variable, text in sorted(env.items()):
         name = variable.removeprefix(PREFIX)
@@ -68,20 +74,50 @@ def read_settings(env: Mapping[str, str], folder: Path | None = None) -> Configu
     return found
 
 
-def _of_file(path: Path, notices: list[str], *, personal: bool) -> dict[str, Value]:
+def _of_file(path: Path, notices: list[str], env: Mapping[str, str], *, personal: bool) -> dict[str, Value]:
     """Return the settings of a file, and add notices about its other content."""
     try:
-        if not path.is_file():  # reading a pipe would block
-            return {}
-        with path.open("rb") as file:
-            raw = file.read(_MOST_BYTES + 1)
-        if len(raw) > _MOST_BYTES:
-            raise ValueError("it is larger than 1 MiB")
-        said = tomllib.loads(raw.decode("utf-8-sig"))
+        content = _read_own(path) if personal else read_within(path, MOST_BYTES, path.parent)
+        values = settings_in(content, path, notices, personal=personal)
+    except FileNotFoundError:
+        return {}
     except (OSError, ValueError, RecursionError) as fault:
-        why = os.strerror(fault.errno) if isinstance(fault, OSError) and fault.errno else f"{fault}"[:200]
+        why = (isinstance(fault, OSError) and fault.strerror) or f"{fault}"[:200]
         notices.append(f"{path} is not used: {why}")
         return {}
+    if not personal and (names := those_that_matter(values)) and not is_trusted(SETTINGS, content_digest(content), env):
+        notices.append(
+            f"{path}: {', '.join(names)} not used, since you have not trusted this file; "
+            f"`ctxkernel trust {shlex.quote(str(path))}` shows and trusts it"
+        )
+        values = {name: value for name, value in values.items() if name not in names}
+    return values
+
+
+def _read_own(path: Path) -> bytes:
+    """Return the content of the user's own file. Raises OSError, and ValueError if it is too large."""
+    if not path.is_file():  # reading a pipe would block
+        raise FileNotFoundError
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError("it is larger than 1 MiB")
+    return content
+
+
+def those_that_matter(values: Mapping[str, Value]) -> list[str]:
+    """Return the names of the settings that an untrusted file cannot set."""
+    return [name for name in values if SPECS[name].matters]
+
+
+def settings_in(content: bytes, path: Path, notices: list[str], *, personal: bool) -> dict[str, Value]:
+    """Return the settings in a file's content, and add notices about other content.
+
+    Raises ValueError if it is no TOML, RecursionError if the stack is deep already.
+    """
+    if content.count(b"[") + content.count(b"{") > _MOST_BRACKETS:
+        raise ValueError(f"it has more than {_MOST_BRACKETS} brackets, and settings need few")
+    said = tomllib.loads(content.decode("utf-8-sig"))
     table = said.pop(TABLE, {})
     if isinstance(table, dict):
         said |= cast("dict[str, object]", table)

@@ -3,6 +3,7 @@
 Rule 1: The OS releases it when its process ends, so a killed kernel locks nobody out; the file stays.
 Rule 2: A forked child of the kernel does not hold it: an orphaned worker must not keep a session locked.
 Rule 3: The text in the file is only for people and notices.
+Rule 4: A file of that name which no kernel wrote, or a link, is never changed.
 """
 
 from __future__ import annotations
@@ -10,14 +11,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import sys
 import weakref
 from pathlib import Path
+
+from ctxkernel.store.regular_files import ForeignFileError, open_regular
 
 _REFUSED = {errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK, errno.EDEADLK}
 _UNABLE = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 _TEXT_AT = 1
 """Windows locks byte 0, which cannot be read then; the text is after it."""
+_TEXT = re.compile(rb" ?p?i?d? ?\d{0,10}\n?")  # on a full disk only its beginning was written
+_MOST_BYTES = 80
 
 
 class UnlockableError(OSError):
@@ -36,10 +42,11 @@ class SessionLock:
     def take(cls, session: Path) -> SessionLock | None:
         """Return the lock on `<session>.lock`, or None if another live process (or store) has it.
 
-        Raises OSError if the file cannot be created, UnlockableError if the file system has no locks.
+        Raises OSError if the file cannot be created, UnlockableError if the file system has no locks, and
+        ForeignFileError if no kernel wrote the file.
         """
         path = lock_path(session)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
         try:
             _lock(descriptor)
         except OSError as error:
@@ -49,8 +56,13 @@ class SessionLock:
             if error.errno in _UNABLE:
                 raise UnlockableError(*error.args) from error
             raise
+        text = _text(descriptor)
+        if text and not _TEXT.fullmatch(text):
+            os.close(descriptor)
+            raise ForeignFileError(path, "no kernel wrote it")
         with contextlib.suppress(OSError):  # a full disk: the lock still holds
             os.ftruncate(descriptor, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
             os.write(descriptor, f" pid {os.getpid()}\n".encode())
         return cls(path, descriptor)
 
@@ -83,10 +95,19 @@ def is_locked(session: Path, *, unknown: bool) -> bool:
 
 def holder(session: Path) -> str:
     """Return the text of the holder in the lock file (`pid 4711`), or an empty text."""
-    with contextlib.suppress(OSError), lock_path(session).open("rb") as file:
-        file.seek(_TEXT_AT)
-        return file.read(80).decode("ascii", "replace").strip()
+    with contextlib.suppress(OSError):
+        descriptor = open_regular(lock_path(session), os.O_RDONLY)
+        try:
+            text = _text(descriptor, _TEXT_AT)
+        finally:
+            os.close(descriptor)
+        return text.decode("ascii").strip() if _TEXT.fullmatch(text) else ""
     return ""
+
+
+def _text(descriptor: int, start: int = 0) -> bytes:
+    os.lseek(descriptor, start, os.SEEK_SET)
+    return os.read(descriptor, _MOST_BYTES)
 
 
 if sys.platform == "win32":

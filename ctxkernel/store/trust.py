@@ -1,9 +1,11 @@
-"""Signatures of checkpoints with a secret of the user; no other state is loaded.
+"""Signatures with a secret of the user: what has none was written by somebody else, or changed.
 
 A checkpoint is a pickle, and loading a pickle runs code: a stranger's session could run anything.
 Rule 1: Without a secret nothing is signed and nothing counts as signed. A fault here is a text, never an exception.
 Rule 2: The secret is in its file and in this process's memory, never in a row, notice or error.
-Rule 3: If the user trusts a stranger's session, this covers the checkpoints stored by then, and no later ones.
+Rule 3: Every row of a session is signed when it is written. A signature covers session, table and all values, so a row
+        cannot be made or changed by others; it can be removed, or stored again in the same session.
+Rule 4: To trust a stranger's session is to sign its present rows; later ones are not covered.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -59,31 +62,32 @@ class Signer:
             and hmac.compare_digest(own.encode(), signature.encode("utf-8", "surrogatepass"))
         )
 
+    def row_signer(self, session_id: str) -> RowSigner:
+        """Return the signer of the rows of a session."""
+        key = self.sign("rows", session_id)
+        if key is None:
+            return unsigned
+        keyed = hashlib.blake2b(key=bytes.fromhex(key), digest_size=8)
+
+        def sign(table: str, row: tuple[Any, ...]) -> int:
+            mac = keyed.copy()
+            mac.update(f"{table}{row!r}".encode())
+            return int.from_bytes(mac.digest()) >> 1
+
+        return sign
+
+
+RowSigner = Callable[[str, tuple[Any, ...]], int | None]
+"""Returns the signature of a row of a table: 63 bits of a keyed BLAKE2b, None without a secret."""
+
+
+def unsigned(table: str, row: tuple[Any, ...]) -> None:
+    """Return no signature."""
+
 
 def _message(parts: Sequence[str]) -> bytes:
     """Return the texts as one; no other texts have the same result."""
     return "".join(map("{}:{}".format, map(len, parts), parts)).encode("utf-8", "surrogatepass")
-
-
-def checkpoint_parts(session_id: str, checkpoint_id: str, manifest: str, form: int) -> tuple[str, ...]:
-    """Return the texts that the signature of a checkpoint covers."""
-    return "checkpoint", session_id, checkpoint_id, manifest, str(form)
-
-
-def results_parts(session_id: str, checkpoint_id: str, results: str) -> tuple[str, ...]:
-    """Return the texts that the signature of the results of background jobs covers."""
-    return "results", session_id, checkpoint_id, results
-
-
-def session_parts(session_id: str, stored: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the texts that the signature of the user's trust in a session covers: the parts of all signed rows.
-
-    They are hashed cryptographically: checksums of rows are easily forged.
-    """
-    digest = hashlib.sha256()
-    for parts in stored:
-        digest.update(_message(("", *parts)))
-    return "session", session_id, digest.hexdigest()
 
 
 _known: dict[Path, Signer] = {}

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import re
 import time
 from collections.abc import Generator, Iterable
 from pathlib import Path
@@ -20,8 +19,11 @@ from pathlib import Path
 from xxhash import xxh3_128_hexdigest
 
 from ctxkernel.core.errors import StoreError
+from ctxkernel.core.text import format_size
 from ctxkernel.store.chunks import packs, pages
 from ctxkernel.store.chunks.chunk_index import MOST_LINKS, ChunkIndex, RemovedChunks
+from ctxkernel.store.chunks.data_folder import refuse_link
+from ctxkernel.store.chunks.free_memory import free_memory
 from ctxkernel.store.chunks.packs import LARGE_BYTES, UNREAD, ChunkEntry, PackWriter
 from ctxkernel.store.lock import SessionLock, lock_path
 
@@ -30,10 +32,11 @@ PACK_BYTES = 256 * 1024 * 1024
 CACHE = "CTXKERNEL_CACHE"
 """The environment variable that sets another folder for the data."""
 
-_ADDRESS = re.compile(r"[xb][0-9a-f]{32}")
 _LOCK_SECONDS = 0.3
 _MAPPED_BYTES = 1024 * 1024
 """Below this size a copy costs less than a mapping."""
+_CHECKED_BYTES = 64 * 1024 * 1024
+"""Memory of this size or more is allocated only if so much is free."""
 
 
 def address_of(data: Buffer) -> str:
@@ -50,10 +53,11 @@ class ChunkStore:
     """The chunks of one session.
 
     The first `put` creates the folder. With `readonly` nothing in it is changed. `lock` is the lock of the folder if
-    the caller holds it; the store releases it. Raises StoreError if the folder cannot be read.
+    the caller holds it; the store releases it. Raises StoreError if the folder cannot be read, or is a symbolic link.
     """
 
     def __init__(self, folder: Path, *, readonly: bool = False, lock: SessionLock | None = None) -> None:
+        refuse_link(folder)
         self.folder = folder
         self.readonly = readonly
         self._index = ChunkIndex(folder)
@@ -126,7 +130,7 @@ class ChunkStore:
         for number in self._index.read_to:
             for path in (packs.pack_path(self.folder, number), packs.index_path(self.folder, number)):
                 with contextlib.suppress(OSError):
-                    total += path.stat().st_size
+                    total += path.lstat().st_size
         return total
 
     def refresh(self) -> None:
@@ -177,7 +181,7 @@ class ChunkStore:
         """
         if self.has(address):
             return 0
-        if not _ADDRESS.fullmatch(address):
+        if not packs.ADDRESS.fullmatch(address):
             raise StoreError(f"invalid chunk address {address!r}: use address_of() or stream_address()")
         view = memoryview(data)
         view = view.cast("B") if view.nbytes else memoryview(b"")
@@ -237,7 +241,7 @@ class ChunkStore:
             self._writer = None
         if self._writer is not None and not self._writer.in_place:
             self.check_folder()
-        if self._writer is not None and self._rolls and self._writer.end >= PACK_BYTES:
+        if self._writer is not None and self._rolls and self._writer.is_full(PACK_BYTES):
             self._close_writer()
         if self._writer is None:
             self._writer = self.new_pack()
@@ -275,7 +279,7 @@ class ChunkStore:
 
     def read(self, address: str) -> memoryview:
         """Return a writable copy of a chunk. Raises StoreError if it is missing or damaged."""
-        view = memoryview(bytearray(self.size(address)))
+        view = _new_memory(self.size(address), address)
         self.read_into(address, view)
         return view
 
@@ -333,7 +337,7 @@ class ChunkStore:
         if links > MOST_LINKS:
             raise ValueError("its deltas do not end")
         base = self._index.entry(entry.base)
-        content = view[: base.size] if base.size <= entry.size else memoryview(bytearray(base.size))
+        content = view[: base.size] if base.size <= entry.size else _new_memory(base.size, base.address)
         self._fill(base, content, links + 1)
         if base.size > entry.size:
             view[:] = content[: entry.size]
@@ -423,7 +427,7 @@ class ChunkStore:
             mapping = packs.map_data(self.folder, entry.pack, entry.offset, entry.stored, writable=False)
             if mapping is not None:
                 return mapping
-        view = memoryview(bytearray(entry.stored))
+        view = _new_memory(entry.stored, entry.address)
         packs.read_into(self.folder, entry.pack, entry.offset, view)
         return view
 
@@ -468,6 +472,17 @@ class ChunkStore:
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
+
+
+def _new_memory(nbytes: int, address: str) -> memoryview:
+    """Return zeros for the content of a chunk. Raises StoreError if they do not fit into the free memory."""
+    free = free_memory() if nbytes >= _CHECKED_BYTES else None
+    with contextlib.suppress(MemoryError):
+        if free is None or nbytes <= free:
+            return memoryview(bytearray(nbytes))
+    raise StoreError(
+        f"chunk {address} needs {format_size(nbytes)} of memory, more than are free; free some, or run less"
+    )
 
 
 def _changed_at(folder: Path) -> int:

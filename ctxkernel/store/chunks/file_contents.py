@@ -5,6 +5,7 @@ Rule 2: The address of a small file is the hash of its bytes; that of a large on
         no reading. A large file is cloned if the file system can, else a thread copies it, and drops the copy if the
         file changed meanwhile.
 Rule 3: A file is replaced atomically, by a content that was checked.
+Rule 4: Only new files are written: none that exists, and none that a symbolic link leads to.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
+import secrets
 import stat
 import sys
 import threading
@@ -22,10 +25,13 @@ from xxhash import xxh3_128_hexdigest
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.text import format_size
+from ctxkernel.store.chunks.data_folder import refuse_link
 
 SMALL = 4 * 1024 * 1024
 """The most bytes of a file that is read at once and addressed by its hash."""
-SUFFIX = ".content"
+_SUFFIX = ".content"
+_ADDRESS = re.compile(r"[xs][0-9a-f]{32}")
+_NAME = re.compile(rf"{_ADDRESS.pattern}\.(content|[0-9a-f]+\.part)")
 _FICLONE = 0x40049409
 _BLOCK = 1 << 20
 _SECONDS = 60.0
@@ -52,13 +58,14 @@ class FileContents:
 
         A file larger than `copy_bytes` is kept only if it can be cloned. Raises StoreError if it is not kept.
         """
+        refuse_link(self.folder)
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if found.st_size <= SMALL:
                 data = _read(path)
                 address = "x" + xxh3_128_hexdigest(data)
-                if not self._at(address).is_file():
-                    with self._beside(address) as part, io.BufferedWriter(io.FileIO(part, "w")) as file:
+                if not self._is_stored(address):
+                    with self._beside(address) as part, io.BufferedWriter(_new(part)) as file:
                         file.write(data)
                 return address
             address = self.address(path, found)
@@ -67,7 +74,6 @@ class FileContents:
             with self._beside(address) as part:
                 if clone(path, part):
                     return address
-                part.unlink(missing_ok=True)
         except OSError as fault:
             raise StoreError(f"it cannot be kept in {self.folder} ({fault.strerror or fault})") from fault
         if copy_bytes is not None and found.st_size > copy_bytes:
@@ -80,8 +86,8 @@ class FileContents:
         return address
 
     def has(self, address: str) -> bool:
-        """Return whether a content is stored or pending."""
-        return address in self._pending or self._at(address).is_file()
+        """Return whether a content is stored or pending; False for an invalid address."""
+        return address in self._pending or self._is_stored(address)
 
     def why_not(self, address: str) -> str:
         """Return why a content is not stored."""
@@ -92,14 +98,15 @@ class FileContents:
         thread = self._pending.get(address)
         if thread is not None:
             thread.join(_SECONDS)
-        return self._at(address).is_file()
+        return self._is_stored(address)
 
     def put(self, address: str, path: Path, *, mode: int, mtime_ns: int) -> os.stat_result:
         """Replace `path` by a file with a content, atomically; return its stat. Raises StoreError, OSError."""
+        refuse_link(self.folder)
         if not self.settled(address):
             raise StoreError(self.why_not(address))
         source = self._at(address)
-        beside = path.with_name(f".{path.name[:100]}.{os.getpid()}.ctxkernel")
+        beside = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.ctxkernel")
         try:
             _copy_file(source, beside)
             if address[0] == "x" and "x" + xxh3_128_hexdigest(_read(beside)) != address:
@@ -111,13 +118,19 @@ class FileContents:
             beside.unlink(missing_ok=True)
         return path.stat()
 
+    def _is_stored(self, address: str) -> bool:
+        try:
+            return bool(_ADDRESS.fullmatch(address)) and stat.S_ISREG(self._at(address).lstat().st_mode)
+        except OSError:
+            return False
+
     def _at(self, address: str) -> Path:
-        return self.folder / (address + SUFFIX)
+        return self.folder / (address + _SUFFIX)
 
     @contextlib.contextmanager
     def _beside(self, address: str) -> Generator[Path]:
         """Give a temporary path; if nothing is raised, the file there becomes the content. Raises OSError."""
-        part = self.folder / f"{address}.{os.getpid()}.part"
+        part = self.folder / f"{address}.{secrets.token_hex(4)}.part"
         try:
             yield part
             if part.exists():
@@ -140,11 +153,16 @@ class FileContents:
             self._pending.pop(address, None)
 
 
+def is_content(name: str) -> bool:
+    """Return whether a file name is that of a content, or of one that was being written."""
+    return _NAME.fullmatch(name) is not None
+
+
 def thin(folder: Path, nbytes: int, *, dry_run: bool = False) -> int:
     """Remove large contents from a session's folder, oldest first, until `nbytes` are free; return the freed bytes."""
     freed = 0
     with contextlib.suppress(OSError):
-        kept = [(one, one.stat()) for one in folder.glob(f"*{SUFFIX}")]
+        kept = [(one, one.lstat()) for one in folder.iterdir() if is_content(one.name) and one.name.endswith(_SUFFIX)]
         for path, found in sorted(kept, key=lambda one: one[1].st_mtime):
             if freed >= nbytes:
                 break
@@ -156,23 +174,29 @@ def thin(folder: Path, nbytes: int, *, dry_run: bool = False) -> int:
 
 
 def clone(source: Path, target: Path) -> bool:
-    """Create `target` with the shared blocks of `source`; return whether the file system can."""
+    """Create `target` with the shared blocks of `source`; return whether the file system can. Raises OSError."""
     if not sys.platform.startswith("linux"):
         return False
     import fcntl
 
-    with io.FileIO(source) as old, io.FileIO(target, "w") as new, contextlib.suppress(OSError):
+    with io.FileIO(source) as old, _new(target) as new, contextlib.suppress(OSError):
         fcntl.ioctl(new, _FICLONE, old.fileno())
         return True
+    target.unlink()
     return False
 
 
 def _copy_file(source: Path, target: Path) -> None:
     if clone(source, target):
         return
-    with io.FileIO(source) as old, io.BufferedWriter(io.FileIO(target, "w")) as new:
+    with io.FileIO(source) as old, io.BufferedWriter(_new(target)) as new:
         while block := old.read(_BLOCK):
             new.write(block)
+
+
+def _new(path: Path) -> io.FileIO:
+    """Create a file that only this user can read. Raises FileExistsError, also for a symbolic link; OSError."""
+    return io.FileIO(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
 def _read(path: Path) -> bytes:

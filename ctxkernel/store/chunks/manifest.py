@@ -11,13 +11,13 @@ Rule 2: A manifest of another form is damaged: StoreError with its checkpoint.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.events import Json
+from ctxkernel.core.json_input import load_json
 from ctxkernel.core.replay import CheckpointState
 from ctxkernel.core.text import join_names
 
@@ -84,34 +84,100 @@ class Manifest:
     def results(self) -> dict[str, Any]:
         """Return job → `{"units": […]}`. Raises StoreError if it is not of the form above."""
         made = self._json(self.results_text or "{}")
-        if not all(isinstance(one, dict) and _is_manifest(cast("dict[str, Any]", one)) for one in made.values()):
+        if not all(map(_is_manifest, made.values())):
             raise StoreError(f"the background results of checkpoint {self.checkpoint_id} are damaged")
         return made
 
     def _json(self, text: str) -> dict[str, Any]:
-        made = None
-        with contextlib.suppress(ValueError, TypeError, RecursionError):
-            made = json.loads(text)
-        if not isinstance(made, dict):
-            raise StoreError(f"the manifest of checkpoint {self.checkpoint_id} is damaged")
-        return cast("dict[str, Any]", made)
+        with contextlib.suppress(ValueError):
+            made = load_json(text, most_bytes=MOST_BYTES, most_depth=_MOST_DEPTH)
+            if isinstance(made, dict):
+                return cast("dict[str, Any]", made)
+        raise StoreError(f"the manifest of checkpoint {self.checkpoint_id} is damaged")
 
 
-def _is_manifest(made: Mapping[str, Any]) -> bool:
-    based = isinstance(made.get("base"), str | None)
-    units = made.get("units", [])
-    return based and isinstance(units, list) and all(map(_is_unit, cast("list[Any]", units))) and _names(made, "gone")
+MOST_BYTES = 16 * 1024 * 1024
+"""Largest manifest that is read, in characters."""
+_MOST_DEPTH = 8
+_MOST_TEXT = 10_000
+"""Most characters of a text in a manifest."""
+Check = Callable[[Any], bool]
+
+
+def _is_text(value: Any) -> bool:
+    return type(value) is str and len(value) <= _MOST_TEXT
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _list_of(check: Check) -> Check:
+    return lambda value: type(value) is list and all(map(check, cast("list[Any]", value)))
+
+
+def _map_of(check: Check) -> Check:
+    def is_map(value: Any) -> bool:
+        found = cast("dict[Any, Any]", value) if type(value) is dict else None
+        return found is not None and all(map(_is_text, found)) and all(map(check, found.values()))
+
+    return is_map
+
+
+def _row_of(*checks: Check) -> Check:
+    def is_row(value: Any) -> bool:
+        row = cast("list[Any]", value) if type(value) is list else []
+        return len(row) == len(checks) and all(check(one) for check, one in zip(checks, row, strict=True))
+
+    return is_row
+
+
+_are_texts = _list_of(_is_text)
+
+
+def _fits(fields: Mapping[str, Check]) -> Check:
+    """Return a check of an object's known fields. Others are left to later versions."""
+
+    def fits(value: Any) -> bool:
+        found = cast("dict[str, Any]", value) if type(value) is dict else None
+        return found is not None and all(check(found[name]) for name, check in fields.items() if name in found)
+
+    return fits
+
+
+_fits_unit = _fits(
+    {
+        "n": _are_texts,
+        "d": _is_text,
+        "s": _row_of(_is_text, _is_number),
+        "b": _list_of(_row_of(_is_number, lambda value: _is_text(value) or _are_texts(value))),
+        "m": _map_of(_is_text),
+        "p": _are_texts,
+        "l": _list_of(_row_of(_is_text, _is_text)),
+        "j": _is_text,
+        "r": _are_texts,
+        "c": _list_of(_row_of(_is_text, _is_text, _is_text, _are_texts)),
+    }
+)
 
 
 def _is_unit(value: Any) -> bool:
-    unit = cast("dict[str, Any]", value) if isinstance(value, dict) else dict[str, Any]()
-    named = bool(unit.get("n")) and _names(unit, "n") and _names(unit, "p")
-    return named and isinstance(unit.get("m", {}), dict) and isinstance(unit.get("j", ""), str)
+    return _fits_unit(value) and bool(value.get("n"))
 
 
-def _names(made: Mapping[str, Any], key: str) -> bool:
-    listed = made.get(key, [])
-    return isinstance(listed, list) and all(isinstance(one, str) for one in cast("list[Any]", listed))
+_is_manifest = _fits(
+    {
+        "v": _is_number,
+        "base": lambda value: value is None or _is_text(value),
+        "units": _list_of(_is_unit),
+        "gone": _are_texts,
+        "skipped": _is_text,
+        "u": _map_of(_are_texts),
+        "f": _map_of(_is_text),
+        "t": _are_texts,
+        "r": _fits({"r": _are_texts, "b": _are_texts, "d": _are_texts, "p": _are_texts, "u": _is_text}),
+    }
+)
 
 
 def chain(manifests: Mapping[str, Manifest], execution_id: str) -> list[Manifest]:

@@ -3,7 +3,8 @@
 Rule 1: Only the process that made a pack appends to it; another process makes another pack.
 Rule 2: A record is written after its data: a kill at any instant loses only data without a record.
 Rule 3: The process that appends holds a lock on the pack until it ends, so nobody rewrites a pack that grows.
-Rule 4: A record counts only if its checksum is right and its data are within the pack.
+Rule 4: A record counts only if its checksum is right, its fields fit, and its data are within the pack. Anyone can make
+        a checksum, so nothing else that a record says is believed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from ctxkernel.store.chunks.pages import PAGE
+from ctxkernel.store.regular_files import open_regular
 
 fcntl: Any = None
 with contextlib.suppress(ImportError):  # Windows locks ranges, which cannot be read then: no locks on packs there
@@ -38,7 +40,12 @@ _BODY = struct.Struct("<33s33sBxIQQQ")
 _RECORD = struct.Struct(f"<{_BODY.size}sQ")
 _DEPTH_AT = 66
 _ADDRESS_BYTES = 33
-_NAME = re.compile(r"(\d{6,})\.(pack|index)")
+_NAME = re.compile(r"([0-9]{6,9})\.(pack|index)")
+_MOST_PACKS = 10**9
+ADDRESS = re.compile(r"[xb][0-9a-f]{32}")
+MOST_RECORDS = 500_000
+"""Records of a pack."""
+_ADDRESS = re.compile(ADDRESS.pattern.encode())
 _MOST_MAPPINGS = 200
 """Before Python 3.13 a mapping holds a descriptor, and a process often may have only 1024."""
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -99,6 +106,11 @@ def index_path(folder: Path, number: int) -> Path:
     return folder / f"{number:06d}.index"
 
 
+def is_pack(name: str) -> bool:
+    """Return whether a file name is that of a pack or its index."""
+    return _NAME.fullmatch(name) is not None
+
+
 def listing(folder: Path) -> dict[int, set[str]]:
     """Return the pack numbers in a folder, ascending, each with its files: `pack`, `index`. Raises OSError."""
     found: dict[int, set[str]] = {}
@@ -115,31 +127,35 @@ def read_index(folder: Path, number: int, known: ReadTo = UNREAD) -> tuple[dict[
 
     Damaged records are skipped, as are those whose data are beyond the pack's end. Raises OSError.
     """
-    with index_path(folder, number).open("rb") as file:
+    with os.fdopen(open_regular(index_path(folder, number), os.O_RDONLY), "rb") as file:
         header = file.read(_HEADER.size)
         if len(header) < _HEADER.size or not header.startswith(_MAGIC):
             return {}, UNREAD
         _, mark = _HEADER.unpack(header)
         start = max(known.offset, _HEADER.size) if known.mark == mark else _HEADER.size
         file.seek(start)
-        data = file.read()
+        data = file.read(max(0, MOST_RECORDS * _RECORD.size + _HEADER.size - start))
     # After the index was read: the data of its records are in the pack by now.
-    end_of_pack = pack_path(folder, number).stat().st_size
+    end_of_pack = pack_path(folder, number).lstat().st_size
     whole = len(data) // _RECORD.size * _RECORD.size
     seed = mark ^ number
     found: dict[str, bytes] = {}
-    last = b""
     for body, checksum in _RECORD.iter_unpack(data[:whole]):
-        if xxh3_64_intdigest(body, seed) == checksum:
+        if xxh3_64_intdigest(body, seed) == checksum and _fits(body, number, end_of_pack):
             address = body[:_ADDRESS_BYTES].decode()
             if address not in found or depth_of(body) <= depth_of(found[address]):
                 found[address] = body
-            last = body
-    if last:
-        end = entry_of(last)
-        if end.offset + end.stored > end_of_pack:  # data lie in the order of their records
-            found = {a: b for a, b in found.items() if (e := entry_of(b)).offset + e.stored <= end_of_pack}
     return found, ReadTo(mark, start + whole)
+
+
+def _fits(body: bytes, number: int, end_of_pack: int) -> bool:
+    """Return whether the fields of a record can be true."""
+    address, base, depth, pack, offset, stored, size = _BODY.unpack(body)
+    if pack != number or offset + stored > end_of_pack or not _ADDRESS.fullmatch(address):
+        return False
+    if not depth:
+        return stored == size and not base.rstrip(b"\0")
+    return _ADDRESS.fullmatch(base) is not None
 
 
 class PackWriter:
@@ -154,6 +170,8 @@ class PackWriter:
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         number = max(listing(folder), default=0)
+        if number + 1 >= _MOST_PACKS:  # no kernel makes so many
+            number = 0
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _BINARY
         while True:
             number += 1
@@ -185,6 +203,10 @@ class PackWriter:
             return os.path.samestat(os.stat(pack_path(self.folder, self.number)), os.fstat(self._data))
         except OSError:
             return False
+
+    def is_full(self, nbytes: int) -> bool:
+        """Return whether the pack has `nbytes` of data, or as many records as are read."""
+        return self.end >= nbytes or self.records >= MOST_RECORDS
 
     def write(self, data: memoryview | bytes, *, aligned: bool) -> int:
         """Write data and return their offset. They are stored after `record`. Raises OSError."""
@@ -243,7 +265,7 @@ _mappings: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 def read_into(folder: Path, number: int, offset: int, view: memoryview) -> None:
     """Fill `view` from a pack. Raises ShortPack, FileNotFoundError, OSError."""
-    with FileIO(pack_path(folder, number)) as file:
+    with FileIO(open_regular(pack_path(folder, number), os.O_RDONLY)) as file:
         file.seek(offset)
         while view:
             got = file.readinto(view)
@@ -262,7 +284,7 @@ def map_data(folder: Path, number: int, offset: int, size: int, *, writable: boo
         return None
     before = offset % mmap.ALLOCATIONGRANULARITY
     access = mmap.ACCESS_COPY if writable else mmap.ACCESS_READ
-    with FileIO(pack_path(folder, number)) as file:
+    with FileIO(open_regular(pack_path(folder, number), os.O_RDONLY)) as file:
         try:
             mapping = mmap.mmap(file.fileno(), before + size, access=access, offset=offset - before, **options)
         except ValueError as error:
@@ -290,7 +312,7 @@ def is_held(folder: Path, number: int) -> bool:
     if fcntl is None:
         return False
     try:
-        descriptor = os.open(pack_path(folder, number), os.O_RDONLY | _BINARY)
+        descriptor = open_regular(pack_path(folder, number), os.O_RDONLY)
     except OSError:
         return False
     try:

@@ -41,8 +41,12 @@ def apply_delta(view: memoryview, made: memoryview) -> None:
     try:
         (count,) = _COUNT.unpack_from(made)
         at = _COUNT.size + count * _RUN.size
+        last = 0
         for first, pages in _RUN.iter_unpack(made[_COUNT.size : at]):
             begin, end = first * PAGE, min((first + pages) * PAGE, len(view))
+            if not last <= begin < end:
+                raise ValueError("a delta whose runs are not in order")
+            last = end
             view[begin:end] = made[at : at + end - begin]
             at += end - begin
     except (struct.error, IndexError) as error:

@@ -44,7 +44,7 @@ class Presence:
         except StoreError as error:
             return str(error)
         except Exception as error:  # a damaged blob can raise anything
-            return f"its data cannot be read ({type(error).__name__}: {error})"
+            return f"its data cannot be read ({type(error).__name__}: {str(error)[:200]})"
         return next((found for address in addresses if (found := self._look_at(address))), "")
 
     def _fault_at(self, address: str) -> str:

@@ -20,7 +20,9 @@ from ctxkernel.core.errors import StoreError
 from ctxkernel.core.text import format_size
 from ctxkernel.store import config
 from ctxkernel.store.chunks import file_contents
+from ctxkernel.store.chunks.chunk_index import bases_of
 from ctxkernel.store.chunks.chunk_store import CACHE, ChunkStore
+from ctxkernel.store.chunks.data_folder import is_data_folder
 from ctxkernel.store.chunks.packs import LARGE_BYTES, ChunkEntry
 from ctxkernel.store.lock import SessionLock, UnlockableError
 
@@ -81,9 +83,9 @@ def limit_bytes(env: Mapping[str, str] | None = None) -> int:
 
 
 def usage(root: Path) -> dict[str, int]:
-    """Return the bytes on the disk of each session's folder, by name; 0 for a folder that cannot be read."""
+    """Return the bytes on the disk of the folder of each session's data, by name; 0 if it cannot be read."""
     try:
-        folders = [folder for folder in root.iterdir() if folder.is_dir() and not folder.is_symlink()]
+        folders = [folder for folder in root.iterdir() if is_data_folder(folder)]
     except OSError:
         return {}
     return {folder.name: _bytes(folder) for folder in sorted(folders)}
@@ -92,7 +94,9 @@ def usage(root: Path) -> dict[str, int]:
 def last_use(folder: Path) -> float:
     """Return the time of the last write to a session's folder, in Unix seconds; 0 if it is unknown."""
     try:
-        return max((entry.stat().st_mtime for entry in os.scandir(folder)), default=folder.stat().st_mtime)
+        with os.scandir(folder) as entries:
+            times = [entry.stat(follow_symlinks=False).st_mtime for entry in entries]
+        return max(times, default=folder.stat().st_mtime)
     except OSError:
         return 0.0
 
@@ -188,18 +192,15 @@ def _order(entries: list[ChunkEntry], keep: frozenset[str]) -> list[ChunkEntry]:
     by_address = {entry.address: entry for entry in entries}
     stays: set[str] = set()
     for entry in entries:
-        link = entry if entry.address in keep or entry.size < LARGE_BYTES else None
-        while link is not None and link.address not in stays:
-            stays.add(link.address)
-            link = by_address.get(link.base)
+        if entry.address in keep or entry.size < LARGE_BYTES:
+            stays.add(entry.address)
+            stays.update(base.address for base in bases_of(entry, by_address.get))
 
     ranks = {entry.address: age for age, entry in enumerate(entries) if entry.address not in stays}
     for address in list(ranks):  # a base is removed with the last of its deltas
-        link = by_address.get(by_address[address].base)
-        while link is not None:
-            if link.address in ranks:
-                ranks[link.address] = max(ranks[link.address], ranks[address])
-            link = by_address.get(link.base)
+        for base in bases_of(by_address[address], by_address.get):
+            if base.address in ranks:
+                ranks[base.address] = max(ranks[base.address], ranks[address])
     return sorted((by_address[a] for a in ranks), key=lambda entry: (ranks[entry.address], -entry.depth))
 
 

@@ -8,12 +8,13 @@ Rule 3: The environment and the working directory are arguments.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from ctxkernel.store.regular_files import ForeignFileError, open_regular, why_foreign
 
 FOLDER = ".ctxkernel"
 OVERRIDE = "CTXKERNEL_SESSION"
@@ -137,8 +138,13 @@ def existing_sessions(base: Path) -> list[Path]:
 
 
 def prepare_folder(path: Path) -> None:
-    """Create the folder of the session `path` with mode 0700; git ignores a `.ctxkernel`. Raises OSError."""
+    """Create the folder of the session `path` with mode 0700; git ignores a `.ctxkernel`.
+
+    Raises OSError; ForeignFileError if a `.ctxkernel` is a symbolic link.
+    """
     folder = path.parent
+    if folder.name == FOLDER and folder.is_symlink():
+        raise ForeignFileError(folder, "it is a symbolic link, which may lead out of the notebook's folder")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.name == FOLDER:
         with contextlib.suppress(FileExistsError):
@@ -150,11 +156,13 @@ def prepare_folder(path: Path) -> None:
 def prepare_file(path: Path, *, fresh: bool = False) -> None:
     """Create an empty session file with mode 0600, or remove the rights of others from an existing one.
 
-    Raises OSError; FileExistsError for an existing one if `fresh`. SQLite gives its `-wal` and `-shm` the mode of the
-    file.
+    Raises OSError; FileExistsError for an existing one if `fresh`, ForeignFileError if the file, or one that SQLite
+    keeps beside it, is a link, a folder, or no file. SQLite gives its `-wal` and `-shm` the mode of the file.
     """
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
+    for one in (path, *sidecars(path)):
+        if why := why_foreign(one):
+            raise ForeignFileError(one, why)
+    _refuse_super_journal(path)
     # An existing file is not opened: closing a descriptor of a database drops the locks that SQLite holds on it.
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
@@ -164,3 +172,23 @@ def prepare_file(path: Path, *, fresh: bool = False) -> None:
     with contextlib.suppress(OSError):  # another user's file: reading and writing may still be allowed
         if os.name == "posix" and path.stat().st_mode & 0o077:
             path.chmod(0o600)
+
+
+def sidecars(path: Path) -> list[Path]:
+    """Return the files that SQLite keeps beside a database."""
+    return [path.with_name(path.name + suffix) for suffix in ("-wal", "-shm", "-journal")]
+
+
+_SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
+"""The last bytes of a rollback journal that names another file (sqlite.org/fileformat.html, section 3)."""
+
+
+def _refuse_super_journal(path: Path) -> None:
+    """Raise ForeignFileError if a rollback journal names another file: SQLite may delete that. Raises OSError."""
+    journal = sidecars(path)[-1]
+    with contextlib.suppress(FileNotFoundError), os.fdopen(open_regular(journal, os.O_RDONLY), "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - len(_SUPER_JOURNAL)))
+        # A header begins with the same bytes: only the end of the file counts, as for SQLite itself.
+        if size >= 16 and file.read() == _SUPER_JOURNAL:
+            raise ForeignFileError(journal, "it names another file, which SQLite would delete")

@@ -17,9 +17,12 @@ from pathlib import Path
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.events import Json
+from ctxkernel.store.chunks.data_folder import is_session_id
 from ctxkernel.store.lock import SessionLock, UnlockableError, holder
-from ctxkernel.store.log import location, rows, schema
+from ctxkernel.store.log import location, masking, rows, schema
 from ctxkernel.store.log.location import CHECK
+from ctxkernel.store.regular_files import ForeignFileError
+from ctxkernel.store.trust import RowSigner, Signer, signer
 
 _MOST_TRIES = 100
 _CHECK_SECONDS = 0.05
@@ -46,6 +49,8 @@ class OpenLog:
     last_index: int
     last_seq: int
     notices: list[str] = field(default_factory=list[str])
+    alarming: bool = False
+    """Whether the first cell tells the notices: one is about more than another kernel that uses the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +63,22 @@ class Start:
     notebook: str | None
     environment: Mapping[str, Json]
     named: bool = False
+    signer: Signer = field(default_factory=signer)
 
 
 class _Unfit(Exception):
     """This file is not usable, another in the folder may be. The text is a notice; empty for none."""
 
+    alarming = True
+
+
+class _InUse(_Unfit):
+    alarming = False
+
 
 def open_place(path: Path, start: Start) -> OpenLog:
     """Return the first writable place among `path` and its siblings, else one in memory."""
-    notices: list[str] = []
+    notices, alarming = list[str](), False
     try:
         location.prepare_folder(path)
         for candidate in islice(location.siblings(path), _MOST_TRIES):
@@ -75,10 +87,12 @@ def open_place(path: Path, start: Start) -> OpenLog:
             except _Unfit as unfit:
                 if str(unfit):
                     notices.append(str(unfit))
+                    alarming = alarming or unfit.alarming
                 continue
             if notices:
                 notices[-1] += f" This kernel keeps its own session in {candidate.name}."
             place.notices = notices + place.notices
+            place.alarming = place.alarming or alarming
             return place
         reason = f"none of {_MOST_TRIES} names is usable"
     except (OSError, sqlite3.Error, StoreError, ValueError) as error:
@@ -90,7 +104,7 @@ def open_place(path: Path, start: Start) -> OpenLog:
         f"No session is kept on disk: {path} cannot be written ({reason}). The timeline of this kernel is in memory "
         f"only; set {location.OVERRIDE} to a file in a folder that can be written, and restart the kernel."
     )
-    place.notices = notices
+    place.notices, place.alarming = notices, True
     return place
 
 
@@ -119,12 +133,14 @@ def _try(path: Path, base: Path, start: Start) -> OpenLog:
     """Return a place at `path`. Raises _Unfit, or OSError and sqlite3.Error if the whole folder is not usable."""
     try:
         lock = SessionLock.take(path)
+    except ForeignFileError as error:
+        raise _foreign(error) from error
     except UnlockableError:
         # Nobody can be kept out of a file on such a file system, so only a new file is safe.
         lock = None
     else:
         if lock is None:
-            raise _Unfit(f"The session {path} is in use by another kernel ({holder(path) or 'unknown'}).")
+            raise _InUse(f"The session {path} is in use by another kernel ({holder(path) or 'unknown'}).")
     with contextlib.ExitStack() as opened:
         if lock is not None:
             opened.callback(lock.release)
@@ -156,8 +172,8 @@ def _as_unfit(path: Path) -> Generator[None]:
         if not path.exists():
             raise
         raise _Unfit(f"The session {path} may not be written ({error.strerror}).") from error
-    except IsADirectoryError as error:
-        raise _Unfit(f"{path} is a folder, not a session.") from error
+    except ForeignFileError as error:
+        raise _foreign(error) from error
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_AUTH}:
@@ -167,6 +183,10 @@ def _as_unfit(path: Path) -> Generator[None]:
                 f"The session {path} is damaged ({error}). {kept}; `{CHECK} {path}` lists the faults."
             ) from error
         raise
+
+
+def _foreign(error: ForeignFileError) -> _Unfit:
+    return _Unfit(f"{error.filename} is not used, and was left as it is: {error.strerror}.")
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -229,38 +249,72 @@ def _look_for_damage(connection: sqlite3.Connection) -> None:
 
 def _about(connection: sqlite3.Connection, key: str) -> str | None:
     row = connection.execute("SELECT value FROM session WHERE key = ?", (key,)).fetchone()
-    return row[0] if row else None
+    return row[0] if row and isinstance(row[0], str) else None
 
 
 def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionLock | None, start: Start) -> OpenLog:
     """Migrate the schema, close the executions of a dead kernel, and write a new run, in one transaction."""
     execute = connection.execute
-    execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
+        about: dict[str, str | None] = {}
         if schema.bring_up(connection):
             about = {"id": start.session_id, "created_at": repr(start.now), "notebook": start.notebook}
-            _insert(connection, [("session", row) for row in about.items()])
-        session_id = _about(connection, "id")
-        if session_id is None:
-            raise StoreError("it has no id")
+        session_id = about.get("id") or session_id_of(connection)
+        sign = start.signer.row_signer(session_id)
+        _insert(connection, [("session", row) for row in about.items()], sign)
         # Nobody else writes here, so the kernels of executions without an end are dead.
         died = execute("SELECT seq FROM executions EXCEPT SELECT seq FROM endings").fetchall()
         how = rows.ExceptionInfo(DIED, "the kernel died while this ran; its output was not kept", "")
         ended = rows.Execution("", "", None, 0.0, None, "cancelled", exception=how)
-        _insert(connection, [("endings", rows.ending_row(seq, ended, rows.unmasked)) for (seq,) in died])
+        _insert(connection, [("endings", rows.ending_row(seq, ended, masking.unmasked)) for (seq,) in died], sign)
         last = "(SELECT max(run) FROM runs), (SELECT max(idx) FROM statements), (SELECT max(seq) FROM executions)"
-        last_run, last_index, last_seq = [value or 0 for value in execute(f"SELECT {last}").fetchone()]
+        found = [value or 0 for value in execute(f"SELECT {last}").fetchone()]
+        if not all(type(value) is int and 0 <= value < schema.MOST for value in found):
+            raise StoreError("its rows have other numbers than a ctxkernel gives")
+        last_run, last_index, last_seq = found
         run = last_run + 1
-        _insert(connection, [("runs", (run, start.now, start.notebook, None, rows.dump_json(start.environment)))])
-        execute("COMMIT")
-    except BaseException:
+        strange = not start.signer.fault and not _are_signed(connection, sign)
+        _insert(
+            connection, [("runs", (run, start.now, start.notebook, None, masking.dump_json(start.environment)))], sign
+        )
+    notices = [f"The session {path} {_STRANGE}"] if strange else []
+    return OpenLog(connection, path, lock, session_id, run, last_index, last_seq, notices, alarming=strange)
+
+
+_STRANGE = (
+    "has rows of somebody else, or of an older ctxkernel that did not sign them: nothing of it is resumed, replayed or "
+    "loaded unless you say that you trust it (%ctx trust)."
+)
+
+
+def _are_signed(connection: sqlite3.Connection, sign: RowSigner) -> bool:
+    """Return whether this user signed the rows of all kernel starts."""
+    found = connection.execute(f"SELECT {', '.join(schema.COLUMNS['runs'])} FROM runs").fetchall()
+    return all(mac is not None and mac == sign("runs", tuple(row)) for *row, _, mac in found)
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Generator[None]:
+    """Commit what is done inside, or undo it if it raises."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("COMMIT")
+    except BaseException:  # an interrupt too: the next call must find no open transaction
         if connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
-                execute("ROLLBACK")
+                connection.execute("ROLLBACK")
         raise
-    return OpenLog(connection, path, lock, session_id, run, last_index, last_seq)
 
 
-def _insert(connection: sqlite3.Connection, made: rows.Rows) -> None:
-    for table, row in rows.with_checksum(made).rows:
+def session_id_of(connection: sqlite3.Connection) -> str:
+    """Return the id of a session. Raises StoreError if it has no id of ours: it names a folder."""
+    found = _about(connection, "id")
+    if not is_session_id(found):
+        raise StoreError("its id is not one that a ctxkernel gives")
+    return found
+
+
+def _insert(connection: sqlite3.Connection, made: rows.Rows, sign: RowSigner) -> None:
+    for table, row in rows.with_signature(made, sign).rows:
         connection.execute(schema.INSERT[table], row)

@@ -9,10 +9,10 @@ Each call sees one state of the log, even if a kernel writes it meanwhile.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -20,38 +20,45 @@ from typing import Any, cast
 from ctxkernel.core.errors import BadCommand, BadHistory, CtxError, StoreError
 from ctxkernel.core.events import Event, Json, plain
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
+from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline import Artifact, Execution, Statement, StatementLog, statement_to_json
 from ctxkernel.core.turn import HandleState
+from ctxkernel.core.typed_json import read_json
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.projection.value import Projection, Rebuilder, from_record
 from ctxkernel.store import trust
 from ctxkernel.store.chunks import manifest
+from ctxkernel.store.chunks.data_folder import is_session_id
 from ctxkernel.store.chunks.manifest import Manifest
 from ctxkernel.store.log import rows
 from ctxkernel.store.log.location import CHECK, belongs, existing_sessions, is_named, session_path
 from ctxkernel.store.log.session_file import Found, SessionFile
 
 _MOST_TEXTS = 4096
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class SessionReader(SessionFile):
     """A session, open for reading. A context manager; raises StoreError if it cannot be read.
 
-    `signer` recognises this user's checkpoints (default: by this user's secret). `before` hides that run and later
+    `signer` recognises this user's rows (default: by this user's secret). `before` hides that run and later
     ones: a kernel gives its own run to read the earlier ones.
     """
 
     def __init__(self, path: Path, *, signer: trust.Signer | None = None, before: int | None = None) -> None:
         super().__init__(path)
         self.before = before
-        self._signer = signer
+        self.signer = signer or trust.signer()
         self._texts: dict[str, str] = {}
         self._records: dict[int, dict[str, Json]] = {}
         """The record that was read last: the next one is often a difference to it."""
         with self.snapshot():
             meta = {row["key"]: row["value"] for row in self.rows("session")}
-        self.session_id: str = meta.get("id") or ""
+        found = meta.get("id")
+        self.session_id = found if is_session_id(found) else ""
+        """Empty if the id has another form than a ctxkernel gives: it would name a folder."""
         self.notebook: str | None = meta.get("notebook")
+        self.sign = self.signer.row_signer(self.session_id)
 
     @property
     def last_write(self) -> float:
@@ -71,6 +78,7 @@ class SessionReader(SessionFile):
             statements = [statement_to_json(one, executions) for one, executions in listed]
             checkpoints = self.checkpoints(all_roots=all_roots)
             compared = {one.execution_id: one for one in self.comparisons(all_roots=all_roots)}
+            asks = asks_of(self.marks())
             for statement in statements:
                 for execution in cast("list[dict[str, Json]]", statement["executions"]):
                     key = str(execution["execution_id"])
@@ -78,6 +86,8 @@ class SessionReader(SessionFile):
                         execution["checkpoint"] = _without_id(checkpoints[key])
                     if key in compared:
                         execution["comparison"] = {"same": compared[key].same, **_without_id(compared[key])}
+                    if key in asks:
+                        execution["ask"] = asks[key]
             return {"session": self.session_id, "head": self.head(all_roots=all_roots), "statements": statements}
 
     def statements(self, *, all_roots: bool = False) -> list[tuple[Statement, tuple[Execution, ...]]]:
@@ -91,7 +101,12 @@ class SessionReader(SessionFile):
             for row in self.rows("statements", "idx BETWEEN ? AND ? ORDER BY idx", *bounds):
                 if of_this := executions.get(row["idx"], []):
                     told = self.told("statements", row)
-                    made.append((rows.statement_from_row(row), tuple(_with_notices(one, told) for one in of_this)))
+                    try:
+                        found = rows.statement_from_row(row)
+                    except ValueError as fault:
+                        told = (*told, f"the stored statement s{row['idx']} is damaged: {fault}")
+                        found = Statement(f"s{row['idx']}", row["idx"], row["timestamp"], row["source"])
+                    made.append((found, tuple(_with_notices(one, told) for one in of_this)))
             return made
 
     def head(self, *, all_roots: bool = False) -> str | None:
@@ -138,8 +153,9 @@ class SessionReader(SessionFile):
                 head = self.head(all_roots=all_roots)
                 log.load(self.statements(all_roots=all_roots), head, movers=movers_of(self.marks()))
             except (CtxError, KeyError) as error:
+                why = one_line(str(error), 200)
                 raise StoreError(
-                    f"{self.path}: its executions are no tree ({error}); `{CHECK} {self.path}` says more"
+                    f"{self.path}: its executions are no tree ({why}); `{CHECK} {self.path}` says more"
                 ) from error
         return log
 
@@ -152,7 +168,7 @@ class SessionReader(SessionFile):
             with contextlib.suppress(ValueError, TypeError):  # damaged: the row's checksum says so
                 key = row["subject"], row["mark"]
                 out.pop(key, None)  # so the newest is the last
-                if (value := json.loads(row["value"])) is not None:
+                if (value := rows.loaded(row["value"])) is not None:
                     out[key] = value
         return out
 
@@ -189,40 +205,27 @@ class SessionReader(SessionFile):
         with self.snapshot():
             return {made.execution_id: made for _, made in self._manifests(all_roots)}
 
+    def fingerprints(self) -> dict[str, dict[str, str]]:
+        """Return execution → name → content hash, from the checkpoints of all executions; damaged ones are skipped."""
+        found: dict[str, dict[str, str]] = {}
+        for execution_id, made in self.all_manifests(all_roots=True).items():
+            with contextlib.suppress(StoreError):  # `verify` reports it
+                found[execution_id] = {str(name): str(one) for name, one in made.parse().get("f", {}).items()}
+        return found
+
     def _manifests(self, all_roots: bool) -> Iterator[tuple[Found, Manifest]]:
         runs = self._runs(all_roots)
         ids = dict(self.select(f"SELECT seq, execution_id FROM executions WHERE run IN ({_marks(runs)})", *runs))
         results = {
             row["checkpoint_id"]: row for row in self.rows("checkpoint_states", "results IS NOT NULL ORDER BY id")
         }
-        seqs, states = self._trusted()
         for row in self.rows("checkpoints", "1 ORDER BY seq"):
-            if row["seq"] not in ids:
-                continue
-            cid, text, form = str(row["checkpoint_id"]), str(row["manifest"]), row["format"]
-            parts = trust.checkpoint_parts(self.session_id, cid, text, form)
-            signed = row["seq"] <= seqs or self.signer.is_signed(row["signature"], *parts)
-            given, results_text = results.get(cid), ""
-            if given is not None:
-                results_text = str(given["results"])
-                parts = trust.results_parts(self.session_id, cid, results_text)
-                signed = signed and (given["id"] <= states or self.signer.is_signed(given["signature"], *parts))
-            yield row, Manifest(cid, ids[row["seq"]], text, form, signed, results_text)
-
-    @property
-    def signer(self) -> trust.Signer:
-        """The signer that recognises this user's checkpoints."""
-        return self._signer or trust.signer()
-
-    def _trusted(self) -> tuple[int, int]:
-        """Return the last rows of `checkpoints` and of `checkpoint_states` that the user has trusted by word."""
-        word = cast("dict[str, Json]", self.marks().get(("session", "trusted")) or {})
-        try:
-            seqs, states, signature = int(word["checkpoints"]), int(word["states"]), str(word["signature"])
-        except (KeyError, TypeError, ValueError):
-            return 0, 0
-        parts = trust.session_parts(self.session_id, stored_parts(self.select, self.session_id, seqs, states))
-        return (seqs, states) if self.signer.is_signed(signature, *parts) else (0, 0)
+            if row["seq"] in ids:
+                cid, given = row["checkpoint_id"], results.get(row["checkpoint_id"])
+                signed, text = row["signed"], ""
+                if given is not None:
+                    signed, text = signed and given["signed"], given["results"]
+                yield row, Manifest(cid, ids[row["seq"]], row["manifest"], row["format"], signed, text)
 
     def comparisons(self, *, all_roots: bool = False) -> list[Comparison]:
         """Return the comparisons of re-runs, oldest first."""
@@ -331,17 +334,18 @@ class SessionReader(SessionFile):
     def requests(self) -> list[dict[str, Any]]:
         """Return every request to a model with its response, oldest first. Raises sqlite3.Error.
 
-        `{execution_id, cell_id, ask_key, round, at, model, receipt}`, and `{status, stop_reason, request_id, usage,
-        cost, body}` of the response, None if there is none.
+        `{id, source, execution_id, cell_id, ask_key, round, at, model, receipt}`, and `{status, stop_reason,
+        request_id, usage, cost, body}` of the response, None if there is none.
         """
-        query = """SELECT e.execution_id, t.cell_id, r.ask_key, r.round, r.at, r.model, r.receipt, a.status,
-            a.stop_reason, a.request_id, a.usage, a.cost, a.body FROM receipts r
+        query = """SELECT r.id, t.source, e.execution_id, t.cell_id, r.ask_key, r.round, r.at, r.model, r.receipt,
+            a.status, a.stop_reason, a.request_id, a.usage, a.cost, a.body FROM receipts r
             JOIN executions e ON e.seq = r.seq JOIN statements t ON t.idx = e.idx
             LEFT JOIN responses a ON a.receipt_id = r.id ORDER BY r.id"""
-        names: str = "execution_id cell_id ask_key round at model receipt status stop_reason request_id usage cost body"
-        made: list[dict[str, Any]] = [dict(zip(names.split(), row, strict=True)) for row in self.select(query)]
+        names = ("id", "source", "execution_id", "cell_id", "ask_key", "round", "at", "model", "receipt", "status",
+                 "stop_reason", "request_id", "usage", "cost", "body")  # fmt: skip
+        made: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in self.select(query)]
         for one in made:
-            one |= {name: json.loads(one[name]) if one[name] else {} for name in ("usage", "body")}
+            one |= {name: _object(one[name]) for name in ("usage", "body")}
         return made
 
     def _why_no_projection(self, statement: str | int | None) -> str:
@@ -370,18 +374,27 @@ class SessionReader(SessionFile):
                 for row in self.rows("node_states", "seq = ? ORDER BY n", at):
                     if row["state"] is None:
                         made.pop(row["obj_id"], None)
-                    else:
-                        made[row["obj_id"]] = rows.handle_from_row(row, self._text(row["block"]), same_turn=at == asked)
+                        continue
+                    try:
+                        text = self._text(row["block"])
+                        made[row["obj_id"]] = rows.handle_from_row(row, text, same_turn=at == asked)
+                    except (KeyError, ValueError, TypeError) as error:
+                        which = str(row["obj_id"])[:40]
+                        raise StoreError(f"{self.path}: the handle {which} is damaged ({str(error)[:200]})") from error
         return tuple(made.values())
 
     def _record(self, seq: int) -> dict[str, Json]:
         chain: list[dict[str, Json]] = []
         at: int | None = seq
+        seen = set[int]()
         while at is not None and at not in self._records:
+            if at in seen:
+                raise ValueError(f"the projection {seq} builds on itself")
+            seen.add(at)
             row = self._one("projections", at)
             if row is None:
                 raise KeyError(f"there is no projection {at}")
-            chain.append(json.loads(row["record"]))
+            chain.append(read_json(dict[str, Any], rows.loaded(row["record"]), "the projection"))
             at = row["base"]
         record = chain.pop() if at is None else self._records[at]
         while chain:
@@ -396,8 +409,8 @@ class SessionReader(SessionFile):
             runs = self._runs(all_roots=False)
             return self.select(query + f"e.run IN ({_marks(runs)})", *runs)[0][0]
         digits, dot, run = str(statement).removeprefix("s").partition(".")
-        if not digits.isdecimal() or (dot and not run.isdecimal()):
-            raise StoreError(f"{statement!r} is no statement; give its number, as `10` or `s10`")
+        if not _NUMBER.fullmatch(digits) or (dot and not _NUMBER.fullmatch(run)):
+            raise StoreError(f"{str(statement)[:60]!r} is no statement; give its number, as `10` or `s10`")
         if dot:
             return self.select(query + "e.execution_id = ?", f"s{digits}.{run}")[0][0]
         return self.select(query + "e.idx = ?", int(digits))[0][0]
@@ -408,31 +421,34 @@ class SessionReader(SessionFile):
             found = self.rows("blocks", "address = ?", address)
             if not found:
                 raise KeyError(f"there is no text {address}")
+            if rows.text_address(text := found[0]["text"]) != address:
+                raise KeyError(f"the text {address} was changed")
             if len(self._texts) >= _MOST_TEXTS:
                 self._texts.clear()
-            self._texts[address] = found[0]["text"]
+            self._texts[address] = text
         return self._texts[address]
 
     def _one(self, table: str, seq: int) -> Found | None:
         return next(iter(self.rows(table, "seq = ?", seq)), None)
 
 
-Select = Callable[..., list[tuple[Any, ...]]]
-
-
-def stored_parts(select: Select, session_id: str, seqs: int, states: int) -> Iterator[tuple[str, ...]]:
-    """Yield the parts of the signatures of all checkpoints, and results of theirs, up to these rows."""
-    query = "SELECT checkpoint_id, manifest, format FROM checkpoints WHERE seq <= ? ORDER BY seq"
-    for cid, text, form in select(query, seqs):
-        yield trust.checkpoint_parts(session_id, cid, text, form)
-    query = "SELECT checkpoint_id, results FROM checkpoint_states WHERE id <= ? AND results IS NOT NULL ORDER BY id"
-    for cid, results in select(query, states):
-        yield trust.results_parts(session_id, cid, results)
+def _object(text: object) -> dict[str, Json]:
+    """Return the JSON object of a column; empty for anything else."""
+    with contextlib.suppress(ValueError):
+        return read_json(dict[str, Any], rows.loaded(text))
+    return {}
 
 
 def names_of(marks: Mapping[tuple[str, str], Json]) -> dict[str, str]:
     """Return name → execution of the marks of a session."""
     return {value: subject for (subject, mark), value in marks.items() if mark == "name" and isinstance(value, str)}
+
+
+def asks_of(marks: Mapping[tuple[str, str], Json]) -> dict[str, dict[str, Json]]:
+    """Return execution → how its ask ended, or that it waits; `told` is a text for people."""
+    found = {subject: cast("object", value) for (subject, mark), value in marks.items() if mark == "ask"}
+    asks = {name: cast("dict[str, Json]", value) for name, value in found.items() if isinstance(value, dict)}
+    return {name: ask for name, ask in asks.items() if isinstance(ask.get("told"), str)}
 
 
 def movers_of(marks: Mapping[tuple[str, str], Json]) -> list[str]:

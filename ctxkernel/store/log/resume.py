@@ -14,6 +14,7 @@ from pathlib import Path
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.events import Json
 from ctxkernel.core.replay import CheckpointInfo, CheckpointState, Comparison, HeadMove
+from ctxkernel.core.text import plural
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.store.chunks import manifest
@@ -86,6 +87,7 @@ def load_run(
             return load_run(reader, chunks=chunks, references=references)
     reader = session
     with reader.snapshot():
+        reader.unsigned = 0
         statements = tuple(reader.statements())
         if not statements:
             return None
@@ -93,10 +95,10 @@ def load_run(
         head, checkpoints, marks = reader.head(), reader.checkpoints(), reader.marks()
         manifests = reader.all_manifests()
         presence = Presence(chunks, references, verify=False) if chunks and references else None
-        target, lost, chain, gaps = None, list[tuple[str, str]](), list[Manifest](), dict[str, str]()
+        target, lost, gaps = None, list[tuple[str, str]](), dict[str, str]()
         for execution_id in _back(executions, head):
             try:
-                chain, gaps = _chain(manifests, execution_id, executions[execution_id], checkpoints, presence)
+                gaps = _gaps(manifests, execution_id, executions[execution_id], checkpoints, presence)
                 target = execution_id
                 break
             except StoreError as error:
@@ -117,20 +119,19 @@ def load_run(
             gaps,
             tuple(lost),
             newest if _died(newest) else None,
-            _why_untrusted(reader, chain),
+            _why_untrusted(reader),
         )
 
 
-def _why_untrusted(reader: SessionReader, chain: Sequence[Manifest]) -> str:
-    unsigned = sum(not one.signed for one in chain)
-    if unsigned and reader.signer.fault:
-        return f"the owner of its state is unknown: {reader.signer.fault}"
-    if unsigned:
-        return (
-            f"you did not store its state here ({unsigned} of its checkpoints are not signed by you), and "
-            "loading it can run any code; trust it only if you know its origin"
-        )
-    return ""
+def _why_untrusted(reader: SessionReader) -> str:
+    if not reader.unsigned:
+        return ""
+    if reader.signer.fault:
+        return f"the owner of the earlier session is unknown: {reader.signer.fault}"
+    return (
+        f"you did not write the earlier session here ({plural(reader.unsigned, 'rows')} are not signed by you), and "
+        "loading its state can run any code; trust it only if you know its origin"
+    )
 
 
 def unsettled(
@@ -163,14 +164,14 @@ def _back(executions: Mapping[str, Execution], at: str | None) -> Iterator[str]:
         at = execution.parent_execution_id
 
 
-def _chain(
+def _gaps(
     manifests: Mapping[str, Manifest],
     execution_id: str,
     execution: Execution,
     checkpoints: Mapping[str, CheckpointInfo],
     presence: Presence | None,
-) -> tuple[list[Manifest], dict[str, str]]:
-    """Return the manifests of the state after an execution, and its gaps.
+) -> dict[str, str]:
+    """Return the gaps of the state after an execution.
 
     Raises StoreError with the reason if it has no data at all.
     """
@@ -183,12 +184,12 @@ def _chain(
     if presence is None:
         if info.state != "durable":
             raise StoreError(f"{info.state}: {info.reason}" if info.reason else f"it is {info.state}")
-        return chain, {}
+        return {}
     state = manifest.resolve(chain)
     gaps = presence.gaps(state)
     if gaps and gaps.keys() >= ({name for name in state if ":" not in name} or state.keys()):
         raise StoreError(f"{info.state}: {info.reason}" if info.reason else next(iter(gaps.values())))
-    return chain, gaps
+    return gaps
 
 
 def _died(execution: Execution) -> bool:

@@ -12,167 +12,76 @@ Rule 4: Turns build on each other: handles and projections are stored as differe
 from __future__ import annotations
 
 import hashlib
-import json
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import takewhile
 from typing import Any, NamedTuple, cast, get_args
 
 from xxhash import xxh3_64_intdigest
 
-from ctxkernel.core.events import Delta, Event, Json
+from ctxkernel.core.events import Event, Json
+from ctxkernel.core.json_input import load_json
 from ctxkernel.core.replay import Comparison, Divergence
 from ctxkernel.core.timeline import (
     Artifact,
-    ChangeInfo,
     Cost,
     ExceptionInfo,
     Execution,
     NamespaceDiff,
     Statement,
-    TypeInfo,
+    Status,
 )
 from ctxkernel.core.turn import DeltaItem, HandleState
+from ctxkernel.core.typed_json import read_json
 from ctxkernel.history.events import HistoryEvent, event_from_json, event_to_json
+from ctxkernel.history.responses import as_it_came
+from ctxkernel.store.log.masking import (
+    Mask,
+    as_assignment,
+    dump_json,
+    first_quote,
+    mask_for,
+    mask_named,
+    masked_json,
+    unmasked,
+)
 from ctxkernel.store.log.schema import Value
+from ctxkernel.store.trust import RowSigner
 
 Row = tuple[Value, ...]
 Rows = list[tuple[str, Row]]
 """Rows, each with its table."""
-Mask = Callable[[str], str]
 SUMMARY, NOT_SENT = "summary", "not sent"
 """The `ask_key` of requests for summaries, and the status of a request that was given up before it was sent."""
+REQUEST = "request"
+"""`request <id>` is the subject of a mark of a request to a model."""
 CHAIN = 64
 
 _NONE_DIFF = NamespaceDiff()
 
 
-unmasked: Mask = str
-"""Returns a text as it is."""
-
-
 class Batch(NamedTuple):
-    """Rows of one transaction, with their checksums."""
+    """Rows of one transaction, with their checksums and signatures."""
 
     rows: Rows
     nbytes: int
     """The bytes of the rows as text."""
 
 
-def with_checksum(rows: Iterable[tuple[str, Row]]) -> Batch:
-    """Return rows with their checksums as the last value: 63 bits of xxh3 over the texts of the other values."""
+def with_signature(rows: Iterable[tuple[str, Row]], sign: RowSigner) -> Batch:
+    """Return rows with their checksum and their signature as the last values.
+
+    The checksum is 63 bits of xxh3 over the texts of the values. A text of `blocks` has no signature: its address is
+    its hash.
+    """
     made: Rows = []
     nbytes = 0
     for table, row in rows:
         text = "\x1f".join(map(str, row)).encode("utf-8", "surrogatepass")
-        made.append((table, (*row, xxh3_64_intdigest(text) >> 1)))
+        made.append((table, (*row, xxh3_64_intdigest(text) >> 1, None if table == "blocks" else sign(table, row))))
         nbytes += len(text)
     return Batch(made, nbytes)
-
-
-def mask_for(values: Iterable[object], mask: Mask) -> Mask:
-    """Return `mask` if it changes any text in `values`, at any depth; else `unmasked`.
-
-    All texts of a turn are masked as one text, so a turn without credentials costs one call of `mask`.
-    """
-    texts: list[str] = []
-    left: list[Any] = list(values)
-    for value in left:  # nested values are appended
-        kind = cast("type[Any]", type(value))
-        if kind is str:
-            texts.append(value)
-        elif kind in _ATOMS:
-            continue
-        elif isinstance(value, Mapping):
-            for name, item in cast("Mapping[Any, Any]", value).items():
-                left.append(f"{name}={item}" if type(item) is str else item)
-                texts += [f"{name} = {getattr(item, part)}" for part in _REPRS.get(cast("Any", type(item)), ())]
-        elif isinstance(value, list | tuple):
-            left += cast("Sequence[Any]", value)
-        elif names := _names(kind):
-            if kind is DeltaItem:
-                texts.append(_as_assignment(value))
-            left += operator.attrgetter(*names, "__class__")(value)
-    joined = "\n".join(filter(None, texts))
-    return mask if joined and mask(joined) != joined else unmasked
-
-
-_ATOMS = frozenset({int, float, bool, type(None)})
-_REPRS: dict[type, tuple[str, ...]] = {TypeInfo: ("repr",), ChangeInfo: ("repr", "before")}
-"""The fields that hold the repr of the variable that a value belongs to."""
-
-
-@cache
-def _names(kind: type[Any]) -> tuple[str, ...] | None:
-    """Return the field names of a dataclass; None for another type."""
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
-
-
-def masked_json(value: Any, mask: Mask) -> Json:
-    """Return `value` (dataclasses, mappings, sequences of JSON values) as JSON values, with its texts masked."""
-    kind = cast("type[Any]", type(value))
-    if kind is str:
-        return mask(value)
-    if kind in _ATOMS:
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): _named(str(key), item, mask) for key, item in cast("Mapping[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [masked_json(item, mask) for item in cast("Sequence[Any]", value)]
-    if names := _names(kind):
-        if kind is DeltaItem and mask(shown := _as_assignment(value)) != shown:
-            value = replace(value, summary=value.summary[: _quote(value.summary)] + "[masked]", text="")
-        return {name: masked_json(getattr(value, name), mask) for name in names}
-    return _stranger(value)
-
-
-def _as_assignment(item: DeltaItem | Divergence) -> str:
-    """Return a line about a name (`db_password`: `new str '…'`) as an assignment, so the name helps to mask it."""
-    return f"{item.subject} = {item.summary[_quote(item.summary) :]}"
-
-
-def _quote(summary: str) -> int:
-    """Return the index of the first quote character in a summary; its length if there is none."""
-    found = [at for at in (summary.find("'"), summary.find('"')) if at >= 0]
-    return min(found, default=len(summary))
-
-
-def _stranger(value: object) -> Json:
-    """Return JSON for a value that `json` does not know: the fields of a dataclass, else only the name of the type.
-
-    Not its repr, which may run the user's code and may not return.
-    """
-    if isinstance(value, Mapping):
-        return dict(cast("Mapping[str, Any]", value))
-    if names := _names(type(value)):
-        return dict(zip(names, operator.attrgetter(*names, "__class__")(value), strict=False))
-    return f"<{type(value).__name__}>"
-
-
-# ASCII only, so lone surrogates are kept. No value here can contain itself.
-_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=_stranger).encode
-
-
-def _named(name: str, value: Any, mask: Mask) -> Json:
-    if type(value) is str:
-        return _beside(name + "=", value, mask)
-    out = masked_json(value, mask)
-    for part in _REPRS.get(cast("Any", type(value)), ()):
-        out[part] = _beside(name + " = ", getattr(value, part), mask)
-    return out
-
-
-def _beside(prefix: str, value: str, mask: Mask) -> str:
-    """Return `value` masked as in `prefix` + `value`: a name such as `password=` decides whether it is masked."""
-    together = mask(prefix + value)
-    return together.removeprefix(prefix) if together.startswith(prefix) else mask(value)
-
-
-def dump_json(value: Any, mask: Mask = unmasked) -> str:
-    """Return `value` as compact JSON text."""
-    return _encode(value if mask is unmasked else masked_json(value, mask))
 
 
 def text_address(text: str) -> str:
@@ -372,50 +281,57 @@ def comparison_rows(seq: int, against: int, made: Comparison, mask: Mask) -> Row
     rows: list[Row] = [(seq, against, SAME if made.same else DIFFERS, "", head)]
     for one in made.divergences:
         name, summary = one.subject + " = ", one.summary
-        if mask(shown := _as_assignment(one)) != shown:
-            summary = summary[: _quote(summary)] + "[masked]"
-        before, after = _beside(name, one.before, mask), _beside(name, one.after, mask)
-        body = {"summary": mask(summary), "cause": one.cause, "before": before, "after": after}
+        if mask(shown := as_assignment(one)) != shown:
+            summary = summary[: first_quote(summary)] + "[masked]"
+        before, after = mask_named(name, one.before, mask), mask_named(name, one.after, mask)
+        body: dict[str, Json] = {"summary": mask(summary), "cause": one.cause, "before": before, "after": after}
+        if one.detail is not None and mask(shown) == shown:
+            body["detail"] = one.detail.masked(mask).to_json()
         rows.append((seq, against, one.kind, mask(one.subject), dump_json(body)))
     return [("divergences", row) for row in rows]
 
 
 def history_rows(seq: int, at: float, events: Iterable[HistoryEvent], mask: Mask) -> Rows:
-    """Return the rows of `history`. Thinking that the mask would change is left out: the API takes it only whole."""
+    """Return the rows of `history`, without the blocks of a response with a secret: it does not go back as it came."""
     made: Rows = []
     for event in events:
         body = event_to_json(event)
-        if body.get("thinking") and dump_json(body["thinking"], mask) != dump_json(body["thinking"]):
-            body["thinking"] = []
+        kind, blocks = str(body.pop("type")), body.pop("blocks", None)
+        text = dump_json(body, mask)
+        if blocks and all(as_it_came(block, mask) for block in cast("list[dict[str, Json]]", blocks)):
+            text = f'{text[:-1]},"blocks":{dump_json(blocks)}}}'
         names = (getattr(event, "llm_response_id", None), getattr(event, "tool_call_id", None))
-        made.append(("history", (event.event_id, seq, at, str(body.pop("type")), *names, dump_json(body, mask))))
+        made.append(("history", (event.event_id, seq, at, kind, *names, text)))
     return made
 
 
 def history_event_from_row(row: Mapping[str, Any]) -> HistoryEvent:
     """Return the event of a row of `history`. Raises BadHistory, ValueError."""
-    return event_from_json({**json.loads(row["body"]), "type": row["kind"]})
+    body = read_json(dict[str, Any], loaded(row["body"]), "the event")
+    return event_from_json({**body, "type": row["kind"]})
 
 
 def comparisons_from_rows(rows: Iterable[Mapping[str, Any]], executions: Mapping[int, str]) -> list[Comparison]:
-    """Return the comparisons of rows of `divergences` in the order of their ids; `executions` are ids by `seq`."""
+    """Return the comparisons of rows of `divergences` in the order of their ids; `executions` are ids by `seq`.
+
+    Raises ValueError.
+    """
     made: list[Comparison] = []
     for row in rows:
-        body = json.loads(row["body"])
+        body = read_json(dict[str, Any], loaded(row["body"]), "the comparison")
         if row["kind"] in (SAME, DIFFERS):
-            before, after = body["time_ms"]
-            ids = executions.get(row["seq"], ""), executions.get(row["against"], "")
-            made.append(Comparison(*ids, (), bool(body["expected"]), (before, after)))
+            ids = {"execution_id": executions.get(row["seq"], ""), "against": executions.get(row["against"], "")}
+            made.append(read_json(Comparison, {**body, **ids, "divergences": ()}))
         elif made:
-            found = Divergence(row["kind"], row["subject"], **body)
+            found = read_json(Divergence, {**body, "kind": row["kind"], "subject": row["subject"]})
             made[-1] = replace(made[-1], divergences=(*made[-1].divergences, found))
     return made
 
 
 def statement_from_row(row: Mapping[str, Any]) -> Statement:
-    """Return the statement of a row of `statements`."""
-    plain_ones = {name: row[name] for name in _STATEMENT}
-    return Statement(index=row["idx"], tags=json.loads(row["tags"]), **plain_ones)
+    """Return the statement of a row of `statements`. Raises ValueError."""
+    tags = loaded(row["tags"])
+    return read_json(Statement, {**{name: row[name] for name in _STATEMENT}, "index": row["idx"], "tags": tags})
 
 
 _STATEMENT = ["statement_id", "timestamp", "source", "kind", "author", "parent_id", "cell_id", "fingerprint"]
@@ -429,62 +345,66 @@ def execution_from_row(
     artifacts: Iterable[Artifact] = (),
     late: Mapping[str, str] | None = None,
 ) -> Execution:
-    """Return the execution of a row of `executions`; without an `ending` it is running."""
+    """Return the execution of a row of `executions`; without an `ending` it is running. Raises ValueError."""
     begun = Execution(start["execution_id"], statement_id, start["parent_execution_id"], start["started_at"])
     if ending is None:
         return begun
-    exception = ending["exception"]
+    found = {name: loaded(ending[name] or "null") for name in ("exception", "state_diff", "cost", "cut", "notices")}
+    ended = read_json(_Ending, {**found, **{name: ending[name] for name in ("ended_at", "status", "stdout", "stderr")}})
     return replace(
         begun,
-        **{name: ending[name] for name in ("ended_at", "status", "stdout", "stderr")},
-        exception=None if exception is None else ExceptionInfo(**json.loads(exception)),
+        **{one.name: getattr(ended, one.name) for one in fields(_Ending)},
         events=tuple(events),
-        state_diff=diff_from_json(json.loads(ending["state_diff"])),
         artifacts=tuple(artifacts),
-        cost=Cost(**json.loads(ending["cost"])),
-        cut=json.loads(ending["cut"]),
         late=late or {},
-        notices=tuple(json.loads(ending["notices"])),
     )
 
 
-def diff_from_json(value: Mapping[str, Any]) -> NamespaceDiff:
-    """Return the namespace diff of its JSON."""
-    if not value:
-        return _NONE_DIFF
-    return NamespaceDiff(
-        added={name: TypeInfo(**info) for name, info in value["added"].items()},
-        changed={name: ChangeInfo(**info) for name, info in value["changed"].items()},
-        deleted=tuple(value["deleted"]),
-        incomplete=value["incomplete"],
-    )
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """The fields of an execution that its row of `endings` has."""
+
+    ended_at: float | None
+    status: Status
+    stdout: str
+    stderr: str
+    exception: ExceptionInfo | None
+    state_diff: NamespaceDiff
+    cost: Cost
+    cut: Mapping[str, int]
+    notices: tuple[str, ...]
 
 
 _EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
 def event_from_row(row: Mapping[str, Any]) -> Event:
-    """Return the event of a row of `events`. Raises KeyError for a type that this version does not know."""
-    body: dict[str, Any] = json.loads(row["body"])
-    if "delta" in body:
-        delta = body["delta"]
-        pairs = {name: tuple(pair) for name, pair in delta["fields"].items()}
-        body["delta"] = Delta(delta["summary"], pairs, delta["text"])
-    if "args" in body:
-        body["args"] = tuple(body["args"])
-    return _EVENTS[row["type"]](**body)
+    """Return the event of a row of `events`. Raises KeyError for a type that this version does not know, ValueError."""
+    return read_json(_EVENTS[row["type"]], loaded(row["body"]))
 
 
 def artifact_from_row(row: Mapping[str, Any], text: str | None) -> Artifact:
-    """Return the artifact of a row of `artifacts` and the text of its block."""
-    data = None if text is None else json.loads(text)
-    return Artifact(row["kind"], row["name"], row["mime"], row["size"], row["sha"], data)
+    """Return the artifact of a row of `artifacts` and the text of its block. Raises ValueError."""
+    names = {name: row[name] for name in ("kind", "name", "mime", "size")}
+    return read_json(Artifact, {**names, "hash": row["sha"], "data": None if text is None else loaded(text)})
 
 
 def handle_from_row(row: Mapping[str, Any], text: str, *, same_turn: bool) -> HandleState:
-    """Return the handle of a row of `node_states`. In a later turn it is neither changed nor requested."""
-    state: dict[str, Any] = json.loads(row["state"])
+    """Return the handle of a row of `node_states`. In a later turn it is neither changed nor requested.
+
+    Raises ValueError.
+    """
+    state = read_json(dict[str, Any], loaded(row["state"]), "the handle")
     if not same_turn:
-        state["changed"] = state["requested"] = False
-    state |= {name: tuple(state[name]) for name in ("members", "notes")}
-    return HandleState(name=row["name"], obj_id=row["obj_id"], text=text, **state)
+        state = {**state, "changed": False, "requested": False}
+    return read_json(HandleState, {**state, "name": row["name"], "obj_id": row["obj_id"], "text": text})
+
+
+_MOST_DEPTH = 500
+"""Nested lists and objects: the interpreter's own limit is about a thousand."""
+_MOST_BYTES = 10**9
+
+
+def loaded(text: object) -> Json:
+    """Return the JSON of a column. Raises ValueError."""
+    return load_json(text, most_bytes=_MOST_BYTES, most_depth=_MOST_DEPTH, infinite=True)

@@ -1,10 +1,12 @@
 """The tables of a session, their version, and migrations from older ones. For users: `docs/schemas.md`.
 
 Rule 1: History is append-only. Every table refuses UPDATE and DELETE; a later fact is a later row.
-Rule 2: `hash` is a checksum of all columns of its row except `id` and `hash`, in the order of this module: SQLite's own
-        integrity check does not find a flipped byte inside a value.
+Rule 2: `hash` is a checksum of all columns of its row except `id`, `hash` and `mac`, in the order of this module:
+        SQLite's own integrity check does not find a flipped byte inside a value. `mac` is the signature of the user
+        whose kernel wrote the row, or who trusted it: see trust.py.
 Rule 3: A change here is a new VERSION and a step in STEPS, which never changes after its release.
 Rule 4: Only the writer migrates. All steps run in one transaction: a session has the old version or the new one.
+Rule 5: A file with other tables, views or triggers is not read: they could do anything.
 An execution is named by `seq`; its public id is in `executions`. Times are Unix seconds (UTC). JSON is stored as text.
 A text that UTF-8 cannot hold (a lone surrogate) is stored as a BLOB.
 """
@@ -13,12 +15,17 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from functools import cache
 
 from ctxkernel.core.errors import StoreError
 
 APPLICATION_ID = 0x6374786B  # "ctxk"
-VERSION = 2
+VERSION = 3
 
+MOST = 2**62
+"""The bound of the numbers of runs, statements and executions."""
+LAST_TIME = 250_000_000_000.0
+"""The bound of numbers with a fraction: times up to the year 9892, in Unix seconds."""
 Value = str | int | float | None
 """The type of a value in a row."""
 
@@ -54,12 +61,11 @@ TABLES: dict[str, str] = {
     "late_output": "seq INTEGER, n INTEGER, stream TEXT, text TEXT, PRIMARY KEY (seq, n)",
     # Notices to the user about this session.
     "notices": "id INTEGER PRIMARY KEY, run INTEGER, at REAL, execution_id TEXT, text TEXT",
-    # States to return to; their data are in the user's cache folder. `signature` covers session, checkpoint_id,
-    # manifest and format: see trust.py.
+    # States to return to; their data are in the user's cache folder. `signature` is null since version 3: see `mac`.
     "checkpoints": """seq INTEGER PRIMARY KEY, checkpoint_id TEXT, at REAL, format INTEGER, manifest TEXT,
         bytes INTEGER, time_ms REAL, signature TEXT""",
     # The state of a checkpoint; the newest row counts, and a checkpoint without a row is durable. `results` are those
-    # of background jobs, signed too.
+    # of background jobs. `signature` as above.
     "checkpoint_states": """id INTEGER PRIMARY KEY, checkpoint_id TEXT, at REAL, state TEXT, reason TEXT, results TEXT,
         signature TEXT""",
     # Marks of a subject: the name of a state, cells that are expected to differ, settings, executions that only moved
@@ -79,41 +85,103 @@ TABLES: dict[str, str] = {
         request_id TEXT, usage TEXT, cost REAL, body TEXT""",
 }
 
-_HASH = "hash INTEGER NOT NULL"
+NULLABLE = {
+    "session": {"value"},
+    "runs": {"notebook", "resumed_from"},
+    "statements": {"parent_id", "cell_id"},
+    "executions": {"parent_execution_id"},
+    "endings": {"ended_at", "exception", "turn_id", "nodes_base"},
+    "events": {"obj_id"},
+    "artifacts": {"name", "sha", "block"},
+    "node_states": {"name", "state", "block"},
+    "projections": {"base"},
+    "heads": {"execution_id"},
+    "notices": {"execution_id"},
+    "checkpoints": {"bytes", "time_ms", "signature"},
+    "checkpoint_states": {"results", "signature"},
+    "history": {"llm_response_id", "tool_call_id"},
+    "receipts": {"base"},
+    "responses": {"stop_reason", "request_id", "cost"},
+}
+"""By table, the columns that may be null. No other table has any."""
+
 _CLUSTERED = frozenset({"session", "events", "artifacts", "node_states", "late_output"})
 """Tables in the order of their key: they are read by execution, and SQLite writes no separate index."""
+_SEAL = {1: "hash INTEGER NOT NULL", 2: "hash INTEGER NOT NULL", 3: "hash INTEGER NOT NULL, mac INTEGER"}
+"""By version, the last columns of every table."""
+_CHECKPOINTS_1 = {
+    "checkpoints": """id INTEGER PRIMARY KEY, checkpoint_id TEXT UNIQUE, seq INTEGER, at REAL, format INTEGER,
+        manifest TEXT, bytes INTEGER, signature TEXT""",
+    "checkpoint_states": "id INTEGER PRIMARY KEY, checkpoint_id TEXT, at REAL, state TEXT, reason TEXT",
+}
+"""The tables that had another form in version 1, which wrote no row to them."""
 
 
-def freeze(connection: sqlite3.Connection, name: str) -> None:
-    """Make a table refuse UPDATE and DELETE."""
-    for verb in ("UPDATE", "DELETE"):
-        connection.execute(
-            f"CREATE TRIGGER {name}_{verb.lower()} BEFORE {verb} ON {name} "
-            f"BEGIN SELECT RAISE(ABORT, 'a session is append-only: {name}'); END"
-        )
+def _column_names(columns: str) -> tuple[str, ...]:
+    return tuple(part.split()[0] for part in columns.split("PRIMARY KEY (", maxsplit=1)[0].split(",") if part.strip())
+
+
+def _table(name: str, version: int) -> str:
+    """Return the SQL of a table."""
+    columns = (_CHECKPOINTS_1 if version == 1 else {}).get(name, TABLES[name])
+    key = columns.find("PRIMARY KEY (")
+    seal = _SEAL[version]
+    body = f"{columns}, {seal}" if key < 0 else f"{columns[:key]}{seal}, {columns[key:]}"
+    return f"CREATE TABLE {name} ({body}){' WITHOUT ROWID' if name in _CLUSTERED else ''}"
+
+
+def _triggers(name: str, version: int) -> dict[str, str]:
+    """Return the SQL of the triggers that make a table refuse DELETE, and UPDATE of anything but a signature."""
+    of = f" OF {', '.join((*_column_names(TABLES[name]), 'hash'))}" if version > 2 else ""
+    return {
+        f"{name}_{verb.lower()}": f"CREATE TRIGGER {name}_{verb.lower()} BEFORE {verb}{what} ON {name} "
+        f"BEGIN SELECT RAISE(ABORT, 'a session is append-only: {name}'); END"
+        for verb, what in (("UPDATE", of), ("DELETE", ""))
+    }
+
+
+@cache
+def _expected(version: int) -> frozenset[str]:
+    """Return the SQL of all that a session of this version holds, in one form of white space."""
+    made = [sql for name in TABLES for sql in (_table(name, version), *_triggers(name, version).values())]
+    return frozenset(" ".join(sql.split()) for sql in made)
 
 
 def create(connection: sqlite3.Connection) -> None:
     """Create the tables in the caller's transaction."""
-    for name, columns in TABLES.items():
-        key = columns.find("PRIMARY KEY (")
-        body = f"{columns}, {_HASH}" if key < 0 else f"{columns[:key]}{_HASH}, {columns[key:]}"
-        connection.execute(f"CREATE TABLE {name} ({body}){' WITHOUT ROWID' if name in _CLUSTERED else ''}")
-        freeze(connection, name)
+    for name in TABLES:
+        connection.execute(_table(name, VERSION))
+        _freeze(connection, name, VERSION)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def _column_names(columns: str) -> tuple[str, ...]:
-    names = [part.split()[0] for part in columns.split("PRIMARY KEY (", maxsplit=1)[0].split(",") if part.strip()]
-    return (*(name for name in names if name != "id"), "hash")
+def _freeze(connection: sqlite3.Connection, name: str, version: int) -> None:
+    for sql in _triggers(name, version).values():
+        connection.execute(sql)
 
 
 COUNTED = frozenset(name for name, columns in TABLES.items() if columns.startswith("id "))
 """Tables whose rows are in the order of an `id` that SQLite assigns."""
 
-COLUMNS = {name: _column_names(columns) for name, columns in TABLES.items()}
-"""By table, the columns that a writer inserts, `hash` last."""
+COLUMNS = {
+    name: (*(one for one in _column_names(columns) if one != "id"), "hash", "mac") for name, columns in TABLES.items()
+}
+"""By table, the columns that a writer inserts, `hash` and `mac` last."""
+
+KEYS = {
+    name: tuple(columns.partition("PRIMARY KEY (")[2].strip("() ").split(", "))
+    if "PRIMARY KEY (" in columns
+    else _column_names(columns)[:1]
+    for name, columns in TABLES.items()
+}
+"""By table, the columns that name a row."""
+
+TYPES = {
+    name: {words[0]: words[1] for part in columns.split("PRIMARY KEY (")[0].split(",") if (words := part.split())}
+    for name, columns in TABLES.items()
+}
+"""By table, the type of each column."""
 
 INSERT = {
     name: f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
@@ -125,19 +193,22 @@ INSERT["blocks"] = INSERT["blocks"].replace("INSERT", "INSERT OR IGNORE")
 
 def _replace_checkpoints(connection: sqlite3.Connection) -> None:
     """Replace the tables of checkpoints: version 1 had them in another form, and wrote no row."""
-    tables = {
-        "checkpoints": "seq INTEGER PRIMARY KEY, checkpoint_id TEXT, at REAL, format INTEGER, manifest TEXT,"
-        " bytes INTEGER, time_ms REAL, signature TEXT, hash INTEGER NOT NULL",
-        "checkpoint_states": "id INTEGER PRIMARY KEY, checkpoint_id TEXT, at REAL, state TEXT, reason TEXT,"
-        " results TEXT, signature TEXT, hash INTEGER NOT NULL",
-    }
-    for name, columns in tables.items():
+    for name in _CHECKPOINTS_1:
         connection.execute(f"DROP TABLE {name}")  # and its triggers
-        connection.execute(f"CREATE TABLE {name} ({columns})")
-        freeze(connection, name)
+        connection.execute(_table(name, 2))
+        _freeze(connection, name, 2)
 
 
-STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _replace_checkpoints}
+def _add_signatures(connection: sqlite3.Connection) -> None:
+    """Give every row a signature, null at first: nobody knows who wrote it."""
+    for name in TABLES:
+        for trigger in _triggers(name, 2):
+            connection.execute(f"DROP TRIGGER {trigger}")
+        connection.execute(f"ALTER TABLE {name} ADD COLUMN mac INTEGER")
+        _freeze(connection, name, 3)
+
+
+STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _replace_checkpoints, 2: _add_signatures}
 """`STEPS[n]` migrates version n to version n + 1. Version 1 is the first."""
 
 
@@ -149,7 +220,8 @@ def unreadable(version: int) -> frozenset[str]:
 def version_of(connection: sqlite3.Connection) -> int | None:
     """Return the schema version of a session, None for an empty database.
 
-    Raises StoreError for the database of another program, and for a newer version than this ctxkernel knows.
+    Raises StoreError for the database of another program, a newer version than this ctxkernel knows, and other tables
+    than those of the version.
     """
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -159,7 +231,20 @@ def version_of(connection: sqlite3.Connection) -> int | None:
         raise StoreError("it is the database of another program")
     if version > VERSION:
         raise StoreError(f"its schema is {version}, this ctxkernel knows {VERSION}; upgrade jupyter-ctxkernel")
+    _check_tables(connection, version)
     return version
+
+
+def _check_tables(connection: sqlite3.Connection, version: int) -> None:
+    """Raise StoreError if there is anything but the tables and triggers of the version, or a table is missing."""
+    expected: frozenset[str] = _expected(version) if version in _SEAL else frozenset()
+    found = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL LIMIT 200").fetchall()
+    made = {" ".join(str(sql).split()): str(name) for name, sql in found}
+    other = sorted(made.keys() - expected)
+    missing = any(sql.startswith("CREATE TABLE") for sql in expected - made.keys())
+    if other or missing or not expected:
+        what = f"{made[other[0]][:60]!r} is none of a session" if other else "some are missing"
+        raise StoreError(f"its tables are not those of a session of version {version}: {what}")
 
 
 def bring_up(connection: sqlite3.Connection) -> bool:

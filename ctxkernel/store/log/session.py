@@ -30,8 +30,9 @@ from ctxkernel.projection.value import Projection
 from ctxkernel.store import trust
 from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log import opening, rows
-from ctxkernel.store.log.reader import SessionReader, stored_parts
-from ctxkernel.store.log.rows import HandleSeries, Mask, RecordSeries, Rows, dump_json, mask_for, with_checksum
+from ctxkernel.store.log.masking import Mask, dump_json, mask_for
+from ctxkernel.store.log.reader import SessionReader
+from ctxkernel.store.log.rows import HandleSeries, RecordSeries, Rows, with_signature
 from ctxkernel.store.log.writer import SPARE, Writer, both
 
 __all__ = ["CheckpointRow", "SessionReader", "SessionStore"]
@@ -43,16 +44,21 @@ LATE_CHARS = 10_000
 class SessionStore:
     """An open session."""
 
-    def __init__(self, place: opening.OpenLog, now: float, signer: trust.Signer | None = None) -> None:
+    def __init__(
+        self, place: opening.OpenLog, now: float, signer: trust.Signer | None = None, mask: Mask = mask_credentials
+    ) -> None:
         self.session_id = place.session_id
         self.signer = signer or trust.signer()
-        """Signs the checkpoints; `signer.fault` is the reason if it cannot."""
+        """Signs the rows; `signer.fault` is the reason if it cannot."""
+        self._sign = self.signer.row_signer(self.session_id)
         self.run = place.run
         self.last_index = place.last_index
         """Index of the newest statement of earlier runs; the first of this run has the next."""
         self._opening_notice = " ".join(place.notices) or None
+        self.alarming = place.alarming
+        """Whether the first cell tells the notice."""
         self._writer = Writer(place, self._forget)
-        self._mask: Mask = mask_credentials
+        self._mask: Mask = mask
         self._seq = place.last_seq
         self._seqs: dict[str, int] = {}
         self._handles = HandleSeries()
@@ -63,7 +69,8 @@ class SessionStore:
         self._checkpoints: set[str] = set()
         """Checkpoints that are known to be stored."""
         self._idle = True
-        self._writer.write(with_checksum([("notices", (self.run, now, None, text)) for text in place.notices]))
+        opened: Rows = [("notices", (self.run, now, None, text)) for text in place.notices]
+        self._writer.write(with_signature(opened, self._sign))
 
     @classmethod
     def open(
@@ -75,16 +82,23 @@ class SessionStore:
         notebook: str | None = None,
         named: bool = False,
         signer: trust.Signer | None = None,
+        mask: Mask = mask_credentials,
     ) -> SessionStore:
         """Return the store of `path`, of a sibling of it, or one in memory; `notice` says if it is another.
 
         `now` gives Unix seconds; `environment` holds the versions that statements run with; `notebook` is the
-        notebook's file name; `named` says that the user named `path`; `signer` signs checkpoints (default: with this
-        user's secret). Never raises for a fault of a file.
+        notebook's file name; `named` says that the user named `path`; `signer` signs rows (default: with this user's
+        secret); `mask` hides secrets. Never raises for a fault of a file.
         """
         at = float(now())
-        start = opening.Start(at, secrets.token_hex(8), notebook, environment or {}, named)
-        return cls(opening.open_place(path, start), at, signer)
+        signer = signer or trust.signer()
+        start = opening.Start(at, secrets.token_hex(8), notebook, environment or {}, named, signer)
+        return cls(opening.open_place(path, start), at, signer, mask)
+
+    @property
+    def mask(self) -> Mask:
+        """Returns a text as it may be stored."""
+        return self._mask
 
     @property
     def path(self) -> Path | None:
@@ -114,7 +128,7 @@ class SessionStore:
             if outside is not None:
                 self._add_outside(made, *outside)
             self._add_start(made, statement, execution)
-            batch = with_checksum(made)
+            batch = with_signature(made, self._sign)
         except Exception as fault:  # a value that no row can hold must not keep the code from running
             return both(moved, self._writer.lost(execution.execution_id, fault))
         return both(moved, self._writer.write(batch, retry=True))
@@ -137,7 +151,7 @@ class SessionStore:
         made: Rows = []
         try:
             lost = self._add_turn(made, result, checkpoint, outside_checkpoint)
-            batch = with_checksum(made)
+            batch = with_signature(made, self._sign)
         except Exception as fault:  # its end is stored all the same
             execution = result.execution
             lost = self._writer.lost(execution.execution_id, fault)
@@ -148,7 +162,7 @@ class SessionStore:
                 seq = self._seqs[execution.execution_id]
                 made.append(("endings", rows.ending_row(seq, _without_details(execution), self._mask)))
                 self._add_move(made, result)
-            batch = with_checksum(made)
+            batch = with_signature(made, self._sign)
         return both(lost, self._writer.write(batch))
 
     def late(self, execution_id: str, stream: str, text: str, limit: int = LATE_CHARS) -> str | None:
@@ -179,16 +193,14 @@ class SessionStore:
         *,
         results: Mapping[str, Mapping[str, Json]] | None = None,
     ) -> str | None:
-        """Store the new state of a checkpoint, and the results of background jobs: job → `{"units": […]}`, signed here.
+        """Store the new state of a checkpoint, and the results of background jobs: job → `{"units": […]}`.
 
         Return a notice.
         """
 
         def make() -> Rows:
             text = rows.results_text(results, self._mask) if results else None
-            parts = trust.results_parts(self.session_id, checkpoint_id, text or "")
-            signature = self.signer.sign(*parts) if text else None
-            return [("checkpoint_states", (checkpoint_id, float(at), state, self._mask(reason), text, signature))]
+            return [("checkpoint_states", (checkpoint_id, float(at), state, self._mask(reason), text, None))]
 
         return self._store(f"the state of {checkpoint_id}", make)
 
@@ -260,10 +272,17 @@ class SessionStore:
 
         return self._store("a response of the model", make)
 
+    def begun_response(self, request: int | None, spent: Mapping[str, Json]) -> str | None:
+        """Store the cost until now of a request whose response still arrives. Return a notice."""
+        return (
+            self.mark(f"{rows.REQUEST} {request}", "spent", dict(spent), time.time()) if request is not None else None
+        )
+
     def mark(self, subject: str, mark: str, value: Json, at: float) -> str | None:
         """Store a mark of a subject; the value None takes it back. Return a notice.
 
-        `name` of an execution: the user's name for the state after it. `rerun` of a statement or a cell: it `differs`
+        `name` of an execution: the user's name for the state after it. `ask` of an execution: how its ask ended, or
+        waits. `spent` of a request: its cost until now. `rerun` of a statement or a cell: it `differs`
         as expected, or `asks` before it runs again. `setting` of a setting: its value in this session. `property` of
         the name of a user's own property: it is in the list.
         """
@@ -292,26 +311,18 @@ class SessionStore:
 
         return self._store("the return to an earlier kernel's timeline", make)
 
-    def trust(self, at: float) -> str | None:
-        """Count all checkpoints stored by now as the user's own, which only the user may ask for. Return a notice."""
-        if self.signer.fault and not self._writer.absent:
-            return f"The session cannot be trusted: {self.signer.fault}."
-
-        def make() -> Rows:
-            seqs = self._writer.select("SELECT max(seq) FROM checkpoints")[0][0] or 0
-            ids = self._writer.select("SELECT max(id) FROM checkpoint_states")[0][0] or 0
-            parts = trust.session_parts(self.session_id, stored_parts(self._writer.select, self.session_id, seqs, ids))
-            value = {"checkpoints": seqs, "states": ids, "signature": self.signer.sign(*parts)}
-            return [("marks", (self.run, float(at), "session", "trusted", dump_json(value)))]
-
-        return self._store("the trust in it", make)
+    def trust(self, *, revoke: bool = False) -> str | None:
+        """Sign all rows stored by now, which only the user may ask for, or take that back. Return a notice."""
+        if self._writer.absent:
+            return None
+        return self._writer.sign_rows(self.session_id, self.signer, revoke=revoke)
 
     def _store(self, what: str, make: Callable[[], Rows]) -> str | None:
         """Write the rows that `make` returns. Return a notice, which calls them `what`."""
         if self._writer.absent:
             return None
         try:
-            batch = with_checksum(make())
+            batch = with_signature(make(), self._sign)
         except Exception as fault:  # as in `begin`
             return self._writer.lost(what, fault)
         return self._writer.write(batch)
@@ -376,13 +387,12 @@ class SessionStore:
             made.append(("marks", (self.run, float(moved.at), result.execution.execution_id, "moved", move)))
 
     def _add_checkpoint(self, made: Rows, execution: Execution, new: CheckpointRow) -> str | None:
-        """Add a checkpoint, signed, and its state if it is not durable. Return the notice of one that is lost."""
+        """Add a checkpoint, and its state if it is not durable. Return the notice of one that is lost."""
         try:
             cid, at = new.checkpoint_id, float(execution.ended_at or execution.started_at)
             text = rows.manifest_text(new.manifest, self._mask)
-            signature = self.signer.sign(*trust.checkpoint_parts(self.session_id, cid, text, new.format))
             seq = self._seqs[execution.execution_id]
-            found: Rows = [("checkpoints", (seq, cid, at, new.format, text, new.nbytes, new.time_ms, signature))]
+            found: Rows = [("checkpoints", (seq, cid, at, new.format, text, new.nbytes, new.time_ms, None))]
             if new.state != "durable" or new.reason:
                 found.append(("checkpoint_states", (cid, at, new.state, self._mask(new.reason), None, None)))
         except Exception as fault:  # a fault of a checkpoint costs the checkpoint

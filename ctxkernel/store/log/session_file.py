@@ -1,26 +1,33 @@
 """The file that a session's reader opens: ways to open it, snapshots, rows with their checksums.
 
 Rule 1: Nothing is written and no lock is taken, in whatever state the file and its folder are.
-Rule 2: A row whose checksum is wrong is returned, and named in `damage`.
+Rule 2: A row whose checksum is wrong is returned, and named in `damage`. So is one with a value of another type than
+        its column has, which an empty one replaces: whoever wrote the file, a value has the type of its column.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import sqlite3
 import tempfile
 import weakref
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from ctxkernel.core.errors import StoreError
+from ctxkernel.core.text import one_line
 from ctxkernel.store.log import schema
-from ctxkernel.store.log.location import CHECK
-from ctxkernel.store.log.rows import with_checksum
+from ctxkernel.store.log.location import CHECK, sidecars
+from ctxkernel.store.log.rows import with_signature
+from ctxkernel.store.regular_files import why_foreign
+from ctxkernel.store.trust import RowSigner, unsigned
 
 Found = dict[str, Any]
+UNSIGNED = ("session", "blocks")
+"""Tables without signatures: the session's id is in every signature, and a text has its hash as address."""
 
 
 class SessionFile:
@@ -29,10 +36,18 @@ class SessionFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.damage: list[str] = []
-        """The rows with a wrong checksum that were read: `table seq`."""
+        """The rows with a wrong checksum, or values of other types, that were read: `table seq`."""
+        self.unsigned = 0
+        """The number of rows that were read and are not signed by this user."""
+        self.sign: RowSigner = unsigned
+        """Signs a row of this session as this user's."""
         if not path.is_file():
             raise StoreError(f"{path}: there is no such session; run the notebook on the ctxkernel first")
+        for one in (path, *sidecars(path)):
+            if why := why_foreign(one):
+                raise StoreError(f"{one} is not read: {why}")
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._version = schema.VERSION
         self._empty: frozenset[str] = frozenset()
         """Tables that have another form in a session of an older version, and no rows."""
         self.connection = self._connect()
@@ -79,7 +94,7 @@ class SessionFile:
             raise StoreError(f"{self.path} is no session that can be read here: {error}") from None
         if version is None:
             raise StoreError(f"{self.path} is empty: no kernel has begun to write it")
-        self._empty = schema.unreadable(version)
+        self._version, self._empty = version, schema.unreadable(version)
 
     def _copied(self, wal: Path) -> sqlite3.Connection:
         self._scratch = tempfile.TemporaryDirectory(prefix="ctxkernel-read-")
@@ -109,23 +124,29 @@ class SessionFile:
             raise StoreError(f"{self.path} cannot be read ({error}); `{CHECK} {self.path}` says more") from error
 
     def rows(self, table: str, where: str = "1", *values: schema.Value) -> list[Found]:
-        """Return rows by column name, with their lone surrogates, and note those with a wrong checksum in `damage`."""
+        """Return rows by column name, `id`, `signed` (by this user) and `damaged`. Note damaged ones in `damage`."""
         return list(self.each(table, where, *values))
 
     def each(self, table: str, where: str = "1", *values: schema.Value) -> Iterator[Found]:
         """Yield the rows that `rows` returns, one by one."""
         if table in self._empty:
             return
-        columns = schema.COLUMNS[table]
-        names = (*columns, "id") if table in schema.COUNTED else columns
-        for raw in self.connection.execute(f"SELECT {', '.join(names)} FROM {table} WHERE {where}", values):
-            row: tuple[Any, ...] = raw
-            if bytes in map(type, raw):
-                row = tuple([_decoded(value) if isinstance(value, bytes) else value for value in raw])
+        columns = schema.COLUMNS[table][: None if self._version > 2 else -1]
+        counted = ("id",) if table in schema.COUNTED else ()
+        query = f"SELECT {', '.join((*columns, *counted))} FROM {table} WHERE {where}"
+        names, sealed = schema.COLUMNS[table][:-2], len(schema.COLUMNS[table]) - 2
+        for raw in self.connection.execute(query, values):
+            row, faults = typed(table, raw[:sealed])
+            *_, checksum, mac = with_signature([(table, row)], self.sign).rows[0][1]
             found = dict(zip(names, row, strict=True))
-            *stored, checksum = row[: len(columns)]
-            if with_checksum([(table, tuple(stored))]).rows[0][1][-1] != checksum:
-                self.damage.append(f"{table} {row[0]}")
+            if counted:
+                found["id"] = raw[-1]
+            found["damaged"] = bool(faults) or checksum != raw[sealed]
+            if found["damaged"]:
+                self.damage.append(f"{table} {one_line(str(row[0]), 80)}")
+            signed = self._version > 2 and mac is not None and mac == raw[sealed + 1]
+            found["signed"] = signed or table in UNSIGNED
+            self.unsigned += not found["signed"]
             yield found
 
     def select(self, query: str, *values: schema.Value) -> list[tuple[Any, ...]]:
@@ -134,8 +155,38 @@ class SessionFile:
 
     def told(self, table: str, row: Found) -> tuple[str, ...]:
         """Return the notice of a row whose checksum was wrong when it was read; none for a sound one."""
-        named = f"{table} {next(iter(row.values()))}"
-        return (f"the stored row ({named}) does not match its checksum",) if named in self.damage else ()
+        if not row["damaged"]:
+            return ()
+        return (f"the stored row ({table} {one_line(str(next(iter(row.values()))), 80)}) does not match its checksum",)
+
+
+def typed(table: str, raw: Sequence[object]) -> tuple[tuple[schema.Value, ...], list[str]]:
+    """Return the values of a row with the types of its columns, and the columns that had another type or are too large.
+
+    Those are empty instead.
+    """
+    row, faults = list[schema.Value](), list[str]()
+    for value, (name, kind, instead, bound, nullable) in zip(raw, _CHECKS[table], strict=True):
+        if isinstance(value, bytes):
+            value = _decoded(value)
+        if (value is None and nullable) or (type(value) is kind and (kind is str or abs(cast("float", value)) < bound)):
+            row.append(cast("schema.Value", value))
+        else:
+            faults.append(name)
+            row.append(instead)
+    return tuple(row), faults
+
+
+_KINDS: dict[str, tuple[type, schema.Value, float]] = {
+    "TEXT": (str, "", 0.0),
+    "INTEGER": (int, 0, math.inf),
+    "REAL": (float, 0.0, schema.LAST_TIME),
+}
+_CHECKS = {
+    table: [(name, *_KINDS[types[name]], name in schema.NULLABLE.get(table, ())) for name in schema.COLUMNS[table][:-2]]
+    for table, types in schema.TYPES.items()
+}
+"""By table, the checks of each column: name, type, the value instead, the bound of a number, whether it may be null."""
 
 
 def _open(path: Path, options: str) -> sqlite3.Connection:

@@ -1,8 +1,8 @@
 """The check of a whole session for damage, without writing to it: `ctxkernel verify`.
 
 Rule 1: A finding is a sentence that names the row; without findings everything was checked and is sound.
-Rule 2: Damage is a difference to the data that were stored. A checkpoint that was skipped, thinned out on purpose, or
-        not signed by this user is a remark.
+Rule 2: Damage is a difference to the data that were stored. A checkpoint that was skipped or thinned out on purpose,
+        and a row that this user has not signed, are remarks.
 Rule 3: Nothing is unpickled.
 """
 
@@ -24,6 +24,7 @@ from ctxkernel.store.chunks.manifest import Manifest, References, Unit
 from ctxkernel.store.chunks.presence import Presence
 from ctxkernel.store.log import rows, schema
 from ctxkernel.store.log.reader import SessionReader
+from ctxkernel.store.log.session_file import UNSIGNED
 
 _REFERENCES = {
     "statements.idx": "executions.idx",
@@ -100,7 +101,7 @@ def verify(path: Path, chunks: ChunkStore | None = None, references: References 
     """
     with SessionReader(path) as reader:
         report = SessionReport(path, session_id=reader.session_id)
-        found = [*_structure(reader), *_rows(reader), *_missing(reader), *_projections(reader, report)]
+        found = [*_structure(reader), *_rows(reader, report), *_missing(reader), *_projections(reader, report)]
         found += _history(reader)
         try:
             found += _checkpoints(reader, report, chunks, references)
@@ -122,12 +123,14 @@ def _structure(reader: SessionReader) -> list[str]:
     return [f"SQLite: {line}" for (line,) in lines if line != "ok"]
 
 
-def _rows(reader: SessionReader) -> Iterator[str]:
+def _rows(reader: SessionReader, report: SessionReport) -> Iterator[str]:
+    reader.unsigned, signed = 0, 0
     for table in schema.TABLES:
         reader.damage.clear()
         other: list[str] = []
         try:
             for row in reader.each(table):
+                signed += row["signed"] and table not in UNSIGNED
                 if table == "blocks" and rows.text_address(str(row["text"])) != row["address"]:
                     other += [row["address"]]
         except sqlite3.Error as error:
@@ -135,6 +138,7 @@ def _rows(reader: SessionReader) -> Iterator[str]:
         yield from (f"{one}: the row does not match its checksum" for one in reader.damage[:_MOST])
         yield from (f"blocks {one}: the text does not match its address" for one in other[:_MOST])
     reader.damage.clear()
+    report.remarks += _unsigned(reader, signed)
 
 
 def _missing(reader: SessionReader) -> Iterator[str]:
@@ -144,7 +148,7 @@ def _missing(reader: SessionReader) -> Iterator[str]:
         named = f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL"
         with contextlib.suppress(sqlite3.Error):  # reported by _rows
             missing = reader.select(f"{named} EXCEPT SELECT {key} FROM {there} LIMIT {_MOST}")
-            yield from (f"{table}: {column} {value} is not in {there}" for (value,) in missing)
+            yield from (f"{table}: {column} {str(value)[:80]} is not in {there}" for (value,) in missing)
 
 
 def _projections(reader: SessionReader, report: SessionReport) -> Iterator[str]:
@@ -156,7 +160,7 @@ def _projections(reader: SessionReader, report: SessionReport) -> Iterator[str]:
             elif made.receipt == receipt:
                 report.projections += 1
             else:
-                yield f"projection after {execution_id}: its bytes give {made.receipt[:19]}, not {receipt[:19]}"
+                yield f"projection after {execution_id}: its bytes give {made.receipt[:19]}, not {str(receipt)[:19]}"
 
 
 def _history(reader: SessionReader) -> Iterator[str]:
@@ -182,9 +186,6 @@ def _checkpoints(
         _judge(report, damaged, infos[execution_id], made, state, looked=presence is not None)
     for why, ids in manifest.by_reason(damaged).items():
         yield f"{_called(ids)} cannot be returned to{' whole' * (ids[0] in report.gaps)}: {why}"
-    unsigned = [one.checkpoint_id for one in manifests.values() if not one.signed]
-    if unsigned:
-        report.remarks.append(_unsigned(reader, unsigned, len(manifests)))
 
 
 State = dict[str, str] | str
@@ -246,12 +247,15 @@ def _judge(
         damaged[cid] = manifest.some_gaps(hurt)
 
 
-def _unsigned(reader: SessionReader, unsigned: list[str], of: int) -> str:
-    """Return the remark about checkpoints that this user has not signed."""
-    not_loaded = "their state is not loaded unless you say that you trust it"
+def _unsigned(reader: SessionReader, signed: int) -> Iterator[str]:
+    """Yield the remark about rows that this user has not signed."""
+    not_loaded = "it is not resumed, and no state of it is loaded, unless you say that you trust it: `ctxkernel trust`"
+    if not reader.unsigned:
+        return
     if reader.signer.fault:
-        return f"the owner of the checkpoints is unknown: {reader.signer.fault}"
-    if len(unsigned) == of:
-        return f"none of its checkpoints is signed by you: {not_loaded}"
-    some = f"{len(unsigned)} of {of} checkpoints are not signed by you ({join_names(unsigned, 6)})"
-    return f"{some}: added by someone else, or changed; {not_loaded}"
+        yield f"the owner of the session is unknown: {reader.signer.fault}"
+    elif not signed:
+        yield f"none of its rows is signed by you: {not_loaded}"
+    else:
+        some = f"{reader.unsigned} of {plural(reader.unsigned + signed, 'rows')} are not signed by you"
+        yield f"{some}: added by someone else, or changed; {not_loaded}"

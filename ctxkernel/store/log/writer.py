@@ -18,9 +18,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from ctxkernel.store.log import opening
-from ctxkernel.store.log.rows import Batch, Rows, with_checksum
+from ctxkernel.core.errors import StoreError
+from ctxkernel.store.log import opening, signing
+from ctxkernel.store.log.rows import Batch, Rows
 from ctxkernel.store.log.schema import INSERT, Value
+from ctxkernel.store.trust import Signer
 
 SPARE = frozenset({"checkpoints", "checkpoint_states", "divergences", "marks"})
 """Tables whose rows are dropped if a batch cannot be stored with them: the end of a turn matters more."""
@@ -103,6 +105,16 @@ class Writer:
             return both(f"The session {self.name} is written again; nothing was lost.", lost)
         return lost
 
+    def sign_rows(self, session_id: str, user: Signer, *, revoke: bool = False) -> str | None:
+        """Sign all rows with the user's secret, or take all signatures back. Return a notice."""
+        try:
+            assert self._connection is not None
+            with opening.transaction(self._connection):
+                signing.sign_rows(self._connection, session_id, user, revoke=revoke)
+        except (sqlite3.Error, StoreError) as fault:
+            return f"The session {self.name} cannot be {'untrusted' if revoke else 'trusted'}: {fault}."
+        return None
+
     def _drop_rows(self, fault: Exception) -> str:
         """Take the rows that may be at fault out of the first batch: those of SPARE tables, else all."""
         batch = self._waiting[0]
@@ -117,16 +129,9 @@ class Writer:
         connection = self._connection
         assert connection is not None
         execute = connection.cursor().execute
-        try:
-            execute("BEGIN IMMEDIATE")
+        with opening.transaction(connection):
             for table, row in batch.rows:
                 execute(INSERT[table], row)
-            execute("COMMIT")
-        except BaseException:  # an interrupt too: the next call must find no open transaction
-            if connection.in_transaction:
-                with contextlib.suppress(sqlite3.Error):
-                    connection.execute("ROLLBACK")
-            raise
         self._growth += _PAGE * (len(dict(batch.rows)) + 2) + batch.nbytes
         if self._growth > _CHECKPOINT_BYTES:
             self._start_checkpoint()
@@ -177,7 +182,7 @@ class Writer:
         """Write the batches that wait, move the write-ahead log into the file, and close the file."""
         if self.absent:
             return
-        self.write(with_checksum([]), retry=True)
+        self.write(Batch([], 0), retry=True)
         if self._checkpointer is not None and self._checkpointer.is_alive():
             self._grown.put(None)
             self._checkpointer.join(5)
