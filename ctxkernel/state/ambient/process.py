@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from ctxkernel.core.connection_names import is_connection_name
 from ctxkernel.projection.secrets import mask
 from ctxkernel.state.ambient.part import LiveObjects, Part, Setting
 from ctxkernel.state.base.namespace import some_of
@@ -25,7 +26,7 @@ _SECRET = re.compile(r"(?i)key|token|secret|passw|passphrase|pwd|credential|auth
 
 
 class Environment(Part):
-    """The changes of the environment since the kernel started, but for credentials."""
+    """The changes of the environment since the kernel started, but for credentials and where requests to models go."""
 
     name = "environment"
 
@@ -52,8 +53,8 @@ class Environment(Part):
                 os.environ[name] = text
 
     def secret(self, name: str, text: str) -> bool:
-        """Return whether a variable may be a credential, by its name or text."""
-        return _SECRET.search(name) is not None or mask(text) != text
+        """Return whether a variable is left out: it may be a credential, or decides where requests to models go."""
+        return is_connection_name(name) or _SECRET.search(name) is not None or mask(text) != text
 
 
 class WarningFilters(Part):

@@ -38,6 +38,8 @@ COPY_BYTES = 256 * 1024 * 1024
 """Up to so many bytes a value of another state is copied to be compared."""
 HELD_BYTES = 64 * 1024 * 1024
 """Limit of data that are held because they share objects with an object without a stored form."""
+_UNCHECKED = 16 * 1024 * 1024
+"""Up to so many bytes are copied without a look at the free memory."""
 _MARGIN = 1.5
 """Free memory that loading a state requires, as a multiple of its data."""
 
@@ -88,28 +90,53 @@ class Restorer(StateComparison):
     def then(self, execution_id: str, name: str) -> Any:
         """Return a copy of the value of a variable after an execution; NOTHING where that takes more than a moment."""
         try:
-            state = self._checkpoints.state(execution_id)
-            unit = state.get(name)
-            if unit is None or unit.live or unit.missing or unit.parts or self._unloadable(unit):
-                return NOTHING
-            if unit.digest.startswith(PLAIN):
-                return self.plain(unit)
-            if unit.nbytes > COPY_BYTES:
-                return NOTHING
-            made: dict[str, Any] = {}
-
-            def load(unit: Unit) -> dict[str, Any]:
-                buffers = [self._memory(buffer) for buffer in unit.buffers]
-                return self._packer.unpack(self._stream(unit), buffers, shared=shared, trial=True)
-
-            def shared(label: str) -> Any:
-                if label not in made:
-                    made.update(load(state[label]))
-                return made[label]
-
-            return load(unit).get(name, NOTHING)
+            return self.load_copy(execution_id, name)
         except Exception:  # code of the user's may run: a `__setstate__`
             return NOTHING
+
+    def load_copy(self, execution_id: str, name: str, most: int = COPY_BYTES) -> Any:
+        """Return a copy of the value that a variable had after an execution; the variables stay as they are.
+
+        Raises CheckpointError with the reason if it cannot be loaded, or needs more than `most` bytes; StoreError; and
+        any error of a `__setstate__`.
+        """
+        state = self._checkpoints.state(execution_id)
+        unit = state.get(name)
+        if unit is None:
+            raise CheckpointError("its state has no such variable")
+        if unit.live or unit.missing or unit.parts:
+            why = next(iter(units.missing_of(unit).values()), "it holds an object that cannot be stored")
+            raise CheckpointError(f"its value of then cannot be loaded: {why}")
+        if why := self._gap(unit, state):
+            raise CheckpointError(f"its value of then cannot be loaded: {why}")
+        if unit.digest.startswith(PLAIN):
+            return self.plain(unit)
+        self._check_room(unit, state, most)
+        made: dict[str, Any] = {}
+
+        def load(unit: Unit) -> dict[str, Any]:
+            buffers = [self._memory(buffer) for buffer in unit.buffers]
+            return self._packer.unpack(self._stream(unit), buffers, shared=shared, trial=True)
+
+        def shared(label: str) -> Any:
+            if label not in made:
+                made.update(load(state[label]))
+            return made[label]
+
+        values = load(unit)
+        if name not in values:
+            raise CheckpointError("its value of then cannot be put together any more")
+        return values[name]
+
+    def _check_room(self, unit: Unit, state: State, most: int) -> None:
+        """Raise CheckpointError if a copy of a unit needs more than `most` bytes, or more than are free."""
+        nbytes = unit.nbytes + sum(one.nbytes for one in _labels_of(unit, state).values())
+        if nbytes > most:
+            told = f"values of more than {format_size(most)} are not loaded to be compared"
+            raise CheckpointError(f"its value of then takes {format_size(nbytes)}; {told}")
+        free = self._free_memory() if nbytes > _UNCHECKED else None
+        if free is not None and nbytes * _MARGIN > free:
+            raise CheckpointError(f"its value of then takes {format_size(nbytes)}, and {format_size(free)} are free")
 
     def fetch(self, difference: Difference) -> Fetched:
         """Load differing values; only a `__setstate__` changes anything. Raises CheckpointError without memory."""

@@ -72,7 +72,9 @@ class States:
 
     def follows(self, execution_id: str | None, earlier: str) -> bool:
         """Return whether a state follows from an earlier one."""
-        while execution_id is not None and execution_id != earlier:
+        for _ in range(len(self.known) + 1):  # forged manifests can be in a circle
+            if execution_id is None or execution_id == earlier:
+                break
             known = self.known.get(execution_id)
             execution_id = known.base if known is not None else None
         return execution_id == earlier
@@ -98,6 +100,8 @@ class States:
             if known is None:
                 raise CheckpointError(f"there is no checkpoint of {at}; %ctx timeline shows which statements have one")
             chain.append(known)
+            if len(chain) > len(self.known):
+                raise CheckpointError(f"the checkpoint of {execution_id} is damaged: its bases are in a circle")
             at = known.base
         if any(self.made_of(unit) is None for known in chain for unit in known.units):
             settle()

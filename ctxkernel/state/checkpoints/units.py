@@ -159,8 +159,8 @@ def bundle(streams: Sequence[bytes]) -> bytes:
 def unbundle(blob: bytes | memoryview, part: int) -> memoryview:
     """Return one stream of a blob. Raises ValueError where there is none."""
     view = memoryview(blob)
-    (count,) = struct.unpack_from("<I", view)
-    if not 0 <= part < count:
+    (count,) = struct.unpack_from("<I", view) if len(view) >= 4 else (0,)
+    if not 0 <= part < count or 4 + 8 * count > len(view):
         raise ValueError(f"a bundle of {count} streams has no number {part}")
     sizes = struct.unpack_from(f"<{count}Q", view, 4)
     start = 4 + 8 * count + sum(sizes[:part])

@@ -43,8 +43,10 @@ from ctxkernel.state.base.namespace import (
     same_atoms,
 )
 from ctxkernel.state.tracking.cell_names import ANYTHING_IN_A_FUNCTION, CellNames, read_cell
+from ctxkernel.state.tracking.fingerprints import LIVE
 from ctxkernel.state.tracking.groups import Moment
 from ctxkernel.state.tracking.packed_variables import FoundChanges, Group, PackedVariables, Pending
+from ctxkernel.state.tracking.read_names import names_read_first
 
 REFRESH_SECONDS = 0.001
 """Processor time for packing the candidates of a cell before it runs: changes outside of any cell."""
@@ -60,6 +62,10 @@ class NamespaceTracker(PackedVariables):
         """Names that the last cell bound to another object, whether its content differs or not."""
         self.touched: frozenset[str] = frozenset()
         """Names that the last cell may have touched."""
+        self.read: frozenset[str] = frozenset()
+        """Those of them whose earlier value it may have used."""
+        self.altered_parts: frozenset[str] = frozenset()
+        """Watched names that the last cell changed: the user's modules."""
         self.doubts: dict[str, int] = {}
         """Names that changed without a cell that touched them, and the turn in which they were last known."""
         self.refresh = False
@@ -71,6 +77,8 @@ class NamespaceTracker(PackedVariables):
         self._snapshot = NameSnapshot(self.namespace)
         self._cell = CellNames()
         self._candidates: set[str] = set()
+        self._first: set[str] | None = None
+        """The variables that the cell can read before it binds them; None for all candidates."""
         self._suspect = ""
         self._outside = ""
         self._bound: set[str] | None = None
@@ -101,6 +109,16 @@ class NamespaceTracker(PackedVariables):
         if variable.info is None:
             variable.info = self._info(self.namespace.get(name))
         return variable.info
+
+    @property
+    def anything(self) -> str:
+        """Why the last cell may have touched any variable, or an empty text."""
+        return self._cell.anything
+
+    def is_live(self, name: str) -> bool:
+        """Return whether a variable holds an object of this process, whose content cannot be compared."""
+        group = self._groups.get(name)
+        return group is not None and group.prints.get(name, "").startswith(LIVE)
 
     @property
     def named_nothing(self) -> bool:
@@ -262,9 +280,10 @@ class NamespaceTracker(PackedVariables):
             self._verified = outside == _VERIFY
         elif added or moved or deleted:
             diff = self._settle(added, moved, deleted, ())
-        self._candidates = set()
+        self._candidates, self._first = set(), None
         if cell.names or cell.anything:
             self._find_candidates(cell)
+            self._first = self._read_first(source, cell)
             refresh, self.refresh = self.refresh and not outside and not self._suspect, False
             if refresh and not self._groups.keys().isdisjoint(self._candidates) and (quick := self._quick()):
                 changed = self._settle((), (), (), quick).changed
@@ -276,6 +295,7 @@ class NamespaceTracker(PackedVariables):
     def after(self, expired: Expired = lambda: False) -> NamespaceDiff:
         """Return what changed since `before`."""
         added, moved, deleted = self._moved()
+        read = self._candidates if self._first is None else self._first
         touched, self._candidates = self._candidates | (self._new & self._variables.keys()), set()
         self._new = set()
         suspect, self._suspect = self._suspect, ""
@@ -284,6 +304,7 @@ class NamespaceTracker(PackedVariables):
         self.rebound = frozenset(moved)
         self._verified = False
         self.turn += 1
+        self.altered_parts = frozenset()
         diff = NamespaceDiff()
         if added or moved or deleted or touched:
             diff = self._settle(added, moved, deleted, touched, self._cell, hurry=expired())
@@ -292,10 +313,11 @@ class NamespaceTracker(PackedVariables):
             further = self._reachable(CellNames(frozenset((*added, *moved))))[0].difference(touched, added, moved)
             if further:
                 more = self._settle((), (), (), further, self._cell, hurry=expired())
-                touched = touched | further
+                touched, read = touched | further, read | (further - self._cell.replaced)
                 said = "; ".join(filter(None, (diff.incomplete, more.incomplete)))
                 diff = NamespaceDiff(diff.added, {**diff.changed, **more.changed}, diff.deleted, said)
         self.touched = frozenset(touched)
+        self.read = frozenset(read).difference(diff.added)
         self._last = diff
         return diff
 
@@ -349,6 +371,13 @@ class NamespaceTracker(PackedVariables):
             self._cell = replace(cell, anything=anything)
             self._candidates |= (names := self._complex())
             self._baseline([name for name in names if name not in self._groups])
+
+    def _read_first(self, source: str, cell: CellNames) -> set[str] | None:
+        """Return the candidates that a cell can read before it binds them; None where these are all candidates."""
+        if cell.anything or cell.magics or cell.replaced.isdisjoint(self._variables):
+            return None
+        first = names_read_first(source)
+        return None if first is None else self._reachable(replace(cell, names=cell.names - (cell.replaced - first)))[0]
 
     def _reachable(self, cell: CellNames) -> tuple[set[str], str]:
         """Return the variables that a cell can touch, and why it may touch any, or an empty text."""
@@ -496,6 +525,7 @@ class NamespaceTracker(PackedVariables):
         self.pending.names.update(found.changed)
         added, changed = found.added, found.changed
         if not self._watched.isdisjoint((*added, *changed)):
+            self.altered_parts |= self._watched & {*added, *changed}
             added = {name: info for name, info in added.items() if name not in self._watched}
             changed = {name: info for name, info in changed.items() if name not in self._watched}
             if found.outside and not changed:  # a module's variables, say: the state that they are part of is another
