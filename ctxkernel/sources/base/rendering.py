@@ -54,6 +54,10 @@ def moved(lines: Sequence[str], line: int, tokens: int) -> int:
 PAST_END = " (the position is past the end)"
 NO_CAP = 1 << 40
 """The budget that stands for `All`."""
+RESERVE = 4
+"""One part in so many of a budget is left free, so that it holds under a model's own vocabulary too …"""
+SMALL_RESERVE = 24
+"""… and of a small budget two fifths, up to so many tokens: its text is mostly a path and numbers."""
 _CACHED_RENDERINGS = 8
 _CACHED_CHARS = 256 * 1024
 _PLACE = re.compile(r"(?:(?P<line>\d{1,15})(?::(?P<col>\d{1,15}))?|@(?P<offset>\d{1,18})(?P<shift>[+-]\d{1,12})?)")
@@ -198,6 +202,13 @@ def with_remark(draft: Draft, line: str) -> Draft:
     return replace(draft, text="\n".join([first, line, *([rest] if rest else [])]))
 
 
+def within_reserve(budget: int) -> int:
+    """Return the part of a budget that a rendering fills by the estimate: a model's own count may be higher."""
+    if budget >= NO_CAP:
+        return budget
+    return budget - max(budget // RESERVE, min(2 * budget // 5, SMALL_RESERVE))
+
+
 def less(budget: int, tokens: int) -> int:
     """Return what is left of a budget; of no cap, no cap."""
     return budget if budget >= NO_CAP else max(1, budget - tokens)
@@ -306,6 +317,7 @@ class BaseSource:
         budget = NO_CAP if isinstance(request.tokens, AllTokens) else request.tokens
         if budget < 1:
             raise BadPolicy(f"{self.label}: tokens is {budget}; give a budget of at least 1, or All")
+        budget = within_reserve(budget)
         place, missed = parse_place(request.pos), ""
         stamp = self.stamp()
         if place is None:

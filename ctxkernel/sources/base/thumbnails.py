@@ -12,7 +12,7 @@ import io
 import os
 from typing import Any
 
-from ctxkernel.core.image_headers import Image
+from ctxkernel.core.image_headers import Image, image_of
 from ctxkernel.core.ports import Picture
 from ctxkernel.history.capabilities import image_tokens
 from ctxkernel.sources.base.file_reader import Gone, read_regular
@@ -21,6 +21,8 @@ MOST_SIDE = 512
 """Pixels: more are seldom worth their tokens before anybody asked."""
 NO_ROOM = "no picture: too few tokens for one"
 _MOST_PNG = 150_000  # bytes
+_MOST_SENT = 400_000  # bytes of an image that a cell displayed, before it is made a JPEG
+_PHOTO = 0.8  # characters of base64 a pixel: a PNG of more is no drawing, and is made a JPEG at once
 _LEAST_SIDE = 32  # smaller ones show nothing
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")
 _MOST_PIXELS = 24_000_000
@@ -61,20 +63,47 @@ def picture(path: str, image: Image, room: int) -> tuple[Picture | None, str]:
     return shown, "" if shown is not None else "no picture: it cannot be decoded"
 
 
-def shown_as(picture: Picture) -> str:
-    """Return what is said of a picture that goes along."""
-    return f"shown as {picture.width:,} × {picture.height:,}, ~{picture.tokens:,} tokens"
-
-
-def encoded(image: Any, kind: str) -> Picture:
-    """Return a PIL image as a picture: `kind` is PNG or JPEG; a PNG of too many bytes is made a JPEG, if it can be."""
+def encoded(image: Any, kind: str, *, most: int = _MOST_PNG) -> Picture:
+    """Return a PIL image as a picture: `kind` is PNG or JPEG; a PNG of more bytes is made a JPEG, if it can be."""
     out = io.BytesIO()
     image.save(out, kind, **({"quality": 80} if kind == "JPEG" else {}))
-    if kind == "PNG" and image.mode in ("RGB", "L") and out.tell() > _MOST_PNG:
+    if kind == "PNG" and image.mode in ("RGB", "L") and out.tell() > most:
         return encoded(image, "JPEG")
     data = base64.b64encode(out.getvalue()).decode("ascii")
     width, height = image.size
     return Picture(f"image/{kind.lower()}", data, width, height, image_tokens(width, height))
+
+
+def scaled_down(data: str, side: int, tokens: int) -> Picture | str:
+    """Return an image in base64 as one of at most so many pixels a side and tokens, or why that is not possible."""
+    header = image_of(data)
+    if header is None:
+        return "its header cannot be read"
+    if header.width * header.height > _MOST_JPEG:
+        return f"{header.width * header.height / 1e6:,.0f} million pixels are not decoded"
+    try:
+        import PIL.Image
+    except ImportError:
+        return "too large, and Pillow, which would scale it down, is not installed"
+    most = side_within(header.width, header.height, tokens, side)
+    if not most:
+        return "image_tokens has no room for it"
+    try:
+        with PIL.Image.open(io.BytesIO(base64.b64decode(data)), formats=_FORMATS) as found:
+            is_photo = found.format == "JPEG" or len(data) > _PHOTO * header.width * header.height
+            found.draft("RGB", (2 * most, 2 * most))
+            has_alpha = "A" in found.getbands() or "transparency" in found.info
+            plain = found.convert("RGBA" if has_alpha else "L" if found.mode in ("1", "L") else "RGB")
+            if has_alpha and plain.getchannel("A").getextrema() == (255, 255):
+                plain, has_alpha = plain.convert("RGB"), False
+            small = plain.resize(scaled(header.width, header.height, most), reducing_gap=2.0)
+            made = encoded(small, "JPEG" if is_photo and small.mode != "RGBA" else "PNG", most=_MOST_SENT)
+            if len(made.data) > 2 * _MOST_SENT and has_alpha:
+                white = PIL.Image.new("RGBA", small.size, "white")
+                made = encoded(PIL.Image.alpha_composite(white, small).convert("RGB"), "JPEG")
+            return made
+    except Exception:  # broken data, or a format within the format
+        return "it cannot be decoded"
 
 
 def side_within(width: int, height: int, room: int, most: int = MOST_SIDE) -> int:

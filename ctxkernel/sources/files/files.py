@@ -227,7 +227,7 @@ def _binary(label: str, found: Binary, request: RenderRequest, budget: int, path
             room = budget - count_tokens(f"{label} · {about} · shown as 512 × 512, ~350 tokens")
             picture, why = thumbnails.picture(path, found.image, room)
         notes = ("binary", why) if why else notes
-        draft = Draft(f"{label} · {about}" + (f" · {thumbnails.shown_as(picture)}" if picture is not None else ""))
+        draft = Draft(f"{label} · {about}" + (f" · {picture.shown}" if picture is not None else ""))
     else:
         rows = [found.head[at : at + 16] for at in range(0, 64 if request.lod == 0 else 16, 16)]
         dump = [

@@ -16,6 +16,7 @@ from functools import cached_property
 
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size, one_line, plural, truncate
+from ctxkernel.core.text_diff import changes, counted, unified
 from ctxkernel.projection.tokens import count_tokens, largest
 from ctxkernel.sources.base.file_reader import Text, make_text
 from ctxkernel.sources.base.large_files import Window, whole_window
@@ -30,7 +31,6 @@ from ctxkernel.sources.base.positions import (
     symbols_of,
 )
 from ctxkernel.sources.base.rendering import NO_CAP, PAST_END, Draft, Names, Place, as_now, fit, fit_lines, marked
-from ctxkernel.sources.base.text_diff import changes, counted, unified
 from ctxkernel.sources.outlines.outline import Language, language_of
 from ctxkernel.sources.outlines.tabular import read_table
 

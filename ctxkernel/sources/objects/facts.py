@@ -25,7 +25,7 @@ from ctxkernel.sources.base.file_reader import content_hash
 from ctxkernel.sources.base.large_files import whole_window
 from ctxkernel.sources.base.positions import key_of, pattern_of
 from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, less, titled
-from ctxkernel.sources.base.thumbnails import NO_ROOM, encoded, scaled, shown_as, side_within
+from ctxkernel.sources.base.thumbnails import NO_ROOM, encoded, scaled, side_within
 from ctxkernel.sources.files.text_levels import TextBasis, lines_document, make_basis, render_document
 from ctxkernel.sources.tables.columns import STAMP_BYTES, cells, hash_column, modules
 
@@ -222,7 +222,7 @@ class PicturedSource(FactsSource):
         size = scaled(width, height, side)
         small = image if size == image.size else image.resize(size)
         picture = encoded(small, "PNG")
-        lines = self._with(request, place, less(budget, picture.tokens), f"[{shown_as(picture)}]")
+        lines = self._with(request, place, less(budget, picture.tokens), f"[{picture.shown}]")
         return replace(lines, picture=picture)
 
     def _with(self, request: RenderRequest, place: Place, budget: int, line: str, *notes: str) -> Draft:
