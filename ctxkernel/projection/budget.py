@@ -5,6 +5,7 @@ Rule 2: the fold of the history is a function of the sizes of the statements and
         newest: built step by step or at once, it is the same (law 3).
 Rule 3: outputs are masked in batches. Masking one at a time would change the prompt's prefix at every turn, and the
         provider's cache would be lost each time; a batch makes room for many turns.
+Rule 4: the person's newest statements are whole up to a limit of their own; a batch masks older ones.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ Few steps, so that a pinned text that grows by a line does not change the prefix
 """
 REFILL = 0.7
 """A batch reduces the history to this part of its cap."""
+RECENT_REFILL = 0.5
+"""A batch reduces the whole statements to this part of their limit."""
 STUBS = 0.25
 """Largest part of the cap for masked statements; beyond it the oldest of them are dropped …"""
 LOOSE = 0.5
@@ -130,15 +133,27 @@ def history_cap(room: int, pinned: int) -> int:
 
 
 class HistoryFold:
-    """The fold of rule 2: which entries of the history are whole, masked or dropped.
+    """The fold of rule 2: which entries of the history are whole, masked or dropped, and which show their images.
 
     State: the first `dropped` entries are dropped, except kept ones; those up to `masked` are masked, except kept ones;
-    all others are whole. Entries are dropped by units: a call with its results.
-    Holds: tokens <= cap after every `append`.
+    all others are whole. Entries are dropped by units: a call with its results. Whole entries show their images until
+    the images come to their own cap; then those of the oldest entries are left out, in a batch, too.
+    Holds: tokens <= cap and images <= image_cap after every `append`.
     """
 
-    def __init__(self, cap: int) -> None:
+    def __init__(self, cap: int, image_cap: int = 0, limit: int = 10**9) -> None:
         self.cap = cap
+        self.image_cap = image_cap
+        self.images = 0
+        """Weight of all images that are shown."""
+        self._pictured: dict[int, tuple[int, int]] = {}
+        """The entries that show images → (tokens, weight) of these, oldest first."""
+        self.left_out: list[int] = []
+        """The entries whose images were left out for the cap of images, or for that of the history."""
+        self._aged: dict[int, None] = {}
+        """Those of them whose text is masked since it is old."""
+        self.limit = limit
+        """Tokens of whole statements of the person; where there are more, the oldest are masked."""
         self.dropped = 0
         self.masked = 0
         self.tokens = 0
@@ -146,6 +161,10 @@ class HistoryFold:
         """The newest entry that made the fold change earlier ones; -1 where none did."""
         self._stubs = 0
         """Tokens of masked entries that could be dropped."""
+        self._recent = 0
+        """Tokens of whole statements of the person that could be masked."""
+        self._fresh = array("q")
+        """The tokens of each entry that count for the limit."""
         self._whole, self._least = array("q"), array("q")
         """The tokens of each entry, whole and masked."""
         self._joined: list[bool] = []
@@ -166,40 +185,63 @@ class HistoryFold:
         """Whether an entry is masked or dropped only after all others."""
         return index in self._kept
 
-    def append(self, whole: int, masked: int, *, joined: bool = False, kept: bool = False, firm: bool = True) -> bool:
+    def shows_images(self, index: int) -> bool:
+        """Return whether an entry shows its images."""
+        return index in self._pictured
+
+    def append(
+        self,
+        whole: int,
+        masked: int,
+        *,
+        images: tuple[int, int] = (0, 0),
+        joined: bool = False,
+        kept: bool = False,
+        firm: bool = True,
+        fresh: int = 0,
+    ) -> bool:
         """Add an entry by its tokens whole and masked. Returns whether that changed earlier ones.
 
-        `joined`: it belongs to the unit of the entry before it; `kept`: it is dropped only after all others, and in
-        batches too unless it is `firm`.
+        `images`: (tokens, weight) of its images, which `whole` includes, and `masked` where that is the same. `joined`:
+        it belongs to the unit of the entry before it; `kept`: it is dropped only after all others, and in batches too
+        unless it is `firm`; `fresh`: the tokens of the text of a statement of the person, else 0.
         """
         newest = len(self._whole)
         if joined and newest and not self.stands(newest - 1):  # its unit was dropped
             whole = masked = 0
-            kept = False
+            images, kept = (0, 0), False
             self.dropped, self.masked = newest + 1, max(self.masked, newest + 1)
             self.last_batch = newest
         self._whole.append(whole)
         self._least.append(masked)
         self._joined.append(joined)
+        self._fresh.append(fresh)
+        self._recent += self._fresh[newest]
         if kept:
             self._kept[newest] = whole
             if not firm:
                 self._loose[newest] = None
         self.tokens += whole
+        changed = self._add_images(newest, images) if images[0] else False
+        if self._recent > self.limit and self._age(newest):
+            changed = True
         if self.tokens <= self.cap:
-            return False
+            return changed
         self.last_batch = newest
         goal = int(self.cap * REFILL)
         while self.tokens > goal and self.masked < newest:
             self._mask()
-            if self._stubs > self.cap * STUBS:
-                self._drop_to(int(self.cap * STUBS_REFILL))
+            self._bound_stubs()
+        while self.tokens > goal and self._aged:
+            self._leave_images_out(next(iter(self._aged)))
         while self.tokens > goal and self.dropped < self.masked and self._unit() <= self.masked:
             self._drop()
         # Where nothing else can be dropped, these alone would cause a batch at each turn: make room for many turns.
         if self.tokens > goal and self._loose_tokens() > goal * LOOSE:
             while self._loose_tokens() > goal * LOOSE_REFILL and next(iter(self._loose)) < self.dropped:
                 self._let_go(next(iter(self._loose)))
+        while self.tokens > self.cap and self._pictured:
+            self._leave_images_out(next(iter(self._pictured)))
         # The newest alone exceeds the cap: mask and drop it only if needed.
         while self.tokens > self.cap and self.masked <= newest:
             self._mask()
@@ -209,6 +251,69 @@ class HistoryFold:
             while self.tokens > goal and self._kept:
                 self._let_go(next(iter(self._loose or self._kept)))
         return True
+
+    def resize(self, index: int, saved: int, masked: int | None) -> None:
+        """Take `saved` tokens off a whole entry, whose masked form has `masked` tokens, if it has one."""
+        whole = self._whole[index] - saved
+        fresh = max(self._fresh[index] - saved, 0) if masked is not None else 0
+        self.tokens -= saved
+        self._recent += fresh - self._fresh[index]
+        if index in self._kept:
+            self._kept[index], masked = whole, None
+        self._whole[index], self._fresh[index] = whole, fresh
+        self._least[index] = whole if masked is None else masked
+        self.last_batch = len(self._whole) - 1
+
+    def _add_images(self, newest: int, images: tuple[int, int]) -> bool:
+        """Show the images of the newest entry. Return whether those of earlier ones are left out for it."""
+        self._pictured[newest] = images
+        self.images += images[1]
+        if images[1] > self.image_cap:
+            self._leave_images_out(newest)
+        if self.images <= self.image_cap:
+            return False
+        goal = int(self.image_cap * REFILL)
+        # Those of pinned entries last.
+        for index in sorted(self._pictured, key=lambda index: (index in self._kept, index)):
+            if self.images > goal and index != newest:
+                self._leave_images_out(index)
+        self.last_batch = newest
+        return True
+
+    def _leave_images_out(self, index: int) -> None:
+        """Show an entry without its images."""
+        self.left_out.append(index)
+        tokens, weight = self._pictured.pop(index)
+        self.images -= weight
+        self.tokens -= tokens
+        if index in self._aged:
+            del self._aged[index]
+            self._least[index] -= tokens
+            self._stubs -= tokens if index >= self.dropped and index not in self._kept else 0
+        elif self._least[index] == self._whole[index]:
+            self._least[index] -= tokens
+        self._whole[index] -= tokens
+        if index in self._kept:
+            self._kept[index] -= tokens
+
+    def _forget_images(self, index: int) -> None:
+        """Note that an entry is masked or dropped, and its images with it."""
+        self.images -= self._pictured.pop(index, (0, 0))[1]
+        self._aged.pop(index, None)
+
+    def _age(self, newest: int) -> bool:
+        """Mask old statements, the newest entry excepted. Return whether there were any."""
+        before = self.masked
+        while self._recent > self.limit * RECENT_REFILL and self.masked < newest:
+            self._mask(aged=True)
+            self._bound_stubs()
+        if self.masked > before:
+            self.last_batch = newest
+        return self.masked > before
+
+    def _bound_stubs(self) -> None:
+        if self._stubs > self.cap * STUBS:
+            self._drop_to(int(self.cap * STUBS_REFILL))
 
     def _loose_tokens(self) -> int:
         return sum([self._kept[index] for index in self._loose])
@@ -226,10 +331,19 @@ class HistoryFold:
                 continue
             self.tokens -= size
             self._loose.pop(at, None)
+            self._forget_images(at)
 
-    def _mask(self) -> None:
+    def _mask(self, *, aged: bool = False) -> None:
+        """Mask the next entry. A statement that is only old (`aged`) keeps its images: they have a cap of their own."""
         whole, masked = self._whole[self.masked], self._least[self.masked]
+        if aged and masked != whole and self._fresh[self.masked] and self.masked in self._pictured:
+            masked += self._pictured[self.masked][0]
+            self._least[self.masked] = masked
+            self._aged[self.masked] = None
+        elif masked != whole:
+            self._forget_images(self.masked)
         self.tokens += masked - whole
+        self._recent -= self._fresh[self.masked]
         if self.masked in self._kept:
             self._kept[self.masked] = masked
         elif self.masked >= self.dropped:
@@ -248,6 +362,7 @@ class HistoryFold:
             if index not in self._kept:
                 self.tokens -= (self._least if index < self.masked else self._whole)[index]
                 self._stubs -= self._least[index] if index < self.masked else 0
+                self._forget_images(index)
             self.dropped += 1
         self.masked = max(self.masked, self.dropped)
 

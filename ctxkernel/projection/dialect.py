@@ -6,7 +6,8 @@
 Rule 1: the blocks of every event pass the rules of the API: texts are cleaned and truncated, ids and names made legal,
         blank texts left out or marked as empty. The block's `why` says what was done.
 Rule 2: an event's blocks are a function of the event and of the name of its call, so they stay in the provider's cache.
-Rule 3: thinking is sent back byte for byte, or not at all.
+Rule 3: in the tools dialect a response goes back block for block as it came (`as_it_came`); if that is not possible, by
+        its texts and its call, cleaned and truncated, and without thinking.
 Rule 4: in the script dialect, tags of scripts are escaped in texts from outside.
 """
 
@@ -21,10 +22,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
 from ctxkernel.core.events import Json
-from ctxkernel.core.image_headers import pixels
-from ctxkernel.core.ports import CountTokens
+from ctxkernel.core.ports import CountTokens, Picture
+from ctxkernel.core.text import plural
 from ctxkernel.history.capabilities import image_tokens
 from ctxkernel.history.events import (
+    THINKING,
     Action,
     AgentError,
     AssistantMessage,
@@ -35,10 +37,12 @@ from ctxkernel.history.events import (
     UserQuestion,
     UserRejection,
 )
+from ctxkernel.history.responses import as_it_came, dump
 from ctxkernel.projection.budget import fit_text
-from ctxkernel.projection.layout import EMPTY, MASKED, attribute, clean
+from ctxkernel.projection.images import image_block, picture_extent
+from ctxkernel.projection.layout import EMPTY, MASKED, Clean, Mask, attribute, clean
 from ctxkernel.projection.placed_views import Placed
-from ctxkernel.projection.secrets import mask
+from ctxkernel.projection.secrets import mask as mask_credentials
 from ctxkernel.projection.value import Piece
 
 DialectName = Literal["tools", "script"]
@@ -64,13 +68,20 @@ class EventRendering(NamedTuple):
     """The blocks without the outputs; `whole` itself where that would save nothing."""
     tokens: int
     masked_tokens: int
-    thinking: int = 0
-    """How many blocks at the beginning are thinking."""
     thinking_tokens: int = 0
+    """Tokens of the blocks of thinking, 0 if there are none."""
+    verbatim: bool = False
+    """Whether it is a part of a response as it came."""
     call_id: str = ""
     """The name of the call in the request, where the event is a call or a result."""
     question: bool = False
     context: bool = False
+    bare: tuple[Piece, ...] = ()
+    """`whole` without its images; empty where it has none."""
+    image_tokens: int = 0
+    """Tokens of the images in `whole`."""
+    image_weight: int = 0
+    """What they take of the limit of images (`ImageLimits.weight`)."""
 
     @property
     def name(self) -> str:
@@ -90,6 +101,24 @@ def message(event: HistoryEvent, pieces: Sequence[Piece], **more: Any) -> EventR
     return EventRendering(event.event_id, _origin(event), whole, whole, tokens, tokens, **more)
 
 
+def with_images(rendered: EventRendering, images: Sequence[Picture]) -> EventRendering:
+    """Return the blocks of an event with those of its images after them; masked, it has none."""
+    if not images:
+        return rendered
+    pieces: list[Piece] = []
+    for n, one in enumerate(images, 1):
+        name = f"{rendered.name}#image{n}"
+        why = f"image {n} of {len(images)} that {rendered.origin} displayed, {one.width:,} × {one.height:,}"
+        pieces.append(Piece(name, "image", rendered.origin, one.tokens, why, image_block(one), "user", True))
+    tokens = sum([one.tokens for one in images])
+    return rendered._replace(
+        whole=(*rendered.whole, *pieces),
+        bare=rendered.whole,
+        tokens=rendered.tokens + tokens,
+        image_tokens=tokens,
+    )
+
+
 @dataclass(frozen=True)
 class Dialect:
     """Renders the events that are not statements."""
@@ -101,11 +130,17 @@ class Dialect:
     output_tokens: int
     wide_tokens: int
     """Most tokens of a result that was requested in full."""
+    response_tokens: int
+    """Most tokens of a response that goes back as it came."""
+    mask: Mask = mask_credentials
 
-    def render(self, event: HistoryEvent, call_id: str = "", note: str = "") -> EventRendering:
+    def render(
+        self, event: HistoryEvent, call_id: str = "", note: str = "", images: Sequence[Picture] = ()
+    ) -> EventRendering:
         """Return the blocks of `event`.
 
-        `call_id` is the name of its call in the request; `note` stands in the place of a result that was redacted.
+        `call_id` is the name of its call in the request; `note` stands in the place of a result that was redacted;
+        `images` are those that the cell of a result displayed.
         """
         match event:
             case UserQuestion():
@@ -113,24 +148,23 @@ class Dialect:
                     event, [self._text(event, "question", f"question of {short(event.event_id)}")], question=True
                 )
             case AssistantMessage():
-                return self._turn(event, self._said(event))
+                return self._response(event) or message(event, self._said(event))
             case Action():
                 return self._call(event, call_id)
             case Observation() | UserRejection() | AgentError():
-                return self._result(event, call_id, note)
+                return self._result(event, call_id, note, images)
             case Summary():
                 return message(event, [self._text(event, "summary", "stands for what was condensed")])
             case Context():
                 blocks = [self._context(event, n, text) for n, text in enumerate(event.texts) if text.strip()]
-                return message(event, blocks, context=True)
+                tokens = sum([piece.tokens for piece in blocks if piece.raw])
+                return message(event, blocks, context=True, image_tokens=tokens)
             case _:
                 return message(event, [])
 
     def summary_tokens(self, event: Summary) -> int:
         """Return the tokens that a summary would take if it were not cut."""
-        return self.count(
-            f"{_tag('summary', event)}{clean(event.text, script=self.name == 'script').text.strip() or EMPTY}\n"
-        )
+        return self.count(f"{_tag('summary', event)}{self._clean(event.text).text.strip() or EMPTY}\n")
 
     def _piece(self, event: HistoryEvent, kind: str, text: str, why: str, *how: Any, suffix: str = "") -> Piece:
         """Return a block of an event; `how` is its role, and whether `text` is JSON."""
@@ -145,24 +179,39 @@ class Dialect:
 
     def _context(self, event: Context, n: int, text: str) -> Piece:
         why = "the state as it was sent with that request; kept until something before it changes"
-        if n in event.pictures and (tokens := _picture_tokens(text)) is not None:
+        if n in event.pictures and (tokens := picture_tokens(text)) is not None:
             name = f"{attribute(event.event_id)}#{n + 1}"
             return Piece(name, "picture", _origin(event), tokens, why, text, "user", True)
         return self._piece(event, "context", text, why, suffix=f"#{n + 1}")
 
     # -- the model's side ---------------------------------------------------------------------
 
-    def _turn(self, event: AssistantMessage | Action, said: Sequence[Piece], call_id: str = "") -> EventRendering:
-        """Return the blocks of a response, its thinking first; thinking alone may not end a message."""
-        thoughts: list[Piece] = []
-        for n, block in enumerate(event.thinking if said and self.name == "tools" else (), 1):
-            text = _raw_thinking(block)
-            if text:
-                why = "thinking, as it was signed"
-                thoughts.append(self._piece(event, "thinking", text, why, *_RAW, suffix=f"#thinking{n}"))
-        tokens = sum([piece.tokens for piece in thoughts])
-        more = {"thinking": len(thoughts), "thinking_tokens": tokens, "call_id": call_id}
-        return message(event, [*thoughts, *said], **more)
+    def _response(self, event: AssistantMessage | Action, call_id: str = "") -> EventRendering | None:
+        """Return the blocks of a response as they came, None if that is not possible."""
+        calls = [block.get("id") for block in event.blocks if block.get("type") == "tool_use"]
+        if self.name == "script" or not event.blocks or calls != ([call_id] if isinstance(event, Action) else []):
+            return None
+        pieces: list[Piece] = []
+        thinking = 0
+        for n, block in enumerate(event.blocks, 1):
+            kind = str(block.get("type"))
+            text = as_it_came(block, self.mask)
+            if not text:
+                return None
+            if kind == "tool_use":
+                if not _is_legal(block.get("name")):
+                    return None
+                shown, why, suffix = "call", f"call {short(event.event_id)}, as it came", ""
+            elif kind in THINKING:
+                shown, why, suffix = "thinking", "thinking, as it was signed", f"#thinking{n}"
+            else:
+                shown, suffix = "answer", f"#said{n}"
+                why = f"what the model said in {short(event.event_id)}, as it came"
+            piece = self._piece(event, shown, text, why, *_RAW, suffix=suffix)
+            thinking += piece.tokens if shown == "thinking" else 0
+            pieces.append(piece)
+        entry = message(event, pieces, thinking_tokens=thinking, call_id=call_id, verbatim=True)
+        return entry if entry.tokens <= self.response_tokens else None
 
     def _said(self, event: AssistantMessage | Action) -> list[Piece]:
         shown, notes = self._bounded(event.text, self.text_tokens, script=False)
@@ -172,6 +221,8 @@ class Dialect:
         return [self._piece(event, "answer", shown.strip(), why, "assistant", suffix="#said")]
 
     def _call(self, event: Action, call_id: str) -> EventRendering:
+        if (response := self._response(event, call_id)) is not None:
+            return response
         notes: list[str] = []
         given = cast("dict[str, Json]", self._plain(event.input, notes, 0))
         tool = _BAD_ID.sub("_", event.tool_name)[:_NAME_CHARS] or "tool"
@@ -186,13 +237,15 @@ class Dialect:
         else:
             if call_id != event.tool_call_id:
                 notes.append(f"call named {call_id}, as its own id is taken or illegal")
-            text, how = _dump({"type": "tool_use", "id": call_id, "name": tool, "input": given}), _RAW
+            text, how = dump({"type": "tool_use", "id": call_id, "name": tool, "input": given}), _RAW
         why = "; ".join([f"call {short(event.event_id)}", *dict.fromkeys(notes)])
-        return self._turn(event, [*self._said(event), self._piece(event, "call", text, why, *how)], call_id)
+        return message(event, [*self._said(event), self._piece(event, "call", text, why, *how)], call_id=call_id)
 
     # -- results of calls ------------------------------------------------------------------------
 
-    def _result(self, event: Observation | UserRejection | AgentError, call_id: str, note: str) -> EventRendering:
+    def _result(
+        self, event: Observation | UserRejection | AgentError, call_id: str, note: str, images: Sequence[Picture]
+    ) -> EventRendering:
         match event:
             case Observation():
                 status, text = event.status, event.content
@@ -201,29 +254,48 @@ class Dialect:
                 status, text = "rejected", f"The user did not allow this call{reason}"
             case AgentError():
                 status, text = "failed", event.message
+        script = self.name == "script"
 
-        def made(body: str, why: str) -> Piece:
+        def made(body: str, why: str, images: Sequence[Picture] = ()) -> Piece:
             shown = f'<ctx:result id={_id(event)} status="{attribute(status)}">\n{body}'
-            if self.name == "script":
+            if script:
                 return self._piece(event, "result", shown, why)
             block: dict[str, Json] = {"type": "tool_result", "tool_use_id": call_id, "content": shown}
             if status != "success":
                 block["is_error"] = True
-            return self._piece(event, "result", _dump(block), why, "user", True)
+            piece = self._piece(event, "result", dump(block), why, "user", True)
+            if images:
+                block["content"] = [{"type": "text", "text": shown}, *map(json.loads, map(image_block, images))]
+                tokens = sum([one.tokens for one in images])
+                why = f"{why}; with {plural(len(images), 'images')}, ~{tokens:,} tokens"
+                piece = piece._replace(text=dump(block), tokens=piece.tokens + tokens, why=why)
+            return piece
 
         wide = isinstance(event, Observation) and event.wide
         shown, notes = self._bounded(text, self.wide_tokens if wide else self.output_tokens)
+        if images and not script and status != "success":
+            images = ()
+            notes.append("its images left out: a result that is an error may have text only")
         why = "; ".join([f"result of {short(event.event_id)}", *notes])
-        whole = made(f"{shown.strip() or EMPTY}\n", why)
+        body = f"{shown.strip() or EMPTY}\n"
+        whole = made(body, why)
+        pictured = sum([one.tokens for one in images])
         if note:
             piece = made(f"{self._bounded(note, self.output_tokens)[0].strip()}\n", "redacted: its output was stale")
-            if piece.tokens < whole.tokens:
+            if piece.tokens < whole.tokens + pictured:
                 return message(event, [piece], call_id=call_id)
         hidden = made(MASKED, f"{why}; its output masked")
         rendered = message(event, [whole], call_id=call_id)
-        if hidden.tokens >= whole.tokens:
-            return rendered
-        return rendered._replace(masked=(hidden,), masked_tokens=hidden.tokens)
+        if hidden.tokens < whole.tokens:
+            rendered = rendered._replace(masked=(hidden,), masked_tokens=hidden.tokens)
+        if script or not images:
+            return with_images(rendered, images)
+        return rendered._replace(
+            whole=(made(body, why, images),),
+            bare=rendered.whole,
+            tokens=rendered.tokens + pictured,
+            image_tokens=pictured,
+        )
 
     def view(self, one: Placed, origin: str) -> Piece:
         """Return the block of a view after the statement that made it."""
@@ -235,9 +307,12 @@ class Dialect:
 
     # -- texts -----------------------------------------------------------------------------------
 
+    def _clean(self, text: str, *, script: bool = True) -> Clean:
+        return clean(text, script=script and self.name == "script", mask=self.mask)
+
     def _bounded(self, text: str, limit: int, *, script: bool = True) -> tuple[str, list[str]]:
         """Return `text` clean and within `limit` tokens, and notes on the changes."""
-        safe = clean(text, script=script and self.name == "script")
+        safe = self._clean(text, script=script)
         notes = list(safe.notes)
         fitted = fit_text(safe.text, limit, self.count)
         if fitted.cut:
@@ -259,7 +334,9 @@ class Dialect:
             return None
         if isinstance(value, Mapping):
             items = cast("Mapping[object, Json]", value).items()
-            return {clean(str(key)).text: self._plain(item, notes, depth + 1) for key, item in items}
+            return {
+                self._clean(str(key), script=False).text: self._plain(item, notes, depth + 1) for key, item in items
+            }
         if isinstance(value, Sequence):
             return [self._plain(item, notes, depth + 1) for item in cast("Sequence[Json]", value)]
         notes.append(f"{type(value).__name__} left out")
@@ -282,29 +359,15 @@ def call_name(event: Action, taken: Mapping[str, object] | set[str]) -> str:
     return name
 
 
-def _picture_tokens(text: str) -> int | None:
+def picture_tokens(text: str) -> int | None:
     """Return the tokens of an image block; None where the text, from another's session, is none."""
-    try:
-        block = json.loads(text)
-        extent = pixels(block["source"]["data"]) if block["type"] == "image" else None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
+    extent = picture_extent(text)
     return image_tokens(*extent) if extent else None
 
 
-def _raw_thinking(block: Mapping[str, Json]) -> str:
-    """Return a thinking block unchanged, or nothing where the API would refuse it."""
-    kind = block.get("type")
-    signed = kind == "thinking" and isinstance(block.get("thinking"), str) and block.get("signature")
-    if not (signed or (kind == "redacted_thinking" and block.get("data"))):
-        return ""
-    try:
-        # `type` first, which `receipt.marks` looks for; the rest is unchanged.
-        text = _dump({"type": kind, **block})
-        text.encode()
-    except (TypeError, ValueError, RecursionError):
-        return ""
-    return text if mask(text) == text else ""  # with a credential in it, it may not be sent
+def _is_legal(name: object) -> bool:
+    """Return whether the API accepts the name of a tool."""
+    return isinstance(name, str) and 0 < len(name) <= _NAME_CHARS and not _BAD_ID.search(name)
 
 
 def short(event_id: str) -> str:
@@ -322,6 +385,3 @@ def _origin(event: HistoryEvent) -> str:
 
 def _id(event: HistoryEvent) -> str:
     return f'"{attribute(event.event_id)}"'
-
-
-_dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode

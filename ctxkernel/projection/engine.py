@@ -12,15 +12,16 @@ Rule 4: every projection is checked (law 5), see `check.py`.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import CountTokens
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.turn import Turn
-from ctxkernel.history.capabilities import capabilities_for
+from ctxkernel.core.turn import HandleState, Turn
+from ctxkernel.history.capabilities import budget_of, capabilities_for
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.history.invariants import PROPERTIES, Property, with_extensions
 from ctxkernel.history.redact import Prices
@@ -31,14 +32,24 @@ from ctxkernel.projection.check import Checking
 from ctxkernel.projection.dialect import Dialect, DialectName
 from ctxkernel.projection.event_blocks import EventBlocks
 from ctxkernel.projection.history import Past
-from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, DIALECT_TEXTS, SYSTEM_TEXT, StatementLayout, status_text
+from ctxkernel.projection.images import image_limits
+from ctxkernel.projection.layout import (
+    BRIEF_SYSTEM_TEXT,
+    DIALECT_TEXTS,
+    SYSTEM_TEXT,
+    Mask,
+    StatementLayout,
+    status_text,
+)
 from ctxkernel.projection.placed_views import placed
+from ctxkernel.projection.prefix import common, prefix_break
 from ctxkernel.projection.prices import WRITE_5M, price_of
 from ctxkernel.projection.privacy import Hiding, withheld
-from ctxkernel.projection.tail import Tail
+from ctxkernel.projection.secrets import mask as mask_credentials
+from ctxkernel.projection.tail import History, Tail
 from ctxkernel.projection.toolset import tools_json
 from ctxkernel.projection.upkeep import upkeep
-from ctxkernel.projection.value import Block, BlockRun, LeftOut, Piece, Projection, from_record, same_until
+from ctxkernel.projection.value import Block, LeftOut, Piece, Projection, from_record
 
 __all__ = ["Block", "LeftOut", "Projection", "ProjectionEngine", "from_record"]
 
@@ -48,12 +59,15 @@ STATUS_SHARE = 0.02
 """Largest part of the budget for the system message of the turn; else there is none."""
 EXPANSION = 4
 """A result that was requested in full may take so many times the limit of a statement's outputs."""
-LOOP_SHARE = 0.25
+LOOP_SHARE = 0.4
 """Part of the rest of the budget for the thinking of an open loop and the state that was sent with it."""
 
 
 class ProjectionEngine:
-    """Builds the projection after every turn. One engine serves one timeline."""
+    """Builds the projection after every turn. One engine serves one timeline.
+
+    `mask` hides secrets.
+    """
 
     def __init__(
         self,
@@ -62,9 +76,12 @@ class ProjectionEngine:
         *,
         properties: Sequence[Property] = PROPERTIES,
         private: Collection[str] = (),
+        mask: Mask = mask_credentials,
     ) -> None:
         self._hiding = Hiding(private) if private else None
+        settings = dataclasses.replace(settings, projection_tokens=budget_of(settings))
         self.settings = settings
+        """The settings; a budget that depends on the model is that of the model."""
         row = capabilities_for(settings.model)
         self.capabilities = capabilities_for(settings.model, betas=[row.turn_notes] if row.turn_notes else ())
         self._count = count_tokens
@@ -89,10 +106,13 @@ class ProjectionEngine:
         share = int(self._room * HISTORY_SHARES[0]) // 3
         source, outputs = min(2 * settings.statement_tokens, share), min(settings.statement_tokens, share)
         script = self.dialect == "script"
-        layout = StatementLayout(count_tokens, source_tokens=source, output_tokens=outputs, script=script)
+        layout = StatementLayout(count_tokens, source_tokens=source, output_tokens=outputs, script=script, mask=mask)
         wide = min(EXPANSION * settings.statement_tokens, share)
-        dialect = Dialect(self.dialect, count_tokens, text_tokens=source, output_tokens=outputs, wide_tokens=wide)
-        blocks = EventBlocks(layout, dialect, self._hiding)
+        limits = {"text_tokens": source, "output_tokens": outputs, "wide_tokens": wide, "response_tokens": share}
+        dialect = Dialect(self.dialect, count_tokens, **limits, mask=mask)
+        self.images = image_limits(settings, self.capabilities)
+        """What images may take."""
+        blocks = EventBlocks(layout, dialect, self.images, self._hiding)
         opening = receipts.head(settings.model, settings.max_tokens, text, self._tools)
         listed = with_extensions(
             properties,
@@ -101,15 +121,20 @@ class ProjectionEngine:
             tokens=settings.token_limit or None,
             count=lambda event: blocks.render(event, whole=True).tokens,
         )
-        self.basis = _basis(opening, settings, listed, private)
-        """A digest of all that a request depends on, the history excepted. Thinking is bound to it."""
-        self.past = Past(blocks, opening, self.capabilities, listed, self.basis)
-        self._tail = Tail(count_tokens, settings.variable_rows, script=script)
-        self._checking = Checking(opening, self.capabilities)
+        bound = self.capabilities.bound_thinking and self.dialect == "tools"
+        bound_to = (settings.model, self._tools, text) if bound else None
+        self.past = Past(blocks, opening, self.capabilities, listed, bound_to, settings.recent_tokens)
+        self._tail = Tail(count_tokens, settings.variable_rows, self.images, script=script, mask=mask)
+        self._checking = Checking(opening, self.capabilities, bound_to)
         self._prices = Prices(WRITE_5M, price_of(settings.model).read)
         self._before: Projection | None = None
         self._shown: tuple[Turn, Turn] | None = None
         """The turn that the past is up to date with, if nothing was recorded since, and its state for the model."""
+
+    def forget_masked(self, reveals: Callable[[str], bool]) -> bool:
+        """Forget the texts of the tail. Return whether a block of the history shows what is masked now."""
+        self._tail.forget()
+        return self.past.blocks.any_text(reveals)
 
     def take_over(self, other: ProjectionEngine, turn: Turn) -> None:
         """Replace another engine, whose last projection was that of `turn`."""
@@ -132,9 +157,10 @@ class ProjectionEngine:
             name = "script"
         tools = tools_json() if name == "tools" else ""
         text = SYSTEM_TEXT + DIALECT_TEXTS[name]
-        if count(text) + (count(tools) if tools else 0) <= settings.projection_tokens * SYSTEM_SHARE:
+        self.least_budget = math.ceil((count(text) + (count(tools) if tools else 0)) / SYSTEM_SHARE)
+        """The least budget with which a model is asked: below it there are no instructions and no tools."""
+        if settings.projection_tokens >= self.least_budget:
             return name, text, tools
-        # The budget is too small for tools; scripts need none.
         return "script", BRIEF_SYSTEM_TEXT, ""
 
     def tend(self, turn: Turn, moment: str = "request") -> list[HistoryEvent | str]:
@@ -158,28 +184,38 @@ class ProjectionEngine:
         return shown
 
     def _follow(self, turn: Turn) -> None:
-        cap, views = self._cap, NONE
+        cap, views, pictures = self._cap, NONE, 0
         if turn.handles:
             pinned = sum([handle.rendered_tokens for handle in turn.handles if handle.pinned])
             cap = history_cap(self._room, pinned)
+            shown = [handle.picture for handle in turn.handles if handle.pinned and handle.picture is not None]
+            pictures = sum([self.images.weight(one.tokens, len(one.data)) for one in shown])
             views = placed(turn.handles) if self.dialect == "script" else NONE
-        self.past.catch_up(turn.history, turn.records, cap, int((self._room - cap) * LOOP_SHARE), views)
+        images = min(self.images.history(pictures), cap // 3)
+        self.past.catch_up(turn.history, turn.records, cap, int((self._room - cap) * LOOP_SHARE), views, images)
 
     def project(self, turn: Turn) -> Projection:
         """Return the frozen projection after `turn`."""
         past, tended, self._shown = self.past, self._shown, None
         turn = tended[1] if tended is not None and tended[0] is turn else self._catch_up(turn)
         run, count = past.run, len(past.run.pieces)
-        status = self._status(turn)
+        status = self._status()
         room = self._room - past.tokens - (status.tokens if status else 0)
         # The history has the state that was sent with the open loop: add only what changed since.
         shown = dataclasses.replace(turn, handles=(), variables=(), variables_total=0) if past.context_sent else turn
         there, objects = past.in_place()
         if there:  # nothing is asked of those that the history shows where they were made
             asked = {"pinned": False, "requested": False}
+            # A picture is only in the tail.
+            objects = {one.obj_id for one in shown.handles if one.obj_id in objects and not self._sends_picture(one)}
             handles = [dataclasses.replace(one, **asked) if one.obj_id in objects else one for one in shown.handles]
             shown = dataclasses.replace(shown, handles=tuple(handles))
-        tail, left = self._tail.build(shown, room, past.newest or "session", there)
+        changed = past.blocks.displays.changed
+        if objects:
+            changed = {obj_id: since for obj_id, since in changed.items() if obj_id not in objects}
+        seen = past.image_blocks() if any(one.picture is not None for one in shown.handles) else NONE
+        shows = History(past.stands, past.shows, changed, self.images.total - past.image_weight, seen)
+        tail, left = self._tail.build(shown, room, past.newest or "session", there, shows)
         if not tail and (not count or run.pieces[count - 1].role != "user"):
             tail = (self._nothing["left" if past.newest else "new"] if not count else self._nothing["same"],)
         tail = (*tail, status) if status else tail
@@ -197,51 +233,30 @@ class ProjectionEngine:
             receipt=past.receipts.receipt(run.pieces, tail, past.edge),
             run=run,
             count=count,
-            cached=self._cached(run),
+            cached=-1,
             tail_left_out=(*past.left_out(), *left),
             edge=past.edge,
-            basis=self.basis,
         )
-        report = self._checking.report(projection, past.receipts)
-        self._before = projection if report.ok else dataclasses.replace(projection, report=report)
+        before, more = self._before, dict[str, Any]()
+        if before is not None:
+            shared = common(before, projection)
+            found = prefix_break(before, projection, shared)
+            more = {"cached": shared, "broke": found.told() if found is not None else ""}
+        report = self._checking.report(projection, past.receipts, past.responses)
+        self._before = dataclasses.replace(projection, report=report, **more)
         return self._before
 
-    def _status(self, turn: Turn) -> Piece | None:
+    def _sends_picture(self, handle: HandleState) -> bool:
+        return handle.picture is not None and self.images.total > 0
+
+    def _status(self) -> Piece | None:
         """Return the system message for the turn: only our own words, ids and numbers, since it has authority."""
         if not self.capabilities.turn_notes:
             return None
-        running = [handle for handle in turn.handles if handle.digest.get("mode") == "running"] if turn.handles else ()
-        text = status_text(
-            self.past.newest,
-            handles=len(turn.handles),
-            running=len(running),
-            variables=turn.variables_total,
-            changes=len(turn.deltas),
-        )
+        text = status_text(self.past.newest)
         why = "the state in our own words, for this turn only; the API forgets it afterwards"
         piece = Piece("status", "status", "ctxkernel", self._count(text), why, text, "system")
         return piece if piece.tokens <= self._room * STATUS_SHARE else None
-
-    def _cached(self, run: BlockRun) -> int:
-        """Return how many pieces at the beginning of the history are those of the projection before."""
-        before = self._before
-        if before is None:
-            return -1
-        if before.run is run:
-            return before.count
-        most = min(before.count, len(run.pieces))
-        for index in range(same_until(before.run.pieces, run.pieces, most), most):
-            old, new = before.run.pieces[index], run.pieces[index]
-            if (old.text, old.role) != (new.text, new.role):
-                return index
-        return most
-
-
-def _basis(opening: str, settings: Settings, properties: Sequence[Property], private: Collection[str]) -> str:
-    listed = [getattr(one, "name", "") or type(one).__name__ for one in properties]
-    shaping = [settings.projection_tokens, settings.statement_tokens, settings.token_limit, settings.call_depth]
-    text = "\0".join([opening, settings.dialect, *map(str, shaping), *listed, "\1", *sorted(private)])
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 _FINE = Report(ok=True)

@@ -6,7 +6,7 @@
 Rule 1: the run is a function of the path from the root to HEAD, of the events recorded with it, and of the cap. All
         that is kept from the last projection only saves time (law 3).
 Rule 2: each stage only grows at its end. Where something earlier changes, the stage and those after it are rebuilt.
-Rule 3: of models that bind thinking to all before it, see `BoundThinking`.
+Rule 3: of models that bind thinking to all before it, see `bound_thinking.py`.
 """
 
 from __future__ import annotations
@@ -16,31 +16,34 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from ctxkernel.core.ports import Picture
+from ctxkernel.core.text import plural
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.history.capabilities import Capabilities
 from ctxkernel.history.events import (
-    RESULTS,
     Action,
     AssistantMessage,
     Condensation,
-    CondensationRequest,
     Context,
     HistoryEvent,
+    HumanStatement,
     Pin,
-    Redaction,
     Summary,
-    UserQuestion,
-    Verdict,
+    Unbinding,
     Withdrawal,
     from_execution,
 )
 from ctxkernel.history.invariants import PROPERTIES, Condensations, MessagePairing, Property
 from ctxkernel.history.redact import Redactions
 from ctxkernel.history.view import HistoryView
+from ctxkernel.projection.binding import BoundBlocks, BoundTo, StoredResponses
+from ctxkernel.projection.bookkeeping import STEERS, is_bookkeeping, is_pinned, stands_for, steers
 from ctxkernel.projection.bound_thinking import BoundThinking, Edits
 from ctxkernel.projection.budget import HistoryFold
 from ctxkernel.projection.dialect import EventRendering, call_name, short
+from ctxkernel.projection.displayed_handles import DisplayedHandles, EndedExecutions
 from ctxkernel.projection.event_blocks import EventBlocks, Views
+from ctxkernel.projection.images import images_of
 from ctxkernel.projection.layout import attribute, is_status
 from ctxkernel.projection.receipt import ANCHOR, Receipts
 from ctxkernel.projection.value import BlockRun, LeftOut, Piece
@@ -50,26 +53,6 @@ Records = Mapping[str, Sequence[Any]]
 """Execution → the history events that were recorded with it, in order."""
 
 _OPENING = "[What came before is condensed or left out.]"
-_STANDS_FOR = (UserQuestion, Context, AssistantMessage, Action, *RESULTS)
-"""Events that replace the block of their statement: an ask, a response or a cell of the model."""
-_COMMANDS = (Redaction, CondensationRequest, Withdrawal, Verdict, Pin)
-
-
-def _stands_for(event: HistoryEvent) -> bool:
-    # A result that repairs an earlier call does not describe the statement that it was recorded with.
-    return isinstance(event, _STANDS_FOR) and not getattr(event, "synthetic", False)
-
-
-def _bookkeeping(statement: Statement, records: Sequence[HistoryEvent]) -> bool:
-    """Whether a statement only gave directives on the history itself: it has no block."""
-    if statement.author == "model" and statement.kind == "meta":  # a response without content
-        return True
-    if not records or not any(isinstance(one, _COMMANDS) for one in records):
-        return False
-    if any(isinstance(one, Verdict) for one in records):
-        return True
-    lines = [line.strip() for line in statement.source.splitlines()]
-    return all(line.startswith(("%ctx ", "#")) for line in lines if line)
 
 
 class Past:
@@ -81,13 +64,19 @@ class Past:
         opening: str,
         capabilities: Capabilities,
         properties: Sequence[Property] = PROPERTIES,
-        basis: str = "",
+        bound_to: BoundTo | None = None,
+        recent: int = 10**9,
     ) -> None:
+        """`bound_to` is what thinking is bound to besides blocks, None if it is not bound.
+
+        `recent` are the tokens of the person's newest statements that are whole.
+        """
         self.blocks = blocks
-        self._basis = basis
+        self._recent = recent
         self._opening = opening
+        self._bound_to = bound_to
         self.count = blocks.dialect.count
-        self._bound = capabilities.bound_thinking and blocks.dialect.name == "tools"
+        self._bound = bound_to is not None
         self._turn_notes = self._bound and bool(capabilities.turn_notes)
         self.properties = tuple(properties)
         self._hides = [
@@ -99,7 +88,7 @@ class Past:
         self._key: tuple[Any, ...] = ()
         """All that the entries depend on besides the events: where it changes, they are rebuilt."""
         self._begin()
-        self._begin_entries(0, 0)
+        self._begin_entries(0, 0, 0)
 
     def _begin(self) -> None:
         """Forget the path."""
@@ -108,6 +97,10 @@ class Past:
         """All events of the path, in order, recorded ones among them."""
         self._fed: list[str] = []
         """The executions that the view was given."""
+        self._steering: list[str] = []
+        """The executions that only steered the kernel."""
+        self._ended = EndedExecutions()
+        self.responses = StoredResponses()
         self._partial: dict[int, tuple[bool, int]] = {}
         """Place → (ended, number of records), of the newest of them and of those that have not ended."""
         self.pins: dict[str, str] = {}
@@ -118,7 +111,9 @@ class Past:
         """The numbers of condensations and withdrawals, in the order of recording."""
         self._mark = 0, 0, 0
         self._edits = Edits()
-        self.blocks.sources, self.blocks.notes = {}, {}
+        self.blocks.sources, self.blocks.notes, self.blocks.images = {}, {}, {}
+        self._unsent = 0
+        """The number of images that cells displayed, where the model gets none."""
         self.tried = 0
         """The number of shown events when a condensation last failed; it is retried when there are more."""
         self.has_calls = False
@@ -126,13 +121,16 @@ class Past:
         self.newest = ""
         """The newest statement, or empty."""
 
-    def _begin_entries(self, cap: int, spare: int) -> None:
+    def _begin_entries(self, cap: int, spare: int, image_cap: int) -> None:
         """Forget the entries and the run."""
         self.shown: list[HistoryEvent] = []
         """The events that the view shows, as they were recorded."""
         self._entries: list[EventRendering] = []
-        self.fold = HistoryFold(cap)
-        self._thinking = BoundThinking(self._edits, self._basis, spare, self._bound)
+        self._at: dict[str, int] = {}
+        """Statement → its last entry."""
+        self.blocks.displays = DisplayedHandles(self._ended)
+        self.fold = HistoryFold(cap, image_cap, self._recent)
+        self._thinking = BoundThinking(self._edits, spare, self.blocks.limits.before, self._bound)
         self._names: set[str] = set()
         """The ids of calls in the request."""
         self._waiting: dict[str, deque[str]] = {}
@@ -148,6 +146,12 @@ class Past:
         """The first block in the run of each entry."""
         self._live = self._thinking.live
         """`BoundThinking.live` when the run was begun."""
+        self._laid = BoundBlocks(self._bound_to) if self._bound_to is not None else None
+        """The blocks of the run; None if thinking is not bound."""
+        self._sent_state = -1
+        """The newest response that stands after the state that was sent with its request."""
+        self._sent_images = 0
+        """Weight of the pictures in these states."""
         self.edge = -1
         """The last block before the newest edit, while at most `ANCHOR` blocks follow the edit; else -1."""
 
@@ -156,14 +160,14 @@ class Past:
     @property
     def context_sent(self) -> bool:
         """Whether the history has the state that was sent with the open loop."""
-        thinking = self._thinking
-        if not self._bound or thinking.question < 0:
-            return False
-        return any(isinstance(one, Context) for one in self.shown[max(thinking.question, thinking.live) :])
+        question = self._thinking.question
+        return self._bound and 0 <= question <= self._sent_state
 
     def left_out(self) -> list[LeftOut]:
-        """Return the statements that have not ended, then the events that properties hide."""
-        left: list[LeftOut] = []
+        """Return the statements that steer the kernel or have not ended, then the events that properties hide."""
+        left = [LeftOut(attribute(name), STEERS) for name in self._steering]
+        if self._unsent:
+            left.append(LeftOut("images", f"{plural(self._unsent, 'images')} of cells: {self.blocks.limits.why}"))
         for place, (ended, _) in self._partial.items():
             if not ended:
                 left.append(LeftOut(attribute(self._fed[place]), "still running"))
@@ -187,7 +191,7 @@ class Past:
     def tokens_after_bound(self) -> int:
         """Return the tokens of all blocks from the first bound one on."""
         for place in range(self._live, len(self._entries) if self._bound else 0):
-            if self._entries[place].thinking or self._entries[place].context:
+            if self._entries[place].thinking_tokens or self._entries[place].context:
                 return sum([piece.tokens for piece in self.run.pieces[self._places[place] :]])
         return 0
 
@@ -201,6 +205,18 @@ class Past:
     def drops(self) -> bool:
         """Whether an entry is dropped without a summary or a mark."""
         return any(not self.fold.stands(place) for place in range(self.fold.dropped))
+
+    def stands(self, statement_id: str) -> str:
+        """Return how the run shows a statement: `whole`, `short` (its outputs masked), or empty where it does not."""
+        place = self._at.get(statement_id, -1)
+        if place < 0 or (place < self.fold.dropped and not self.fold.stands(place)):
+            return ""
+        return "short" if self._is_masked(place) and self._entries[place].masks else "whole"
+
+    def shows(self, text: str) -> bool:
+        """Return whether the newest entry of the run has this text."""
+        newest = self.run.pieces[self._places[-1] :] if self._places else ()
+        return any(text in piece.text for piece in newest if piece.kind != "view")
 
     def sizes(self) -> dict[str, int]:
         """Return the tokens of each shown event: masked if it is masked or dropped, else whole."""
@@ -231,13 +247,14 @@ class Past:
         cap: int,
         spare: int,
         views: Views = MappingProxyType({}),
+        image_cap: int = 0,
     ) -> None:
         """Bring the run up to the end of `path`, under `cap` tokens.
 
         The thinking of an open loop and the state that was sent with it may take `spare` more tokens. `views` are shown
-        where they were made, by statement.
+        where they were made, by statement. Images may have the weight `image_cap`.
         """
-        given = cap, spare, views
+        given = cap, spare, views, image_cap
         goes_on = bool(self._key) and self._continues(path, records)
         if not goes_on:  # pins, redactions and edits belong to the other path
             self._begin()
@@ -251,7 +268,7 @@ class Past:
         if not goes_on or key != self._key or shown[: len(self.shown)] != self.shown:
             self._key = key
             self.blocks.views, self.blocks.most = views, 2 * len(shown)
-            self._begin_entries(cap, spare)
+            self._begin_entries(cap, spare, image_cap)
         self._grow(shown)
 
     def _continues(self, path: Path, records: Records) -> bool:
@@ -278,8 +295,13 @@ class Past:
             if place == len(fed):
                 fed.append(name)
             if ended and not had_ended:
+                if execution.artifacts and (images := images_of(execution)):
+                    self._take_images(name, images)
                 self.newest = attribute(statement.statement_id)
-                if not any(map(_stands_for, told)) and not _bookkeeping(statement, told):
+                self._ended.append(execution)
+                if steers(statement):
+                    self._steering.append(name)
+                elif not any(map(stands_for, told)) and not is_bookkeeping(statement, told):
                     self.blocks.sources[name] = path[place]
                     self._append(from_execution(statement, execution))
             for event in told[known:]:
@@ -288,9 +310,17 @@ class Past:
                 del partial[place - 1]
             partial[place] = ended, len(told)
 
+    def _take_images(self, execution_id: str, images: Sequence[Picture]) -> None:
+        """Keep the images of an execution, or count them where the model gets none."""
+        if self.blocks.limits.total:
+            self.blocks.images[execution_id] = tuple(images)
+        else:
+            self._unsent += len(images)
+
     def _append(self, event: HistoryEvent) -> None:
         self.events.append(event)
         self.view.append(event)
+        self.responses.note(event)
         self.redactions.append(event)
         self.has_calls = self.has_calls or event.place in ("call", "result")
         number = len(self.redactions.numbers)
@@ -300,8 +330,9 @@ class Past:
         elif isinstance(event, Condensation):
             if event.forgotten_event_ids or event.summaries:
                 self._reshaped.append(number)
+        elif isinstance(event, Unbinding):
+            self._edits = self._edits._replace(unbound=number)
         elif isinstance(event, Pin):
-            self._edits = self._edits._replace(pinned=number)
             if event.pinned:
                 self.pins[event.target_id] = event.reason
             else:
@@ -317,8 +348,7 @@ class Past:
         newest_first = [*reversed(edits.values())]
         self.blocks.notes = {one.directive.target_id: one.directive.summary_text for one in newest_first}
         since = {one.directive.target_id: one.since for one in (*undone, *newest_first)}
-        before, newest = sorted({-1, 0, *self._reshaped, *since.values()})[-2:]
-        self._edits = Edits(newest, max(before, 0), self._edits.pinned, since)
+        self._edits = Edits(max(0, *self._reshaped, *since.values()), self._edits.unbound, since)
 
     # -- entries ---------------------------------------------------------------------------------
 
@@ -327,14 +357,27 @@ class Past:
         start = len(self._entries)
         for place in range(start, len(shown)):
             self._take(shown, place)
+        self.blocks.displays.follow()
         if self.fold.last_batch >= start or self._thinking.live != self._live:
             self._begin_run(self._folded())
             start = 0
         self._lay(start)
 
+    def _settle(self, shown: Sequence[HistoryEvent]) -> None:
+        """Make references of the displays that are out of date, in the entries that are whole."""
+        blocks = self.blocks
+        for place in blocks.displays.settle():
+            if self._is_masked(place):
+                continue
+            old = self._entries[place]
+            entry = blocks.render_with_views(shown, place, old.call_id)
+            self._entries[place] = entry
+            self.fold.resize(place, old.tokens - entry.tokens, entry.masked_tokens if entry.masks else None)
+
     def _take(self, shown: Sequence[HistoryEvent], place: int) -> None:
         """Render the event at `place` and add it to the fold."""
         event = shown[place]
+        self.blocks.displays.follow(event.event_id)
         name, joined = "", event.place == "result"
         if isinstance(event, Action):
             name = call_name(event, self._names)
@@ -344,31 +387,28 @@ class Past:
         elif joined and (waiting := self._waiting.get(event.tool_call_id)):  # type: ignore[union-attr]
             name = waiting.popleft()
         blocks = self.blocks
-        entry = blocks.render_with_views(shown, place, name) if blocks.views else blocks.render(event, name)
+        entry = blocks.render_with_views(shown, place, name)
         # The fold does not count bound thinking, which is only in the open loop.
         size = 0 if entry.context else entry.tokens - (entry.thinking_tokens if self._bound else 0)
-        firm = bool(self.pins) and self._pinned_unit(shown, place)
+        firm = bool(self.pins) and is_pinned(shown, place, self.pins)
         kept = entry.question or firm
         least = entry.masked_tokens if entry.masked is not entry.whole and not kept else size
         self.shown.append(event)
         self._entries.append(entry)
-        batch = self.fold.append(size, least, joined=joined, kept=kept, firm=firm)
+        self._at[short(event.event_id)] = place
+        images = (entry.image_tokens, entry.image_weight) if entry.bare else (0, 0)
+        fresh = 0
+        if isinstance(event, HumanStatement):  # a redaction must not show older statements again
+            redacted = event.event_id in blocks.notes
+            unredacted = blocks.render(event, name, whole=True) if redacted else entry
+            fresh = unredacted.whole[0].tokens if unredacted.masks else 0
+        batch = self.fold.append(size, least, images=images, joined=joined, kept=kept, firm=firm, fresh=fresh)
+        if blocks.displays.are_due(event.event_id, place, batch=batch):
+            self._settle(shown)
+            batch = True
         name = event.condensation_id if isinstance(event, Summary) else event.event_id
         number = self.redactions.numbers.get(name, 0)
-        self._thinking.append(event, entry, name, number, batch=batch, batches=self.fold.last_batch >= 0)
-
-    def _pinned_unit(self, shown: Sequence[HistoryEvent], place: int) -> bool:
-        """Whether an event is pinned, or another event of its batch."""
-        if shown[place].place == "message":
-            return shown[place].event_id in self.pins
-        first = end = place
-        while first and not (shown[first].place == "call" and shown[first - 1].place != "call"):
-            first -= 1
-        while end + 1 < len(shown) and (
-            shown[end + 1].place == "result" or (shown[end + 1].place == "call" and shown[end].place == "call")
-        ):
-            end += 1
-        return any(one.event_id in self.pins for one in shown[first : end + 1])
+        self._thinking.append(event, entry, name, number, batch=batch)
 
     # -- blocks ----------------------------------------------------------------------------------
 
@@ -378,31 +418,56 @@ class Past:
         for place in range(start, len(self._entries)):
             self._places.append(len(pieces))
             new = list(self._pieces(place))
-            if self._turn_notes and place and isinstance(before := self.shown[place - 1], Context):
-                new = [*self._note(before, new), *new]
+            if self._laid is not None:
+                new = self._bind(self._laid, place, new)
             if new and not pieces and new[0].role != "user":
                 new.insert(0, self._piece_of_ours("opening", "empty", _OPENING, "a request begins with the user"))
+                if self._bound_to is not None:  # the opening stands before what was added
+                    self._laid = BoundBlocks(self._bound_to)
+                    self._laid.add(new)
             pieces += new
             self.tokens += sum([piece.tokens for piece in new])
         first, after = self._thinking.edge
         since = self._places[after] if after >= 0 else len(pieces)
         self.edge = self._places[first] - 1 if first > 0 and len(pieces) - since <= ANCHOR else -1
 
+    def _bind(self, laid: BoundBlocks, place: int, new: list[Piece]) -> list[Piece]:
+        """Return the blocks of an entry as they may stand: thinking only after what was sent before it."""
+        event = self.shown[place]
+        if isinstance(event, Context):
+            laid.send(event.basis if place >= self._live else "", new)
+            return []
+        if not isinstance(event, Action | AssistantMessage):
+            laid.add(new)
+            return new
+        before = self.shown[place - 1] if place else None
+        note = self._note(before) if isinstance(before, Context) else ()
+        verbatim = self._entries[place].verbatim
+        new, count = laid.respond(event.llm_response_id, new, note, verbatim=verbatim)
+        if count:
+            self._sent_state = place
+            self._sent_images += self._entries[place - 1].image_weight
+        return new
+
     def _pieces(self, place: int) -> Sequence[Piece]:
         """Return the present blocks of an entry."""
         entry = self._entries[place]
         if place < self.fold.dropped and not self.fold.stands(place):
             return ()
-        gone = not self._bound or place < self._live
-        if entry.context and gone:
+        gone = place < self._live
+        if entry.context and (gone or not self._bound):
             return ()
-        pieces = entry.masked if place < self.fold.masked and self._is_masked(place) else entry.whole
-        return pieces[entry.thinking :] if self._bound and gone else pieces
+        pieces = entry.whole if not entry.bare or self.fold.shows_images(place) else entry.bare
+        if place < self.fold.masked and self._is_masked(place):
+            shows = self.fold.shows_images(place)
+            pieces = (*entry.masked, *(piece for piece in entry.whole if shows and piece.kind == "image"))
+        if gone and entry.thinking_tokens:
+            return [piece for piece in pieces if piece.kind != "thinking"]
+        return pieces
 
-    def _note(self, before: Context, here: Sequence[Piece]) -> Sequence[Piece]:
+    def _note(self, before: Context) -> Sequence[Piece]:
         """Return the system message that was sent right before a response, where the API allows one there."""
-        run = self.run.pieces
-        if not is_status(before.status) or not here or here[0].role != "assistant" or not run or run[-1].role != "user":
+        if not self._turn_notes or not is_status(before.status):
             return ()
         why = "the state in our own words, as it was sent with that turn; the API forgets it when the turn is over"
         return (self._piece_of_ours(before.event_id, "status", before.status, why, "system"),)
@@ -414,8 +479,20 @@ class Past:
         """Return the entries that the fold drops, then the outputs that it masks."""
         fold, entries = self.fold, self._entries
         dropped = f"older than what the history's {fold.cap:,} tokens hold; dropped in a batch"
-        hidden = f"outputs masked in a batch: the history came to its {fold.cap:,} tokens"
+        hidden = "old, so masked in a batch; expand brings it whole"
         gone = [LeftOut(entries[at].name, dropped) for at in range(fold.dropped) if not fold.stands(at)]
         # Before `dropped` only kept entries remain, and they are whole.
         stubs = [at for at in range(fold.dropped, fold.masked) if not fold.is_kept(at) and entries[at].masks]
-        return (*gone, *[LeftOut(f"{entries[at].name}:outputs", hidden) for at in stubs])
+        masked = [LeftOut(f"{entries[at].name}:outputs", hidden) for at in stubs]
+        pixels = f"left out in a batch: the images of cells came to their {fold.image_cap:,} tokens"
+        bare = [LeftOut(f"{entries[at].name}:images", pixels) for at in fold.left_out if fold.stands(at)]
+        return (*gone, *masked, *bare)
+
+    def image_blocks(self) -> dict[str, str]:
+        """Return the images of cells in the run that are blocks of their own: the text of each, and its id."""
+        return {piece.text: piece.id for piece in self.run.pieces if piece.kind == "image"}
+
+    @property
+    def image_weight(self) -> int:
+        """Weight of all images in the run: those that cells displayed, and those in the state as it was sent."""
+        return self.fold.images + self._sent_images

@@ -35,7 +35,8 @@ def placed(handles: Sequence[HandleState]) -> dict[str, tuple[Placed, ...]]:
         if one.obj_type == "view" and one.name != one.obj_id and one.name.isidentifier() and one.name not in taken:
             taken.add(one.name)
             policy = tuple((key, one.digest[key]) for key in _POLICY if key in one.digest)
-            here = Placed(one.name, one.obj_id, policy, one.text)
+            text = one.text if one.picture is None else one.picture.told_instead(one.text)
+            here = Placed(one.name, one.obj_id, policy, text)
             found[one.statement_id] = (*found.get(one.statement_id, ()), here)
     return found
 

@@ -14,7 +14,8 @@ from typing import Any, TypeVar, cast
 
 from ctxkernel.core.timeline import Execution, NamespaceDiff, Statement
 from ctxkernel.core.turn import Turn
-from ctxkernel.history.events import HistoryEvent
+from ctxkernel.history.events import Action, AssistantMessage, Context, HistoryEvent
+from ctxkernel.projection.images import FORMS
 
 T = TypeVar("T")
 STATEMENT = "statement"
@@ -57,15 +58,20 @@ class Hiding:
         return value
 
     def event(self, event: HistoryEvent) -> HistoryEvent:
-        """Return an event without the names; its ids and signed thinking stay."""
+        """Return an event without the names; ids and images stay. A response with one does not go back as it came."""
         given = self.value(event)
         if given is event:
             return event
-        kept = {
+        kept: dict[str, Any] = {
             one.name: getattr(event, one.name)
             for one in fields(event)
-            if one.name.endswith("_id") or one.name in ("thinking", "tool_name")
+            if one.name.endswith("_id") or one.name == "tool_name"
         }
+        if isinstance(event, Action | AssistantMessage):
+            kept["blocks"] = ()
+        if isinstance(event, Context):
+            pairs = enumerate(zip(event.texts, cast("Context", given).texts, strict=True))
+            kept["texts"] = tuple(old if n in event.pictures else new for n, (old, new) in pairs)
         return cast("HistoryEvent", replace(cast("Any", given), **kept))
 
     def statement(self, statement: Statement, execution: Execution) -> tuple[Statement, Execution]:
@@ -82,7 +88,7 @@ class Hiding:
             stdout=self.text(execution.stdout),
             stderr=self.text(execution.stderr),
             exception=self.value(execution.exception),
-            artifacts=self.value(execution.artifacts),
+            artifacts=tuple(one if one.mime in FORMS else self.value(one) for one in execution.artifacts),
             state_diff=left,
         )
         return replace(statement, source=self.text(statement.source)), shown
@@ -135,7 +141,9 @@ def withheld(turn: Turn, redacted: Callable[[], Mapping[str, str]]) -> Turn:
     while more := {obj_id for obj_id, members in held.items() if obj_id not in found and found.intersection(members)}:
         found |= more
         told |= {obj_id: f"[not shown: a member of {obj_id} quotes an output that is redacted]" for obj_id in more}
-    handles = tuple(replace(one, text=told[one.obj_id]) if one.obj_id in told else one for one in turn.handles)
+    handles = tuple(
+        replace(one, text=told[one.obj_id], picture=None) if one.obj_id in told else one for one in turn.handles
+    )
     names = {one.name for one in handles if one.obj_id in told}
     deltas = tuple(replace(item, text="") if item.subject in names else item for item in turn.deltas)
 

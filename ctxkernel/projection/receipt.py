@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 ANCHOR = 16
@@ -97,6 +97,30 @@ def body(opening: str, history: Sequence[SentReceipt], tail: Sequence[SentReceip
     """Return the bytes of a request: `opening` (see `head`), the history, the tail; `edge` as in `marks`."""
     before = _written(history, marks(history, edge))
     return (opening + before + _written(tail, (), history[-1].role if history else "") + END).encode()
+
+
+class Binding:
+    """A digest of the beginning of a request: model, tools, system text, and the blocks so far, without breakpoints."""
+
+    def __init__(self, model: str, tools: str, system: str) -> None:
+        self._hash = hashlib.sha256(f"{model}\0{tools}\0{system}".encode("utf-8", "surrogatepass"))
+
+    def add(self, pieces: Iterable[SentReceipt]) -> None:
+        """Add the next blocks."""
+        for piece in pieces:
+            data = piece.text.encode("utf-8", "surrogatepass")
+            self._hash.update(f"\0{piece.role} {piece.raw} {len(data)}\0".encode())
+            self._hash.update(data)
+
+    def copy(self) -> Binding:
+        """Return a digest that continues from here."""
+        made = object.__new__(Binding)
+        made._hash = self._hash.copy()
+        return made
+
+    def digest(self) -> str:
+        """Return the digest, 32 hexadecimal digits."""
+        return self._hash.copy().hexdigest()[:32]
 
 
 class _Point(NamedTuple):

@@ -7,25 +7,27 @@ Rule 3: if the limit is too low, each part first gets its share of `PARTS`, then
 Rule 4: content that is not pinned is shown at a coarser level before it is truncated, the least salient first: what did
         not change in this turn, then what was made first. The block and the list of what is left out say so.
 Rule 5: groups before members (seed 002 §8): a handle has its content in the tail if it is pinned, was requested by
-        `show`, or is a group or note that is in no other group. All others have one line in the table.
+        `show`, changed since it was displayed, or is a group or note that is in no other group. All others have one
+        line in the table.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from ctxkernel.core.events import Json
-from ctxkernel.core.ports import CountTokens, Picture, VariableLine
-from ctxkernel.core.text import format_size, join_names, truncate
+from ctxkernel.core.events import NONE
+from ctxkernel.core.ports import CountTokens, VariableLine
 from ctxkernel.core.timeline import statement_number
-from ctxkernel.core.turn import DeltaItem, HandleState, Turn
+from ctxkernel.core.turn import HandleState, Turn
 from ctxkernel.projection.budget import fit_text, level, shares
-from ctxkernel.projection.layout import EMPTY, attribute, clean, line
+from ctxkernel.projection.images import ImageLimits, image_block
+from ctxkernel.projection.layout import EMPTY, Mask, attribute, clean, line
+from ctxkernel.projection.rows import Stands, VariableFacts, delta_row, handle_row, untold, variable_rows
+from ctxkernel.projection.secrets import mask as mask_credentials
 from ctxkernel.projection.value import LeftOut, Piece
 
 # The share of each part when the limit is too low, in the order in which the parts get the rest.
@@ -43,19 +45,33 @@ ORDER = (("handles",), ("variables",), ("group", "note"), ("view",), ("deltas",)
 _TABLE_WHY = {
     "handles": "the views, groups and notes, a line each",
     "variables": "the person's variables, newest change first",
-    "deltas": "what changed since the last request",
+    "deltas": "what changed since the last request, and nothing else shows",
 }
 COARSER = (1, 2)
 """The levels that content is raised to where there is too little room, in this order."""
 LEAST_CONTENT = 24
 """Content that needs more tokens is left out if it would get fewer than these."""
 
-_DIGEST_KEYS = ("mode", "freq", "lod", "tokens", "pos", "revision")
 _MEMO = 1_024
 Coarser = Callable[[str, int], str | None]
 """Returns the text of a handle at another level, or None."""
-_VALUE = 80
-"""Most characters of one value in the handle table."""
+
+
+class History(NamedTuple):
+    """What the history shows."""
+
+    stands: Stands = lambda statement_id: ""
+    shows: Callable[[str], bool] = lambda text: False
+    """Returns whether its newest entry has a text."""
+    changed: Mapping[str, str] = NONE
+    """The views that it displays otherwise than they are now → the statement of the newest display."""
+    images: int = 0
+    """The largest weight of all pictures of the tail."""
+    seen: Mapping[str, str] = NONE
+    """The images that it shows, by their block's text."""
+
+
+NO_HISTORY = History()
 
 
 class CleanText(NamedTuple):
@@ -84,20 +100,40 @@ class Content(NamedTuple):
 class Tail:
     """Makes tails. It caches clean texts and their tokens."""
 
-    def __init__(self, count: CountTokens, variable_rows: int, *, script: bool = False) -> None:
+    def __init__(
+        self,
+        count: CountTokens,
+        variable_rows: int,
+        limits: ImageLimits,
+        *,
+        script: bool = False,
+        mask: Mask = mask_credentials,
+    ) -> None:
         self._count = count
+        self._limits = limits
         self._script = script
+        self._mask = mask
         self._variable_rows = variable_rows
         self.row = lru_cache(_MEMO)(self._row)
         """Returns a clean line, or with `whole` a clean text, with its line break."""
         self._tag_tokens = lru_cache(_MEMO)(count)
         """Returns the tokens of a tag of ours."""
         self._levels: dict[tuple[str, int, str], str | None] = {}
+        self._seen: Mapping[str, str] = NONE
+        self._images = 0
+        """Weight that pictures may still have in the tail that is built."""
         self._variables: tuple[Sequence[VariableLine], list[CleanText]] = (), []
         """The variables of the newest table, and their rows."""
+        self._facts: dict[int, VariableFacts] = {}
+        """The facts of these variables, by identity."""
+
+    def forget(self) -> None:
+        """Forget the clean texts: they may be masked otherwise now."""
+        self.row.cache_clear()
+        self._variables = (), []
 
     def _row(self, raw: str, *, whole: bool = False) -> CleanText:
-        safe = clean(raw if whole else line(raw), script=self._script)
+        safe = clean(raw if whole else line(raw), script=self._script, mask=self._mask)
         text = (safe.text.strip("\n") if safe.text.strip() else EMPTY) + "\n"
         return CleanText(text, self._count(text), safe.notes)
 
@@ -105,25 +141,39 @@ class Tail:
         """Return the rows of variables. Most lines are the same objects as in the turn before."""
         before, rows = self._variables
         if variables is not before:
-            known = dict(zip(map(id, before), rows, strict=True))
-            made = [known.get(id(one)) or self.row(variable_row(one)) for one in variables]
-            self._variables = variables, made
-        return self._variables[1]
+            known = self._facts
+            facts = [known.get(id(one)) or VariableFacts.of(one) for one in variables]
+            self._facts = {id(one.variable): one for one in facts}
+            rows = list(map(self.row, variable_rows(facts)))
+            self._variables = variables, rows
+        return rows
 
     def build(
-        self, turn: Turn, room: int, newest: str, elsewhere: Collection[str] = ()
+        self,
+        turn: Turn,
+        room: int,
+        newest: str,
+        elsewhere: Collection[str] = (),
+        past: History = NO_HISTORY,
     ) -> tuple[tuple[Piece, ...], tuple[LeftOut, ...]]:
-        """Return the tail within `room` tokens, and what it leaves out. `elsewhere` are the ids of other blocks."""
+        """Return the tail within `room` tokens, and what it leaves out.
+
+        `elsewhere` are the ids of other blocks, `past` tells what the history shows.
+        """
         left: list[LeftOut] = []
+        self._images, self._seen = past.images, past.seen
+        deltas = untold(turn, past.stands)
+        if len(deltas) < len(turn.deltas):
+            left.append(LeftOut("deltas", f"{len(turn.deltas) - len(deltas)} changes: the history or a table has them"))
         contents: dict[str, list[Content]] = {}
         tables = {
             "variables": self._rows_of(turn.variables),
-            "deltas": list(map(self.row, map(delta_row, turn.deltas))),
+            "deltas": list(map(self.row, map(delta_row, deltas))),
         }
         if turn.handles:
             # Members have the user's names, so that a reader can go from a summary to its parts.
             names = {handle.obj_id: handle.name for handle in turn.handles}
-            contents = self._choose(turn.handles, names, left, elsewhere)
+            contents = self._choose(turn.handles, names, left, elsewhere, past)
             tables["handles"] = [self.row(handle_row(handle, names)) for handle in turn.handles]
         wants = dict.fromkeys(PARTS, 0)
         for part, chosen in contents.items():
@@ -176,6 +226,7 @@ class Tail:
         names: Mapping[str, str],
         left: list[LeftOut],
         elsewhere: Collection[str],
+        past: History,
     ) -> dict[str, list[Content]]:
         """Return the handles whose content is wanted by part, changed ones first; add the others to `left`."""
         parents = {member: handle for handle in handles for member in handle.members if member != handle.obj_id}
@@ -189,8 +240,14 @@ class Tail:
             if handle.pinned:
                 part, kind = "pinned", primary
                 why = f"{name} is pinned" + (f": {handle.pin_reason}" if handle.pin_reason else "")
+            elif handle.requested and past.shows(self.row(handle.text, whole=True).text.strip()):
+                left.append(LeftOut(block, f"show({name}) asked for it, and the newest cell displays it"))
+                continue
             elif handle.requested:
                 part, kind, why = "shown", "shown", f"show({name}) asked for it in this turn"
+            elif since := past.changed.get(handle.obj_id):
+                part, kind = "shown", primary
+                why = f"{name} as it is now: it has changed since {attribute(since)} displayed it"
             elif primary != "view" and parent is None:
                 part, kind, why = "groups", primary, f"{primary} {name} is shown for what it stands for"
             else:
@@ -202,12 +259,11 @@ class Tail:
             taken.add(block)
             members = " ".join([attribute(names.get(member, member)) for member in handle.members[:24]])
             tag = f'<ctx:{kind} id="{block}" members="{members}">\n' if members else f'<ctx:{kind} id="{block}">\n'
-            contents.setdefault(part, []).append(self._wanted(handle, block, kind, why, tag))
+            contents.setdefault(part, []).append(self._wanted(handle, block, kind, why, tag, left))
         return contents
 
-    def _wanted(self, handle: HandleState, block: str, kind: str, why: str, tag: str) -> Content:
-        if self._script and handle.picture is not None:  # small models: most take no images
-            handle = replace(handle, picture=None)
+    def _wanted(self, handle: HandleState, block: str, kind: str, why: str, tag: str, left: list[LeftOut]) -> Content:
+        handle = self._with_picture(handle, block, left) if handle.picture is not None else handle
         row, picture = self.row(handle.text, whole=True), handle.picture
         shown = [self.row(note).text.strip()[:80] for note in handle.notes[:4]]
         notes = (self.row(why).text.strip()[:200], *row.notes, *shown)
@@ -215,6 +271,24 @@ class Tail:
         tokens = row.tokens + tag_tokens + (picture.tokens if picture is not None else 0)
         origin = attribute(handle.statement_id)
         return Content(block, origin, kind, "; ".join(notes), tag, row.text, tag_tokens, tokens, handle)
+
+    def _with_picture(self, handle: HandleState, block: str, left: list[LeftOut]) -> HandleState:
+        """Return a handle with its picture, or without it where images have no room."""
+        picture = handle.picture
+        assert picture is not None
+        place = self._seen.get(image_block(picture)) if self._seen else None
+        if place is not None:
+            left.append(LeftOut(f"{block}:picture", f"{place} is the same image"))
+            text = picture.told_instead(handle.text, f", shown as {place}")
+            return replace(handle, text=text, picture=None)
+        weight = self._limits.weight(picture.tokens, len(picture.data))
+        if weight <= self._images:
+            self._images -= weight
+            return handle
+        why = self._limits.why or f"takes {weight:,} tokens; images have {max(self._images, 0):,} left"
+        left.append(LeftOut(f"{block}:picture", why))
+        tokens = handle.rendered_tokens - picture.tokens
+        return replace(handle, text=picture.told_instead(handle.text), picture=None, rendered_tokens=tokens)
 
     def _coarser(self, contents: Sequence[Content], grant: int, coarser: Coarser, left: list[LeftOut]) -> list[Content]:
         """Return the contents with levels raised, the least salient first, until they fit or nothing more helps."""
@@ -265,7 +339,8 @@ class Tail:
                 tokens -= picture.tokens
                 if room < content.tokens:
                     left.append(LeftOut(f"{content.id}:picture", f"takes {picture.tokens:,} tokens of {room:,}"))
-                    picture = None
+                    text, picture = picture.told_instead(text), None
+                    tokens = self._count(text) + content.tag_tokens
             if room < tokens:
                 text, tokens, cut = fit_text(text, room - content.tag_tokens, self._count)
                 tokens += content.tag_tokens
@@ -281,12 +356,6 @@ class Tail:
         return pieces
 
 
-def image_block(picture: Picture) -> str:
-    """Return the JSON of the block that shows a picture."""
-    source = {"type": "base64", "media_type": picture.media_type, "data": picture.data}
-    return json.dumps({"type": "image", "source": source}, separators=(",", ":"))
-
-
 def _of_kinds(pieces: Sequence[Piece], kinds: Sequence[str]) -> list[Piece]:
     """Return the pieces of these kinds, each with its picture after it."""
     chosen, kind = list[Piece](), ""
@@ -295,54 +364,3 @@ def _of_kinds(pieces: Sequence[Piece], kinds: Sequence[str]) -> list[Piece]:
         if kind in kinds:
             chosen.append(piece)
     return chosen
-
-
-def handle_row(handle: HandleState, names: Mapping[str, str]) -> str:
-    """Return the line of a handle: name, type, target, policy and marks; `names` by obj_id."""
-    digest = handle.digest
-    parts = [handle.name, handle.obj_type]
-    target = digest.get("target")
-    if target not in (None, "") and not handle.members:  # the members are the target of a group
-        parts.append(_short(target))
-    parts += [f"{key}={_short(digest[key])}" for key in _DIGEST_KEYS if digest.get(key) not in (None, "")]
-    if handle.members:
-        members = join_names([names.get(member, member) for member in handle.members], 12)
-        parts.append(f"members={members.replace(', ', ',')}")
-    if handle.obj_id != handle.name:
-        parts.append(f"id={handle.obj_id}")
-    parts.append(f"by={handle.statement_id} ~{handle.rendered_tokens} tokens")
-    if handle.changed:
-        parts.append("changed")
-    if handle.pinned:
-        parts.append(f"pinned ({_short(handle.pin_reason)})" if handle.pin_reason else "pinned")
-    return " ".join(parts)
-
-
-def variable_row(variable: VariableLine) -> str:
-    """Return the line of a variable, as an assignment, so that `mask` recognises credentials."""
-    size = variable.size
-    hint = f" {_size(size)}" if size else ""
-    by = f" {variable.statement_id}" if variable.statement_id else ""
-    return f"{variable.name} = {variable.repr} # {variable.type}{hint}{by}"
-
-
-def delta_row(item: DeltaItem) -> str:
-    """Return the line of a change."""
-    return f"{item.statement_id} {item.kind} {item.subject}: {item.summary}"
-
-
-def _size(size: Mapping[str, Json]) -> str:
-    shape, length, total = size.get("shape"), size.get("len"), size.get("bytes")
-    parts: list[str] = []
-    if isinstance(shape, list | tuple):
-        parts.append("shape=" + "×".join(map(str, cast("Sequence[Json]", shape))) if shape else "scalar")
-    elif isinstance(length, int):
-        parts.append(f"len={length}")
-    # Small sizes are not interesting.
-    if isinstance(total, int) and total >= 1000:
-        parts.append(format_size(total))
-    return " ".join(parts)
-
-
-def _short(value: Json) -> str:
-    return truncate(value if isinstance(value, str) else str(value), _VALUE)

@@ -14,40 +14,23 @@ EXPAND, CONDENSE = "expand", "condense"
 RUN_CELL_TOOL: Mapping[str, Json] = {
     "name": RUN_CELL,
     "description": (
-        "Run Python code as one cell of the shared notebook. It sees and changes the person's variables. The result "
-        "is its output, errors, and which names changed. One step a cell; do not repeat what a result already shows."
+        "Run Python code as one cell of the shared notebook. It can use and change the person's variables. Returns "
+        "output, error, and changed names."
     ),
-    "input_schema": {
-        "type": "object",
-        "properties": {"code": {"type": "string", "description": "The cell's source."}},
-        "required": ["code"],
-        "additionalProperties": False,
-    },
+    "input_schema": {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
 }
 EXPAND_TOOL: Mapping[str, Json] = {
     "name": EXPAND,
     "description": (
-        "Bring back, once, the whole text of what is cut, masked, condensed or shown coarsely: a statement or event by "
-        "its id (s12, s12.1:3), or a handle by its name. The result is its text, up to a bound. It runs nothing."
+        "Return the whole text of what is short, cut, masked or condensed: a cell or result by its id (s12, s12.1:2), "
+        "a handle by its name. Runs nothing."
     ),
-    "input_schema": {
-        "type": "object",
-        "properties": {"id": {"type": "string", "minLength": 1, "description": "Id or name, as shown."}},
-        "required": ["id"],
-        "additionalProperties": False,
-    },
+    "input_schema": {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]},
 }
 CONDENSE_TOOL: Mapping[str, Json] = {
     "name": CONDENSE,
-    "description": (
-        "Ask that old parts of the history be replaced by a summary before the next request. The questions and what is "
-        "pinned stay. Use it when much of what is above no longer matters; the person can undo it."
-    ),
-    "input_schema": {
-        "type": "object",
-        "properties": {"reason": {"type": "string", "description": "Why, in one sentence."}},
-        "additionalProperties": False,
-    },
+    "description": "Have old parts of the history replaced by a summary before the next request.",
+    "input_schema": {"type": "object", "properties": {"reason": {"type": "string"}}},
 }
 TOOLS: Sequence[Mapping[str, Json]] = (RUN_CELL_TOOL, REDACT_TOOL, EXPAND_TOOL, CONDENSE_TOOL)
 

@@ -17,13 +17,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress, count, islice
 from operator import is_not
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.events import Json, plain
+from ctxkernel.core.image_headers import pixels
+from ctxkernel.core.text import format_size
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.rules import Report, Violation
 from ctxkernel.projection import receipt as receipts
+from ctxkernel.projection.images import image_sizes, without_pixels
 from ctxkernel.projection.prices import RequestCost, estimate
 
 RECORD_VERSION = 1
@@ -40,7 +43,7 @@ class Block:
     """The id of an execution or event for the history; else the part, such as `handles` or `group:papers`."""
     kind: str
     """system, statement, question, answer, thinking, call, result, summary, context, handles, variables, group, view,
-    note, picture, deltas, shown, status or empty."""
+    note, image (of a cell), picture (of a handle), deltas, shown, status or empty."""
     origin: str
     """The statement of its content; for tables the newest one."""
     tokens: int
@@ -145,8 +148,8 @@ class Projection:
     tail_left_out: tuple[LeftOut, ...] = ()
     edge: int = -1
     """Right after an edit of the history, the last block before it, which has a breakpoint; else -1."""
-    basis: str = ""
-    """The `ProjectionEngine.basis` of its engine. It is not in the record."""
+    broke: str = ""
+    """Where and why it does not continue the previous projection, or empty."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Projection) and self.to_record() == other.to_record()
@@ -177,11 +180,31 @@ class Projection:
             for index, piece in enumerate(self._pieces())
         )
 
+    def counted(self, count: Callable[[str], int]) -> int:
+        """Return the tokens of what is sent, the tools included: texts by `count`, images by their dimensions."""
+        total = count(self.tools) if self.tools else 0
+        for piece in self._pieces():
+            text, images = without_pixels(piece.text) if piece.raw else (piece.text, [])
+            total += count(text) + sum(images)
+        return total
+
     @property
-    def sent(self) -> Iterator[str]:
-        """The sent texts, the tools included; of a call or a result its JSON."""
-        yield self.tools
-        yield from (piece.text for piece in self._pieces())
+    def image_tokens(self) -> tuple[int, int]:
+        """The number of images that are sent, and their tokens."""
+        found = [tokens for piece in self._pieces() if piece.raw for tokens in image_sizes(piece.text)]
+        return len(found), sum(found)
+
+    @property
+    def image_cost(self) -> RequestCost:
+        """The cost of the images that are sent, with nothing in the cache."""
+        return estimate(self.model, fresh=self.image_tokens[1])
+
+    @property
+    def basis(self) -> str:
+        """A digest of all that thinking in the response is bound to: model, tools, and all blocks in their order."""
+        binding = receipts.Binding(self.model, self.tools, self.system.text)
+        binding.add((*self.run.pieces[: self.count], *self.tail))
+        return binding.digest()
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
@@ -201,6 +224,7 @@ class Projection:
 
     def to_json(self) -> dict[str, Json]:
         """Return the projection schema's object."""
+        count, tokens = self.image_tokens
         return {
             "request": self.request,
             "blocks": plain(self.blocks),
@@ -217,7 +241,9 @@ class Projection:
             },
             "betas": list(self.betas),
             "cost": self.cost.to_json(),
+            "images": {"count": count, "tokens": tokens, "usd": self.image_cost.usd, "told": self.image_cost.told()},
             "left_out": plain(self.left_out),
+            "broke": self.broke,
             "tokens": self.tokens,
             "budget": self.budget,
             "receipt": self.receipt,
@@ -294,6 +320,7 @@ class Projection:
             "tail": _references(self.tail),
             "cached": self.cached,
             "edge": self.edge,
+            "broke": self.broke,
             "report": self.report.to_json(),
             "history_left_out": self.run.left[0] if self.run.left_out else None,
             "left_out": [[one.id, one.why] for one in self.tail_left_out],
@@ -381,6 +408,7 @@ class Rebuilder:
             cached=record["cached"],
             tail_left_out=tuple([LeftOut(one, why) for one, why in record["left_out"]]),
             edge=record.get("edge", -1),
+            broke=record.get("broke", ""),
         )
         if self._receipts.receipt(self._run.pieces, tail, projection.edge) != projection.receipt:
             raise StoreError(
@@ -428,19 +456,35 @@ def _piece(reference: Sequence[Any], load_text: Callable[[str], str]) -> Piece:
 
 def block_content(piece: Piece) -> str:
     """Return the content of a block for people: its text, the input of a call, the content of a result."""
-    if not piece.raw:
-        return piece.text
-    block = json.loads(piece.text)
+    return _raw_content(piece.text) if piece.raw else piece.text
+
+
+@functools.lru_cache(128)
+def _raw_content(text: str) -> str:
+    """Return the content of a block by its JSON."""
+    block = json.loads(text)
     match block.get("type"):
         case "tool_use":
             code = block["input"].get("code") if len(block["input"]) == 1 else None
             return code if isinstance(code, str) else f"{block['name']} {_dump(block['input'])}"
         case "tool_result":
-            return str(block.get("content", ""))
+            content: Any = block.get("content", "")
+            return "\n".join(map(_part, cast("list[Any]", content))) if isinstance(content, list) else str(content)
         case "thinking":
             return str(block.get("thinking", ""))
+        case "text":
+            return str(block.get("text", ""))
         case "image":
-            source = block["source"]
-            return f"[{source['media_type']}, {len(source['data']) * 3 // 4:,} bytes]"
+            return _part(block)
         case kind:
             return f"[{kind}]"
+
+
+def _part(block: Mapping[str, Any]) -> str:
+    """Return a text, or what an image is, for people."""
+    if block["type"] != "image":
+        return str(block.get("text", ""))
+    source = block["source"]
+    extent = pixels(source["data"])
+    size = f" {extent[0]:,}×{extent[1]:,}" if extent else ""
+    return f"[{source['media_type']}{size}, {format_size(len(source['data']) * 3 // 4)}]"
