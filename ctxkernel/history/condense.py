@@ -22,7 +22,8 @@ from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from ctxkernel.core.errors import BadPolicy, NothingToCondense
-from ctxkernel.core.text import join_names, one_line
+from ctxkernel.core.text import one_line
+from ctxkernel.history.brief import brief_line, last_line, main_line
 from ctxkernel.history.events import (
     Action,
     AgentError,
@@ -368,38 +369,32 @@ def _line(event: HistoryEvent, answer: HistoryEvent | None) -> str:
     label = _label(event)
     match event:
         case HumanStatement():
-            return _joined(f"{label}: {_main_line(event.source)}", event.source, _outcome(event))
+            return brief_line(f"{label}: {main_line(event.source)}", event.source, _outcome(event))
         case Action():
             source = next((one for one in event.input.values() if isinstance(one, str) and one.strip()), "")
-            said = _main_line(source) if source else one_line(json.dumps(event.input, default=str), 100)
-            return _joined(f"{label} {one_line(event.tool_name, 40)}: {said}", source, _result(answer))
+            said = main_line(source) if source else one_line(json.dumps(event.input, default=str), 100)
+            return brief_line(f"{label} {one_line(event.tool_name, 40)}: {said}", source, _result(answer))
         case AssistantMessage():
-            return f"{label} said: {_main_line(event.text)}"
+            return f"{label} said: {main_line(event.text)}"
         case UserQuestion():
-            return f"{label} asked: {_main_line(event.text)}"
+            return f"{label} asked: {main_line(event.text)}"
         case _:
             return f"{label}: {_result(event) or type(event).__name__}"
-
-
-def _joined(said: str, source: str, outcome: str) -> str:
-    made = [name for name in _made(source) if not re.search(rf"\b{re.escape(name)}\b", said)]
-    names = f"made {join_names(made, 6)}" if made else ""
-    return " · ".join(part for part in (said, names, outcome) if part)
 
 
 def _outcome(event: HumanStatement) -> str:
     failed = next((one for one in event.outputs if one.kind == "error"), None)
     if failed is not None:
-        return f"failed: {_last(failed.text)}"
+        return f"failed: {last_line(failed.text)}"
     shown = next((one for one in reversed(event.outputs) if one.kind in _READABLE and one.text.strip()), None)
-    gave = f"gave: {_last(shown.text)}" if shown else ", ".join(dict.fromkeys(one.kind for one in event.outputs))
+    gave = f"gave: {last_line(shown.text)}" if shown else ", ".join(dict.fromkeys(one.kind for one in event.outputs))
     return gave if event.status == "ok" else " · ".join(filter(None, (event.status, gave)))
 
 
 def _result(event: HistoryEvent | None) -> str:
     match event:
         case Observation():
-            return f"{'gave' if event.status == 'success' else event.status}: {_last(event.content)}"
+            return f"{'gave' if event.status == 'success' else event.status}: {last_line(event.content)}"
         case UserRejection():
             return f"the user did not allow it: {one_line(event.reason, 120)}" if event.reason else "not allowed"
         case AgentError():
@@ -409,35 +404,3 @@ def _result(event: HistoryEvent | None) -> str:
 
 
 _READABLE = frozenset({"stdout", "stderr", "text/plain", "text/markdown"})
-_READ_CHARACTERS = 20_000
-"""Maximal characters of a source or an output that are read."""
-_QUIET = ("#", "%", "@", "import ", "from ", '"""', "'''")
-
-
-def _main_line(source: str) -> str:
-    """Return the first line that is no comment, import, decorator, magic or docstring; or else the first one."""
-    lines = [line.strip() for line in source[:_READ_CHARACTERS].splitlines() if line.strip()]
-    return one_line(next((line for line in lines if not line.startswith(_QUIET)), lines[0] if lines else ""), 100)
-
-
-def _last(text: str) -> str:
-    lines = text.rstrip()[-_READ_CHARACTERS:].splitlines()
-    return one_line(lines[-1] if lines else "", 120)
-
-
-_ASSIGNED = re.compile(r"([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)\s*(?::[^=]*)?=(?!=)")
-_DEFINED = re.compile(r"(?:async\s+)?(?:def|class)\s+([A-Za-z_]\w*)")
-
-
-def _made(source: str) -> list[str]:
-    """Return the names that unindented lines assign or define, in order."""
-    names: dict[str, None] = {}
-    quoted = False
-    for line in source[:_READ_CHARACTERS].splitlines():
-        if not quoted:
-            if found := _DEFINED.match(line):
-                names[found[1]] = None
-            elif found := _ASSIGNED.match(line):
-                names.update(dict.fromkeys(name.strip() for name in found[1].split(",")))
-        quoted ^= (line.count('"""') + line.count("'''")) % 2 == 1
-    return list(names)

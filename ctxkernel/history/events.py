@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache
-from typing import Any, ClassVar, Literal, cast, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, cast, get_args
 
 from ctxkernel.core.errors import BadHistory
 from ctxkernel.core.events import Json, plain
 from ctxkernel.core.timeline import Artifact, Execution, Statement
+from ctxkernel.core.typed_json import read_json
 
 OutputStatus = Literal["success", "failed", "canceled", "timeout"]
 Fix = Literal["added", "removed", "moved", "renamed"]
@@ -65,8 +65,13 @@ class AssistantMessage:
     event_id: str
     text: str
     llm_response_id: str = ""
-    thinking: tuple[Mapping[str, Json], ...] = ()
-    """`thinking` and `redacted_thinking` blocks as received."""
+    blocks: tuple[Mapping[str, Json], ...] = ()
+    """The response as received; empty if it may not go back as it came."""
+
+    @property
+    def thinking(self) -> tuple[Mapping[str, Json], ...]:
+        """Its thinking blocks."""
+        return thinking_of(self.blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +86,16 @@ class Action:
     llm_response_id: str = ""
     """The id of the response; the recorder makes it unique if a server repeats ids. Empty: the call is a batch of its
     own."""
-    thinking: tuple[Mapping[str, Json], ...] = ()
-    """The thinking blocks before this call, as received."""
+    blocks: tuple[Mapping[str, Json], ...] = ()
+    """The blocks of the response since the call before, as received: the last one is this call, unless it is the last
+    call, which has the blocks after it, too. Empty if the response may not go back as it came."""
     text: str = ""
-    """The text of the response before this call."""
+    """The text of these blocks."""
+
+    @property
+    def thinking(self) -> tuple[Mapping[str, Json], ...]:
+        """Its thinking blocks."""
+        return thinking_of(self.blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +234,7 @@ class Context:
     """The state as sent with a request of an ask: the part of the request after the history.
 
     Thinking is bound to everything before it, so this event stays as long as the thinking does
-    (`projection/history.py`).
+    (`projection/bound_thinking.py`).
     """
 
     place: ClassVar[Literal["message"]] = "message"
@@ -233,9 +244,18 @@ class Context:
     status: str = ""
     """The system message for one turn that was sent with it, or empty."""
     basis: str = ""
-    """`ProjectionEngine.basis` of the request, or empty if unknown."""
+    """`Projection.basis`: a digest of the request, to which the thinking of its response is bound; empty if unknown."""
     pictures: tuple[int, ...] = ()
     """The indices of `texts` that are the JSON of an image block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unbinding:
+    """The API refused thinking that was sent back: no thinking that is older than this event is sent any more."""
+
+    place: ClassVar[Literal["meta"]] = "meta"
+    event_id: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +281,15 @@ class Pin:
     reason: str = ""
 
 
+THINKING = ("thinking", "redacted_thinking")
+"""The types of blocks of thinking."""
+
+
+def thinking_of(blocks: Sequence[Mapping[str, Json]]) -> tuple[Mapping[str, Json], ...]:
+    """Return the thinking blocks among the blocks of a response."""
+    return tuple([block for block in blocks if block.get("type") in THINKING]) if blocks else ()
+
+
 Result = Observation | UserRejection | AgentError
 HistoryEvent = (
     HumanStatement
@@ -278,6 +307,7 @@ HistoryEvent = (
     | RedactionBatch
     | Repair
     | Context
+    | Unbinding
     | Verdict
     | Pin
 )
@@ -351,62 +381,21 @@ def event_from_json(data: Mapping[str, Json]) -> HistoryEvent:
     if kind is None:
         known = ", ".join(_KINDS)
         raise BadHistory(f"history event of type {str(name)[:40]!r} is not known; the types are {known}")
-    hints = _hints(kind)
-    values: dict[str, Any] = {}
-    for one in fields(kind):
-        if one.name in data:
-            try:
-                values[one.name] = _read(hints[one.name], data[one.name])
-            except (TypeError, KeyError):
-                value = data[one.name]
-                found = repr(value[:40]) if isinstance(value, str) else type(value).__name__
-                raise BadHistory(f"{name}.{one.name} is {found}; it must be {_wanted(hints[one.name])}") from None
+    given = {key: item for key, item in data.items() if key != "type"}
+    if kind is Observation and "status" in given:
+        given["status"] = output_status(given["status"])
     try:
-        return cast("HistoryEvent", kind(**values))
-    except TypeError as fault:
-        raise BadHistory(f"{name}: {fault}; give every field that has no default") from None
+        return cast("HistoryEvent", read_json(kind, given))
+    except ValueError as fault:
+        raise BadHistory(str(fault)) from None
 
 
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(HistoryEvent)}
-_SCALARS = {str: "text", bool: "true or false", int: "a whole number"}
-
-
-@cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _read(hint: Any, value: Any) -> Any:
-    """Return `value` as a field of the type `hint`. Raises TypeError or KeyError if it has another type."""
-    origin, of = get_origin(hint), get_args(hint)
-    if hint == OutputStatus:
-        return output_status(value)
-    if origin is tuple and isinstance(value, list | tuple):
-        return tuple(_read(of[0], item) for item in cast("Sequence[Json]", value))
-    if is_dataclass(hint) and isinstance(value, Mapping):
-        hints, given = _hints(cast("type[Any]", hint)), cast("Mapping[str, Json]", value)
-        return cast("type[Any]", hint)(**{name: _read(hints[name], given[name]) for name in hints if name in given})
-    if value in of if origin is Literal else isinstance(value, Mapping) if origin is Mapping else type(value) is hint:
-        return value
-    raise TypeError
-
-
-def _wanted(hint: Any) -> str:
-    """Return the description of a type for an error."""
-    match get_origin(hint), get_args(hint):
-        case (None, _):
-            return _SCALARS.get(hint) or f"{{{', '.join(_hints(hint))}}}"
-        case (origin, of) if origin is Literal:
-            return f"one of {', '.join(of)}"
-        case (origin, of) if origin is tuple:
-            return f"a list, each item {_wanted(of[0])}"
-        case _:
-            return "an object"
 
 
 def output_status(text: object) -> OutputStatus:
     """Return the status that `text` names; an unknown one is a failure (seed 003 §2)."""
-    return cast("OutputStatus", text) if text in get_args(OutputStatus) else "failed"
+    return cast("OutputStatus", text) if isinstance(text, str) and text in get_args(OutputStatus) else "failed"
 
 
 def content_of(event: HistoryEvent) -> str:

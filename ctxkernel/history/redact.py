@@ -6,25 +6,22 @@ Rule 1: a directive is an event, and the shown events are computed from all even
 Rule 2: outputs are replaced, never removed: id, place, `tool_call_id` and status of a result stay. No event is changed.
 Rule 3: a summary is a text of the model, so it is data: one line, bounded, quoted as a JSON string in the note.
 Rule 4: each edit invalidates the provider's cache for everything after it. So a model's directives wait until a batch
-        pays off (`due`). Models that bind thinking to everything before it are shown no thinking that is based on the
-        old text (`strip_thinking`).
+        pays off (`due`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.text import one_line, truncate
-from ctxkernel.history.capabilities import Capabilities
 from ctxkernel.history.events import (
     RESULTS,
     Action,
     AgentError,
-    AssistantMessage,
     By,
     Context,
     Events,
@@ -242,8 +239,6 @@ class Redacted:
 
     events: Events
     report: RedactionReport
-    changed: Mapping[str, int]
-    """Id of each shown event whose output is, or was, a note → since when it has its present form (`Edit.since`)."""
 
 
 def apply(shown: Events, redactions: Redactions, *, count: Count) -> Redacted:
@@ -253,12 +248,10 @@ def apply(shown: Events, redactions: Redactions, *, count: Count) -> Redacted:
     was not validated. Idempotent. Of several directives for one output, the first that took effect applies.
     O(len(shown)), with one pass over ids.
     """
-    if not redactions.live and not redactions.undone:
-        return Redacted(shown, RedactionReport(), {})
-    undone = [edit.directive.target_id for edit in redactions.undone]
-    places = Places(shown, {one.target_id for one in redactions.live.values()}.union(undone))
+    if not redactions.live:
+        return Redacted(shown, RedactionReport())
+    places = Places(shown, {one.target_id for one in redactions.live.values()})
     new: dict[int, HistoryEvent] = {}
-    changed: dict[str, int] = {}
     results: dict[str, tuple[State, int]] = {}
     for directive_id, edit in redactions.edits.items():
         place = places.output(edit.directive.target_id, edit.directive.by)
@@ -269,14 +262,8 @@ def apply(shown: Events, redactions: Redactions, *, count: Count) -> Redacted:
         if old == text or len(text) < len(old):
             results[directive_id] = "applied", count(old) - count(text)
             new[place] = shown[place] if old == text else _with_note(shown[place], text)
-            changed[shown[place].event_id] = edit.since
         else:
             results[directive_id] = "kept", 0
-    for edit in redactions.undone:
-        place = places.output(edit.directive.target_id, edit.directive.by)
-        if place is not None:
-            event_id = shown[place].event_id
-            changed[event_id] = max(edit.since, changed.get(event_id, 0))
     outcomes: list[RedactionOutcome] = []
     for one in redactions.live.values():
         if one.event_id not in results:
@@ -286,32 +273,7 @@ def apply(shown: Events, redactions: Redactions, *, count: Count) -> Redacted:
     events = shown
     if any(event is not shown[place] for place, event in new.items()):
         events = [new.get(place, event) for place, event in enumerate(shown)]
-    return Redacted(events, RedactionReport(tuple(outcomes)), changed)
-
-
-def strip_thinking(
-    events: Events, changed: Mapping[str, int], numbers: Mapping[str, int], capabilities: Capabilities
-) -> Events:
-    """Return `events` without the thinking that is based on a text which has changed since.
-
-    `changed` is `Redacted.changed`, or any ids of shown events with the number since which they have their present
-    form; `numbers` is `Redactions.numbers`. A thinking block is bound to everything before it: the API refuses one that
-    is older than a change before it (`Invalid signature in thinking block`). Newer ones are kept. Returns `events`
-    itself if nothing is removed, so always for a model that does not bind thinking.
-    """
-    if not changed or not capabilities.bound_thinking:
-        return events
-    first = next((place for place, event in enumerate(events) if event.event_id in changed), len(events))
-    out: list[HistoryEvent] | None = None
-    since = 0
-    for place in range(first, len(events)):
-        event = events[place]
-        if event.event_id in changed:
-            since = max(since, changed[event.event_id])
-        elif isinstance(event, Action | AssistantMessage) and numbers.get(event.event_id, 0) < since and event.thinking:
-            out = list(events) if out is None else out
-            out[place] = replace(event, thinking=())
-    return events if out is None else out
+    return Redacted(events, RedactionReport(tuple(outcomes)))
 
 
 # -- when a batch pays off -------------------------------------------------------------------------------

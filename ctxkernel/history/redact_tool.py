@@ -37,33 +37,17 @@ Code = Literal["bad_input", "bad_summary", "unknown_id", "critical", "pinned", "
 TOOL: dict[str, Json] = {
     "name": "redact",
     "description": (
-        "Replace the output of an earlier tool call, once it is stale, by a short note, so that it no longer takes up "
-        "context. Stale means: superseded by a newer output, a dead end, or used up; if you may still need its text, "
-        "leave it. Cite the short event id shown with the output (the id of the call means its output). Only outputs "
-        "of tool calls can be redacted: never the user's messages, your own, the system text, or what is pinned. In "
-        "summary_text say in 1 to 3 sentences why it is stale and what in it mattered: the note is all that remains. "
-        "The call itself stays in view and is not run again; do not repeat it to get its output back. Call this beside "
-        "the next step of your work, not instead of it. Notes appear at a later turn, several at once."
+        "Replace an output that is out of date or used up by a short note. Only outputs of tool calls: never the "
+        "user's messages or the system text. event_id: the id shown with the output, or several. summary_text: 1 to 3 "
+        "sentences on what mattered; only they remain. The call is not run again."
     ),
     "input_schema": {
         "type": "object",
         "properties": {
-            "event_id": {
-                "anyOf": [
-                    {"type": "string", "minLength": 1},
-                    {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_IDS},
-                ],
-                "description": "Event id of a stale tool output, as shown with it; or several that one summary covers.",
-            },
-            "summary_text": {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": MAX_SUMMARY,
-                "description": f"1 to 3 sentences in one paragraph, at most {MAX_SUMMARY} characters.",
-            },
+            "event_id": {"type": ["string", "array"], "items": {"type": "string"}},
+            "summary_text": {"type": "string"},
         },
         "required": ["event_id", "summary_text"],
-        "additionalProperties": False,
     },
 }
 """The definition of the tool in a Messages request. Constant, because every cached prefix begins with the tools."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from ctxkernel.history.events import AssistantMessage, Events, HistoryEvent, UserQuestion, derived
+from ctxkernel.history.events import AssistantMessage, Context, Events, HistoryEvent, UserQuestion, derived
 from ctxkernel.history.invariants.base import Property
 
 FILLER_ANSWER = "(no answer)"
@@ -27,7 +27,7 @@ class MessagePairing(Property):
 
     Between two messages of one role, a short filler of the other role is inserted, with an id derived from the second.
     Results and the text right after them are one user message; so are the calls of a batch and the text before them
-    one assistant message.
+    one assistant message. The state that was sent with a request belongs to the user message before it.
     """
 
     def enforce(self, events: Events, source: Events) -> Events:
@@ -35,7 +35,8 @@ class MessagePairing(Property):
         out: list[HistoryEvent] = list(events[:1])
         for before, event in pairwise(events):
             assistants = _is_assistants(event)
-            if before.place == event.place == "message" and _is_assistants(before) == assistants:
+            alike = before.place == event.place == "message" and _is_assistants(before) == assistants
+            if alike and not isinstance(event, Context):
                 event_id = derived(event.event_id, "turn")
                 filler = UserQuestion(event_id, FILLER_QUESTION) if assistants else None
                 out.append(filler or AssistantMessage(event_id, FILLER_ANSWER))
