@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import cast
 
+from ctxkernel.core.value_difference import ValueDifference
 from ctxkernel.replay.causes import NONE, Causes, Flow, flow, names_used
 
 
@@ -37,6 +38,8 @@ class Details:
     """Names of the types of the names that it uses: `set`, `DataFrame`."""
     equal: Callable[[str], bool | None] | None = None
     """Compares the values of a name after both, with the tolerance; it returns None if that cannot be told."""
+    difference: Callable[[str], ValueDifference | None] | None = None
+    """Returns how the values of a name after both differ; None if they are not available."""
 
 
 _SET_REPR = re.compile(r"\{[^:{}]+(?:, [^:{}]+)+\}|frozenset\(")

@@ -7,15 +7,17 @@ Rule 2: a place is the path of executions that leads to it; the common part of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
+from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.events import Json, plain
 from ctxkernel.core.nodes.record import delta_of
-from ctxkernel.core.text import one_line
-from ctxkernel.core.timeline import ChangeInfo, Execution, Path, Statement, TypeInfo
+from ctxkernel.core.text import join_names, one_line
+from ctxkernel.core.timeline import Artifact, ChangeInfo, Execution, Path, Statement, TypeInfo
 from ctxkernel.core.turn import HandleState
+from ctxkernel.core.value_difference import ValueDifference
 from ctxkernel.replay.divergence import compare
 from ctxkernel.replay.outputs import DivergenceSettings
 
@@ -23,6 +25,10 @@ Fingerprints = Mapping[str, Mapping[str, str]]
 """Execution → name → content hash of each name that it added or changed; an empty hash means: not known."""
 
 _SHORT = 60
+_CHARS = 6000
+"""Characters of the text about values, all names together: some 1,500 tokens."""
+_LEAST = 300
+"""Characters that each name may take at least."""
 _SHOWN = ("output", "error")
 _COUNTS = ("revision", "rendered_tokens")
 """Fields of a digest about its renderings, not about the target."""
@@ -37,6 +43,8 @@ class NameDifference:
     name: str
     told: str
     """One line: `int 3`, `was int 3`, `int 3 → 4`, `DataFrame 3×2 → 3×3`."""
+    value: ValueDifference | None = None
+    """How its values differ, where they were compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,8 @@ class OutputDifference:
     """The execution whose output it was at the first place."""
     after: str
     """The execution whose output it is at the second place."""
+    value: ValueDifference | None = None
+    """Its lines or pictures, where they were compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,15 @@ class HandleDifference:
 
 
 @dataclass(frozen=True, slots=True)
+class FileDifference:
+    """A file that cells wrote, and that only one place has or whose content differs."""
+
+    name: str
+    how: Literal["added", "changed", "removed"]
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
 class Differences:
     """All differences between two places."""
 
@@ -73,26 +92,79 @@ class Differences:
     deleted: tuple[NameDifference, ...] = ()
     outputs: tuple[OutputDifference, ...] = ()
     handles: tuple[HandleDifference, ...] = ()
+    files: tuple[FileDifference, ...] = ()
     notes: tuple[str, ...] = ()
     """Why differences of names may be missing."""
 
     def __bool__(self) -> bool:
-        return bool(self.added or self.changed or self.deleted or self.outputs or self.handles)
+        return bool(self.added or self.changed or self.deleted or self.outputs or self.handles or self.files)
+
+    def only(self, names: Collection[str]) -> Differences:
+        """Return the differences of some names. Raises BadCommand if a name does not differ."""
+        added, changed, deleted = (
+            tuple(one for one in each if one.name in names) for each in (self.added, self.changed, self.deleted)
+        )
+        there = {one.name for one in (*added, *changed, *deleted)}
+        if same := [name for name in names if name not in there]:
+            raise BadCommand(f"{join_names(same)}: no difference between these two states; {self._named()}")
+        return Differences(added, changed, deleted, notes=self.notes)
+
+    def _named(self) -> str:
+        names = [one.name for one in (*self.added, *self.changed, *self.deleted)]
+        return f"{join_names(names)} differ" if names else "no name differs"
 
     def to_json(self) -> dict[str, Json]:
-        """Return `{namespace: {added, changed, deleted}, outputs, handles, notes}`, of lists of objects."""
-        names = {"added": self.added, "changed": self.changed, "deleted": self.deleted}
-        whole = {"namespace": names, "outputs": self.outputs, "handles": self.handles, "notes": self.notes}
-        return {key: plain(value) for key, value in whole.items()}
+        """Return `{namespace: {added, changed, deleted}, outputs, handles, files, notes}`, of lists of objects.
+
+        Pictures are left out.
+        """
+        groups = {"added": self.added, "changed": self.changed, "deleted": self.deleted}
+        names = {key: [_plain(one) for one in each] for key, each in groups.items()}
+        whole = {"namespace": names, "outputs": [_plain(one) for one in self.outputs], "handles": self.handles}
+        whole |= {"files": self.files} if self.files else {}
+        return {key: plain(value) for key, value in {**whole, "notes": self.notes}.items()}
 
     def text(self) -> str:
         """Return a line for each difference; `no difference` if there is none."""
+        room = _CHARS // max(1, len(self.changed) + len(self.outputs))
         lines = [f"+ {one.name}: {one.told}" for one in self.added]
-        lines += [f"~ {one.name}: {one.told}" for one in self.changed]
+        for one in self.changed:
+            lines += [f"~ {one.name}: {one.told}", *_more(one.value, room)]
         lines += [f"− {one.name}: {one.told}" for one in self.deleted]
         lines += [f"handle {one.name}: {one.told}" for one in self.handles]
-        lines += [f"output of {one.name}: {one.told}" for one in self.outputs]
+        lines += [f"file {one.name}: {one.told}" for one in self.files]
+        for one in self.outputs:
+            lines += [f"output of {one.name}: {one.told}", *_more(one.value, room)]
         return "\n".join([*(lines or ["no difference"]), *(f"note: {note}" for note in self.notes)])
+
+
+def _plain(one: NameDifference | OutputDifference) -> Json:
+    made = cast("dict[str, Json]", plain(replace(one, value=None)))
+    del made["value"]
+    return made if one.value is None else {**made, "value": replace(one.value, pictures=()).to_json()}
+
+
+def _more(value: ValueDifference | None, chars: int) -> list[str]:
+    """Return the lines below the summary of a difference of values, within so many characters."""
+    return value.text(max(chars, _LEAST)).split("\n")[1:] if value is not None else []
+
+
+def with_values(
+    found: Differences,
+    name: Callable[[str], ValueDifference],
+    output: Callable[[OutputDifference], ValueDifference | None],
+) -> Differences:
+    """Return the differences with those of the values of changed names, and of outputs.
+
+    A name whose values are equal, although its content was stored otherwise, stays and says so.
+    """
+    changed: list[NameDifference] = []
+    for one in found.changed:
+        value = name(one.name)
+        has_more = value.differs is False or (value.differs and (value.counts or value.diff))
+        changed.append(replace(one, told=value.summary if has_more else one.told, value=value))
+    outputs = tuple(replace(one, value=output(one)) for one in found.outputs)
+    return replace(found, changed=tuple(changed), outputs=outputs)
 
 
 def differences(
@@ -117,6 +189,7 @@ def differences(
         ),
         outputs=tuple(_outputs(old, new, settings)),
         handles=tuple(_handles(old_handles, new_handles)),
+        files=tuple(_files(old, new)),
         notes=tuple(_notes(old, new)),
     )
 
@@ -249,6 +322,34 @@ def _handles(old: Iterable[HandleState], new: Iterable[HandleState]) -> Iterator
 
 def _looks_at(state: HandleState) -> str:
     return one_line(f"{state.obj_type} of {state.digest.get('target', '?')}", _SHORT)
+
+
+# -- files ------------------------------------------------------------------------------------------
+
+
+def _files(old: Path, new: Path) -> Iterator[FileDifference]:
+    before, after = (_written(path) for path in (old, new))
+    for name, (statement, one) in after.items():
+        if name not in before:
+            yield FileDifference(name, "added", f"written by {statement}, {one.size:,} bytes")
+            continue
+        was, then = before[name]
+        if (then.size, then.hash) != (one.size, one.hash):
+            sizes = f"{then.size:,} → {one.size:,} bytes" if then.size != one.size else f"{one.size:,} bytes"
+            yield FileDifference(name, "changed", f"content differs: {sizes} (written by {was} → {statement})")
+    for name, (statement, one) in before.items():
+        if name not in after:
+            yield FileDifference(name, "removed", f"was written by {statement}, {one.size:,} bytes")
+
+
+def _written(path: Path) -> dict[str, tuple[str, Artifact]]:
+    """Return the files that cells wrote, by their newest content, and the statements that wrote it."""
+    return {
+        one.name: (statement.statement_id, one)
+        for statement, execution in path
+        for one in execution.artifacts
+        if one.kind == "file"
+    }
 
 
 # -- notes ----------------------------------------------------------------------------

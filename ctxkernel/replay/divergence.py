@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from ctxkernel.core.events import Json, plain
 from ctxkernel.core.replay import Comparison, Divergence
@@ -58,7 +59,7 @@ class _RunComparison(OutputComparison):
     ) -> None:
         super().__init__(old, new, details, settings)
         self._old_state, self._new_state = old_state, new_state
-        self._equal = details.equal
+        self._equal, self._difference = details.equal, details.difference
 
     def all(self) -> Iterable[Divergence]:
         """Yield in the order that helps a reader: files read, errors, outputs, files written, state, time."""
@@ -173,7 +174,11 @@ class _RunComparison(OutputComparison):
             summary = f"{first.type} → {second.type}"
         else:
             summary = f"{one_line(texts[0], 60)} → {one_line(texts[1], 60)}"
-        yield divergence("state", name, summary, self.cause(name, texts), *texts)
+        detail = self._difference(name) if self._difference is not None else None
+        if detail is not None and detail.differs and detail.counts:  # else the values are short, or not compared
+            summary = detail.summary
+        found = divergence("state", name, summary, self.cause(name, texts), *texts)
+        yield replace(found, detail=detail)
 
     def _timing(self) -> Iterable[Divergence]:
         before, after = self.old.cost.time_ms, self.new.cost.time_ms
