@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
-from ctxkernel.core.text import format_duration, plural
-from ctxkernel.projection.displayed_tokens import Anchor, tokens_in, usage_count
-from ctxkernel.projection.prices import cost_of_usage
+from ctxkernel.core.events import Json
+from ctxkernel.core.text import format_duration, one_line, plural
+from ctxkernel.projection.displayed_tokens import Anchor
+from ctxkernel.projection.value import Projection
 
 Mode = Literal["ask", "auto", "off"]
 EndKind = Literal["answered", "parked", "bound", "failed", "stopped"]
+_REASON = 60
+"""Most characters of the reason in the row of an ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """The cost of an ask, or of a session."""
+    """The cost of requests."""
 
     requests: int = 0
     tokens_in: int = 0
@@ -52,64 +55,152 @@ class Spent:
     usd: float | None = 0.0
     """None if the price of a model is not known."""
     seconds: float = 0.0
+    guessed: frozenset[str] = frozenset()
+    """The counts with an estimated part: `tokens_in`, `tokens_out`."""
 
     def __add__(self, other: Spent) -> Spent:
         usd = None if self.usd is None or other.usd is None else self.usd + other.usd
         names = ("requests", "tokens_in", "cached", "tokens_out", "seconds")
-        return Spent(usd=usd, **{name: getattr(self, name) + getattr(other, name) for name in names})
+        sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return Spent(usd=usd, guessed=self.guessed | other.guessed, **sums)
 
     @property
     def tokens(self) -> int:
         """In and out."""
         return self.tokens_in + self.tokens_out
 
+    @property
+    def cached_share(self) -> str:
+        """The part of the input that was read from the cache, as `71 %`; empty for none."""
+        return f"{self.cached * 100 // self.tokens_in} %" if self.tokens_in and self.cached else ""
+
+    def counts(self) -> tuple[str, str, str]:
+        """Return (tokens in, tokens out, price) for a person; an estimate has a `~`."""
+        cost = "price not known" if self.usd is None else f"${self.usd:.4f}" if self.usd < 1 else f"${self.usd:.2f}"
+        about = "~" * bool(self.guessed and self.usd is not None)
+        marks = ["~" * (name in self.guessed) for name in ("tokens_in", "tokens_out")]
+        return f"{marks[0]}{self.tokens_in:,}", f"{marks[1]}{self.tokens_out:,}", f"{about}{cost}"
+
     def text(self) -> str:
         """Return one line for a person."""
-        cached = f", {self.cached * 100 // self.tokens_in} % cached" if self.tokens_in and self.cached else ""
-        cost = "price not known" if self.usd is None else f"${self.usd:.4f}" if self.usd < 1 else f"${self.usd:.2f}"
-        return (
-            f"{plural(self.requests, 'requests')}, {self.tokens_in:,} tokens in{cached}, {self.tokens_out:,} out, "
-            f"{cost}, {format_duration(self.seconds)}"
-        )
+        given, made, cost = self.counts()
+        cached = f", {self.cached_share} cached" if self.cached_share else ""
+        many, took = plural(self.requests, "requests"), format_duration(self.seconds)
+        return f"{many}, {given} tokens in{cached}, {made} out, {cost}, {took}"
+
+    def to_json(self) -> dict[str, Json]:
+        """Return all fields."""
+        return {**dataclasses.asdict(self), "guessed": sorted(self.guessed)}
 
 
 NOTHING = Spent()
+SUMMARIES = "summaries"
+"""The ask of requests for summaries in the books."""
+
+
+@dataclass(slots=True)
+class BookedRequest:
+    """One request to a model in the books. `spent` grows while its response arrives."""
+
+    ask: str
+    """Execution of the ask, or `SUMMARIES`."""
+    model: str
+    spent: Spent = NOTHING
+    question: str = ""
+    row: int | None = None
+    """Number in the log."""
+    broke: str = ""
+    """Where and why the request does not continue the one before, or empty."""
 
 
 @dataclass(slots=True)
 class Account:
     """The requests of one kernel to models, and their cost."""
 
-    spent: dict[str, Spent] = field(default_factory=dict[str, Spent])
-    """Cost by model; summaries have rows of their own."""
+    booked: list[BookedRequest] = field(default_factory=list[BookedRequest])
+    """The requests, oldest first."""
+    endings: dict[str, AskState] = field(default_factory=dict[str, "AskState"])
+    """By ask: how it ended, or waits."""
     sent: bool = False
     """Whether this kernel has sent anything to a model."""
     consented: bool = False
     """Whether the user agreed to the first request."""
+    last: Projection | None = None
+    """The newest request of an ask."""
     anchor: Anchor | None = None
     """Ratio of the last answer's usage to the estimate; None before the first answer."""
 
-    def add(self, name: str, spent: Spent) -> None:
-        """Add the cost of a request."""
-        self.spent[name] = self.spent.get(name, NOTHING) + spent
+    def book(self, request: BookedRequest) -> BookedRequest:
+        """Add a request; the caller keeps its cost up to date."""
+        self.booked.append(request)
+        return request
+
+    @property
+    def spent(self) -> Spent:
+        """The cost of all requests."""
+        return sum((one.spent for one in self.booked), NOTHING)
 
 
-def spent_on(model: str, usage: Mapping[str, Any], seconds: float) -> Spent:
-    """Return the cost of one answered request, by its usage."""
-    cost = cost_of_usage(model, usage)
-    return Spent(
-        1,
-        tokens_in(usage) or 0,
-        usage_count(usage, "cache_read_input_tokens") or 0,
-        usage_count(usage, "output_tokens") or 0,
-        cost.usd if cost is not None else None,
-        seconds,
-    )
+AskResult = Literal["answered", "parked", "bound", "failed", "stopped", "asking", "ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class AskState:
+    """How an ask ended, or that it waits."""
+
+    result: AskResult
+    seconds: float = 0.0
+    """Time of the model and of its cells, without the time that it waited for a person."""
+    rounds: int = 0
+    text: str = ""
+    """The reason, where it was not answered."""
+
+    def told(self) -> str:
+        """Return it in a few words, for the row of the ask."""
+        took = format_duration(self.seconds)
+        match self.result:
+            case "answered":
+                return f"ok {took} · {plural(self.rounds, 'rounds')}"
+            case "parked":
+                return "waits for approval"
+            case "asking":
+                return "asks the model"
+            case "stopped":
+                return f"stopped after {took}"
+            case "bound":
+                return f"bound reached after {took}"
+            case "failed":
+                return f"failed: {one_line(self.text, _REASON)}"
+            case "ended":
+                return f"ended with its kernel after {took}"
+
+    def to_json(self) -> dict[str, Json]:
+        """Return all fields, and `told`."""
+        return {**dataclasses.asdict(self), "told": self.told()}
+
+
+_NOW: dict[str, AskResult] = {"parked": "ended", "asking": "ended"}
+
+
+def ask_state(value: object) -> AskState | None:
+    """Return the state in a mark of the log, which may hold anything; None if it holds none."""
+    row = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    found = row.get("result"), row.get("seconds"), row.get("rounds"), row.get("text")
+    result, seconds, rounds, text = found
+    if result not in get_args(AskResult) or not isinstance(seconds, int | float) or not isinstance(rounds, int):
+        return None
+    return AskState(cast("AskResult", result), float(seconds), rounds, str(text or ""))
+
+
+def earlier_state(value: object) -> AskState | None:
+    """Return the state of an ask of an earlier kernel: what waited then, or was asked, waits no more."""
+    state = ask_state(value)
+    return state and dataclasses.replace(state, result=_NOW.get(state.result, state.result))
 
 
 @dataclass(frozen=True, slots=True)
 class AskEnding:
-    """How a run of a turn ended, with a text for the user."""
+    """The end of a run of a turn, with a text for the user."""
 
     kind: EndKind
     text: str = ""
@@ -117,10 +208,11 @@ class AskEnding:
 
 def reached_bound(bounds: Bounds, spent: Spent, seconds: float) -> str:
     """Return a text about the bound that an ask has reached, with the next step; empty if none is reached."""
+    about = "~" * bool(spent.guessed)
     limits = (
         (bounds.rounds, spent.requests, f"after {spent.requests} rounds (--max-turns {bounds.rounds})"),
-        (bounds.tokens, spent.tokens, f"at {spent.tokens:,} tokens (the bound is {bounds.tokens:,})"),
-        (bounds.usd, spent.usd or 0.0, f"at ${spent.usd or 0.0:.4f} (the bound is ${bounds.usd:g})"),
+        (bounds.tokens, spent.tokens, f"at {about}{spent.tokens:,} tokens (the bound is {bounds.tokens:,})"),
+        (bounds.usd, spent.usd or 0.0, f"at {about}${spent.usd or 0.0:.4f} (the bound is ${bounds.usd:g})"),
         (bounds.seconds, seconds, f"after {seconds:.0f} s (the bound is {bounds.seconds:g} s)"),
     )
     text = next((text for bound, used, text in limits if bound and used >= bound), "")

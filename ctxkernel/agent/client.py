@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ctxkernel.agent.failures import KINDS, Kind, ModelFailure, failure_kind, wait_of
 from ctxkernel.agent.keys import Key
-from ctxkernel.agent.streaming import Assembly, BadEvent, Response, Retrying, StreamEvent
+from ctxkernel.agent.streaming import Assembly, BadEvent, Response, Retrying, StreamEvent, UsageReport
 
 if TYPE_CHECKING:
     from anthropic import APIStatusError, AsyncAnthropic, AsyncStream
@@ -71,11 +71,18 @@ class ModelClient:
         return self._answer.text
 
     async def send(
-        self, body: bytes, *, model: str, betas: Iterable[str] = (), on_event: Callable[[StreamEvent], None]
+        self,
+        body: bytes,
+        *,
+        model: str,
+        betas: Iterable[str] = (),
+        on_event: Callable[[StreamEvent], None],
+        on_usage: Callable[[UsageReport], None] = lambda report: None,
     ) -> Response:
         """Send the bytes of a request, call `on_event` for each event, and return the complete answer.
 
-        `model` is for the text of a failure. Raises ModelFailure.
+        `on_usage` is called when the server accepts an attempt, and whenever it gives token counts. `model` is for the
+        text of a failure. Raises ModelFailure.
         """
         started = time.monotonic()
         first: list[float] = []
@@ -92,7 +99,7 @@ class ModelClient:
         client = await self._client(model)
         for attempt in range(1, self._max_retries + 2):
             self._answer = Assembly()
-            outcome = await self._attempt(client, body, headers, report, model)
+            outcome = await self._attempt(client, body, headers, report, on_usage, model)
             if not isinstance(outcome, ModelFailure):
                 answer = self._answer
                 return Response(
@@ -157,6 +164,7 @@ class ModelClient:
         body: bytes,
         headers: dict[str, str],
         on_event: Callable[[StreamEvent], None],
+        on_usage: Callable[[UsageReport], None],
         model: str,
     ) -> ModelFailure | str | None:
         """Send once. Return the failure, or the request's id."""
@@ -177,16 +185,20 @@ class ModelClient:
             return stream
         request_id = stream.response.headers.get("request-id")
         try:
+            on_usage(UsageReport({}))  # accepted: from here on the server works on it
             while not answer.complete:
                 event = await self._caught(anext(stream, _END), model, request_id)
                 if isinstance(event, ModelFailure):
                     return event
                 if event is _END:
                     return self._too_early(stream, model, request_id)
+                counts = answer.usage
                 try:
                     shown = answer.take(event)
                 except BadEvent as fault:
                     return self._failed("malformed", str(fault), model, request_id)
+                if answer.usage is not counts:
+                    on_usage(UsageReport(answer.usage, final=answer.stop_reason is not None))
                 if shown is not None:
                     on_event(shown)
             with contextlib.suppress(Exception):

@@ -18,7 +18,7 @@ from ctxkernel.projection.secrets import mask
 Kind = Literal[
     "no_key", "authentication", "permission", "not_found", "rate_limited", "overloaded", "server_error", "timeout",
     "connection", "cut", "stream_error", "refused_by_check", "invalid_request", "too_large", "context_overflow",
-    "malformed", "interrupted", "no_recording",
+    "malformed", "interrupted", "no_recording", "thinking_refused", "small_budget",
 ]  # fmt: skip
 
 
@@ -46,12 +46,18 @@ KINDS: dict[Kind, FailureRow] = {
     "stream_error": FailureRow("the server broke its answer off", "ask again", again=True),
     "refused_by_check": FailureRow("the request breaks a rule of the API", "see `%ctx projection` for the block"),
     "invalid_request": FailureRow("the server refuses the request", "see `%ctx projection` for what is sent"),
+    "thinking_refused": FailureRow(
+        "the server refuses the thinking of earlier answers", "ask again: it is not sent any more"
+    ),
     "too_large": FailureRow("the request has too many bytes", "`%ctx condense`, or redact large outputs"),
     "context_overflow": FailureRow("the request is longer than the model's context", "`%ctx condense`, then ask again"),
     "malformed": FailureRow("the answer is not that of a Messages server", "check ANTHROPIC_BASE_URL"),
     "no_recording": FailureRow("there is no recorded answer to it", "`%%ask --again` asks the model itself"),
+    "small_budget": FailureRow("nothing was sent", "`%ctx config projection_tokens N` gives more"),
     "interrupted": FailureRow("the client was closed before the answer was there", "ask again", again=True),
 }
+AT_WORK: tuple[Kind, ...] = ("cut", "timeout", "interrupted")
+"""The kinds at which a server that accepted the request may have worked on it."""
 _STATUS: dict[int, Kind] = {
     401: "authentication",
     402: "permission",
@@ -65,6 +71,8 @@ _STATUS: dict[int, Kind] = {
 }
 _OVERFLOW = re.compile(r"prompt is too long|context (?:limit|size|length|window)", re.IGNORECASE)
 """The messages of the API and of local servers about a full context."""
+_THINKING = re.compile(r"bound to a different conversation|invalid .?signature.? in .?thinking", re.IGNORECASE)
+"""The message of the API about thinking that stands after other blocks than those that were sent before it."""
 CHARS = 400
 
 
@@ -78,6 +86,8 @@ def failure_kind(status: int, message: str) -> Kind:
     """Return the kind of a refusal, by its status and the server's message."""
     if status == 400 and _OVERFLOW.search(message):
         return "context_overflow"
+    if status == 400 and _THINKING.search(message):
+        return "thinking_refused"
     return _STATUS.get(status) or ("server_error" if status >= 500 else "invalid_request")
 
 

@@ -1,7 +1,8 @@
 """Read a model's response: texts, thinking and calls, in either dialect, as events of the history.
 
-Rule 1: thinking is passed on as received, key for key; text after the last call is moved before that call, since the
-        result of a call follows it immediately.
+Rule 1: the blocks of a response are passed on as received, key for key and in their order, so that they go back so. If
+        one of them may not go back (a secret, a call whose input is no JSON), none of the response is passed on: it
+        goes back by its texts and calls, without thinking.
 Rule 2: a call that cannot be run (invalid JSON, no code, an unknown tool) is still recorded and answered: each call of
         a response gets a result, however the response ended.
 """
@@ -9,14 +10,16 @@ Rule 2: a call that cannot be run (invalid JSON, no code, an unknown tool) is st
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, cast
 
+from ctxkernel.agent.fences import split_fences
 from ctxkernel.agent.scripts import split_scripts
 from ctxkernel.core.events import Json
 from ctxkernel.history.events import Action, AssistantMessage, Context, HistoryEvent, nth
+from ctxkernel.history.responses import as_it_came
 from ctxkernel.projection.dialect import RUN_CELL, DialectName
 from ctxkernel.projection.toolset import CONDENSE, EXPAND
 from ctxkernel.projection.value import Projection
@@ -35,9 +38,13 @@ class Call:
     input: Mapping[str, Json]
     call_id: str
     text: str = ""
-    thinking: tuple[Mapping[str, Json], ...] = ()
+    """The text of its blocks."""
+    blocks: tuple[Mapping[str, Json], ...] = ()
+    """As in `Action`."""
     fault: str = ""
     """The reason why it cannot be run, for the model; empty if it can."""
+    fenced: bool = False
+    """Whether it was read from a fenced block of a response without script tags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,8 @@ class Reply:
     calls: tuple[Call, ...]
     text: str
     """Text of a response without calls."""
-    thinking: tuple[Mapping[str, Json], ...] = ()
+    blocks: tuple[Mapping[str, Json], ...] = ()
+    """The blocks of a response without calls."""
     cut: bool = False
     """Whether its end is left out, because the model speaks there as if it were the kernel."""
 
@@ -63,27 +71,32 @@ def read_reply(
     *,
     unreadable: Mapping[str, str] = MappingProxyType({}),
     complete: bool = True,
+    mask: Callable[[str], str] = str,
+    is_text: Callable[[str], bool] = lambda code: False,
 ) -> Reply:
     """Return the calls and texts in the blocks of a response.
 
-    `unreadable` are the inputs that are not JSON objects, by call; `complete` is false for a truncated response.
+    `unreadable` are the inputs that are not JSON objects, by call; `complete` is false for a truncated response. `mask`
+    hides secrets: a response with one is not sent back as it came. `is_text` returns whether the code of a fenced block
+    stays in the text, instead of being a cell.
     """
     if dialect == "script":
         texts = [str(one.get("text", "")) for one in blocks if one.get("type") == "text"]
-        return _read_scripts("\n\n".join(texts), complete=complete)
+        return _read_scripts("\n\n".join(texts), complete, is_text)
+    as_is = not unreadable and all(as_it_came(block, mask) for block in blocks)
     calls: list[Call] = []
-    text: list[str] = []
-    thinking: list[Mapping[str, Json]] = []
+    part: list[Mapping[str, Json]] = []
     for block in blocks:
-        kind = block.get("type")
-        if kind == "text":
-            text.append(str(block.get("text", "")))
-        elif kind in ("thinking", "redacted_thinking"):
-            thinking.append(block)
-        elif kind == "tool_use":
-            calls.append(_call(block, _paragraphs(*text), tuple(thinking), unreadable))
-            text, thinking = [], []
-    return _reply(calls, _paragraphs(*text), tuple(thinking))
+        part.append(block)
+        if block.get("type") == "tool_use":
+            calls.append(_call(block, _text(part), tuple(part) if as_is else (), unreadable))
+            part = []
+    return _reply(calls, _text(part), tuple(part) if as_is else ())
+
+
+def _text(blocks: Sequence[Mapping[str, Any]]) -> str:
+    """Return the text of the blocks of text."""
+    return _paragraphs(*[str(block.get("text", "")) for block in blocks if block.get("type") == "text"])
 
 
 def _paragraphs(*parts: str) -> str:
@@ -91,23 +104,24 @@ def _paragraphs(*parts: str) -> str:
 
 
 def _reply(
-    calls: Sequence[Call], rest: str, thinking: tuple[Mapping[str, Json], ...] = (), *, cut: bool = False
+    calls: Sequence[Call], rest: str, blocks: tuple[Mapping[str, Json], ...] = (), *, cut: bool = False
 ) -> Reply:
-    """Return a reply; `rest`, the text after the last call, is moved before that call."""
+    """Return a reply; `rest` and `blocks`, what follows the last call, belong to that call."""
     if not calls:
-        return Reply((), rest, thinking, cut)
-    last = replace(calls[-1], text=_paragraphs(calls[-1].text, rest))
+        return Reply((), rest, blocks, cut)
+    last = calls[-1]
+    last = replace(last, text=_paragraphs(last.text, rest), blocks=(*last.blocks, *blocks))
     return Reply((*calls[:-1], last), "", cut=cut)
 
 
 def _call(
-    block: Mapping[str, Any], text: str, thinking: tuple[Mapping[str, Json], ...], unreadable: Mapping[str, str]
+    block: Mapping[str, Any], text: str, blocks: tuple[Mapping[str, Json], ...], unreadable: Mapping[str, str]
 ) -> Call:
     tool, given, call_id = str(block.get("name", "")), block.get("input"), str(block.get("id", ""))
     values: Mapping[str, Json] = cast("Mapping[str, Json]", given) if isinstance(given, Mapping) else {}
     broken = call_id in unreadable or not isinstance(given, Mapping)
     fault = "the input of the call is no JSON object (was it cut off?), so nothing was run" if broken else ""
-    return Call(tool, values, call_id, text, thinking, fault or _fault(tool, values))
+    return Call(tool, values, call_id, text, blocks, fault or _fault(tool, values))
 
 
 def _fault(tool: str, given: Mapping[str, Json]) -> str:
@@ -118,10 +132,12 @@ def _fault(tool: str, given: Mapping[str, Json]) -> str:
     return ""
 
 
-def _read_scripts(text: str, *, complete: bool) -> Reply:
+def _read_scripts(text: str, complete: bool, is_text: Callable[[str], bool]) -> Reply:
     calls: list[Call] = []
     prose, cut = "", False
-    for part in split_scripts(text, complete=complete):
+    parts = split_scripts(text, complete=complete)
+    fenced = not any(part.kind in ("script", "unfinished") for part in parts)
+    for part in split_fences(text, complete=complete, is_text=is_text) if fenced else parts:
         if part.kind == "text":
             prose = _paragraphs(prose, part.text.strip())
             continue
@@ -129,8 +145,9 @@ def _read_scripts(text: str, *, complete: bool) -> Reply:
             cut = True
             continue
         tool, given = as_tool(part.text)
-        fault = "the answer was cut off within this script, so it was not run" if part.kind == "unfinished" else ""
-        calls.append(Call(tool, given, "", prose, fault=fault or _fault(tool, given)))  # a script has no id
+        fault = "the answer was cut off within this cell, so it was not run" if part.kind == "unfinished" else ""
+        fault = fault or _fault(tool, given)
+        calls.append(Call(tool, given, "", prose, fault=fault, fenced=fenced))  # a script has no id
         prose = ""
     return _reply(calls, prose, cut=cut)
 
@@ -164,13 +181,12 @@ def reply_events(
     pictures = tuple(at for at, piece in enumerate(users) if piece.raw)
     status = next((piece.text for piece in request.tail if piece.kind == "status"), "")
     number = start
-    if texts or status:
-        yield Context(nth(execution_id, number), texts, status, request.basis, pictures)
-        number += 1
+    yield Context(nth(execution_id, number), texts, status, request.basis, pictures)
+    number += 1
     batch = f"{response_id}~{execution_id}"
     for call in reply.calls:
         call_id = call.call_id or f"{execution_id}-{number}"
-        yield Action(nth(execution_id, number), call_id, call.tool, call.input, batch, call.thinking, call.text)
+        yield Action(nth(execution_id, number), call_id, call.tool, call.input, batch, call.blocks, call.text)
         number += 1
     if not reply.calls:
-        yield AssistantMessage(nth(execution_id, number), reply.text, batch, reply.thinking)
+        yield AssistantMessage(nth(execution_id, number), reply.text, batch, reply.blocks)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from ctxkernel.core.timeline import Execution
 from ctxkernel.history.events import (
     RESULTS,
+    THINKING,
     Action,
     AssistantMessage,
     HistoryEvent,
@@ -35,8 +36,12 @@ def is_speech(records: Sequence[HistoryEvent]) -> bool:
 def said_again(records: Iterable[HistoryEvent], execution_id: str) -> list[HistoryEvent]:
     """Return the events of an ask or a response, renumbered for another execution."""
     kept = [one for one in records if isinstance(one, (*_SPEECH, *RESULTS))]
-    kept = [replace(one, thinking=()) if isinstance(one, Action | AssistantMessage) else one for one in kept]
+    kept = [_without_thinking(one) if isinstance(one, Action | AssistantMessage) else one for one in kept]
     return [replace(one, event_id=nth(execution_id, number)) for number, one in enumerate(kept, 1)]
+
+
+def _without_thinking(event: Action | AssistantMessage) -> Action | AssistantMessage:
+    return replace(event, blocks=tuple([block for block in event.blocks if block.get("type") not in THINKING]))
 
 
 def observed_again(records: Iterable[HistoryEvent], execution: Execution) -> list[HistoryEvent]:

@@ -3,7 +3,7 @@
 Rule 1: the parts do not depend on the division of the text into deltas: `split_scripts` is one feed of the whole text.
 Rule 2: the syntax is lenient for small models: any order, quotes and case of attributes, a Markdown fence around or
         inside the block, no end tag. A fence alone, a script of another type, and a tag in `single backticks` are
-        prose.
+        prose here; `fences.py` reads the fences of a response without any script.
 Rule 3: a script ends at the first `</script>` before which it is valid Python, so that one in a string literal does not
         end it. If there is none, it ends at the first, and the kernel reports the error. (One in a comment ends it.)
 Rule 4: only the kernel reports results. If the model continues as if it were the kernel (a `<ctx:` tag, or
@@ -18,14 +18,15 @@ from typing import Literal, NamedTuple
 
 from ctxkernel.state.tracking.cell_names import is_python
 
-ScriptPartKind = Literal["text", "script", "unfinished", "cut"]
+ScriptPartKind = Literal["text", "script", "fenced", "unfinished", "cut"]
 
 
 class ScriptPart(NamedTuple):
     """A part of a response, without surrounding blank lines. Only a cell can be empty.
 
     `unfinished` is a truncated script, which must not be run; `cut` is text of the model as if it were the kernel,
-    which is neither shown as an answer nor recorded. Both are always the last part.
+    which is neither shown as an answer nor recorded. Both are always the last part. `fenced` is a cell from a Markdown
+    fence (`fences.py`), which this module does not look for.
     """
 
     kind: ScriptPartKind
@@ -38,6 +39,10 @@ _OPEN = rf"<script\b(?={_ATTRIBUTES}?\btype\s{{0,4}}=\s{{0,4}}[\"']?text/(?:x-)?
 _FORGED = r"<[\s/]{0,4}ctx:|(?<!-)-{2,8}[ \t]{0,4}framework message[ \t]{0,4}--"
 _UNQUOTED = r"(?<!(?<!`)`)"
 _MARK = re.compile(rf"{_UNQUOTED}(?:(?P<open>{_OPEN})|{_FORGED})", re.IGNORECASE)
+FORGED = re.compile(rf"{_UNQUOTED}(?:{_FORGED})", re.IGNORECASE)
+"""Text as if it were the kernel's."""
+FORGED_LINE = rf"^[ \t]{{0,40}}(?:{_FORGED})"
+"""The same at the beginning of a line, where it ends a cell; a pattern."""
 _END = re.compile(rf"(?P<tag></script\s{{0,8}}>)|^[ \t]{{0,40}}(?:{_FORGED}|{_OPEN})", re.IGNORECASE | re.MULTILINE)
 _LONGEST = 500
 """A mark is shorter than this."""

@@ -51,6 +51,16 @@ StreamEvent = TextDelta | ThinkingDelta | CallDelta | Retrying
 
 
 @dataclass(frozen=True, slots=True)
+class UsageReport:
+    """The token counts of the running attempt so far; a later report replaces an earlier one."""
+
+    usage: Mapping[str, Any]
+    """Empty where the server accepted the request and gave no counts yet."""
+    final: bool = False
+    """Whether these are the counts of the whole answer."""
+
+
+@dataclass(frozen=True, slots=True)
 class Response:
     """A complete answer."""
 
@@ -133,7 +143,8 @@ class Assembly:
         """Replace earlier counts by later ones: each is of the whole answer."""
         if isinstance(usage, Mapping):
             given = cast("Mapping[str, Any]", usage)
-            self.usage.update({name: value for name, value in given.items() if value is not None})
+            # A new dict, so that a reader can keep the counts, and sees that there are new ones.
+            self.usage = {**self.usage, **{name: value for name, value in given.items() if value is not None}}
 
     def _grow(self, kind: str, data: Mapping[str, Any]) -> StreamEvent | None:
         if kind == "message_delta":

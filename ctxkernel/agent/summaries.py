@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ctxkernel.agent.asks import NOTHING, Spent
 from ctxkernel.agent.client import ModelClient
-from ctxkernel.agent.failures import ModelFailure
+from ctxkernel.agent.failures import AT_WORK, ModelFailure
+from ctxkernel.agent.meter import Meter
 from ctxkernel.agent.streaming import Response
 from ctxkernel.core.ports import RenderRequest, Source
 from ctxkernel.projection.layout import clean
@@ -68,10 +71,11 @@ class SummaryRequest:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The outcome of a request: an answer, a failure, or neither if it was stopped."""
+    """The outcome of a request: an answer, a failure, or neither if it was stopped; and its cost."""
 
     response: Response | None = None
     failure: ModelFailure | None = None
+    spent: Spent = NOTHING
 
 
 def request_for(source: Source, label: str, model: str, hide: Callable[[str], str]) -> SummaryRequest:
@@ -117,7 +121,14 @@ async def request_summary(
     request: SummaryRequest, client: ModelClient, stopped: Callable[[], bool], alive: Callable[[], None]
 ) -> Answered:
     """Send a request, and close the client; `stopped` and `alive` are called ten times a second."""
-    task = asyncio.ensure_future(client.send(request.bytes, model=request.model, on_event=lambda event: None))
+    meter, start = Meter(request.model, request.text), time.monotonic()
+    task = asyncio.ensure_future(
+        client.send(request.bytes, model=request.model, on_event=meter.take, on_usage=meter.take)
+    )
+
+    def spent(failure: ModelFailure | None = None) -> Spent:
+        return meter.spent(time.monotonic() - start, accepted=failure is None or failure.kind in AT_WORK)
+
     try:
         while not task.done():
             await asyncio.wait({task}, timeout=_POLL_SECONDS)
@@ -125,10 +136,10 @@ async def request_summary(
             if stopped() and not task.done():
                 task.cancel()
                 await asyncio.wait({task})
-        return Answered(task.result())
+        return Answered(task.result(), spent=spent())
     except asyncio.CancelledError:
-        return Answered()
+        return Answered(spent=spent())
     except ModelFailure as failure:
-        return Answered(failure=failure)
+        return Answered(failure=failure, spent=spent(failure))
     finally:
         await client.aclose()

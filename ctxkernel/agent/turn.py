@@ -17,11 +17,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from ctxkernel.agent.asks import NOTHING, Ask, AskEnding, Spent, reached_bound, spent_on
-from ctxkernel.agent.failures import ModelFailure
+from ctxkernel.agent.asks import NOTHING, Ask, AskEnding, Bounds, Spent, reached_bound
+from ctxkernel.agent.failures import AT_WORK, ModelFailure
+from ctxkernel.agent.fenced_cells import FencedCells
+from ctxkernel.agent.meter import Meter
 from ctxkernel.agent.reply import Reply, read_reply, reply_events
 from ctxkernel.agent.rerun import STATUS
-from ctxkernel.agent.streaming import Response, StreamEvent, TextDelta
+from ctxkernel.agent.streaming import Response, StreamEvent, TextDelta, UsageReport
+from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution
 from ctxkernel.history.events import (
     Action,
@@ -30,6 +33,7 @@ from ctxkernel.history.events import (
     HistoryEvent,
     Observation,
     OutputStatus,
+    Unbinding,
     UserRejection,
     Verdict,
     nth,
@@ -46,13 +50,19 @@ class Stopped(Exception):
     """The user interrupted an await."""
 
 
+class _BoundReached(Exception):
+    """A response that still arrives reached a bound of its ask."""
+
+
 class Model(Protocol):
     """Answers requests: the model itself, or its recorded answers."""
 
     live: bool
     """Whether a request costs anything."""
+    trusted: bool
+    """Whether its cells may run without a decision in mode `auto`, and its other calls are carried out."""
 
-    async def send(self, request: Projection, on_event: Callable[[StreamEvent], None]) -> Response:
+    async def send(self, request: Projection, on_event: Callable[[StreamEvent | UsageReport], None]) -> Response:
         """Return the response to a projection. Raises ModelFailure."""
         ...
 
@@ -96,11 +106,18 @@ class Bench(Protocol):
     def sending(self, ask: Ask, request: Projection, number: int) -> None:
         """Note that the `number`th request of an ask is about to be sent."""
 
+    def metered(self, spent: Spent, *, final: bool) -> None:
+        """Book the cost until now of the newest request; `final` is true for the counts of its whole response."""
+
     def received(self, response: Response | None, failure: ModelFailure | None, spent: Spent) -> None:
-        """Note the outcome of the newest request."""
+        """Note the outcome of the newest request; neither response nor failure if it was stopped."""
 
     def record(self, response: ResponseRecord) -> str:
         """Record a response in a statement of the model. Return the id of its execution."""
+        ...
+
+    def mask(self, text: str) -> str:
+        """Return a text without secrets."""
         ...
 
     def answer(self, action: Action, shown: Sequence[HistoryEvent], number: int) -> Sequence[HistoryEvent]:
@@ -109,6 +126,10 @@ class Bench(Protocol):
 
     async def run(self, action: Action, code: str, observe: Observe) -> Execution:
         """Run a cell of the model as a statement."""
+        ...
+
+    def sources(self) -> Iterable[str]:
+        """Return the sources of all cells on the path to HEAD, questions included."""
         ...
 
     def changed(self, code: str) -> str:
@@ -143,8 +164,8 @@ class Screen(Protocol):
     def event(self, event: StreamEvent) -> None:
         """An event of the response arrived."""
 
-    def end(self, note: str = "") -> None:
-        """The response ended; `note` is a remark on it."""
+    def end(self, note: str = "", text: str | None = None) -> None:
+        """The response ended; `note` is a remark on it, and `text` replaces its text if cells were read from that."""
 
 
 _TRUNCATED = {
@@ -153,9 +174,12 @@ _TRUNCATED = {
     "refusal": "the model declined to answer; change the question, or %ctx goto an earlier statement",
 }
 """Stop reason of an incomplete response → the text for the person."""
+_NO_BOUNDS = Bounds()
+_UNBOUND = "the server refused thinking of earlier answers: it is left out from now on, and the question is sent again"
 _GAP = "\n\n"
 """Between the texts of a response before and after a call."""
 _REFUSED = "not run: the answer ended as a refusal"
+_NOT_TRUSTED = "not carried out: this recorded answer is not trusted by the person"
 
 
 class AskTurn:
@@ -172,9 +196,16 @@ class AskTurn:
         self._allowed: dict[str, str] = {}
         """Call that the user allowed → the code to run."""
         self._edited: set[str] = set()
+        self.fenced: set[str] = set()
+        """Cells that were read from fenced blocks, by event."""
+        self._fences = FencedCells(bench.sources)
+        self._unbound = False
+        """Whether the last request was refused for thinking of earlier responses."""
         self._batch = 0
         """Number of cells in the newest response."""
         self._seconds = 0.0
+        self._began: float | None = None
+        """When `go` was called last; None while the ask waits."""
 
     @property
     def live(self) -> bool:
@@ -182,20 +213,30 @@ class AskTurn:
         return self._model.live
 
     @property
+    def trusted(self) -> bool:
+        """Whether its cells may run without a decision in mode `auto`."""
+        return self._model.trusted
+
+    @property
     def drift(self) -> list[int]:
         """The requests of a recorded turn that differ from the recorded ones."""
         return getattr(self._model, "drift", [])
 
+    @property
+    def seconds(self) -> float:
+        """The time of the model and of its cells until now, without the time that the ask waited."""
+        return self._seconds + (0.0 if self._began is None else self._bench.clock() - self._began)
+
     async def go(self) -> AskEnding:
         """Continue until the model has answered, a cell waits, a bound is reached, or a failure occurs."""
-        began = self._bench.clock()
+        self._began = self._bench.clock()
         try:
             while True:
                 ending = await self._next_cell() if self.waiting else await self._round()
                 if ending is not None:
                     return ending
         finally:
-            self._seconds += self._bench.clock() - began
+            self._seconds, self._began = self.seconds, None
 
     # -- decisions ---------------------------------------------------------------------------
 
@@ -234,13 +275,14 @@ class AskTurn:
                 return None
             edited = verdict is not None and verdict.ruling == "edited"
             code = verdict.text if verdict is not None and edited else source(action)
-            if verdict is None and self.ask.mode == "ask" and self._model.live:
+            if verdict is None and (self.ask.mode == "ask" or not self.trusted):
                 bench.propose(action, code)
                 return AskEnding("parked")
         if not edited and (changes := bench.changed(code)):
             bench.hold(action, code, lambda execution: [_result(execution, action, changes, "failed")])
             del self.waiting[0]
             return None
+        self._fences.note(code, source(action))
         execution = await bench.run(action, code, lambda execution: self._observed(execution, action, code, edited))
         del self.waiting[0]
         if execution.status != "cancelled" and not bench.stopped:
@@ -276,7 +318,7 @@ class AskTurn:
 
     async def _round(self) -> AskEnding | None:
         bench, screen, request = self._bench, self._screen, self._bench.request
-        if text := reached_bound(self.ask.bounds, self.spent, self._seconds):
+        if text := reached_bound(self.ask.bounds, self.spent, self.seconds):
             return AskEnding("bound", text)
         if request is None:
             return AskEnding("failed", "there is no projection to send; %ctx status says what is off")
@@ -290,9 +332,12 @@ class AskTurn:
         bench.sending(self.ask, request, self.spent.requests + 1)
         screen.begin()
         partial_text: list[str] = []
-        began = bench.clock()
+        began, meter = bench.clock(), Meter(request.model, request)
 
-        def on_event(event: StreamEvent) -> None:
+        def on_event(event: StreamEvent | UsageReport) -> None:
+            self._meter(meter, event)
+            if isinstance(event, UsageReport):
+                return
             if isinstance(event, TextDelta):
                 partial_text.append(event.text)
             elif partial_text and partial_text[-1] != _GAP:
@@ -301,43 +346,74 @@ class AskTurn:
 
         try:
             response = await bench.interruptible(self._model.send(request, on_event))
-        except (Stopped, ModelFailure) as fault:
+        except (Stopped, ModelFailure, _BoundReached) as fault:
             failure = fault if isinstance(fault, ModelFailure) else None
-            screen.end("" if failure is not None else "stopped")
-            return self._broken(request, "".join(partial_text), bench.clock() - began, failure)
-        return self._take(response, request)
+            again = failure is not None and failure.kind == "thinking_refused" and not self._unbound
+            screen.end("stopped" if isinstance(fault, Stopped) else _UNBOUND if again else "")
+            seconds = bench.clock() - began
+            spent = meter.spent(seconds, accepted=failure is None or failure.kind in AT_WORK)
+            bound = str(fault) if isinstance(fault, _BoundReached) else ""
+            ending = self._broken(request, "".join(partial_text), spent, failure, bound)
+            self._unbound = again
+            return None if again else ending
+        self._unbound = False
+        if not self._model.live:
+            return self._take(response, request, Spent(1))
+        meter.take(UsageReport(response.usage, final=True))
+        return self._take(response, request, meter.spent(response.seconds))
 
-    def _broken(self, request: Projection, text: str, seconds: float, failure: ModelFailure | None) -> AskEnding:
-        """Record a request that failed or was stopped, with the text until then. None of its calls is kept."""
+    def _meter(self, meter: Meter, event: StreamEvent | UsageReport) -> None:
+        """Book an event of a response that arrives. Raises _BoundReached."""
+        meter.take(event)
+        if not meter.usage:
+            return
+        if isinstance(event, UsageReport):
+            self._bench.metered(meter.spent(), final=meter.final)
+        bounds = dataclasses.replace(self.ask.bounds, rounds=0)
+        if bounds == _NO_BOUNDS or meter.final:  # a whole response is kept
+            return
+        if text := reached_bound(bounds, self.spent + meter.spent(), self.seconds):
+            raise _BoundReached(text)
+
+    def _broken(
+        self, request: Projection, text: str, spent: Spent, failure: ModelFailure | None, bound: str = ""
+    ) -> AskEnding:
+        """Record a request that failed, was stopped or reached a bound, with the text until then, without its calls."""
         if not request.tools:
-            text = read_reply([{"type": "text", "text": text}], "script", complete=False).prose
-        spent = Spent(1, seconds=seconds)
+            text = read_reply([{"type": "text", "text": text}], "script", complete=False, is_text=lambda _: True).prose
         self.spent += spent
         self._bench.received(None, failure, spent)
-        why = "stopped by the person" if failure is None else f"no answer: {failure.kind}"
+        why = bound.partition(";")[0] or ("stopped by the person" if failure is None else f"no answer: {failure.kind}")
 
         def marked(execution_id: str, number: int) -> Iterable[HistoryEvent]:
-            if text.strip() or failure is None:
+            if failure is not None and failure.kind == "thinking_refused":
+                yield Unbinding(nth(execution_id, number), "the server refused it")
+            elif text.strip() or failure is None:
                 mark = f"{text.rstrip()}\n[{why}]" if text.strip() else f"[{why}]"
                 yield AssistantMessage(nth(execution_id, number), mark)
 
-        told = None if failure is None else (failure.kind, str(failure))
-        self._bench.record(ResponseRecord(f"# {why}", marked, seconds, failure=told, stopped=failure is None))
+        told = (failure.kind, str(failure)) if failure is not None else ("BoundReached", bound) if bound else None
+        tags = {"ask": self.ask.execution_id, "model": request.model, "receipt": request.receipt}
+        self._bench.record(ResponseRecord(f"# {why}", marked, spent.seconds, spent, tags, told, stopped=told is None))
+        if bound:
+            return AskEnding("bound", bound)
         if failure is None:
             return AskEnding("stopped", "stopped: nothing more was asked of the model")
         return AskEnding("failed", str(failure))
 
-    def _take(self, response: Response, request: Projection) -> AskEnding | None:
+    def _take(self, response: Response, request: Projection, spent: Spent) -> AskEnding | None:
         bench, reason = self._bench, response.stop_reason
         dialect = "tools" if request.tools else "script"
         note, refused = _TRUNCATED.get(reason or "", ""), reason == "refusal"
-        reply = read_reply(response.blocks, dialect, unreadable=response.unreadable, complete=not note)
+        is_text = partial(self._fences.is_text, request)
+        how: dict[str, Any] = {"unreadable": response.unreadable, "mask": bench.mask, "is_text": is_text}
+        reply = read_reply(response.blocks, dialect, complete=not note, **how)
+        fenced = any(call.fenced for call in reply.calls)
         if refused and reply.calls:
             note += "; what it called until then was not run"
-        spent = spent_on(request.model, response.usage, response.seconds) if self._model.live else Spent(1)
         self.spent += spent
         bench.received(response, None, spent)
-        self._screen.end(note)
+        self._screen.end(note, reply.prose if fenced else None)
         cells: list[Action] = []
         text = reply.prose or ", ".join(call.tool for call in reply.calls) or "# (empty answer)"
         tags = {
@@ -351,12 +427,15 @@ class AskTurn:
             "replayed": not self._model.live,
             "drift": self.spent.requests in self.drift,
         }
+        if fenced:
+            tags["fenced"] = True
         events = partial(self._events, reply, request, response, cells)
         self.execution_id = bench.record(ResponseRecord(text, events, response.seconds, spent, tags))
         self.waiting, self._batch = cells, len(cells)
         if (reply.calls and not refused) or reason == "pause_turn":
             return None
-        return AskEnding("answered", note or _remark(reply))
+        remark = note or _tools_in_scripts(response, dialect) or self._fences.remark(reply, tools=bool(request.tools))
+        return AskEnding("answered", remark)
 
     def _events(
         self,
@@ -377,6 +456,8 @@ class AskTurn:
         for call, action in zip(reply.calls, actions, strict=True):
             name, call_id = nth(execution_id, number), action.tool_call_id
             results: Sequence[HistoryEvent]
+            if call.fenced:
+                self.fenced.add(action.event_id)
             if call.fault:
                 results = [AgentError(name, call_id, call.fault)]
             elif response.stop_reason == "refusal":  # a call can be complete before the refusal
@@ -384,6 +465,8 @@ class AskTurn:
             elif call.tool == RUN_CELL:
                 cells.append(action)
                 continue
+            elif not self.trusted:
+                results = [Observation(name, call_id, _NOT_TRUSTED, "failed")]
             else:
                 results = self._bench.answer(action, made, number)
             made += results
@@ -396,12 +479,15 @@ def source(action: Action) -> str:
     return str(action.input.get("code", ""))
 
 
-def _remark(reply: Reply) -> str:
-    """Return a text for the person about an answer that is incomplete or empty."""
-    if reply.cut:
-        left = "the end of the answer was cut" if reply.text.strip() else "nothing is left of the answer"
-        return f"{left}: the model spoke as if it were the kernel, of results that never were; %%ask --again asks anew"
-    return "" if reply.text.strip() else "the model said nothing"
+def _tools_in_scripts(response: Response, dialect: str) -> str:
+    """Return a text for the person about an answer that called tools, though it was given none."""
+    called = [str(block.get("name")) for block in response.blocks if block.get("type") == "tool_use"]
+    if not called or dialect != "script":
+        return ""
+    return (
+        f"the model called {join_names(called)} as a tool, and was given none, so nothing was run: it is to write "
+        "scripts (dialect script). %ctx config dialect tools gives it tools; then ask again"
+    )
 
 
 def _not_run(execution_id: str, first: int, actions: Sequence[Action]) -> Iterable[HistoryEvent]:
