@@ -10,6 +10,7 @@ import inspect
 import signal
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -21,7 +22,9 @@ from ctxkernel._version import __version__
 from ctxkernel.core.timeline import Execution
 from ctxkernel.kernel.commands import magic_at, register
 from ctxkernel.kernel.display.panel_rows import notebook_outputs
+from ctxkernel.kernel.execution.authority import AUTHOR
 from ctxkernel.kernel.execution.cell import CellRequest, Reply, asks, only_reads
+from ctxkernel.kernel.messages.page_input import short_text
 from ctxkernel.kernel.runtime import Runtime
 
 META = "ctxkernel"
@@ -74,11 +77,14 @@ class CtxKernelMixin:
         cell = self._request(ctx, code, silent, store_history, cell_meta, cell_id)
         ctx.turns.take_then()
         ctx.turns.executing = True
+        began = time.monotonic()
         try:
             reply = await self._execute(ctx, cell, run)
             then = ctx.turns.take_then()
             if then is not None:
                 reply = await then.carry_out(lambda one: self._execute(ctx, one, run), cell, reply)
+                if reply.get("status") == "error" and not silent:
+                    self._stop_queue(ctx, began)
         finally:
             # Until here, an interrupt that came between two cells stops the next one.
             ctx.interrupts.pending = False
@@ -91,7 +97,8 @@ class CtxKernelMixin:
     ) -> CellRequest:
         """Return the request for a cell; it says whether the cell becomes a statement, and which."""
         said = _said(cell_meta)
-        gesture = said.get("kind") == "meta"
+        # A notebook's cell is stored: the metadata in its file, which front ends pass on, make no gesture of it.
+        gesture = said.get("kind") == "meta" and not stored
         cell = CellRequest(code, _parent_header(self).get("msg_id", ""), silent)
         cell.recorded = (
             isinstance(cast("object", code), str)  # a malformed request may hold anything
@@ -100,7 +107,7 @@ class CtxKernelMixin:
         )
         if cell.recorded:
             deciding = "%" in code and asks(code)
-            cell.cell_id = cell_id if isinstance(cell_id, str) else None
+            cell.cell_id = short_text(cell_id)
             cell.kind = "meta" if gesture or cell.moves_head or deciding else "python"
             cell.author = "panel" if gesture else "human"
             cell.rerun = said.get("rerun") is True
@@ -110,6 +117,22 @@ class CtxKernelMixin:
             if not deciding:
                 ctx.models.forget_copies()  # the state that the model's cells ran in is another now
         return cell
+
+    def _stop_queue(self, ctx: Runtime, began: float) -> None:
+        """Refuse what was sent before this reply and arrives later, as ipykernel refuses what has arrived."""
+        kernel: Any = self
+        if _dict_of(_dict_of(kernel.get_parent("shell")).get("content")).get("stop_on_error", True):
+            ctx.stopped_queue.stop(_parent_header(kernel), began)
+
+    def should_handle(self, stream: Any, msg: Any, idents: Any) -> Any:
+        """As ipykernel's; also answer an execute request that was sent before an ask stopped the queue: `aborted`."""
+        kernel: Any = self
+        ctx, header = self.ctx, _dict_of(_dict_of(msg).get("header"))
+        if ctx is not None and header.get("msg_type") == "execute_request" and ctx.stopped_queue.has_stopped(header):
+            kernel._send_abort_reply(stream, msg, idents)
+            return False
+        stock: Any = super()
+        return stock.should_handle(stream, msg, idents)
 
     def _show_again(self, ctx: Runtime, ran: Execution) -> Reply:
         """Show the outputs of a cell of the model in its copy below the ask, which has run it."""
@@ -130,6 +153,7 @@ class CtxKernelMixin:
         reply: Reply | None = None
         interrupted = False
         broken: BaseException | None = None
+        before = AUTHOR.set(cell.author)
         try:
             with ctx.interrupts.user_code():
                 if cell.recorded and ctx.timeout.seconds is not None:
@@ -154,6 +178,7 @@ class CtxKernelMixin:
                 broken = fault  # a malformed request: ipykernel itself failed
         if ctx.interrupts.can_switch():
             ctx.interrupts.mask()
+        AUTHOR.reset(before)
         timed_out = ctx.timeout.stop() if ctx.timeout.timer is not None else None
         if timed_out is not None:  # the interrupt was the time-out's, and not the user's
             ctx.interrupts.seen = False
@@ -216,6 +241,24 @@ class CtxKernelMixin:
 
             signal.signal(signal.SIGINT, handle)
             yield
+
+    def getpass(self, prompt: str = "", *args: Any, **kwargs: Any) -> str:
+        """Ask for a password, which is a secret from then on."""
+        __tracebackhide__ = True
+        stock: Any = super()
+        typed: str = stock.getpass(prompt, *args, **kwargs)
+        if self.ctx is not None:
+            self.ctx.secrets.typed(str(prompt), typed, hidden=True)
+        return typed
+
+    def raw_input(self, prompt: Any = "") -> str:
+        """Ask for a line, which is a secret from then on if the prompt says so."""
+        __tracebackhide__ = True
+        stock: Any = super()
+        typed: str = stock.raw_input(prompt)
+        if self.ctx is not None:
+            self.ctx.secrets.typed(str(prompt), typed, hidden=False)
+        return typed
 
     def pre_handler_hook(self) -> None:
         """Only note interrupts while an execute request is handled, except in the user's code."""

@@ -20,11 +20,13 @@ def load_ipython_extension(shell: Any) -> None:
             "open a notebook, or use: jupyter console --kernel ctxkernel"
         )
     from ctxkernel.kernel.app import CtxKernelMixin, start
+    from ctxkernel.kernel.execution.authority import AUTHOR
 
     if isinstance(kernel, CtxKernelMixin):
         return
     stock = cast("type[Any]", type(kernel))
     kernel.__class__ = type("CtxKernel", (CtxKernelMixin, stock), {})
+    AUTHOR.set("human")  # for the rest of the cell that loads it
     start(kernel)
     if kernel.ctx is not None:
         kernel.ctx.started()

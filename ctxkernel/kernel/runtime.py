@@ -28,6 +28,7 @@ from ctxkernel.history.events import UserQuestion
 from ctxkernel.kernel.asking import Models
 from ctxkernel.kernel.commands import CommandContext
 from ctxkernel.kernel.configuration import Configuration
+from ctxkernel.kernel.display.cell_marks import CellMarks, CellQueries
 from ctxkernel.kernel.display.handles import LiveDisplays
 from ctxkernel.kernel.display.notices import Notices
 from ctxkernel.kernel.display.panel import Panel, StateQueries
@@ -41,15 +42,18 @@ from ctxkernel.kernel.execution.guard import Guard
 from ctxkernel.kernel.execution.interrupts import Interrupts, Timeout
 from ctxkernel.kernel.execution.page_hashes import Memory
 from ctxkernel.kernel.execution.read_files import FileReads
+from ctxkernel.kernel.execution.secret_values import SecretValues
+from ctxkernel.kernel.execution.stopped_queue import StoppedQueue
 from ctxkernel.kernel.execution.workers import Worker
 from ctxkernel.kernel.execution.written_files import FileScan
 from ctxkernel.kernel.messages import states as messages
+from ctxkernel.kernel.messages.projection import Prices
 from ctxkernel.kernel.returning.checkpoint_health import Health, Room
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.session import Session
 from ctxkernel.kernel.turn.turns import Turns
 from ctxkernel.projection.engine import ProjectionEngine
-from ctxkernel.projection.secrets import mask_value
+from ctxkernel.projection.masker import Masker
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.tracking.tracker import NamespaceTracker
@@ -58,9 +62,11 @@ from ctxkernel.store.log.location import is_named, notebook_folder, notebook_nam
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
+    from ctxkernel.core.timeline import Execution, Statement
     from ctxkernel.kernel.returning.file_states import FileStates
     from ctxkernel.kernel.returning.returns import Returning
     from ctxkernel.kernel.returning.targets import ReturnJob
+    from ctxkernel.replay.dependencies import CellRun
 
 T = TypeVar("T")
 NAMES = ("view", "group", "note", "ls", "show", "pin", "tick", "All")
@@ -73,7 +79,9 @@ class Runtime:
         self.kernel = kernel
         self.shell = kernel.shell
         self.account = Account()
-        self.notices = Notices(kernel, lambda: self.capture)
+        self.masker = Masker()
+        self.secrets = SecretValues(masker=self.masker, namespace=self.shell.user_ns)
+        self.notices = Notices(kernel, lambda: self.capture, self.masker)
         self.guard = Guard(self.notices.tell)
         self.interrupts = Interrupts()
         self.configuration = Configuration(
@@ -84,6 +92,7 @@ class Runtime:
             state=lambda: self.loop.state,
             apply=self._apply,
             keep_mark=self.keep_mark,
+            masker=self.masker,
         )
         self._make_execution()
         self._make_model()
@@ -102,11 +111,13 @@ class Runtime:
         )
         self.streams = Streams()
         self.transform = SingleTransform(self.shell)
+        self.stopped_queue = StoppedQueue()
         self.store = SessionStore.open(
             session_path(None, os.environ, os.getcwd()),
             environment=self.environment(),
             notebook=notebook_name(None, os.environ, os.getcwd()),
             named=is_named(os.environ),
+            mask=self.masker,
         )
         self.activity = Activity()
         self.files = FileScan(self.settings, self._log_path)
@@ -143,7 +154,8 @@ class Runtime:
             settings=self.settings,
             environment=self.environment(),
             guard=self.guard,
-            mask_value=mask_value,
+            mask_value=self.masker.mask_value,
+            read_secrets=self.secrets.after_cell,
         )
         self.loop.graph.name(self.store.session_id)
         self.loop.log.start_after(self.store.last_index)
@@ -161,6 +173,7 @@ class Runtime:
             capture=self.capture,
             gestures=self.gestures,
             attended=lambda: self.panel.attended,
+            mask=self.masker,
         )
         self.health = Health(self.loop, lambda: self.settings.quota_gb)
         self.panel = Panel(
@@ -175,10 +188,16 @@ class Runtime:
                 notes=self._state_notes,
                 plan=self._plan_json,
                 resume_offer=self._resume_offer,
+                prices=self._prices,
+                base_url=self._base_url,
+                summaries=lambda: self.models.unanswered_summaries,
+                difference=self._difference_row,
             ),
             settings=lambda: self.settings,
+            marks=CellMarks(lambda: self.loop.log, self._cell_queries()),
             past=lambda: self.engine.past,
             faults=lambda: [*self.notices.kept, *self.guard.lines()],
+            mask=self.masker,
         )
 
     def _make_turns(self) -> None:
@@ -223,10 +242,11 @@ class Runtime:
         # Late: the ambient state remembers the process as it is when it is imported.
         from ctxkernel.kernel.returning.file_states import FileStates
         from ctxkernel.state import ambient
-        from ctxkernel.store.chunks import quota
+        from ctxkernel.store.chunks.data_folder import data_folder
         from ctxkernel.store.chunks.file_contents import FileContents
+        from ctxkernel.store.chunks.quota import root_folder
 
-        contents = FileContents(quota.root_folder(os.environ) / self.store.session_id)
+        contents = FileContents(data_folder(root_folder(os.environ), self.store.session_id, writing=True))
         folder = notebook_folder(os.environ, os.getcwd())
         made = FileStates(folder, contents, self.files, self.settings)
         ambient.register(made)
@@ -261,6 +281,7 @@ class Runtime:
     def install(self) -> None:
         """Install every part. A part that fails is told and left out."""
         guard = self.guard.once
+        guard("secrets", self.secrets.start, None)
         guard("output capture", self.capture.install, None)
         guard("output of C code and subprocesses", self.streams.install, None)
         guard("transforms of cells", self.transform.install, None)
@@ -274,6 +295,7 @@ class Runtime:
         atexit.register(self.close)
         if self.store.notice:
             self.notices.kept.append(self.store.notice)
+            self.notices.due += [self.store.notice] if self.store.alarming else []
         self.notices.kept += self.configuration.notices
 
     def started(self) -> None:
@@ -308,7 +330,9 @@ class Runtime:
             return
 
         def noted(stream: Any, ident: Any, message: Any) -> Any:
-            if message.get("content", {}).get("comm_id") not in self.panel.comms:
+            content: Any = message.get("content")
+            comm_id: Any = cast("dict[str, Any]", content).get("comm_id") if isinstance(content, dict) else None
+            if not isinstance(comm_id, str) or comm_id not in self.panel.comms:
                 self.activity.message()
             return handle(stream, ident, message)
 
@@ -330,18 +354,49 @@ class Runtime:
 
     def _state_notes(self) -> StateNotes:
         back = self.returning
-        return StateNotes(dict(back.named), dict(back.facts.marks)) if back is not None else StateNotes()
+        asks = dict(self.account.endings)
+        return StateNotes(dict(back.named), dict(back.facts.marks), asks) if back is not None else StateNotes(asks=asks)
+
+    def _cell_queries(self) -> CellQueries:
+        from ctxkernel.kernel.returning.cell_runs import cell_run
+
+        def run(statement: Statement, execution: Execution) -> CellRun:
+            back = self.returning
+            return (
+                back.facts.run(statement, execution) if back is not None else cell_run(statement, execution, None, {})
+            )
+
+        return CellQueries(
+            info=self.health.info,
+            run=run,
+            marks=lambda: self.returning.facts.marks if self.returning is not None else {},
+            uncertain=lambda: self.returning.facts.uncertain if self.returning is not None else (None, ()),
+            file_version=self.reads.version,
+        )
 
     def _plan_json(self, action: Any, target: str, *, before: bool, upto: str | None) -> messages.Plan:
         if self.returning is None:
             raise BadCommand("checkpoints are off in this kernel; %ctx status says why")
         return self.returning.plan_json(action, target, before=before, upto=upto)
 
+    def _difference_row(self, old: str, new: str | None, names: list[str]) -> messages.StateDifference:
+        if self.returning is None:
+            raise BadCommand("checkpoints are off in this kernel; %ctx status says why")
+        return self.returning.difference_row(old, new, names, self.masker)
+
     def _resume_offer(self) -> messages.Resume | None:
         try:
             return self.returning.resumption.offer if self.returning is not None else None
         except Exception:  # the log of an earlier kernel is unreadable: there is nothing to offer
             return None
+
+    def _base_url(self) -> str | None:
+        return self.models.connections.base_url()
+
+    def _prices(self, changes: str) -> Prices:
+        from ctxkernel.kernel.commands.whatif import prices
+
+        return prices(self.context, changes.splitlines())
 
     def _replay(self, job: ReturnJob) -> Then:
         from ctxkernel.kernel.turn.reruns import Replay

@@ -16,10 +16,11 @@ from ctxkernel.kernel.execution.guard import Guard
 from ctxkernel.kernel.execution.interrupts import Interrupts
 from ctxkernel.kernel.turn.turns import Turns
 from ctxkernel.projection.history import Past
+from ctxkernel.projection.masker import Masker
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
-    from ctxkernel.agent.asks import Account
+    from ctxkernel.agent.asks import Account, Spent
     from ctxkernel.agent.failures import ModelFailure
     from ctxkernel.agent.streaming import Response
 
@@ -38,6 +39,7 @@ class Session:
     notices: Notices
     panel: Panel
     account: Account
+    masker: Masker
     keep_mark: Callable[[str, str, str | None], None]
     """(subject, mark, value): store what the user said about an object of the session."""
 
@@ -57,14 +59,18 @@ class Session:
         return self.configuration.engine.past
 
     def store_response(
-        self, row: int | None, status: str, outcome: Response | ModelFailure | None, usd: float | None, **body: Any
+        self, row: int | None, status: str, outcome: Response | ModelFailure | None, spent: Spent, **body: Any
     ) -> str | None:
-        """Store the outcome of the request in a row of the log, with more fields of the body. Return a notice."""
+        """Store the outcome and the cost of a request in the log, with more fields of the body. Return a notice."""
+        usd = spent.usd if spent.tokens else None
         more: dict[str, Any] = {"usd": usd, "request_id": (outcome.request_id if outcome else None) or ""}
         from ctxkernel.agent.streaming import Response
 
         if isinstance(outcome, Response):
             body |= {"id": outcome.llm_response_id, "model": outcome.model}
-            more |= {"stop_reason": outcome.stop_reason, "usage": dict(outcome.usage), "body": body}
+            more |= {"stop_reason": outcome.stop_reason, "usage": dict(outcome.usage)}
+        else:
+            body = {}
+        more["body"] = {**body, "spent": spent.to_json()}
         store = self.store
         return self.guard("session store", lambda: store.response(row, status, time.time(), **more), None)

@@ -18,6 +18,7 @@ from typing import Any
 from ctxkernel.agent.markdown import safe_markdown
 from ctxkernel.agent.scripts import ScriptPart, Scripts
 from ctxkernel.agent.streaming import CallDelta, Retrying, StreamEvent, TextDelta, ThinkingDelta
+from ctxkernel.core.text import show_hidden
 from ctxkernel.kernel.display.notices import NOTE, Notices
 from ctxkernel.kernel.messages import states as messages
 
@@ -59,7 +60,9 @@ class Answers:
         """Show data in the progress display, else in a new one; `keep` lets later data replace it. Return its id."""
         kind = "update_display_data" if self._id else "display_data"
         name = self._id = self._id or uuid.uuid4().hex
-        self._notices.display(kind, data, _metadata(data), name)
+        # What waits for approval is shown as it runs, since a mask could hide any code; once decided, it is masked.
+        proposal: dict[str, Any] = data.get(PROPOSAL_MIME) or {}
+        self._notices.display(kind, data, _metadata(data), name, masked=proposal.get("state") != "waits")
         if not keep:
             self._id, self._progress = "", ""
         return name
@@ -112,13 +115,15 @@ class Answers:
             self._timer.cancel()
             self._timer = None
         if self._text.strip():
-            self.show({"text/markdown": safe_markdown(self._text), "text/plain": self._text}, keep=True)
+            text = show_hidden(self._text)
+            self.show({"text/markdown": safe_markdown(text), "text/plain": text}, keep=True)
             self._drawn = time.monotonic()
 
-    def end(self, note: str = "") -> None:
-        """Show the end of the response, and a remark on it."""
+    def end(self, note: str = "", text: str | None = None) -> None:
+        """Show the end of the response, and a remark on it; `text` replaces its text if cells were read from that."""
         if self._reader is not None:
             self._grown(self._reader.close())
+        self._text = self._text if text is None else text
         self._draw()
         if self._text.strip():
             self._id, self._progress, self._text = "", "", ""
@@ -140,21 +145,29 @@ TITLES = {
     "held": "a cell of the model was held back, and not run",
 }
 """State of a proposal → the title of its cell."""
+FENCED = "Read from a fenced block, since the answer has no script tag."
 WAYS = "%ctx approve [--all] · %ctx edit · %ctx reject REASON · %ctx stop"
 
 
 def proposal_bundle(proposal: messages.Proposal) -> dict[str, Any]:
-    """Return the MIME bundle of a proposal in its state. Its reason and code are untrusted."""
-    state, code, reason = proposal["state"], proposal["code"], proposal["reason"]
+    """Return the MIME bundle of a proposal in its state. All of its texts are untrusted.
+
+    The code is shown as it runs: characters that are not seen, or that reorder it, are shown as marks.
+    """
+    state, code, reason = proposal["state"], show_hidden(proposal["code"]), show_hidden(proposal["reason"])
     waits = state == "waits"
     if proposal["kind"] == "send":
         ways = "\n\nIt waits for your yes: `%ctx approve` sends it, `%ctx stop` does not." if waits else ""
-        markdown = plain = f"{proposal['told']}{ways}"
+        told = show_hidden(proposal["told"])
+        markdown, plain = f"{safe_markdown(told)}{ways}", f"{told}{ways}"
     else:
         longest = max(map(len, re.findall("`+", code)), default=0)
         fence = "`" * max(3, longest + 1)
         markdown = f"**{TITLES[state]}**\n\n{fence}python\n{code.rstrip()}\n{fence}"
         plain = f"{TITLES[state]}\n{code}"
+        if FENCED in proposal["told"]:
+            markdown += f"\n\n{FENCED}"
+            plain += f"\n{FENCED}"
         if reason:
             markdown += f"\n\n{safe_markdown(reason)}"
             plain += f"\n{reason}"

@@ -9,6 +9,7 @@ Rule 2: a proposal parks: the ask ends, the kernel is free, and `%ctx approve`, 
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -16,19 +17,21 @@ from contextlib import suppress
 from threading import Thread
 from typing import Any, cast
 
-from ctxkernel.agent.asks import Ask, AskEnding, Bounds, Mode
+from ctxkernel.agent.asks import Ask, AskEnding, AskState, Bounds, Mode
 from ctxkernel.agent.client import ModelClient
+from ctxkernel.agent.failures import ModelFailure
 from ctxkernel.agent.recorded import Recorded, RecordedAsk, ask_key, find_recorded, position_of
-from ctxkernel.agent.streaming import Response, StreamEvent
+from ctxkernel.agent.streaming import Response, StreamEvent, UsageReport
 from ctxkernel.agent.turn import AskTurn, Model
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.timeline import Execution
 from ctxkernel.core.turn import OpenTurn
 from ctxkernel.history.events import Action, Ruling, UserQuestion, Verdict
 from ctxkernel.kernel.asking.answer_display import Answers
-from ctxkernel.kernel.asking.bench import Execute, KernelBench
+from ctxkernel.kernel.asking.ask_session import AskSession, Execute
 from ctxkernel.kernel.asking.connections import ModelConnections
 from ctxkernel.kernel.asking.stale_views import SeenState
+from ctxkernel.kernel.execution.authority import refuse_model
 from ctxkernel.kernel.execution.cell import CellRequest
 from ctxkernel.kernel.session import Session
 from ctxkernel.projection.value import Projection
@@ -53,14 +56,18 @@ class LiveModel:
     """The model itself."""
 
     live = True
+    trusted = True
 
-    def __init__(self, client: ModelClient) -> None:
-        self._client = client
+    def __init__(self, client: ModelClient, too_small: Callable[[], str]) -> None:
+        """`too_small` returns why the budget is too small for a request; empty if it is not."""
+        self._client, self._too_small = client, too_small
 
-    async def send(self, request: Projection, on_event: Callable[[StreamEvent], None]) -> Response:
+    async def send(self, request: Projection, on_event: Callable[[StreamEvent | UsageReport], None]) -> Response:
         """Send the projection's bytes. Raises ModelFailure."""
+        if told := self._too_small():
+            raise ModelFailure("small_budget", told)
         return await self._client.send(
-            request.request_bytes, model=request.model, betas=request.betas, on_event=on_event
+            request.request_bytes, model=request.model, betas=request.betas, on_event=on_event, on_usage=on_event
         )
 
     def verdict(self, action: Action, place: int) -> Verdict | None:
@@ -74,7 +81,7 @@ class AskRunner:
     def __init__(self, session: Session, connections: ModelConnections) -> None:
         self._session, self._connections = session, connections
         self._seen = SeenState(session.loop, session.shell)
-        self._bench: KernelBench | None = None
+        self._bench: AskSession | None = None
         """The bench of the newest turn."""
         self.parked = False
         """Whether the newest turn waits for the user."""
@@ -101,6 +108,12 @@ class AskRunner:
             raise BadCommand("the model is off (%ctx mode off); %ctx mode ask lets it propose cells, auto runs them")
         key = ask_key(position_of(running.statement, loop.history, loop.log.records), question)
         found = None if again and settings.answers != "recorded" else self._recorded(key, question, running)
+        warning = _warning(found) if found is not None and not found.trusted else ""
+        if warning and not session.panel.attended:
+            raise BadCommand(
+                f"{warning}. Without a front end nobody can approve its cells, so it is not replayed; "
+                "`ctxkernel run --trust` and `pytest --ctx-trust` trust them in one run"
+            )
         model: Model = Recorded(found) if found is not None else self._live_model()
         turn = self._turn
         if turn is not None and turn.waiting and self._on_path(turn):
@@ -110,7 +123,7 @@ class AskRunner:
         chosen = cast("Mode", mode or settings.mode)
         ask = Ask(running.execution.execution_id, question, key, settings.model, chosen, bounds)
         screen = Answers(session.notices, scripts=session.configuration.engine.dialect == "script")
-        self._bench = KernelBench(session, self._seen, screen, ask, model)
+        self._bench = AskSession(session, self._seen, screen, ask, model, warning)
         self._continue()
 
     def _recorded(self, key: str, question: str, running: OpenTurn) -> RecordedAsk | None:
@@ -118,8 +131,9 @@ class AskRunner:
         asks = self._session.guard("recorded turns", self._connections.of_session, [])
         found = find_recorded(asks, key, question, running.statement.cell_id)
         required = self._session.settings.answers == "recorded"
-        if found is None and (required or not self._connections.reachable):
-            found = find_recorded(self._connections.asks(), key, question)
+        if (found is None or not found.trusted) and (required or not self._connections.reachable):
+            beside = find_recorded(self._connections.asks(), key, question)
+            found = beside if found is None or (beside is not None and beside.trusted) else found
         if found is None and required:
             position = int(key.partition(":")[0]) + 1
             raise BadCommand(
@@ -134,18 +148,23 @@ class AskRunner:
                 "no model can be asked: set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own that "
                 "speaks the Messages API, and restart the kernel (or set it with %env)"
             )
+        too_small = self._session.configuration.too_small
+        if told := too_small():
+            raise BadCommand(f"{told}; nothing was sent. %ctx config projection_tokens N gives more")
         base_url, timeout = given = self._connections.base_url(), self._session.settings.stall_seconds
         if self._client is None:
             Thread(target=_first_traceback, args=(self._session.shell,), daemon=True).start()
         if self._client is None or given != self._client_settings:
             self._client = ModelClient(model_key=self._connections.key, base_url=base_url, timeout=timeout)
             self._client_settings = given
-        return LiveModel(self._client)
+        return LiveModel(self._client, too_small)
 
     # -- continuing --------------------------------------------------------------------------
 
     def _continue(self) -> None:
         """Continue with the turn when the running cell has ended."""
+        if self._bench is not None:
+            self._bench.note_request()
         self._session.turns.then = self
 
     async def carry_out(self, execute: Execute, outer: CellRequest, reply: dict[str, Any]) -> dict[str, Any]:
@@ -155,6 +174,7 @@ class AskRunner:
             return reply
         self._unpark()
         with bench.working(execute, outer):
+            self._show_state(bench, AskState("asking"))
             self._show_asking(bench.turn)
             try:
                 ending = await bench.turn.go()
@@ -163,8 +183,10 @@ class AskRunner:
                 ending = AskEnding("failed", f"the ask could not continue ({type(fault).__name__}: {fault})")
             return self._ended(bench, ending, reply)
 
-    def _ended(self, bench: KernelBench, ending: AskEnding, reply: dict[str, Any]) -> dict[str, Any]:
+    def _ended(self, bench: AskSession, ending: AskEnding, reply: dict[str, Any]) -> dict[str, Any]:
         notices, panel = self._session.notices, self._session.panel
+        text = ending.text if ending.kind in ("failed", "bound") else ""
+        self._show_state(bench, AskState(ending.kind, bench.turn.seconds, bench.turn.spent.requests, text))
         self._show_asking(None)
         if ending.kind == "parked":
             bench.screen.close()
@@ -174,6 +196,10 @@ class AskRunner:
                 return {**reply, "status": "error", "ename": "Waiting", "evalue": _WAITS, "traceback": [_WAITS]}
             # Displayed too: papermill searches for an error among the outputs.
             return notices.refuse(_UNATTENDED, "Waiting")
+        if ending.kind == "answered" and bench.turn.live:
+            name = bench.turn.ask.execution_id
+            if told := self._session.guard("recorded turns", self._connections.sign, None, name, bench.responses):
+                notices.tell(f"ctxkernel: {told}")
         bench.screen.show({"text/plain": _ending_text(bench, ending)})
         if ending.kind == "failed":
             return notices.refuse(ending.text, "ModelFailure")
@@ -184,9 +210,15 @@ class AskRunner:
 
     def _show_asking(self, turn: AskTurn | None) -> None:
         """Show in the panel that a model works on an ask."""
-        if self._turn is not None and self._turn.live:
-            now = turn and {"ask": turn.ask.execution_id, "model": turn.ask.model, "since": time.time()}
-            self._session.guard("panel", self._session.panel.asking, None, cast("Any", now))
+        live = turn is not None and turn.live
+        now = {"ask": turn.ask.execution_id, "model": turn.ask.model, "since": time.time()} if turn and live else None
+        self._session.guard("panel", self._session.panel.asking, None, cast("Any", now))
+
+    def _show_state(self, bench: AskSession, state: AskState) -> None:
+        """Keep how an ask ended, or that it waits, for its row in the timeline."""
+        session, ask = self._session, bench.turn.ask.execution_id
+        session.account.endings[ask] = state
+        session.guard("session store", session.store.mark, None, ask, "ask", state.to_json(), time.time())
 
     # -- deciding ----------------------------------------------------------------------------
 
@@ -219,7 +251,22 @@ class AskRunner:
         return turn
 
     def approve(self, turn: AskTurn, *, code: str | None = None, rest: bool = False) -> None:
-        """Run the cell that waits after the running cell, as it is or as `code`; with `rest` all later cells too."""
+        """Run the cell that waits after the running cell, as it is or as `code`; with `rest` all later cells too.
+
+        Raises BadCommand if nobody can have seen what it approves, or if a stranger recorded the later cells, each of
+        which needs its own approval.
+        """
+        refuse_model("%ctx approve")
+        if code is None and self._bench is not None and self._bench.is_unseen():
+            raise BadCommand(
+                "this approval was sent before the cell was shown, as with Run All: look at what waits, and run "
+                "%ctx approve again"
+            )
+        if rest and not turn.trusted:
+            raise BadCommand(
+                "these recorded turns are not yours, and you have not trusted them, so each cell needs your approval: "
+                "%ctx approve runs this one; %ctx trust trusts all, then ask again"
+            )
         ruling: Ruling = "approved" if code is None else "edited"
         loop = self._session.loop
         if turn.waiting:
@@ -244,6 +291,8 @@ class AskRunner:
     def _end_waiting(self, turn: AskTurn, reason: str, shown: str) -> None:
         self._refuse(turn, reason, rest=True)
         self._show_decision("stopped", shown)
+        if self._bench is not None:
+            self._show_state(self._bench, AskState("stopped", turn.seconds, turn.spent.requests))
 
     def _refuse(self, turn: AskTurn, reason: str, *, rest: bool = False) -> None:
         loop = self._session.loop
@@ -277,13 +326,22 @@ class AskRunner:
             self._bench.ran.clear()
 
 
-def _ending_text(bench: KernelBench, ending: AskEnding) -> str:
+def _warning(ask: RecordedAsk) -> str:
+    """Return a text about recorded turns that are not the user's own."""
+    return (
+        f"The recorded turns in {ask.source} answer this ask, and you neither recorded nor trust them; "
+        f"`ctxkernel trust {shlex.quote(ask.source)}` shows and trusts them"
+    )
+
+
+def _ending_text(bench: AskSession, ending: AskEnding) -> str:
     turn = bench.turn
     parts = [ending.text] if ending.text and ending.kind != "failed" else []
     if turn.live:
         model = bench.sent.model if bench.sent is not None else turn.ask.model
         return "\n".join([*parts, f"{model}: {turn.spent.text()}"])
-    text = "replayed from a recorded turn: nothing was sent, and it cost nothing"
+    whose = "" if turn.trusted else " that you neither recorded nor trust"
+    text = f"replayed from a recorded turn{whose}: nothing was sent, and it cost nothing"
     if turn.drift:
         requests = ", ".join(map(str, turn.drift))
         text += f". The state differs from that of then (drift) in request {requests}"

@@ -1,23 +1,33 @@
 """The surroundings of asks: keys, servers, and files of recorded turns.
 
 Rule 1: the key is read from the environment or the keyring when it is needed, and not kept.
+Rule 2: an ask of a file or of the session's log is trusted only if this user recorded it, or trusts it by word.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from ctxkernel.agent.keys import Key, model_key
-from ctxkernel.agent.recorded import SUFFIX, RecordedAsk, dump_turns, load_turns, of_path, of_session
+from ctxkernel.agent.logged_asks import asks_of_log, sign_ask, signed_parts
+from ctxkernel.agent.recorded import SUFFIX, RecordedAsk, dump_turns, has_decisions, load_turns, of_path
+from ctxkernel.agent.turn_files import asks_in, read_turn_file, turn_files
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.loop import Loop
 from ctxkernel.store.log.location import notebook_folder, notebook_name
 from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.store.log.session import SessionStore
+from ctxkernel.store.trust_registry import TURNS, content_digest, trust_registry
 
 FILE = "CTXKERNEL_TURNS"
-"""Environment variable that names the file of recorded turns, instead of the one beside the notebook."""
+"""Environment variable that names the file of recorded turns, instead of the one beside the notebook.
+
+It says nothing about the file's content, which is trusted like that of any other file.
+"""
 
 
 class ModelConnections:
@@ -25,6 +35,8 @@ class ModelConnections:
 
     def __init__(self, loop: Loop, store: SessionStore) -> None:
         self._loop, self._store = loop, store
+        self._own: set[tuple[str, ...]] = set()
+        """The parts of the asks that were answered in this kernel."""
 
     def key(self) -> Key | None:
         """Return the key for the model's server, or None."""
@@ -40,12 +52,21 @@ class ModelConnections:
         return self.key() is not None or self.base_url() is not None
 
     def of_session(self) -> list[RecordedAsk]:
-        """Return the asks of this session's log, oldest first."""
-        if self._store.path is None:
-            return []
-        with SessionReader(self._store.path) as reader:
-            requests = reader.requests()
-            return of_session(requests, reader.records(all_roots=True)) if requests else []
+        """Return the asks of this session's log, oldest first; those that this user signed are trusted."""
+        return [] if self._store.path is None else asks_of_log(self._store.path, self._store.signer, self._own)
+
+    def sign(self, execution_id: str, responses: Sequence[str]) -> str | None:
+        """Sign the answered ask of an execution in the log; `responses` are the ids of its responses. Return a notice.
+
+        If the log contains rows of a stranger for this execution, it is not signed.
+        """
+        ask = next((one for one in self.of_session() if one.execution_id == execution_id), None)
+        if ask is None or [one.response_id for one in ask.rounds] != list(responses):
+            return None
+        if not has_decisions(ask, self._loop.log.records):
+            return None
+        self._own.add(signed_parts(self._store.session_id, ask))
+        return sign_ask(self._store, ask)
 
     def record(self, path: Path) -> tuple[list[RecordedAsk], list[str], list[str]]:
         """Write the answered asks on the path to HEAD to a file. Return them, other questions, and notices.
@@ -67,16 +88,26 @@ class ModelConnections:
         if not asks:
             why = f"{len(left)} asked, and none answered to the end" if left else "nothing was asked"
             raise BadCommand(f"%ctx record: there is no answered ask on the path to HEAD ({why})")
-        aside, why = self._damaged(path)
-        beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+        text = dump_turns(asks, self._store.mask)
         try:
-            beside.write_text(dump_turns(asks), "utf-8")
+            load_turns(text, path.name)
+        except StoreError as fault:
+            raise BadCommand(f"%ctx record: {fault}, so it could not be read again; nothing was written") from None
+        aside, why = self._damaged(path)
+        beside = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
+        content = text.encode("utf-8")
+        try:
+            with beside.open("xb") as file:
+                file.write(content)
             if aside is not None:
                 path.rename(aside)
                 notices = [f"{path} was damaged ({why}); it is kept as {aside.name}"]
             beside.replace(path)
         finally:
             beside.unlink(missing_ok=True)
+        word = {"path": str(path.absolute()), "at": time.time(), "by": "record"}
+        if fault := trust_registry().give(TURNS, content_digest(content), word):
+            notices.append(f"{path} is written, but not trusted, so its cells will wait for your approval: {fault}")
         return asks, left, notices
 
     def _damaged(self, path: Path) -> tuple[Path | None, str]:
@@ -84,15 +115,15 @@ class ModelConnections:
 
         Raises BadCommand if its name is not that of a file of turns: its content may be anything.
         """
-        if not path.exists():
+        if not os.path.lexists(path):
             return None, ""
         try:
-            load_turns(path.read_text("utf-8"), path.name)
-        except (UnicodeError, StoreError) as fault:
+            asks_in(read_turn_file(path, None), path)
+        except (OSError, StoreError) as fault:
             if path != self.path and not path.name.endswith(SUFFIX):
                 raise BadCommand(f"{path} exists, and is not a file of recorded turns; give another name") from None
             names = (path.with_name(f"{path.name}.damaged{n}") for n in ("", *(f"-{n}" for n in range(2, 10_000))))
-            return next(name for name in names if not name.exists()), str(fault)
+            return next(name for name in names if not os.path.lexists(name)), _reason(fault)
         return None, ""
 
     @property
@@ -110,14 +141,19 @@ class ModelConnections:
         files of other notebooks do no harm. Raises BadCommand for an unreadable file.
         """
         path = self.path
-        paths = [path] if path is not None else sorted(Path.cwd().glob(f"*{SUFFIX}"))
+        paths = [path] if path is not None else turn_files(Path.cwd())
         return [ask for one in paths if one.is_file() for ask in self._asks_of(one)]
 
     def _asks_of(self, path: Path) -> list[RecordedAsk]:
+        folder = None if os.environ.get(FILE) else path.parent
         try:
-            return load_turns(path.read_text("utf-8"), path.name)
-        except (OSError, UnicodeError, StoreError) as fault:
+            return asks_in(read_turn_file(path, folder), path)
+        except (OSError, StoreError) as fault:
             raise BadCommand(
-                f"the recorded turns in {path} cannot be used ({fault}): move that file away, or have %ctx record "
-                "write it anew, which keeps this one aside"
+                f"the recorded turns in {path} cannot be used ({_reason(fault)}): move that file away, or have "
+                "%ctx record write it anew, which keeps this one aside"
             ) from None
+
+
+def _reason(fault: OSError | StoreError) -> str:
+    return (fault.strerror or str(fault)) if isinstance(fault, OSError) else str(fault)

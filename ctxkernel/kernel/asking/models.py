@@ -57,6 +57,11 @@ class Models:
         return self._asks is not None and self._asks.parked
 
     @property
+    def unanswered_summaries(self) -> int:
+        """The number of summaries that a model writes in the background."""
+        return self._summaries.unanswered if self._summaries is not None else 0
+
+    @property
     def pending(self) -> tuple[str, ...]:
         """The calls of the newest turn whose results are still to come."""
         return self._asks.pending if self._asks is not None else ()

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ctxkernel.agent.asks import NOTHING, Spent, spent_on
+from ctxkernel.agent.asks import NOTHING, SUMMARIES, BookedRequest, Spent
 from ctxkernel.agent.client import ModelClient
 from ctxkernel.agent.streaming import Response
 from ctxkernel.agent.summaries import (
@@ -48,8 +48,6 @@ KEPT = 64
 """Most requests in memory, the newest; older ones are in the session's log."""
 AGAIN_SECONDS = 60.0
 """Pause after a failure that can pass."""
-_SUMMARIES = " (summaries)"
-"""Suffix of the model's name in `%ctx cost`."""
 
 
 @dataclass(slots=True)
@@ -80,13 +78,19 @@ class Summaries:
     def __init__(self, session: Session, connections: ModelConnections) -> None:
         self._session, self._connections = session, connections
         self._asked: OrderedDict[tuple[str, str, str], _Request] = OrderedDict()
-        self._done: deque[tuple[_Request, Answered, float]] = deque()
+        self._done: deque[tuple[_Request, Answered]] = deque()
         self._lock = threading.Lock()
         """Protects `begun` and `dropped`: a request never gets both."""
         self._settings: Any = None
         self._told: set[str] = set()
         self._notices: list[str] = []
         self._first = True
+
+    @property
+    def unanswered(self) -> int:
+        """The number of requests that a worker has, or will get."""
+        requests = tuple(self._asked.values())
+        return sum(one.state == "asked" and not one.dropped and not one.again_at for one in requests)
 
     # -- at the tick ---------------------------------------------------------------------------
 
@@ -144,8 +148,7 @@ class Summaries:
 
     def _spent(self) -> float:
         """Return the USD that summaries by any model have cost, as far as prices are known."""
-        spent = self._session.account.spent
-        return sum(one.usd or 0.0 for name, one in spent.items() if name.endswith(_SUMMARIES))
+        return sum(one.spent.usd or 0.0 for one in self._session.account.booked if one.ask == SUMMARIES)
 
     def _has_room(self) -> bool:
         """Return whether the bound would hold if every unanswered request cost as much as it can."""
@@ -187,8 +190,9 @@ class Summaries:
         session = self._session
         private, model = session.configuration.private, session.settings.summary_model
         hide = Hiding(private).text if private else str
+        masker = session.masker
         try:
-            request = request_for(one.source, one.label, model, hide)
+            request = request_for(one.source, one.label, model, lambda text: hide(masker(text)))
         except CtxError as refused:
             self._tell(f"{one.obj_id} ({one.label}) has no summary by {model}: {refused}")
             return None
@@ -250,12 +254,11 @@ class Summaries:
                 if one.dropped or one.begun:
                     return None
                 one.begun = True
-            start = time.monotonic()
             client = ModelClient(model_key=connections.key, base_url=connections.base_url(), timeout=timeout)
             answered = asyncio.run(request_summary(one.request, client, stopped, lambda: publish(None)))
             if answered.response is not None:
                 self._read(one, answer_text(answered.response))
-            self._done.append((one, answered, time.monotonic() - start))
+            self._done.append((one, answered))
             return one.summary
 
         return Preparation(one.request.receipt, work, "other")
@@ -277,12 +280,12 @@ class Summaries:
         while self._done:
             self._collect_one(*self._done.popleft())
 
-    def _collect_one(self, one: _Request, answered: Answered, seconds: float) -> None:
+    def _collect_one(self, one: _Request, answered: Answered) -> None:
         response, model = answered.response, one.request.model
         if response is None:
             failure = answered.failure
             status = "stopped" if failure is None else failure.kind
-            self._finish(one, status, None, Spent(1, seconds=seconds))
+            self._finish(one, status, None, answered.spent)
             if failure is None:
                 one.dropped = True  # requested again when it is wanted again
                 return
@@ -293,7 +296,7 @@ class Summaries:
                 f"%ctx config summary_model {model} tries again"
             )
             return
-        self._finish(one, "answered", response, spent_on(model, response.usage, seconds))
+        self._finish(one, "answered", response, answered.spent)
         if one.summary is None:
             why = "it declined" if response.stop_reason == "refusal" else "no line of its answer may be shown"
             one.state, one.again_at = f"not shown: {why}", float("inf")
@@ -304,10 +307,10 @@ class Summaries:
         session = self._session
         one.state, one.spent = state, spent
         if spent.requests:
-            session.account.add(one.request.model + _SUMMARIES, spent)
+            session.account.book(BookedRequest(SUMMARIES, one.request.model, spent, row=one.row))
         status = "ok" if response is not None and response.stop_reason != "refusal" else state
-        usd, text = (None, "") if response is None else (spent.usd, answer_text(response))
-        notice = session.store_response(one.row, status, response, usd, text=text)
+        text = "" if response is None else answer_text(response)
+        notice = session.store_response(one.row, status, response, spent, text=text)
         if notice:
             self._notices.append(notice)
 

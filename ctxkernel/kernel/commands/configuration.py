@@ -56,7 +56,10 @@ def configure(ctx: CommandContext, args: Sequence[str]) -> str:
     except BadPolicy as fault:
         raise BadCommand(f"%ctx config: {fault}; nothing was changed") from None
     value = _value(held, name)
-    return "\n".join([f"{name}: {shown(name, value)}, from {held.origin(name)}", *_of_model(name, value)])
+    lines = [f"{name}: {shown(name, value)}, from {held.origin(name)}", *_of_model(name, value)]
+    if name in ("projection_tokens", "model", "dialect") and (told := held.too_small()):
+        lines.append(f"notice: {told}; until then nothing is sent")
+    return "\n".join(lines)
 
 
 def _value(held: Configuration, name: str) -> Value:

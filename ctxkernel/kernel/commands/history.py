@@ -9,13 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.core.text import format_table, one_line, suggest
-from ctxkernel.history.events import Condensation, CondensationRequest, Pin, Redaction, Withdrawal, content_of
+from ctxkernel.core.text import format_table, join_names, one_line, suggest
+from ctxkernel.history.events import (
+    Condensation,
+    CondensationRequest,
+    HumanStatement,
+    Pin,
+    Redaction,
+    Withdrawal,
+    content_of,
+)
 from ctxkernel.history.redact_tool import Acknowledged, Refusal, validate
 from ctxkernel.kernel.commands.context import CommandContext, matches, split_flags
 from ctxkernel.kernel.commands.inspection import condensed_away
 from ctxkernel.projection.layout import clean
-from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.tokens import count_tokens
 
 
@@ -74,13 +81,15 @@ def _split_exclusive(args: Sequence[str], known: Sequence[str], sub: str) -> tup
 
 
 def condense(ctx: CommandContext, args: Sequence[str]) -> str:
-    """Ask for a condensation, take one back, or show the events behind it."""
-    flag, rest = _split_exclusive(args, ("--undo", "--show", "--list"), "condense")
+    """Ask for a condensation, leave one statement out, take this back, or show the events behind it."""
+    flag, rest = _split_exclusive(args, ("--undo", "--show", "--list", "--leave"), "condense")
     past = ctx.past
+    if flag == "--leave":
+        return _leave_out(ctx, rest)
     if flag in ("", "--undo"):
         _require_untouched(ctx, "condense")
     if not flag:
-        ctx.loop.record(CondensationRequest(_next_id(ctx), mask(" ".join(rest))))
+        ctx.loop.record(CondensationRequest(_next_id(ctx), ctx.masker(" ".join(rest))))
         return (
             "the history will be condensed at the end of this cell; %ctx condense --show opens it, --undo takes it back"
         )
@@ -109,6 +118,26 @@ def condense(ctx: CommandContext, args: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+def _leave_out(ctx: CommandContext, words: Sequence[str]) -> str:
+    if len(words) != 1:
+        raise BadCommand("%ctx condense --leave N: name one statement; %ctx projection lists them")
+    event_id = event_named(ctx, words[0])
+    _require_untouched(ctx, words[0], event_id)
+    made = left_out_event(ctx, event_id, _next_id(ctx))
+    ctx.loop.record(made)
+    return f"{event_id} is left out after this cell; %ctx condense --undo {made.event_id} brings it back"
+
+
+def left_out_event(ctx: CommandContext, event_id: str, condensation_id: str) -> Condensation:
+    """Return the condensation that removes one statement, without a summary. Raises BadCommand."""
+    event = next((one for one in ctx.past.shown if one.event_id == event_id), None)
+    if not isinstance(event, HumanStatement):
+        raise BadCommand(f"{event_id} is not a statement of yours, so it cannot be left out alone; redact its output")
+    if event_id in ctx.past.pins:
+        raise BadCommand(f"{event_id} is pinned: %ctx unpin {event_id} first")
+    return Condensation(condensation_id, (event_id,), reason="left out by the user")
+
+
 def redact(ctx: CommandContext, args: Sequence[str]) -> str:
     """Replace an output by a note, or take that back."""
     flag, rest = _split_exclusive(args, ("--undo", "--list"), "redact")
@@ -118,6 +147,10 @@ def redact(ctx: CommandContext, args: Sequence[str]) -> str:
             [one.event_id, one.target_id, one.by, one_line(one.summary_text, 60)] for one in redactions.live.values()
         ]
         return format_table([["directive", "output", "by", "summary"], *rows]) if rows else "nothing is redacted"
+    if not rest and flag == "--undo":
+        live = [one.target_id for one in redactions.live.values()]
+        told = f"which one? Redacted are {join_names(live)}" if live else "nothing is redacted"
+        raise BadCommand(f"%ctx redact --undo N: {told}")
     if not rest:
         raise BadCommand("%ctx redact N SUMMARY: which statement or event, and what mattered in its output?")
     _require_untouched(ctx, rest[0])
@@ -144,7 +177,7 @@ def redaction_of(ctx: CommandContext, event_id: str, summary: str, directive_id:
     past, most = ctx.past, ctx.settings.statement_tokens
     made = validate(
         event_id,
-        mask(summary),
+        ctx.masker(summary),
         shown=past.shown,
         redactions=past.redactions,
         by="human",
@@ -200,4 +233,4 @@ def _pin_target(ctx: CommandContext, args: Sequence[str], verb: str) -> tuple[st
         ctx.handle(args[1]) is not None or any(matches(args[1], event.event_id) for event in ctx.past.events)
     ):
         raise BadCommand(f"%ctx {verb} takes one name, then a reason; run %ctx {verb} {args[1]} separately")
-    return args[0], mask(" ".join(args[1:]))
+    return args[0], ctx.masker(" ".join(args[1:]))

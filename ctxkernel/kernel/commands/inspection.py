@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.nodes import NodeBase
-from ctxkernel.core.text import format_table, one_line, suggest
+from ctxkernel.core.report import CellLink, Preformatted, Report, ReportTable
+from ctxkernel.core.text import suggest
 from ctxkernel.core.turn import HandleState
 from ctxkernel.history.events import RESULTS, Action, Condensation, Events, HistoryEvent, Repair, Withdrawal
 from ctxkernel.history.invariants import Condensations
@@ -24,7 +25,7 @@ _STATELESS = ("handles", "variables", "deltas", "view", "group", "note", "shown"
 """Kinds of blocks that belong to no statement."""
 
 
-def projection(ctx: CommandContext, args: Sequence[str]) -> str:
+def projection(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     """Show the request to the model, block by block."""
     flags, rest = split_flags(args, ("--json",), "projection")
     if rest:
@@ -37,21 +38,33 @@ def projection(ctx: CommandContext, args: Sequence[str]) -> str:
     rows = [["block", "kind", "role", "from", "tokens", "", "why"]]
     for block in found.blocks:
         cached = "cached" if block.cached else "fresh"
-        rows.append(
-            [block.id, block.kind, block.role, block.origin, f"~{block.tokens}", cached, one_line(block.why, 60)]
-        )
-    settings, sent = ctx.settings, "" if ctx.account.spent else " (nothing was)"
-    size = f"~{found.tokens:,} of {settings.projection_tokens:,} tokens{_corrected(ctx, found)}, {found.cost.told()}"
-    return "\n".join(
-        [
-            f"what {settings.model} would be sent{sent}: {size}, receipt {found.receipt[:19]}",
-            format_table(rows),
-            *(f"left out {item.id}: {item.why}" for item in found.left_out),
-            *(f"red: {one.told()}" for one in found.violations),
-            "checks: " + ("all passed" if found.report.ok else f"{len(found.report.violations)} failed"),
-            *(f"\n--- {block.id}\n{block.text}" for block in found.blocks),
-        ]
+        rows.append([block.id, block.kind, block.role, _link(ctx, block.origin), f"~{block.tokens}", cached, block.why])
+    settings, sent = ctx.settings, "" if ctx.account.booked else " (nothing was)"
+    size = f"~{found.tokens:,} of {found.budget:,} tokens{_corrected(ctx, found)}, {found.cost.told()}"
+    return Report(
+        f"what {settings.model} would be sent{sent}: {size}, receipt {found.receipt[:19]}",
+        *_images(ctx, found),
+        ReportTable(rows, frozenset({4})),
+        *(f"left out {item.id}: {item.why}" for item in found.left_out),
+        *(f"red: {one.told()}" for one in found.violations),
+        *(f"not sent: {told}" for told in (ctx.configuration.too_small(),) if told),
+        "checks: " + ("all passed" if found.report.ok else f"{len(found.report.violations)} failed"),
+        *(Preformatted(f"\n--- {block.id}\n{block.text}") for block in found.blocks),
     )
+
+
+def _link(ctx: CommandContext, origin: str) -> str:
+    """Return the origin of a block; that of a statement as a link to its cell."""
+    statement = ctx.loop.log.get(origin.partition(".")[0])
+    return CellLink(origin, statement.cell_id if statement is not None else None)
+
+
+def _images(ctx: CommandContext, found: Projection) -> list[str]:
+    """Return a line on the images that are sent, if there are any."""
+    count, tokens = found.image_tokens
+    if not count:
+        return []
+    return [f"images: {count}, ~{tokens:,} of {ctx.settings.image_tokens:,} tokens, {found.image_cost.told()} uncached"]
 
 
 def _corrected(ctx: CommandContext, found: Projection) -> str:
@@ -59,7 +72,7 @@ def _corrected(ctx: CommandContext, found: Projection) -> str:
     anchor, by_vocabulary = ctx.account.anchor, vocabulary() is not None
     if not by_vocabulary and anchor is None:
         return ""
-    counted = sum(estimate_tokens(text, found.model) for text in found.sent)
+    counted = found.counted(lambda text: estimate_tokens(text, found.model))
     by = "the model's vocabulary" if by_vocabulary else "the last answer's usage"
     return f" (~{anchor.correct(counted) if anchor is not None else counted:,} by {by})"
 
@@ -67,10 +80,14 @@ def _corrected(ctx: CommandContext, found: Projection) -> str:
 # -- why a block is in, or is not --------------------------------------------------------------------
 
 
-def why(ctx: CommandContext, args: Sequence[str]) -> str:
-    """Explain why a block is in the projection; with `not`, why something is left out of it."""
+def why(ctx: CommandContext, args: Sequence[str]) -> str | Report:
+    """Explain why a block is in the projection; `not`: why something is left out; `stale`: the state of a cell."""
     if args[:1] == ["not"]:
         return _why_not(ctx, args[1:])
+    if args[:1] == ["stale"] and len(args) > 1:  # else a block of that name
+        from ctxkernel.kernel.commands.stale import why_stale
+
+        return why_stale(ctx, args[1:])
     _, rest = split_flags(args, (), "why")
     if len(rest) != 1:
         raise BadCommand(
@@ -80,14 +97,34 @@ def why(ctx: CommandContext, args: Sequence[str]) -> str:
     names = _names_of(ctx, name)
     if blocks := _blocks(found, names):
         prefixes = tuple(f"{one}:" for one in names)
-        lines = [f"{one.id}: in, ~{one.tokens} tokens, from {one.origin}: {one.why}" for one in blocks]
-        lines += [f"left out {one.id}: {one.why}" for one in found.left_out if one.id.startswith(prefixes)]
-        return "\n".join(lines)
+        lines = [f"{one.id}: in, ~{one.tokens} tokens, from {one.origin}: {_reason(one)}" for one in blocks]
+        rows = [["block", "tokens", "from", "why"]]
+        rows += [[one.id, f"~{one.tokens}", _link(ctx, one.origin), _reason(one)] for one in blocks]
+        left = [one for one in found.left_out if one.id.startswith(prefixes)]
+        lines += [f"left out {one.id}: {one.why}" for one in left]
+        rows += [[one.id, "left out", "", one.why] for one in left]
+        return Report(ReportTable(rows, as_text=lines))
     left = {item.id: item.why for item in found.left_out}
     if lines := [f"{one}: left out: {left[one]}" for one in names if one in left]:
         return "\n".join(lines)
     known = [*left, *(block.id for block in found.blocks)]
     raise BadCommand(f"no block {name!r} in the projection{suggest(name, known)}; %ctx why not {name} explains it")
+
+
+_REASONS = {
+    "statement": "a cell on the way to HEAD, shown while the history has room",
+    "question": "what you asked the model, shown while the history has room",
+    "call": "what the model called, shown with its result",
+    "result": "the result of a call of the model, shown with the call",
+    "answer": "what the model said, shown while the history has room",
+}
+"""Kind of a block of the history → why it is in."""
+
+
+def _reason(block: Block) -> str:
+    """Return why a block is in: the reason of its kind, and what is special about this one."""
+    named, _, rest = block.why.partition("; ")
+    return "; ".join(filter(None, (_REASONS.get(block.kind, named), rest)))
 
 
 def _names_of(ctx: CommandContext, name: str) -> tuple[str, ...]:
@@ -119,11 +156,13 @@ def _why_not(ctx: CommandContext, args: Sequence[str]) -> str:
     name, found = rest[0], ctx.projection()
     names = _names_of(ctx, name)
     lines, excluded = _excluded(ctx.past, names)
+    shown = {block.id for block in found.blocks}  # a view may be left out of one place, and in at another
     lines += [
         f"left out {one.id}: {one.why}"
         for one in found.left_out
         # A property that excludes an event is listed already.
-        if one.id not in excluded and {one.id, one.id.partition(":")[0], one.id.partition(".")[0]}.intersection(names)
+        if one.id not in excluded | shown
+        and {one.id, one.id.partition(":")[0], one.id.partition(".")[0]}.intersection(names)
     ]
     lines += condensed_away(ctx.past, name)
     if isinstance(value := ctx.namespace.get(name), NodeBase):
@@ -133,7 +172,7 @@ def _why_not(ctx: CommandContext, args: Sequence[str]) -> str:
     if lines:
         return "\n".join(dict.fromkeys(lines))
     if inside := _blocks(found, names):
-        return f"{name} is in: " + "; ".join(f"{block.id} ({block.why})" for block in inside[:5])
+        return f"{name} is in: " + "; ".join(f"{block.id} ({_reason(block)})" for block in inside[:5])
     statement_id = name.partition(".")[0].partition(":")[0]
     if ctx.loop.log.get(statement_id) is None:
         known = [*(block.id for block in found.blocks), *(one.id for one in found.left_out), *ctx.namespace]
@@ -150,8 +189,13 @@ def _why_not(ctx: CommandContext, args: Sequence[str]) -> str:
 def _why_no_handle(ctx: CommandContext, name: str, node: NodeBase, found: Projection) -> list[str]:
     states = _states(ctx, name)
     names = {f"{state.obj_type}:{state.name}" for state in states} | {node.obj_id}
-    lines = [f"left out {one.id}: {one.why}" for one in found.left_out if one.id.partition("#")[0] in names]
-    lines += [f"block {block.id} is in: {block.why}" for block in found.blocks if block.id in names]
+    lines = [f"{name} is in: block {block.id} ({_reason(block)})" for block in found.blocks if block.id in names]
+    inside = {block.id for block in found.blocks}
+    lines += [
+        f"left out {one.id}: {one.why}"
+        for one in found.left_out
+        if one.id.partition("#")[0] in names and one.id not in inside
+    ]
     return lines if states else [*lines, f"{name} was made after the last projection; it is in the next one"]
 
 
@@ -175,7 +219,8 @@ def condensed_away(past: Past, name: str) -> list[str]:
         if isinstance(event, Condensation) and event.event_id not in withdrawn:
             gone = next((one for one in event.forgotten_event_ids if name in (one, one.partition(".")[0])), None)
             if gone is not None:
-                undo = f"a summary stands for it; %ctx condense --undo {event.event_id} brings it back"
+                instead = "a summary replaces it" if event.summaries else "no summary replaces it"
+                undo = f"{instead}; %ctx condense --undo {event.event_id} brings it back"
                 lines.append(f"{gone} was condensed in {event.event_id} ({event.reason or 'asked for'}): {undo}")
         elif isinstance(event, Repair) and name in (event.target_id, event.tool_call_id):
             lines.append(f"{event.target_id} was {event.fix} by a repair: {event.reason}")
@@ -217,7 +262,7 @@ def _event_names(event: HistoryEvent) -> set[str]:
 # -- comparing ---------------------------------------------------------------------------------------
 
 
-def diff_projections(ctx: CommandContext, args: Sequence[str]) -> str:
+def diff_projections(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     """Compare two projections: `diff projection s10 s14`, or one with the newest."""
     flags, rest = split_flags(args, ("--json",), "diff projection")
     if not 1 <= len(rest) <= 2:
@@ -227,11 +272,11 @@ def diff_projections(ctx: CommandContext, args: Sequence[str]) -> str:
     found = compare_projections(old, new)
     if "--json" in flags:
         return json.dumps(found.to_json(), indent=1)
-    return comparison_text(found, rest[0], rest[1] if len(rest) == 2 else "now", old.tokens, new.tokens)
+    return comparison_report(found, rest[0], rest[1] if len(rest) == 2 else "now", old.tokens, new.tokens)
 
 
-def comparison_text(found: ProjectionComparison, old: str, new: str, before: int, after: int) -> str:
-    """Return a comparison of two projections as text."""
+def comparison_report(found: ProjectionComparison, old: str, new: str, before: int, after: int) -> Report:
+    """Return a comparison of two projections."""
     a, b = found.costs
     lines = [
         f"{old} → {new}: ~{before:,} → ~{after:,} tokens ({found.tokens:+,}); alone {a.told()} → {b.told()}",
@@ -243,8 +288,6 @@ def comparison_text(found: ProjectionComparison, old: str, new: str, before: int
         sign = "+" if one.before is None else "-" if one.after is None else "~"
         sizes = " → ".join(f"~{size:,}" for size in (one.before, one.after) if size is not None)
         rows.append([sign, one.id, one.kind, one.origin, sizes])
-    if found.changes:
-        lines.append(format_table(rows))
-    if len(found.changes) > TEXT_LINES:
-        lines.append(f"… {len(found.changes) - TEXT_LINES} more; --json has all")
-    return "\n".join(lines)
+    table = [ReportTable(rows, frozenset({4}))] if found.changes else []
+    left = len(found.changes) - TEXT_LINES
+    return Report(*lines, *table, f"… {left} more; --json has all" if left > 0 else "")

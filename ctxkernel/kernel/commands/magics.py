@@ -15,6 +15,7 @@ from IPython.core.prefilter import PrefilterChecker
 from IPython.display import display  # pyright: ignore[reportUnknownVariableType]
 
 from ctxkernel.core.errors import BadCommand, CtxError
+from ctxkernel.core.text import show_hidden
 from ctxkernel.kernel.commands.context import CommandContext
 from ctxkernel.kernel.commands.handle_magics import following, handle_line
 from ctxkernel.kernel.commands.table import COMMANDS, HELP_WORDS, CommandOutput, complete, dispatch
@@ -39,7 +40,7 @@ class Magics:
     def ctx(self, line: str, cell: str | None = None) -> None:
         """Run a `%ctx` command; the help is built from the table of commands."""
         ctx = self._ctx
-        shown = _refusing(lambda: dispatch(ctx, line) if cell is None else _run_with_body(ctx, line, cell))
+        shown = self._refusing(lambda: dispatch(ctx, line) if cell is None else _run_with_body(ctx, line, cell))
         if shown is not None:
             # Displayed, not returned: a command that only reads leaves `_` and `Out` as they are.
             display(shown, metadata=NOTE if repr(shown) == DECIDED else None)
@@ -65,7 +66,7 @@ class Magics:
             return
         from ctxkernel.kernel.commands.model import ask
 
-        _refusing(lambda: ask(self._ctx, line, cell))
+        self._refusing(lambda: ask(self._ctx, line, cell))
 
     def view(self, line: str) -> Any:
         """Look at a file, a folder, a URI or a variable: what view(…) does, on a line.
@@ -114,7 +115,14 @@ class Magics:
             values, keywords = handle_line(self._ctx, magic, line)
             return getattr(self._ctx.loop, magic)(*values, **keywords)
 
-        return _refusing(make)
+        return self._refusing(make)
+
+    def _refusing(self, run: Callable[[], Any]) -> Any:
+        """Return `run()`; a wrong command becomes an error of the cell, so that Run All stops, without our frames."""
+        try:
+            return run()
+        except CtxError as refused:
+            raise UserRefusal(self._ctx.masker(str(refused))) from None
 
     def _help(self, name: str, line: str) -> bool:
         """Show the help of a magic if its line asks for that. Return whether it did."""
@@ -134,7 +142,13 @@ def register(ctx: CommandContext, set_dispatch: Callable[[Callable[[str], object
     set_dispatch(lambda line: dispatch(ctx, line))
     for name, kind in (("view", "line"), ("group", "line"), ("ctx", "line_cell"), ("ask", "line_cell")):
         shell.register_magic_function(getattr(magics, name), magic_kind=kind, magic_name=name)
-    shell.set_custom_exc((UserRefusal, CtxError), _show_refusal)
+
+    def show(shell: Any, etype: type, value: BaseException, tb: Any, tb_offset: Any = None) -> list[str]:
+        if (safe := ctx.masker(str(value))) != str(value):
+            value.args = (safe,)
+        return _show_refusal(shell, etype, value, tb, tb_offset)
+
+    shell.set_custom_exc((UserRefusal, CtxError), show)
     shell.input_transformers_cleanup.append(_rewrite_question)
     # IPython's annotations accept only its own matcher classes, not the plain functions of its documentation.
     matcher: Any = cast("Any", completer).context_matcher
@@ -164,15 +178,7 @@ def _run_with_body(ctx: CommandContext, line: str, cell: str) -> object:
     from ctxkernel.kernel.commands.model import edit
 
     text = edit(ctx, (), cell)
-    return CommandOutput(text) if text else None
-
-
-def _refusing(run: Callable[[], Any]) -> Any:
-    """Return `run()`; a wrong command becomes an error of the cell, so that Run All stops, without our traceback."""
-    try:
-        return run()
-    except CtxError as refused:
-        raise UserRefusal(str(refused)) from None
+    return CommandOutput(ctx.masker(text)) if text else None
 
 
 def _show_refusal(shell: Any, etype: type, value: BaseException, tb: Any, tb_offset: Any = None) -> list[str]:
@@ -184,6 +190,7 @@ def _show_refusal(shell: Any, etype: type, value: BaseException, tb: Any, tb_off
         if frame.tb_frame.f_globals is shell.user_ns and etype is not UserRefusal:
             lines.insert(0, f"in line {frame.tb_lineno} of the cell, {frame.tb_frame.f_code.co_name}:")
         frame = frame.tb_next
+    lines = [show_hidden(line) for line in lines]
     shell._showtraceback(etype, value, lines)
     return lines
 

@@ -11,17 +11,18 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from ctxkernel.agent.asks import Bounds, Spent
+from ctxkernel.agent.asks import Bounds
+from ctxkernel.agent.books import cost_table
 from ctxkernel.agent.turn import source
 from ctxkernel.core.errors import BadCommand, BadPolicy
+from ctxkernel.core.report import Report
 from ctxkernel.core.settings import MODES, from_text
-from ctxkernel.core.text import format_table, one_line, suggest
+from ctxkernel.core.text import escape_hidden, one_line, suggest
 from ctxkernel.history.capabilities import MODELS, capabilities_for
 from ctxkernel.history.events import Verdict
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
 from ctxkernel.kernel.display.notices import DECIDED
 from ctxkernel.projection.prices import price_of
-from ctxkernel.projection.secrets import mask
 
 OPTIONS = ("--model", "--mode", "--max-turns", "--budget", "--again")
 USAGE = "%%ask [--model NAME] [--mode ask|auto] [--max-turns N] [--budget 0.50|50k] [--again], and the question below"
@@ -51,7 +52,7 @@ def ask(ctx: CommandContext, line: str, cell: str | None) -> None:
     if "--model" in given and given["--model"] != settings.model:
         _set(ctx, "model", given["--model"])
     bounds = Bounds(rounds, tokens, usd, settings.ask_seconds)
-    ctx.models.asks.ask(mask(question), bounds=bounds, mode=mode, again="--again" in given)
+    ctx.models.asks.ask(ctx.masker(question), bounds=bounds, mode=mode, again="--again" in given)
 
 
 def _options(line: str) -> tuple[dict[str, str], list[str]]:
@@ -129,7 +130,7 @@ def edit(ctx: CommandContext, args: Sequence[str], code: str | None = None) -> s
     if args or not turn.waiting:
         raise BadCommand("write %%ctx edit, and the code below it: that code replaces the proposed cell")
     if code is None or not code.strip():
-        ctx.shell.set_next_input(f"%%ctx edit\n{source(turn.waiting[0])}")
+        ctx.shell.set_next_input(f"%%ctx edit\n{escape_hidden(source(turn.waiting[0]))}")
         return "the code is in the next cell: change it, and run it"
     _require_alone(ctx, "edit")
     ctx.models.asks.approve(turn, code=code)
@@ -144,7 +145,7 @@ def reject(ctx: CommandContext, args: Sequence[str]) -> str | None:
     _require_alone(ctx, "reject")
     if not turn.waiting:
         return stop(ctx, ())
-    ctx.models.asks.reject(turn, mask(" ".join(args)))
+    ctx.models.asks.reject(turn, ctx.masker(" ".join(args)))
     return None
 
 
@@ -191,16 +192,12 @@ def mode(ctx: CommandContext, args: Sequence[str]) -> str:
     return f"mode {ctx.settings.mode}: {_MODES[ctx.settings.mode]}"
 
 
-def cost(ctx: CommandContext, args: Sequence[str]) -> str:
-    """Add up the cost of the asks and summaries of this kernel."""
+def cost(ctx: CommandContext, args: Sequence[str]) -> str | Report:
+    """Add up the cost of the requests of this session, by ask and by model."""
+    if args:
+        raise BadCommand("%ctx cost takes no argument: it lists all asks of the session")
     ctx.models.collect()
-    spent = ctx.account.spent
-    if not spent:
-        return "nothing was sent to a model by this kernel, so nothing was spent"
-    rows = [["model", "spent"], *([name, one.text()] for name, one in spent.items())]
-    if len(spent) > 1:
-        rows.append(["all", sum(spent.values(), Spent()).text()])
-    return format_table(rows)
+    return cost_table(ctx.store.path, ctx.account.booked)
 
 
 def summaries(ctx: CommandContext, args: Sequence[str]) -> str:
@@ -248,3 +245,21 @@ def private(ctx: CommandContext, args: Sequence[str]) -> str:
         ctx.configuration.hide(names, hidden=not flags)
     held = sorted(ctx.configuration.private)
     return f"kept out of every projection: {', '.join(held)}" if held else "no name is private"
+
+
+def allow(ctx: CommandContext, args: Sequence[str]) -> str:
+    """Show values or kinds of credentials that are masked, or mask them again."""
+    flags, names = split_flags(args, ("--off",), "allow")
+    masker = ctx.masker
+    known = masker.allowed if flags else {*masker.counts, *masker.known.names}
+    for name in names:
+        if name not in known:
+            there = ", ".join(sorted(known)) or "nothing"
+            what = "allowed" if flags else "masked or known as a secret"
+            raise BadCommand(
+                f"%ctx allow {name}: no such name or kind; {what}: {there}. Write one with spaces in quotes"
+            )
+    if names:
+        ctx.configuration.allow(names, allowed=not flags)
+    held = sorted(masker.allowed)
+    return f"not masked: {', '.join(held)}; --off masks it again" if held else "all that looks like a secret is masked"

@@ -10,13 +10,13 @@ import json
 import re
 from collections.abc import Sequence
 
-from ctxkernel.core.errors import BadCommand, StoreError
-from ctxkernel.core.text import format_table, one_line
-from ctxkernel.core.turn import HandleState
+from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.report import CellLink, Report, ReportTable
+from ctxkernel.core.text import one_line
 from ctxkernel.kernel.commands.context import MARKS, CommandContext, split_flags
+from ctxkernel.kernel.display.reports import differences_report, masked_differences, plan_parts
 from ctxkernel.kernel.execution.cell import moves_head
 from ctxkernel.kernel.returning.targets import ReturnJob, Target
-from ctxkernel.store.log.session import SessionReader
 
 _RANGE = re.compile(r"(?P<first>.+?)\.\.(?P<last>.+)")
 
@@ -36,7 +36,9 @@ def _take_lose(args: Sequence[str]) -> tuple[frozenset[str], list[str]]:
     return frozenset(filter(None, names)), rest
 
 
-def _plan(ctx: CommandContext, job: ReturnJob, flags: Sequence[str], lose: frozenset[str] = frozenset()) -> str | None:
+def _plan(
+    ctx: CommandContext, job: ReturnJob, flags: Sequence[str], lose: frozenset[str] = frozenset()
+) -> str | Report | None:
     """Have the kernel carry out a job after the cell; with `--dry-run` return its plan instead."""
     job.lose = lose
     if "--dry-run" in flags:
@@ -46,7 +48,7 @@ def _plan(ctx: CommandContext, job: ReturnJob, flags: Sequence[str], lose: froze
         lines = missing(found) if found is not None else []
         if "--json" in flags:
             return json.dumps({**plan.to_json(), "missing": lines}, indent=1)
-        return "\n".join([*lines, plan.text()])
+        return Report(*lines, *plan_parts(plan, ctx.loop.log))
     running = ctx.turns.running
     if running is None or not moves_head(running.statement.source):
         raise BadCommand(f"%ctx {job.action} moves you to another state, so it needs a cell of its own")
@@ -54,7 +56,7 @@ def _plan(ctx: CommandContext, job: ReturnJob, flags: Sequence[str], lose: froze
     return None
 
 
-def goto(ctx: CommandContext, args: Sequence[str]) -> str | None:
+def goto(ctx: CommandContext, args: Sequence[str]) -> str | Report | None:
     """Return to the state after a statement, or before it."""
     lose, args = _take_lose(args)
     flags, rest = split_flags(args, ("--before", "--dry-run", "--json"), "goto")
@@ -65,7 +67,7 @@ def goto(ctx: CommandContext, args: Sequence[str]) -> str | None:
     )
 
 
-def undo(ctx: CommandContext, args: Sequence[str]) -> str | None:
+def undo(ctx: CommandContext, args: Sequence[str]) -> str | Report | None:
     """Return to where HEAD was before the last statements and returns."""
     lose, args = _take_lose(args)
     flags, rest = split_flags(args, ("--dry-run", "--json"), "undo")
@@ -74,7 +76,7 @@ def undo(ctx: CommandContext, args: Sequence[str]) -> str | None:
     return _plan(ctx, ctx.checkpoints.needed().job("undo", rest[0] if rest else "", flags=flags), flags, lose)
 
 
-def rerun(ctx: CommandContext, args: Sequence[str]) -> str | None:
+def rerun(ctx: CommandContext, args: Sequence[str]) -> str | Report | None:
     """Return to the state before a statement, and run it and later ones again."""
     lose, args = _take_lose(args)
     flags, rest = split_flags(args, ("--dry-run", "--json", "--yes"), "rerun")
@@ -85,7 +87,7 @@ def rerun(ctx: CommandContext, args: Sequence[str]) -> str | None:
     return _plan(ctx, ctx.checkpoints.needed().job("rerun", first, upto=last, flags=flags), flags, lose)
 
 
-def resume(ctx: CommandContext, args: Sequence[str]) -> str | None:
+def resume(ctx: CommandContext, args: Sequence[str]) -> str | Report | None:
     """Restore the session of the last kernel of this notebook."""
     flags, rest = split_flags(args, ("--dry-run", "--trust", "--json"), "resume")
     if rest:
@@ -93,7 +95,7 @@ def resume(ctx: CommandContext, args: Sequence[str]) -> str | None:
     return _plan(ctx, ctx.checkpoints.needed().resume_job(trust="--trust" in flags), flags)
 
 
-def branches(ctx: CommandContext, args: Sequence[str]) -> str:
+def branches(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     """List the branches of the timeline."""
     flags, _ = split_flags(args, ("--json",), "branches")
     log = ctx.loop.log
@@ -105,19 +107,21 @@ def branches(ctx: CommandContext, args: Sequence[str]) -> str:
         return "no statement yet: run a cell"
     table = [["", "ends at", "since", "statements", "last"]]
     for one in found:
-        last = one_line(log.statement(one.leaf.rpartition(".")[0]).source, 60)
-        mark = "*" if one.has_head else ""
-        table.append([mark, one.leaf, one.fork or "the start", str(len(one.statements)), last])
-    return format_table(table) + "\n* has HEAD; %ctx goto N goes to a statement of any branch"
+        leaf = log.statement(one.leaf.rpartition(".")[0])
+        mark, ends = "*" if one.has_head else "", CellLink(one.leaf, leaf.cell_id)
+        table.append([mark, ends, one.fork or "the start", str(len(one.statements)), one_line(leaf.source, 60)])
+    dimmed = frozenset(at for at, one in enumerate(found) if not one.has_head)
+    shown = ReportTable(table, frozenset({3}), dimmed=dimmed)
+    return Report(shown, "* has HEAD; %ctx goto N goes to a statement of any branch")
 
 
-def checkpoint(ctx: CommandContext, args: Sequence[str]) -> str:
+def checkpoint(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     """Name the state after the last statement, or list the names."""
     back = ctx.checkpoints.needed()
     if not args:
         if not back.named:
             return "no state has a name; %ctx checkpoint NAME names the one after the last statement"
-        return format_table([["name", "after"], *([name, where] for name, where in back.named.items())])
+        return Report(ReportTable([["name", "after"], *([name, where] for name, where in back.named.items())]))
     name = args[0]
     if len(args) > 2 or not re.fullmatch(r"[^\W\d][\w-]*", name) or re.fullmatch(r"s\d+(\.\d+)?", name):
         raise BadCommand(f"%ctx checkpoint {' '.join(args)}: use one word that begins with a letter, such as `fitted`")
@@ -153,35 +157,27 @@ def mark(ctx: CommandContext, args: Sequence[str]) -> str:
     return f"{statement.statement_id} {MARKS[args[1]]}"
 
 
-def diff_states(ctx: CommandContext, args: Sequence[str]) -> str:
-    """Compare the states after two statements: names, outputs, handles."""
-    from ctxkernel.replay.differences import differences
-
+def diff_states(ctx: CommandContext, args: Sequence[str]) -> str | Report:
+    """Compare the states after two statements: names by their values, outputs, handles, files."""
     flags, rest = split_flags(args, ("--json",), "diff")
     back, log = ctx.checkpoints.needed(), ctx.loop.log
-    if len(rest) not in (1, 2):
-        raise BadCommand("%ctx diff N M: which two statements? With one, it is compared with now")
+    if not rest:
+        raise BadCommand("%ctx diff N M [NAME …]: which two statements? With one, it is compared with now")
     old = back.target(rest[0])
-    new = back.target(rest[1]) if len(rest) == 2 else Target(log.head, "now")
-    found = differences(
-        log.path(old.execution_id),
-        log.path(new.execution_id),
-        fingerprints=back.facts.fingerprints,
-        old_handles=_handles(ctx, old.execution_id),
-        new_handles=_handles(ctx, new.execution_id),
-        settings=back.comparisons.settings,
-    )
+    names = rest[1:]
+    new = Target(log.head, "now")
+    if names and _is_place(ctx, names[0]):
+        new, names = back.target(names[0]), names[1:]
+    settings = back.comparisons.settings
+    found = back.comparisons.states.between(old, new, names=names, is_now=new.told == "now", settings=settings)
+    found = masked_differences(found, ctx.masker)
     if "--json" in flags:
         return json.dumps({"from": old.execution_id, "to": new.execution_id, **found.to_json()}, indent=1)
-    return f"{old.told} → {new.told}\n{found.text()}"
+    return differences_report(f"{old.told} → {new.told}", found)
 
 
-def _handles(ctx: CommandContext, execution_id: str | None) -> Sequence[HandleState]:
-    """Return the handles after an execution, from the log."""
-    if execution_id is None or ctx.store.path is None:
-        return ()
-    try:
-        with SessionReader(ctx.store.path) as reader:
-            return reader.handles(execution_id)
-    except StoreError:  # its row could not be written; the names are still worth comparing
-        return ()
+def _is_place(ctx: CommandContext, word: str) -> bool:
+    """Return whether a word names a state: a number, a statement, a name of a state that is no variable."""
+    if re.fullmatch(r"s?\d+(\.\d+)?", word):
+        return True
+    return word in ctx.checkpoints.needed().named and word not in ctx.namespace

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ctxkernel._version import __version__
-from ctxkernel.agent.asks import Spent
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.core.text import align, format_duration, format_size, format_table
-from ctxkernel.core.timeline import statement_to_json
+from ctxkernel.core.report import CellLink, Report, ReportTable
+from ctxkernel.core.text import format_duration, format_size, join_names
+from ctxkernel.core.timeline import Statement, statement_to_json
 from ctxkernel.core.timeline_table import RIGHT, timeline_table
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
 
@@ -19,7 +19,7 @@ _ROWS = 30
 """Rows of a timeline, without a number."""
 
 
-def status(ctx: CommandContext, args: Sequence[str]) -> str:
+def status(ctx: CommandContext, args: Sequence[str]) -> Report:
     """Show the state of the kernel: session, projection, model, checkpoints, faults."""
     loop, store, found = ctx.loop, ctx.store, ctx.loop.projection
     place = str(store.path) if store.path else "in memory only: nothing is kept when the kernel ends"
@@ -31,25 +31,30 @@ def status(ctx: CommandContext, args: Sequence[str]) -> str:
     ]
     if found is not None:
         checks = "all checks passed" if found.report.ok else f"{len(found.report.violations)} checks failed"
-        rows.append(("projection", f"~{found.tokens:,} of {ctx.settings.projection_tokens:,} tokens, {checks}"))
+        rows.append(("projection", f"~{found.tokens:,} of {found.budget:,} tokens, {checks}"))
     rows.append(("model", f"{ctx.settings.model}, mode {ctx.settings.mode}; {_sent(ctx)}"))
     if ctx.models.parked:
         rows.append(("waiting", "a cell of the model's, for your yes: %ctx approve, %ctx edit or %ctx reject"))
     rows += _checkpoint_rows(ctx)
     if store.signer.fault:
         rows.append(("unsigned", f"checkpoints cannot be signed ({store.signer.fault}): a later kernel will ask first"))
+    if counts := ctx.masker.counts:
+        told = join_names([f"{kind} ({many})" if many > 1 else kind for kind, many in counts.items()], 12)
+        rows.append(("masked", f"{sum(counts.values())} secrets: {told}; %ctx allow shows one that is none"))
+    if ctx.masker.allowed:
+        rows.append(("not masked", f"{', '.join(sorted(ctx.masker.allowed))}, as %ctx allow said"))
     seconds = ctx.timeout.seconds
     rows.append(("time-out", f"{seconds:g} s a cell" if seconds else "none; %ctx timeout SECONDS sets one"))
     rows += ctx.health.rows()
     rows += [("step", line) for line in ctx.guard.lines()]
     rows += [("notice", notice) for notice in ctx.notices.kept[-5:]]
-    return format_table([(f"{key}:", value) for key, value in rows])
+    return Report(ReportTable([(f"{key}:", value) for key, value in rows], has_head=False, is_fitted=False))
 
 
 def _sent(ctx: CommandContext) -> str:
     ctx.models.collect()
-    spent = ctx.account.spent.values()
-    return sum(spent, Spent()).text() if spent else "nothing has been sent to any model by this kernel"
+    account = ctx.account
+    return account.spent.text() if account.booked else "nothing has been sent to any model by this kernel"
 
 
 def _checkpoint_rows(ctx: CommandContext) -> list[tuple[str, str]]:
@@ -65,30 +70,41 @@ def _checkpoint_rows(ctx: CommandContext) -> list[tuple[str, str]]:
     return rows
 
 
-def timeline(ctx: CommandContext, args: Sequence[str]) -> str:
+def timeline(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     """Show the statements of this run."""
     flags, rest = split_flags(args, ("--json",), "timeline")
     log = ctx.loop.log
     statements = list(log)
     if "--json" in flags:
-        rows = [statement_to_json(one, log.executions(one.statement_id)) for one in statements]
+        rows = _rows(ctx, statements)
         return json.dumps({"session": ctx.store.session_id, "head": log.head, "statements": rows}, indent=1)
     if rest and (not rest[0].isdecimal() or int(rest[0]) < 1):
         raise BadCommand(f"%ctx timeline {rest[0]}: how many rows? Use a whole number from 1")
     if not statements:
         return "no statement yet: run a cell"
     limit = int(rest[0]) if rest else _ROWS
-    shown: list[dict[str, Any]] = [
-        statement_to_json(one, log.executions(one.statement_id)) for one in statements[-limit:]
-    ]
+    shown = _rows(ctx, statements[-limit:])
     for run in (run for one in shown for run in one["executions"]):
         info = ctx.health.info(run["execution_id"])
         run["checkpoint"] = info and {"state": info.state, "missing": info.missing}
     here = {execution.execution_id for _, execution in log.path()}
     back, older = ctx.checkpoints.returning, len(statements) - limit
     table = timeline_table(shown, log.head, here, back.named if back is not None else {})
-    head = f"… {older} older; %ctx timeline {len(statements)} shows all\n" if older > 0 else ""
-    return head + "\n".join(align(table.rows, right=RIGHT)) + f"\n{table.legend()}"
+    head = f"… {older} older; %ctx timeline {len(statements)} shows all" if older > 0 else ""
+    cells = [one["cell_id"] for one in shown for _ in one["executions"]]
+    rows = [[CellLink(row[0], cell), *row[1:]] for row, cell in zip(table.rows[1:], cells, strict=True)]
+    return Report(head, ReportTable([table.rows[0], *rows], RIGHT, dimmed=table.aside), table.legend())
+
+
+def _rows(ctx: CommandContext, statements: Sequence[Statement]) -> list[dict[str, Any]]:
+    """Return statements as JSON, with the states of asks."""
+    made: list[dict[str, Any]] = []
+    for one in statements:
+        made.append(statement_to_json(one, ctx.loop.log.executions(one.statement_id)))
+        for run in made[-1]["executions"]:
+            if (ask := ctx.account.endings.get(run["execution_id"])) is not None:
+                run["ask"] = ask.to_json()
+    return made
 
 
 def show(ctx: CommandContext, args: Sequence[str]) -> str:
@@ -102,7 +118,9 @@ def show(ctx: CommandContext, args: Sequence[str]) -> str:
     lines = [f"{key} · {statement.author} · {statement.kind} · cell {statement.cell_id or 'unknown'}", statement.source]
     for run in ctx.loop.log.executions(key):
         diff = run.state_diff
-        lines.append(f"-- {run.execution_id}: {run.status}, {format_duration(run.cost.time_ms / 1000)}")
+        ask = ctx.account.endings.get(run.execution_id)
+        told = ask.told() if ask is not None else f"{run.status}, {format_duration(run.cost.time_ms / 1000)}"
+        lines.append(f"-- {run.execution_id}: {told}")
         lines += [f"{name}:\n{text}" for name, text in (("stdout", run.stdout), ("stderr", run.stderr)) if text]
         lines += [f"late {name}:\n{text}" for name, text in run.late.items()]
         if run.exception is not None:

@@ -3,23 +3,28 @@
 Rule 1: a command gets the words after its name and returns the text to show, or None; it raises BadCommand, which names
         the next step.
 Rule 2: the commands in `READING` change nothing.
+Rule 3: only a person runs a command that is not in `OF_ALL`: no cell of a model, no thread, no callback.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import shlex
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.report import WIDTH, Mask, Preformatted, Report, ReportTable
 from ctxkernel.core.settings import MODES
-from ctxkernel.core.text import format_table, suggest
+from ctxkernel.core.text import show_hidden, suggest
 from ctxkernel.kernel.commands.context import MARKS, CommandContext
 from ctxkernel.kernel.commands.handle_magics import paths_from
-from ctxkernel.kernel.execution.cell import DECIDING, MOVING
+from ctxkernel.kernel.execution.authority import require_person
+from ctxkernel.kernel.execution.cell import HANDLING, NAMING, READING
+from ctxkernel.store.log.masking import masked_json
 
 HELP_WORDS = ("?", "??", "--help", "-h")
 _STATEMENTS = 50
@@ -27,16 +32,22 @@ _STATEMENTS = 50
 
 
 class CommandOutput:
-    """The text of a command, and the same as HTML for front ends."""
+    """The answer of a command: text for terminals, and HTML for front ends that show it.
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    Characters that are not seen are shown as marks.
+    """
+
+    def __init__(self, shown: str | Report, mask: Mask = str) -> None:
+        report = shown if isinstance(shown, Report) else Report(Preformatted(shown))
+        width = shutil.get_terminal_size((WIDTH, 24)).columns
+        self._text = show_hidden(mask(report.text(width)))
+        self._html = report.masked(mask).html()
 
     def __repr__(self) -> str:
         return self._text
 
     def _repr_html_(self) -> str:
-        return f'<pre style="margin:0;text-align:left;white-space:pre-wrap">{escape(self._text)}</pre>'
+        return self._html
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +78,7 @@ def _panel(ctx: CommandContext, args: Sequence[str]) -> object:
     return inline_panel(ctx.panel)
 
 
-def _diff(ctx: CommandContext, args: Sequence[str]) -> str:
+def _diff(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     from ctxkernel.kernel.commands import inspection, navigation
 
     if args[:1] == ["projection"]:
@@ -75,76 +86,102 @@ def _diff(ctx: CommandContext, args: Sequence[str]) -> str:
     return navigation.diff_states(ctx, args)
 
 
-def _help(ctx: CommandContext, args: Sequence[str]) -> str:
+def _help(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     if args:
         command = _command(args[0].rstrip("?"))
         return f"%ctx {command.usage}\n{command.help}"
     rows = [[f"%ctx {command.usage}", command.help] for command in COMMANDS.values()]
     functions = "functions: view group note ls show pin tick (view? for help)"
-    return f"{format_table(rows)}\n%ctx SUB? shows one; {functions}"
+    return Report(ReportTable(rows, has_head=False, is_fitted=False), f"%ctx SUB? shows one; {functions}")
 
 
 _TABLE = (
-    Command(_late("status.status"), "status", "what works, where the session is kept, what the projection costs"),
+    Command(
+        _late("status.status"), "status", "show the parts that work, the session's file and the cost of the projection"
+    ),
     Command(
         _late("status.timeline"),
         "timeline [ROWS] [--json]",
-        "the statements of this run with status, time and changes",
+        "list the statements of this run with status, time and changes",
         ("--json",),
     ),
-    Command(_late("status.show"), "show N", "one statement: source, outputs, changes, artifacts (10, or s10)"),
+    Command(_late("status.show"), "show N", "show one statement: source, outputs, changes, artifacts (10, or s10)"),
     Command(
         _late("inspection.projection"),
         "projection [--json]",
-        "exactly what the model would be sent, block by block",
+        "show exactly what the model would be sent, block by block",
         ("--json",),
     ),
     Command(
         _late("inspection.why"),
-        "why BLOCK | why not NAME",
-        "why a block is in the projection, or why something is not",
+        "why BLOCK | why not NAME | why stale N",
+        "say why a block is in the projection, why something is not, or why cell N is stale",
+    ),
+    Command(
+        _late("stale.stale"),
+        "stale [--json]",
+        "list the cells that are stale, with what they depend on, and those of which this is not known",
+        ("--json",),
     ),
     Command(
         _late("whatif.whatif"),
         "whatif CHANGE … [--json]",
-        "tokens and cost of the projection with HANDLE.lod=1, budget=N, model=NAME, redact=N or condense=1",
+        "show tokens and cost of the projection with HANDLE.lod=1, budget=N, image_tokens=N, model=NAME, redact=N …",
     ),
     Command(
         _late("history.condense"),
-        "condense [--show|--undo|--list] [ID]",
-        "put a summary in the place of old events; open it, or take it back",
-        ("--undo", "--show", "--list"),
+        "condense [--show|--undo|--list] [ID] | condense --leave N",
+        "replace old events by a summary; leave one statement out; show what was replaced, or undo it",
+        ("--undo", "--show", "--list", "--leave"),
     ),
     Command(
         _late("history.redact"),
         "redact N SUMMARY | redact --undo N",
-        "put a note in the place of an output of the history, or take that back",
+        "replace an output in the history by a note, or undo this",
         ("--undo", "--list"),
     ),
     Command(
         _late("model.approve"),
         "approve [--all]",
-        "run the cell that the model proposed; all of this ask",
+        "run the cell that the model proposed; --all: and the later ones of this ask",
         ("--all",),
     ),
-    Command(_late("model.edit"), "edit", "change what the model proposed, then run it (%%ctx edit, and the code)"),
+    Command(_late("model.edit"), "edit", "run another code in place of the proposed cell (%%ctx edit, and the code)"),
     Command(
-        _late("model.reject"), "reject [REASON]", "do not run what the model proposed; it is told why, and goes on"
+        _late("model.reject"),
+        "reject [REASON]",
+        "reject the cell that the model proposed; the model gets the reason and continues",
     ),
     Command(_late("model.stop"), "stop", "end the ask that waits; the stop button ends one that runs"),
-    Command(_late("model.model"), "model [NAME]", "which model is asked, where, at what price; or another one"),
-    Command(_late("model.mode"), "mode [ask|auto|off]", "whether a cell of the model waits for your yes", MODES),
+    Command(_late("model.model"), "model [NAME]", "show the model, its server and its price; or set another model"),
+    Command(
+        _late("model.mode"),
+        "mode [ask|auto|off]",
+        "show or set whether a cell of the model waits for your approval",
+        MODES,
+    ),
     Command(_late("model.private"), "private [NAME …] [--off]", "keep names out of every projection", ("--off",)),
-    Command(_late("model.cost"), "cost", "what the asks and summaries of this kernel have cost"),
+    Command(
+        _late("model.allow"),
+        "allow [NAME|KIND …] [--off]",
+        "show a value or a kind of key that is masked, since it is no secret",
+        ("--off",),
+    ),
+    Command(_late("model.cost"), "cost", "show the cost of this session by ask and by model; an estimate has a ~"),
     Command(
         _late("model.summaries"),
         "summaries [HANDLE]",
-        "which summaries a model was asked for; of one, what was sent and answered",
+        "list the summaries that a model wrote; of one, show request and answer",
     ),
     Command(
         _late("model.record"),
         "record [FILE]",
         "write the answered asks to a file (NOTEBOOK.turns.json), from which they replay without a model",
+    ),
+    Command(
+        _late("export.export"),
+        "export [FILE]",
+        "write the session as one HTML file (NOTEBOOK.html) that opens without a network",
     ),
     Command(
         _late("status.timeout"),
@@ -167,27 +204,38 @@ _TABLE = (
     ),
     Command(
         _diff,
-        "diff [projection] N [M]",
-        "what lies between two states: names, outputs, handles; or between two projections: blocks, tokens, cost",
+        "diff [projection] N [M] [NAME …]",
+        "compare two states (names by their values, outputs, handles, files) or two projections (blocks, tokens, cost)",
     ),
-    Command(_late("navigation.branches"), "branches", "the branches of the timeline", ("--json",)),
+    Command(_late("navigation.branches"), "branches", "list the branches of the timeline", ("--json",)),
     Command(_late("navigation.checkpoint"), "checkpoint [NAME]", "name the state after the last statement"),
-    Command(_late("navigation.mark"), "mark N differs|asks|none", "what a re-run of N should know", tuple(MARKS)),
+    Command(
+        _late("navigation.mark"),
+        "mark N differs|asks|none",
+        "mark N for re-runs: it differs as expected, or it asks before it runs",
+        tuple(MARKS),
+    ),
     Command(
         _late("navigation.resume"),
         "resume [--dry-run]",
-        "bring back what the last kernel of this notebook had: timeline, handles, state",
+        "restore the session of this notebook's last kernel: timeline, handles, state",
         ("--dry-run", "--trust"),
+    ),
+    Command(
+        _late("trust.trust"),
+        "trust [PATH] [--revoke|--list]",
+        "show what the files beside this notebook could run or decide, and trust them",
+        ("--revoke", "--list"),
     ),
     Command(
         _late("configuration.configure"),
         "config [NAME [VALUE|--reset]]",
-        "the settings, what one means, or one set anew for this session",
+        "list the settings, explain one, or set one for this session",
     ),
     Command(
         _late("configuration.properties"),
         "properties [on|off|add|remove NAME]",
-        "the rules that the model's history obeys, in order; switch extensions, add one of your own",
+        "list the rules for the model's history, in order; switch extensions, or add your own",
     ),
     Command(
         _late("history.pin"),
@@ -198,16 +246,16 @@ _TABLE = (
     Command(
         _late("handles.set_policy"),
         "set HANDLE.lod=1 …",
-        "set lod, tokens, mode, freq or pos of handles: what the controls of a handle do",
+        "set lod, tokens, mode, freq or pos of handles, as the controls of a handle do",
     ),
-    Command(_late("handles.refresh"), "refresh HANDLE …", "have handles look again at what they show"),
-    Command(_panel, "panel", "the side panel as a widget in the notebook"),
-    Command(_help, "help [SUB]", "this table, or one line of it"),
+    Command(_late("handles.refresh"), "refresh HANDLE …", "read the targets of handles again"),
+    Command(_panel, "panel", "show the side panel as a widget in the notebook"),
+    Command(_help, "help [SUB]", "show this table, or one line of it"),
 )
 COMMANDS = {command.usage.partition(" ")[0]: command for command in _TABLE}
 """The commands by name: the first word of the usage."""
-OF_THE_PERSON = MOVING | DECIDING | {"mode", "model", "config", "properties", "private", "record"}
-"""Commands that a cell of the model must not run."""
+OF_ALL = READING | HANDLING | NAMING
+"""Commands that a cell of the model may run too. A new command is the person's alone."""
 
 
 def _command(name: str) -> Command:
@@ -227,14 +275,16 @@ def dispatch(ctx: CommandContext, line: str) -> object:
         name, args = "help", []
     if name.endswith("?") or args[:1] == ["?"] or "--help" in args:
         name, args = "help", [name.rstrip("?")]
-    running = ctx.turns.running
-    if name in OF_THE_PERSON and running is not None and running.statement.author == "model":
-        raise BadCommand(f"a cell of the model cannot run %ctx {name}: only a person can")
-    shown = _command(name).run(ctx, args)
+    command = _command(name)
+    if name not in OF_ALL:
+        require_person(f"%ctx {name}")
+    shown = command.run(ctx, args)
     if isinstance(shown, str) and "--json" in args:
+        if ctx.masker(shown) != shown:
+            shown = json.dumps(masked_json(json.loads(shown), ctx.masker), indent=1)
         print(shown)
         return None
-    return CommandOutput(shown) if isinstance(shown, str) else shown
+    return CommandOutput(shown, ctx.masker) if isinstance(shown, str | Report) else shown
 
 
 def complete(ctx: CommandContext, event: Any) -> list[str]:
@@ -248,16 +298,21 @@ def complete(ctx: CommandContext, event: Any) -> list[str]:
     match words[1]:
         case "help":
             return list(COMMANDS)
-        case "record":
+        case "record" | "export":
             return list(paths_from(event.symbol))
+        case "trust":
+            return [*COMMANDS["trust"].options, *paths_from(event.symbol)]
         case "config" | "properties":
             return configuration.complete_setting(ctx, words[1], words)
         case "set":
             return handles.policy_words(ctx, handles.SETTABLE)
         case "refresh" | "summaries":
             return ctx.handle_names()
+        case "allow":
+            names = ctx.masker.allowed if "--off" in words else ctx.masker.counts
+            return ["--off", *(f'"{one}"' if " " in one else one for one in sorted(names))]
         case "why":
-            return _complete_why(ctx, after_not=words[2:3] == ["not"])
+            return _statements(ctx) if words[2:3] == ["stale"] else _complete_why(ctx, after_not=words[2:3] == ["not"])
         case "pin":
             return [*ctx.handle_names(), *_events(ctx)]
         case "unpin":
@@ -280,7 +335,7 @@ def _complete_why(ctx: CommandContext, *, after_not: bool) -> list[str]:
     if after_not:
         left = [one.id for one in found.left_out] if found is not None else []
         return [*left, *(name for name in ctx.namespace if not name.startswith("_"))]
-    return ["not", *(block.id for block in found.blocks)] if found is not None else ["not"]
+    return ["not", "stale", *(block.id for block in found.blocks)] if found is not None else ["not", "stale"]
 
 
 def _statements(ctx: CommandContext) -> list[str]:

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.nodes import NodeBase, ViewHandle
 from ctxkernel.core.nodes.states import handle_state, suppose
 from ctxkernel.core.ports import All
+from ctxkernel.core.report import Report
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.turn import HandleState, Turn
-from ctxkernel.history.events import CondensationRequest, HistoryEvent, Redaction
+from ctxkernel.history.events import CondensationRequest, HistoryEvent, Pin, Redaction, Withdrawal
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
-from ctxkernel.kernel.commands.history import event_named, redaction_of
-from ctxkernel.kernel.commands.inspection import comparison_text
+from ctxkernel.kernel.commands.history import event_named, left_out_event, redaction_of
+from ctxkernel.kernel.commands.inspection import comparison_report
+from ctxkernel.kernel.messages import projection as messages
 from ctxkernel.projection.compare import compare_projections
+from ctxkernel.projection.engine import ProjectionEngine
+from ctxkernel.projection.prefix import common, prefix_break
+from ctxkernel.projection.value import Projection
 
-USAGE = "%ctx whatif HANDLE.lod=1 HANDLE.tokens=300 HANDLE.pinned=yes budget=64000 model=NAME redact=s12 condense=now"
+USAGE = (
+    "%ctx whatif HANDLE.lod=1 HANDLE.tokens=300 HANDLE.pinned=yes budget=64000 image_tokens=0 model=NAME private=NAME "
+    "redact=s12 leave=s12 pin=s12 unpin=s12 condense=now withdraw=s14.1:1"
+)
 SUPPOSED_VALUES = {
     "lod": ("0", "1", "2", "3"),
     "tokens": ("All", "300", "1000"),
@@ -29,19 +39,103 @@ SUPPOSED_VALUES = {
     "shown": ("yes", "no"),
 }
 """Values for the completion of a handle's policy."""
-SUPPOSED_SETTINGS = ("budget=", "model=", "dialect=", "redact=", "condense=1")
+SUPPOSED_SETTINGS = (
+    *("budget=", "image_tokens=", "model=", "dialect=", "private="),
+    *("redact=", "leave=", "pin=", "unpin=", "condense=now", "withdraw="),
+)
+MOST_CHANGES = 12
+"""Most changes of one request for prices."""
+_EVENTS = frozenset(("redact", "leave", "pin", "unpin", "condense", "withdraw"))
+_MOST_ERROR = 300
 _YES, _NO = ("1", "yes", "true", "on"), ("0", "no", "false", "off")
 
 
-def whatif(ctx: CommandContext, args: Sequence[str]) -> str:
+@dataclass(frozen=True, slots=True)
+class Supposition:
+    """Changes that are supposed together."""
+
+    settings: Settings
+    policies: Mapping[str, Mapping[str, Any]]
+    """By obj_id."""
+    events: Sequence[HistoryEvent]
+    private: frozenset[str]
+
+    def only_handles(self, settings: Settings) -> bool:
+        """Return whether nothing but handles differs: an engine with `settings` can project several of these."""
+        return not (self.private or self.events) and self.settings == settings
+
+
+def whatif(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     """Compare the projection with one under other policies, settings or events; nothing is applied."""
     flags, rest = split_flags(args, ("--json",), "whatif")
     if not rest:
         raise BadCommand(f"%ctx whatif: give at least one change; {USAGE}")
-    turn, settings = ctx.loop.state, ctx.settings
+    supposed, old = _supposition(ctx, rest), ctx.projection()
+    new = _projected(ctx, supposed, _engine(ctx, supposed))
+    found = compare_projections(old, new)
+    if "--json" in flags:
+        return json.dumps(found.to_json(), indent=1)
+    report = comparison_report(found, "now", " ".join(rest), old.tokens, new.tokens)
+    return Report(*report.parts, *(f"red: {one.told()}" for one in new.violations), "nothing was applied")
+
+
+def prices(ctx: CommandContext, changes: Sequence[str]) -> messages.Prices:
+    """Return the effect of each change on the next request, each supposed alone; nothing is applied.
+
+    A change is a line of words as for `%ctx whatif`. Raises BadCommand if there is no projection.
+    """
+    old, shared = ctx.projection(), None
+    made: list[messages.Price] = []
+    for change in changes[:MOST_CHANGES]:
+        try:
+            supposed = _supposition(ctx, shlex.split(change))
+            if supposed.only_handles(ctx.settings):
+                engine = shared = shared or _engine(ctx, supposed)
+            else:  # an engine follows records that are added, not records that are replaced
+                engine = _engine(ctx, supposed)
+            made.append(_price(change, old, _projected(ctx, supposed, engine)))
+        except (CtxError, ValueError) as fault:
+            made.append(_no_price(change, str(fault), old))
+    return {"prices": made}
+
+
+def _price(change: str, old: Projection, new: Projection) -> messages.Price:
+    shared = common(old, new)
+    broke = prefix_break(old, new, shared)
+    return {
+        "change": change,
+        "error": None,
+        "tokens": new.tokens - old.tokens,
+        "total": new.tokens,
+        "budget": new.budget,
+        "before": cast("messages.Cost", old.cost_with(old.count).to_json()),
+        "after": cast("messages.Cost", new.cost_with(-1 if broke and broke.block == "system" else shared).to_json()),
+        "rewritten": broke.tokens if broke is not None else 0,
+        "violations": len(new.violations),
+    }
+
+
+def _no_price(change: str, error: str, old: Projection) -> messages.Price:
+    return {
+        "change": change,
+        "error": error[:_MOST_ERROR],
+        "tokens": 0,
+        "total": old.tokens,
+        "budget": old.budget,
+        "before": None,
+        "after": None,
+        "rewritten": 0,
+        "violations": 0,
+    }
+
+
+def _supposition(ctx: CommandContext, words: Sequence[str]) -> Supposition:
+    """Return what the words of a `%ctx whatif` line suppose. Raises BadCommand."""
+    settings = ctx.settings
     events: list[HistoryEvent] = []
     policies: dict[str, dict[str, Any]] = {}
-    for word in rest:
+    private: set[str] = set()
+    for word in words:
         key, sign, value = word.partition("=")
         if not sign or not value:
             raise BadCommand(f"%ctx whatif {word}: write NAME=VALUE; {USAGE}")
@@ -50,26 +144,31 @@ def whatif(ctx: CommandContext, args: Sequence[str]) -> str:
             node, meant = _handle_policy(ctx, name, attribute, value)
             # `h.lod=1 h.tokens=300` is one policy.
             policies.setdefault(node.obj_id, {})["shown" if attribute == "requested" else attribute] = meant
-        elif key in ("redact", "condense"):
+        elif key in _EVENTS:
             events.append(_supposed_event(ctx, key, value))
+        elif key == "private":
+            private.add(value)
         else:
             settings = _with_setting(settings, key, value)
-    if policies:
-        turn = with_handles(turn, ctx.loop.graph.nodes(), policies)
-    old = ctx.projection()
+    return Supposition(settings, policies, events, frozenset(private))
+
+
+def _engine(ctx: CommandContext, supposed: Supposition) -> ProjectionEngine:
     try:
-        engine = ctx.configuration.built(settings)
+        return ctx.configuration.built(supposed.settings, supposed.private)
     except CtxError as fault:
         raise BadCommand(str(fault)) from None
-    if events and turn.history:
-        turn = _with_events(turn, events)
+
+
+def _projected(ctx: CommandContext, supposed: Supposition, engine: ProjectionEngine) -> Projection:
+    """Return the projection of the newest turn under what is supposed. Raises BadCommand, BadPolicy."""
+    turn = ctx.loop.state
+    if supposed.policies:
+        turn = with_handles(turn, ctx.loop.graph.nodes(), supposed.policies)
+    if supposed.events and turn.history:
+        turn = _with_events(turn, supposed.events)
         turn = _with_events(turn, [one for one in engine.tend(turn) if not isinstance(one, str)])
-    new = engine.project(turn)
-    found = compare_projections(old, new)
-    if "--json" in flags:
-        return json.dumps(found.to_json(), indent=1)
-    text = comparison_text(found, "now", " ".join(rest), old.tokens, new.tokens)
-    return "\n".join([text, *(f"red: {one.told()}" for one in new.violations), "nothing was applied"])
+    return engine.project(turn)
 
 
 def _with_events(turn: Turn, events: Sequence[HistoryEvent]) -> Turn:
@@ -128,6 +227,8 @@ def _number(value: str, key: str) -> int:
 def _with_setting(settings: Settings, key: str, value: str) -> Settings:
     if key in ("budget", "projection_tokens"):
         return dataclasses.replace(settings, projection_tokens=_number(value.replace("_", ""), "budget"))
+    if key == "image_tokens":
+        return dataclasses.replace(settings, image_tokens=max(0, _number(value.replace("_", ""), key)))
     if key == "model":
         return dataclasses.replace(settings, model=value)
     if key == "dialect":
@@ -140,6 +241,14 @@ def _supposed_event(ctx: CommandContext, key: str, value: str) -> HistoryEvent:
         if value.lower() not in ("now", *_YES):
             raise BadCommand(f"%ctx whatif condense={value}: say condense=now, or leave it out")
         return CondensationRequest("whatif~condense", "what if")
+    if key == "withdraw":
+        if not any(one.event_id == value for one in ctx.past.events):
+            raise BadCommand(f"%ctx whatif withdraw={value}: there is no such redaction or condensation")
+        return Withdrawal("whatif~withdraw", value, "what if")
+    if key in ("pin", "unpin"):
+        return Pin("whatif~pin", event_named(ctx, value), key == "pin")
+    if key == "leave":
+        return left_out_event(ctx, event_named(ctx, value), "whatif~leave")
     made = redaction_of(ctx, event_named(ctx, value), "superseded", "whatif~redact")
     if not isinstance(made, Redaction):
         raise BadCommand(f"%ctx whatif redact={value}: it is redacted already")

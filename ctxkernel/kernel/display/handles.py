@@ -1,12 +1,13 @@
 """How a notebook displays handles: as text and HTML that stay current, and as widgets where a person uses it.
 
-Rule 1: all displayed text passes through `html.escape`; nothing of a target is markup.
+Rule 1: all displayed text passes through `show_hidden` and, in HTML, `html.escape`; nothing of a target is markup.
 Rule 2: every output has text and HTML, so that a notebook is readable without a kernel and without widgets.
 Rule 3: displaying a handle changes no node; after a turn only handles that changed are sent.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from html import escape
@@ -15,7 +16,8 @@ from typing import Any
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.nodes.base import LODS
-from ctxkernel.core.ports import Rendered
+from ctxkernel.core.ports import Picture, Rendered
+from ctxkernel.core.text import show_hidden, without_surrogates
 from ctxkernel.core.turn import HandleTable
 from ctxkernel.kernel.display.widgets import TEXT_CHARS, Gestures, handle_facts, handle_widget
 from ctxkernel.kernel.execution.capture import HANDLE_MIME, WIDGET_MIME, Capture
@@ -39,12 +41,16 @@ _WRAP = _PRE + ";white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"
 _PICTURE = "display:block;max-width:100%;max-height:24em;padding:0 8px 8px"
 _DIM = "color:var(--jp-ui-font-color2,#777)"
 
+_AS_TEXT = 'class="mathjax_ignore tex2jax_ignore"'
+"""Keeps front ends from typesetting what looks like LaTeX in names, which could make links and styles of it."""
+
 GONE = "This handle is no more; this is what it showed last."
 
 
-def mime_bundle(node: NodeBase) -> dict[str, Any]:
-    """Return the MIME bundle of a handle: text/plain and text/html."""
+def mime_bundle(node: NodeBase, safe: Callable[[str], str]) -> dict[str, Any]:
+    """Return the MIME bundle of a handle, text/plain and text/html; `safe` makes a text safe to show."""
     shown, change = node.rendered, node.last_change if node.lod != 3 else ""
+    rendered = safe(shown.text)
     limit = f" of {node.tokens} tokens" if isinstance(node.tokens, int) else " tokens"
     facts = [
         f"lod {node.lod} {LODS[node.lod]}",
@@ -54,36 +60,49 @@ def mime_bundle(node: NodeBase) -> dict[str, Any]:
         *([f"revision {node.revision}"] if node.revision > 1 else []),
         *shown.notes,
     ]
+    picture = shown.picture
     parts = [
-        f'<div style="{_HEAD}"><b>{escape(node.obj_id)}</b><span>{escape(node.target)}</span>',
-        *(f'<span style="{_DIM}">{escape(fact)}</span>' for fact in facts),
-        f'</div><pre style="{_SCROLL if node.lod < 2 else _WRAP}">{escape(shown.text)}</pre>',
+        f'<div style="{_HEAD}"><b>{escape(node.obj_id)}</b><span>{escape(safe(node.target))}</span>',
+        *(f'<span style="{_DIM}">{escape(safe(fact))}</span>' for fact in facts),
+        f'</div><pre style="{_SCROLL if node.lod < 2 else _WRAP}">{escape(rendered)}</pre>',
     ]
-    if (picture := shown.picture) is not None:
-        source = escape(f"data:{picture.media_type};base64,{picture.data}")
-        parts.append(f'<img alt="The picture that a model is shown" style="{_PICTURE}" src="{source}">')
-    text = f"{node!r}\n{shown.text}"
+    parts += [picture_html(picture)] if picture is not None else []
+    text = f"{safe(repr(node))}\n{rendered}"
     if change:
+        change = safe(change)
         border = "border-top:1px solid var(--jp-border-color2,#ddd);"
         parts.append(f'<pre style="{_WRAP};{border}{_DIM}">last change\n{escape(change)}</pre>')
         text += f"\n-- last change\n{change}"
-    return {"text/plain": text, "text/html": f'<div style="{_BOX}">{"".join(parts)}</div>'}
+    html = f'<div {_AS_TEXT} style="{_BOX}">{"".join(parts)}</div>'
+    return {"text/plain": text, "text/html": html, **picture_form(picture)}
 
 
-def rendered_html(rendered: Rendered) -> str:
-    """Return a rendering as HTML."""
-    return f'<div style="{_BOX}"><pre style="{_SCROLL}">{escape(rendered.text)}</pre></div>'
+def picture_form(picture: Picture | None) -> dict[str, str]:
+    """Return a picture as a form of an output, which a model is sent like that of any other output."""
+    return {} if picture is None else {picture.media_type: picture.data}
 
 
-def table_html(table: HandleTable) -> str:
-    """Return the table of `ls()` as HTML."""
+def picture_html(picture: Picture) -> str:
+    """Return a picture as HTML."""
+    source = escape(f"data:{picture.media_type};base64,{picture.data}")
+    return f'<img alt="The picture that a model is shown" style="{_PICTURE}" src="{source}">'
+
+
+def rendered_html(text: str, picture: Picture | None = None) -> str:
+    """Return the text of a rendering as HTML, with its picture."""
+    image = picture_html(picture) if picture is not None else ""
+    return f'<div {_AS_TEXT} style="{_BOX}"><pre style="{_SCROLL}">{escape(text)}</pre>{image}</div>'
+
+
+def table_html(table: HandleTable, safe: Callable[[str], str]) -> str:
+    """Return the table of `ls()` as HTML; `safe` makes a text safe to show."""
     cell = "padding:2px 8px;text-align:left;white-space:nowrap"
     lines: list[str] = []
     for number, row in enumerate(table.rows()):
         tag = "td" if number else "th"
-        cells = "".join(f'<{tag} style="{cell}">{escape(text)}</{tag}>' for text in row)
+        cells = "".join(f'<{tag} style="{cell}">{escape(safe(text))}</{tag}>' for text in row)
         lines.append(f"<tr>{cells}</tr>")
-    return f'<table style="border-collapse:collapse">{"".join(lines)}</table>'
+    return f'<table {_AS_TEXT} style="border-collapse:collapse">{"".join(lines)}</table>'
 
 
 def _text_printer(text_of: Callable[[Any], str]) -> Callable[[Any, Any, bool], None]:
@@ -117,6 +136,7 @@ class LiveDisplays:
     capture: Capture
     gestures: Gestures
     attended: Callable[[], bool]
+    mask: Callable[[str], str]
     _shown: dict[str, DisplayedHandle] = field(default_factory=dict[str, DisplayedHandle])
 
     def install(self) -> None:
@@ -124,10 +144,30 @@ class LiveDisplays:
         formatter = self.shell.display_formatter
         formatter.ipython_display_formatter.for_type(NodeBase, self._show)
         plain, html = formatter.formatters["text/plain"], formatter.formatters["text/html"]
-        plain.for_type(Rendered, _text_printer(lambda rendered: rendered.text))
-        html.for_type(Rendered, rendered_html)
-        plain.for_type(HandleTable, _text_printer(str))
-        html.for_type(HandleTable, table_html)
+
+        def rendering_html(rendered: Rendered) -> str:
+            return rendered_html(self._safe(rendered.text), rendered.picture)
+
+        def rendering_image(media_type: str) -> Callable[[Rendered], bytes | None]:
+            def data(rendered: Rendered) -> bytes | None:
+                found = picture_form(rendered.picture).get(media_type)
+                return base64.b64decode(found) if found is not None else None
+
+            return data
+
+        def handles_html(table: HandleTable) -> str:
+            return table_html(table, self._safe)
+
+        plain.for_type(Rendered, _text_printer(lambda rendered: self._safe(rendered.text)))
+        html.for_type(Rendered, rendering_html)
+        for media_type in ("image/png", "image/jpeg"):
+            formatter.formatters[media_type].for_type(Rendered, rendering_image(media_type))
+        plain.for_type(HandleTable, _text_printer(lambda table: self._safe(str(table))))
+        html.for_type(HandleTable, handles_html)
+
+    def _safe(self, text: str) -> str:
+        """Return a text masked, with invisible characters shown."""
+        return show_hidden(self.mask(text))
 
     def _show(self, node: NodeBase) -> None:
         shown = self._shown.get(node.obj_id)
@@ -153,7 +193,7 @@ class LiveDisplays:
         if used != shown.used:
             shown.used, shown.before = used, shown.used
         shown.memento, shown.facts, old = memento, facts, shown.bundle
-        shown.bundle = mime_bundle(node)
+        shown.bundle = mime_bundle(node, self._safe)
         if shown.widget is not None or needs_widget:
             self.guard("live widgets", self._update_widget, None, node, shown)
         if shown.widget is not None:
@@ -165,8 +205,11 @@ class LiveDisplays:
     def _update_widget(self, node: NodeBase, shown: DisplayedHandle) -> None:
         """Send the state of a handle to its widget, or create the widget."""
         name, aside, changed = shown.facts
-        facts = handle_facts(node, name, aside=aside, changed=changed, before=shown.before)
-        text = node.rendered.text[:TEXT_CHARS]
+        made = handle_facts(node, name, aside=aside, changed=changed, before=shown.before)
+        facts: dict[str, Any] = {key: self.mask(one) if isinstance(one, str) else one for key, one in made.items()}
+        facts["notes"] = list(map(self.mask, made["notes"]))
+        text = self.mask(node.rendered.text)[:TEXT_CHARS]
+        facts, text = without_surrogates(facts), without_surrogates(text)
         if shown.widget is None:
             shown.widget = handle_widget(self.gestures, node.obj_id, facts=facts, text=text)
             return

@@ -124,7 +124,8 @@ class HistorySnapshot:
         events = list(islice(self._with_ids(gone), ENTRIES))
         return {
             "events": [
-                {"id": event.event_id, "kind": _kind(event), "text": content_of(event)[:TEXT_CHARS]} for event in events
+                {"id": event.event_id, "kind": event_kind(event), "text": content_of(event)[:TEXT_CHARS]}
+                for event in events
             ],
             "more": max(0, len(gone) - len(events)),
         }
@@ -137,7 +138,16 @@ class HistorySnapshot:
                 yield from (one for one in event.summary_events() if one.event_id in wanted)
 
 
-def _kind(event: HistoryEvent) -> str:
+def changed_history(before: messages.History | None, now: messages.History) -> messages.History:
+    """Return what differs from the history that the front ends have; all of it if they have none."""
+    if before is None:
+        return now
+    known = {one["id"]: one for one in before["entries"]}
+    return {**now, "change": True, "entries": [one for one in now["entries"] if known.get(one["id"]) != one]}
+
+
+def event_kind(event: HistoryEvent) -> str:
+    """Return what the panel calls an event of the model's history."""
     return next((name for kind, name in _KINDS if isinstance(event, kind)), "record")
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ctxkernel.core.text import without_surrogates
 from ctxkernel.kernel.display.bundle import bundle_modules
 from ctxkernel.kernel.display.panel import Panel
 
 APP = Path(__file__).parents[2] / "lab" / "app"
-STYLES = ("style.css", "projection.css", "returning.css", "proposal.css")
+STYLES = ("style.css", "projection.css", "returning.css", "proposal.css", "differences.css")
 
 
 def renderer() -> str:
@@ -28,6 +29,9 @@ def inline_panel(panel: Panel) -> Any:
         _css: Any = "\n".join((APP / name).read_text(encoding="utf-8") for name in STYLES)
         state: Any = traitlets.Dict().tag(sync=True)
 
-    widget = InlinePanel(state=panel.snapshot())
+        def set_state(self, sync_data: Any) -> None:
+            """Ignore values from a page: they would be sent to other pages, as data or as the widget's script."""
+
+    widget = InlinePanel(state=without_surrogates(panel.snapshot()))
     panel.follow(widget)
     return widget

@@ -10,14 +10,18 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ctxkernel.core.errors import BadTarget
-from ctxkernel.core.ports import RenderRequest
+from ctxkernel.core.ports import Picture, RenderRequest
 from ctxkernel.core.text import format_duration, format_size, one_line, plural
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
+from ctxkernel.projection.images import images_of
 from ctxkernel.projection.layout import diff_line, sections
+from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.file_reader import Text, text_in_memory
-from ctxkernel.sources.base.rendering import Draft, Place, fit_lines
+from ctxkernel.sources.base.rendering import Draft, Place, fit_lines, less
+from ctxkernel.sources.base.thumbnails import MOST_SIDE, scaled_down
 from ctxkernel.sources.files.files import TextSource
 
 PLACE = re.compile(r"(s\d{1,12})(\.\d{1,9})?")
@@ -39,7 +43,10 @@ def open_output(place: str, log: StatementLog, history: History) -> OutputSource
 
 
 class OutputSource(TextSource):
-    """The outputs of a statement. 0: as text; 1: each with its size, and what changed; 2: a summary; 3: a diff."""
+    """The outputs of a statement.
+
+    0: as text, with the last image; 1: each with its size, and what changed; 2: a summary; 3: a diff.
+    """
 
     kind = "statement"
 
@@ -89,12 +96,28 @@ class OutputSource(TextSource):
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the current outputs."""
-        shown = super().draft(request, place, budget)
         found = self._run()
+        images = images_of(found) if isinstance(found, Execution) else ()
+        if images and request.lod == 0 and request.pictured:
+            return self._pictured(images, request, place, budget)
+        shown = super().draft(request, place, budget)
         if request.lod != 1 or isinstance(found, str):
             return shown
         listed = fit_lines([], self._structure(found), budget, "lines")
         return Draft(listed.text, listed.cut_tokens, None, shown.fingerprint, shown.basis, shown.notes)
+
+    def _pictured(self, images: Sequence[Picture], request: RenderRequest, place: Place, budget: int) -> Draft:
+        """Render the outputs with the last image."""
+        last = f"the last of {plural(len(images), 'images')}, " if images[1:] else ""
+        line = f"[{last}shown as 9,999 × 9,999, ~9,999 tokens]"
+        room, picture = (budget - count_tokens(line)) // 2, images[-1]
+        if picture.tokens > room:
+            found = scaled_down(picture.data, MOST_SIDE * 3, room)
+            picture = found if isinstance(found, Picture) else None
+        if picture is None:
+            return super().draft(request, place, budget)
+        shown = super().draft(request, place, less(budget, picture.tokens + count_tokens(line)))
+        return replace(shown, text=f"{shown.text}\n[{last}{picture.shown}]", picture=picture)
 
     def _structure(self, execution: Execution) -> list[str]:
         statement = self._log.statement(self.statement_id)

@@ -9,47 +9,66 @@ from __future__ import annotations
 
 import platform
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from heapq import nlargest
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ctxkernel._version import __version__
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.loop import Loop
+from ctxkernel.core.nodes import GroupHandle
 from ctxkernel.core.replay import CheckpointInfo, Comparison
 from ctxkernel.core.settings import Settings
+from ctxkernel.core.text import without_surrogates
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import OpenTurn, TurnResult
-from ctxkernel.history.events import Action, AssistantMessage
 from ctxkernel.kernel.display import panel_rows as rows
-from ctxkernel.kernel.display.history_rows import HistoryRows, HistorySnapshot
+from ctxkernel.kernel.display.cell_marks import CellMarks
+from ctxkernel.kernel.display.cell_versions import cell_versions
+from ctxkernel.kernel.display.copies import notebook_copy
+from ctxkernel.kernel.display.history_rows import HistoryRows, HistorySnapshot, changed_history
 from ctxkernel.kernel.display.panel_rows import StateNotes, TurnFacts
+from ctxkernel.kernel.display.projection_rows import projection_sizes
+from ctxkernel.kernel.display.section_answers import SectionAnswers
+from ctxkernel.kernel.display.timeline_pages import PAGE, Run, TimelinePages
 from ctxkernel.kernel.execution.capture import Capture
 from ctxkernel.kernel.execution.cell import moves_head
 from ctxkernel.kernel.messages import timeline
 from ctxkernel.kernel.messages import wire as messages
+from ctxkernel.kernel.messages.cells import CellVersions
+from ctxkernel.kernel.messages.page_input import is_short, request_fields
+from ctxkernel.kernel.messages.projection import Prices
 from ctxkernel.projection.history import Past
 from ctxkernel.projection.value import Projection
+from ctxkernel.store.log.masking import Mask, mask_for, masked_json, unmasked
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
     from ctxkernel.agent.asks import Account
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Mapping[str, Any])
 Request = Mapping[str, Any]
 
 TARGET = "ctxkernel.panel"
 PROTOCOL = 1
-ROWS = 500
-"""Most rows of a snapshot: the newest ones …"""
 ROWS_OF_PATH = 100
-"""… and among them at most this many of the end of the path to HEAD, if that is older."""
+"""Most rows of the end of the path to HEAD that a snapshot contains, if that is older than the newest page."""
+FACTS = 500
+"""Most executions whose changes are kept for the feed of a page that comes later."""
 DELTAS = 300
 CHANGES = 500
 """Most blocks of a comparison."""
+PAGES = 32
+"""Most front ends with a comm: a new one closes the oldest."""
+_MOST_ERROR = 1000
+_MASKED = ("projection", "request", "image")
+"""Answers that contain nothing but a projection, which is masked already: exactly what would be sent."""
 ACTIONS = ("goto", "undo", "rerun")
+BETWEEN_CELLS = ("whatif",)
+"""Requests that are not answered on the control channel while a cell runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +82,13 @@ class StateQueries:
     plan: Callable[..., messages.Plan]
     """(action, target, before, upto) → the plan. Raises CtxError."""
     resume_offer: Callable[[], messages.Resume | None]
+    prices: Callable[[str], Prices]
+    """Supposed changes, one a line → what each would cost. Runs the sources of handles, so only between cells."""
+    base_url: Callable[[], str | None]
+    summaries: Callable[[], int]
+    """The number of summaries that are being written."""
+    difference: Callable[[str, str | None, list[str]], messages.StateDifference]
+    """(old, new, names) → the differences of two states. Raises CtxError."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -76,8 +102,10 @@ class Panel:
     account: Account
     states: StateQueries
     settings: Callable[[], Settings]
+    marks: CellMarks
     past: Callable[[], Past]
     faults: Callable[[], list[str]]
+    mask: Mask
     comms: dict[str, Any] = field(default_factory=dict[str, Any])
     _widgets: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet[Any])
     _running: OpenTurn | None = None
@@ -85,12 +113,20 @@ class Panel:
     _proposal: messages.Proposal | None = None
     _asking: messages.Asking | None = None
     _facts: dict[str, TurnFacts] = field(default_factory=dict[str, TurnFacts])
+    _fed: deque[str] = field(default_factory=deque[str])
+    """Executions whose changes are kept, oldest first."""
     _notes: StateNotes = field(default_factory=StateNotes)
     """Names and marks at the end of the last turn."""
     _history_rows: HistoryRows = field(default_factory=HistoryRows)
     _history: HistorySnapshot | None = None
     """The model's history at the end of the last turn."""
+    _shares: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
+    """The shares of the members of each group at the end of the last turn."""
+    _told: messages.History | None = None
+    """The history that the newest turn's message told of."""
     _was_sent: bool = False
+    _warned: bool = False
+    """Whether an unknown message of a page was reported."""
     _checked: int = 0
     """Number of statements already checked for answers of a model."""
 
@@ -99,7 +135,7 @@ class Panel:
     def install(self) -> None:
         """Listen for front ends."""
         self.kernel.comm_manager.register_target(TARGET, self._open)
-        for kind in ("snapshot", "plan", "events", "compare"):
+        for kind in {"snapshot", *self._answers} - {*BETWEEN_CELLS}:
             self.kernel.control_handlers[f"ctxkernel_{kind}_request"] = self._control(kind)
 
     def _open(self, comm: Any, message: Any) -> None:
@@ -109,10 +145,12 @@ class Panel:
         def receive(message: Any) -> None:
             self._reply(comm.send, _data(message))
 
+        while len(self.comms) >= PAGES:
+            self.comms.pop(next(iter(self.comms))).close()
         self.comms[comm.comm_id] = comm
         comm.on_close(close)
         comm.on_msg(receive)
-        comm.send(self.snapshot())
+        _deliver(comm.send, self.snapshot())
 
     def follow(self, widget: Any) -> None:
         """Send later turns to an inline panel too."""
@@ -123,35 +161,47 @@ class Panel:
         self._widgets.add(widget)
         widget.on_msg(receive)
 
-    def _reply(self, send: Callable[[object], None], asked: Request) -> None:
-        answer = self._answer(str(asked.get("type")), asked)
+    def _reply(self, send: Callable[[object], None], asked: object) -> None:
+        answer = self._answer(_mapping(asked).get("type"), asked)
         if answer is not None:
-            send(answer)
+            _deliver(send, answer)
 
     def _control(self, kind: str) -> Callable[..., None]:
         """Return a handler for the control channel, which is served while a cell runs. A comm is not."""
 
         def handle(stream: Any, ident: Any, parent: Any) -> None:
-            answer = self._answer(kind, _mapping(_mapping(parent).get("content")))
-            self.kernel.session.send(stream, f"ctxkernel_{kind}_reply", answer, parent, ident=ident)
+            answer = self._answer(kind, _mapping(parent).get("content"))
+            session, name = self.kernel.session, f"ctxkernel_{kind}_reply"
+            _deliver(lambda made: session.send(stream, name, made, parent, ident=ident), answer)
 
         return handle
 
-    def _answer(self, kind: str, asked: Request) -> Mapping[str, Any] | None:
+    def _answer(self, kind: object, asked: object) -> Mapping[str, Any] | None:
         """Return the answer to a request: the result, or an error for the user; None for an unknown request."""
         if kind == "snapshot":
             return self.snapshot()
-        make = {"plan": self._plan, "events": self._events, "compare": self._compare}.get(kind)
-        if make is None:
+        makers = self._answers
+        if not isinstance(kind, str) or kind not in makers:
+            if not self._warned:
+                self._warned = True
+                self.kernel.log.warning("a page sent a message that this ctxkernel does not know; reload the page")
             return None
         result, error = None, None
         try:
-            result = make(asked)
+            result = makers[kind](request_fields(asked, f"the {kind} request"))
         except CtxError as refusal:
-            error = str(refusal)
+            error = str(refusal)[:_MOST_ERROR]
         except Exception as fault:  # an internal error is reported in the answer; the kernel continues
-            error = f"the answer failed: {type(fault).__name__}: {fault}"
-        return {"type": kind, "id": asked.get("id"), kind: result, "error": error}
+            error = f"the answer failed: {type(fault).__name__}: {fault}"[:_MOST_ERROR]
+        key = _mapping(asked).get("id")
+        answer = {"type": kind, "id": key if is_short(key) else None, kind: result, "error": error}
+        return answer if kind in _MASKED and error is None else self._masked(answer)
+
+    @property
+    def _verdicts(self) -> dict[str, str]:
+        """What the comparisons of re-runs found, by execution."""
+        compared = {run: facts.comparison for run, facts in tuple(self._facts.items())}
+        return {run: rows.verdict(found) for run, found in compared.items() if found is not None}
 
     @property
     def pages(self) -> frozenset[str]:
@@ -167,10 +217,48 @@ class Panel:
     def _send(self, make: Callable[[], messages.KernelMessage]) -> None:
         if not (self.comms or self._widgets):
             return
-        message = make()
+        message = self._masked(make())
         with self.capture.ours():
             for front_end in (*self.comms.values(), *self._widgets):
-                front_end.send(message)
+                _deliver(front_end.send, message)
+
+    def _masked(self, message: M) -> M:
+        """Return a message without secrets; the projection in it is masked already.
+
+        The code that waits for approval is not masked: what runs must not be hidden, and a mask could hide any code.
+        """
+        rest = {name: part for name, part in message.items() if name not in ("projection", "proposal")}
+        mask = mask_for((rest,), self.mask)
+        if mask is unmasked:
+            return message
+        return cast("M", {**message, **cast("Mapping[str, Any]", masked_json(rest, mask))})
+
+    @property
+    def _timeline(self) -> TimelinePages:
+        return TimelinePages(self.loop.log, self._row)
+
+    @property
+    def _answers(self) -> dict[str, Callable[[Request], Any]]:
+        """What answers each kind of request now: a resume replaces the log."""
+        sections = SectionAnswers(
+            projection=lambda: self._projection_after(None),
+            handles=lambda: self._last.handles if self._last is not None else (),
+            base_url=self.states.base_url,
+            prices=self.states.prices,
+            log=self.store.path,
+            account=self.account,
+        )
+        return {
+            "plan": self._plan,
+            "events": self._events,
+            "compare": self._compare,
+            "cells": self._cells,
+            "difference": self._difference,
+            "rows": lambda asked: self._timeline.rows(asked, self.states.notes()),
+            "details": self._timeline.details,
+            "search": lambda asked: self._timeline.search(asked, self._verdicts, self.states.notes()),
+            **sections.answers(),
+        }
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -196,6 +284,20 @@ class Panel:
         more = max(0, len(found["changes"]) - CHANGES)
         return {**found, "changes": found["changes"][:CHANGES], "more": more, "sizes": [old.tokens, new.tokens]}
 
+    def _cells(self, asked: Request) -> CellVersions:
+        """Return the cells as they were at an execution."""
+        at, cell = asked.get("at"), asked.get("cell")
+        if not isinstance(at, str | None) or not isinstance(cell, str | None):
+            raise BadCommand(f"there are no cells at {at!r}: expected the id of an execution, or null for HEAD")
+        return cell_versions(self.loop.log, self.marks.counts, self.mask, at=at, cell_id=cell)
+
+    def _difference(self, asked: Request) -> messages.StateDifference:
+        """Compare two states by the values in their checkpoints; the variables are not read."""
+        old, new = asked.get("old"), asked.get("new")
+        if not isinstance(old, str) or not (new is None or isinstance(new, str)):
+            raise BadCommand("the difference request needs an old place, and a new one or null")
+        return self.states.difference(old, new, asked.get("names", []))
+
     def _projection_after(self, place: Any) -> Projection:
         from ctxkernel.store.log.reader import stored_projection
 
@@ -213,9 +315,19 @@ class Panel:
         self._send(lambda: {"type": "proposal", "proposal": proposal})
 
     def asking(self, asking: messages.Asking | None) -> None:
-        """Send which ask a model works on now."""
+        """Send which ask a model works on now, and the rows that this changes."""
         self._asking = asking
-        self._send(lambda: {"type": "asking", "asking": asking})
+
+        def make() -> messages.AskingMessage:
+            before, self._notes = self._notes, self.states.notes()
+            return {
+                "type": "asking",
+                "asking": asking,
+                "rows": self._timeline.amended(before, self._notes),
+                "cells": self.marks.changed(),
+            }
+
+        self._send(make)
 
     def begin(self, turn: OpenTurn) -> None:
         """Send that a statement began."""
@@ -225,31 +337,48 @@ class Panel:
     def turn(self, result: TurnResult) -> None:
         """Keep the result of a turn, and send it."""
         self._running, self._last = None, result
+        if result.statement.kind == "python":
+            self.marks.counts[result.execution.execution_id] = self.kernel.execution_count - 1
         self._history = self._history_rows.take(self.past())
+        nodes = (self.loop.graph.node(one.obj_id) for one in result.handles if one.members)
+        self._shares = {node.obj_id: node.shares for node in nodes if isinstance(node, GroupHandle)}
         if result.deltas or result.moved is not None or result.comparison is not None:
+            if result.comparison is not None:
+                self.marks.compared(result.comparison)
             self._facts[result.execution.execution_id] = TurnFacts(result.deltas, result.moved, result.comparison)
-            if len(self._facts) > ROWS:
-                del self._facts[next(iter(self._facts))]
+            self._fed.append(result.execution.execution_id)
+            self._forget_old_facts()
         self._send(lambda: self._turn_message(result))
         if result.moved is not None and result.moved.reason == "resume":
             self._checked = 0
             # The log now contains an earlier kernel's executions, which no front end knows.
-            self._send(self.snapshot)
+            self._send(self.snapshot)  # already masked: masking it again changes nothing
+
+    def _forget_old_facts(self) -> None:
+        """Drop the changes of one old execution; moves and comparisons are small and stay."""
+        if len(self._fed) > FACTS:
+            old = self._fed.popleft()
+            facts = self._facts.pop(old)
+            if facts.moved is not None or facts.comparison is not None:
+                self._facts[old] = replace(facts, deltas=())
 
     def checkpoint(self, info: CheckpointInfo) -> None:
         """Send that the data of a checkpoint were stored, or could not be."""
+        self.marks.look_again(info.execution_id)
         self._send(
             lambda: {
                 "type": "checkpoint",
                 "execution_id": info.execution_id,
                 "checkpoint": rows.checkpoint_row(info),
                 "storage": self.states.storage(),
+                "cells": self.marks.changed(),
             }
         )
 
     def remember(self, comparisons: Iterable[Comparison]) -> None:
         """Keep the comparisons of an earlier kernel's re-runs, which the timeline does not contain."""
         for one in comparisons:
+            self.marks.compared(one)
             self._facts.setdefault(one.execution_id, TurnFacts(comparison=one))
 
     # -- messages -----------------------------------------------------------------------------
@@ -260,22 +389,28 @@ class Panel:
             "type": "turn",
             "statement": self._row(result.statement, result.execution, self._notes),
             **self._state(result),
+            "cells": self.marks.changed(),
         }
+        told, self._told = self._told, message.get("history")
+        if self._told is not None:
+            message["history"] = changed_history(told, self._told)
         if result.outside is not None:
             message["outside"] = self._row(*result.outside, self._notes)
         if before != self._notes:
-            message["rows"] = self._amended(before, self._notes)
-        if result.moved is not None:
-            message["branches"] = self._branches()
-        if self.settings().insert_cells and (copy := self._copy(result.statement, result.execution)) is not None:
+            message["rows"] = self._timeline.amended(before, self._notes)
+        if (
+            self.settings().insert_cells
+            and (copy := notebook_copy(self.loop.log, result, self.kernel.execution_count)) is not None
+        ):
             message["insert"] = copy
         return message
 
     def snapshot(self) -> messages.SnapshotMessage:
         """Return all data of the panel."""
         path, notes = self.store.path, self.states.notes()
-        chosen, others = self._chosen()
-        return {
+        ended = self.loop.log.ended()
+        chosen = self._chosen(ended)
+        message: messages.SnapshotMessage = {
             "type": "snapshot",
             "protocol": PROTOCOL,
             "version": __version__,
@@ -284,60 +419,35 @@ class Panel:
             "path": str(path) if path else None,
             "running": rows.begun_row(self._running) if self._running else None,
             "statements": [self._row(*one, notes) for one in chosen],
-            "timeline_truncated": others,
+            "timeline_truncated": len(ended) - len(chosen),
             "proposal": self._proposal,
             "asking": self._asking,
             **self._state(self._last),
-            "branches": self._branches(),
+            "shape": self._timeline.shape(ended, self._verdicts),
+            "cells": self.marks.all(),
             # The whole feed, for a page that was reloaded; a turn contains only its own part.
             "deltas": [rows.panel_delta(item) for one in tuple(self._facts.values()) for item in one.deltas][-DELTAS:],
         }
+        return self._masked(message)
 
     def _state(self, result: TurnResult | None) -> messages.State:
         handles = result.handles if result else ()
         names = {one.obj_id: one.name for one in handles}
-        projection = result.projection.to_json() if result and result.projection is not None else None
+        projection = projection_sizes(result.projection) if result and result.projection is not None else None
         state: messages.State = {
             "head": self.loop.log.head,
-            "handles": [rows.panel_handle(one, names) for one in handles],
+            "handles": [rows.panel_handle(one, names, self._shares.get(one.obj_id, {})) for one in handles],
             "deltas": [rows.panel_delta(item) for item in result.deltas] if result else [],
-            "projection": cast("messages.Projection | None", projection),
+            "projection": projection,
             "notices": self.faults(),
             "storage": self.states.storage(),
             "resume": self.states.resume_offer(),
             "sent": self._sent(),
+            "work": rows.background_work(handles, self.states.summaries()),
         }
         if self._history is not None:
             state["history"] = self._history.to_json()
         return state
-
-    def _copy(self, statement: Statement, execution: Execution) -> messages.Copy | None:
-        """Return the cell that a front end inserts below the ask for a statement of the model; None for others."""
-        from ctxkernel.agent.markdown import safe_markdown
-
-        ask = statement.tags.get("ask")
-        if statement.author != "model" or not isinstance(ask, str) or statement.tags.get("held"):
-            return None
-        copy: messages.Copy = {
-            "after": self.loop.log.statement(ask.partition(".")[0]).cell_id,
-            "ask": ask,
-            "statement": statement.statement_id,
-            "ends": False,
-            "cell_type": "code",
-            "source": statement.source,
-            "outputs": [],
-            "execution_count": None,
-        }
-        if statement.kind != "meta":
-            number = self.kernel.execution_count - 1
-            return {**copy, "outputs": rows.notebook_outputs(execution), "execution_count": number}
-        records = self.loop.log.records.get(execution.execution_id, ())
-        speech = [one for one in records if isinstance(one, (Action, AssistantMessage))]
-        if execution.status != "ok" or not any(one.text.strip() for one in speech):
-            return None
-        calls = any(isinstance(one, Action) for one in speech)
-        ends = not calls and statement.tags.get("stop_reason") != "pause_turn"
-        return {**copy, "ends": ends, "cell_type": "markdown", "source": safe_markdown(statement.source)}
 
     def _sent(self) -> bool:
         """Return whether this session, in this kernel or an earlier one, has sent anything to a model."""
@@ -351,17 +461,14 @@ class Panel:
             )
         return self._was_sent
 
-    def _chosen(self) -> tuple[list[tuple[Statement, Execution]], int]:
-        """Return the executions of a snapshot, oldest first, and the number of others."""
-        log = self.loop.log
-        ended = [(s, e) for s in tuple(log) for e in log.executions(s.statement_id) if e.status != "running"]
-        chosen = ended
-        if len(ended) > ROWS:  # the end of the path to HEAD is included, even if it is old
-            path = {e.execution_id for _, e in log.path()[-ROWS_OF_PATH:]}
-            newest = nlargest(ROWS - len(path), ended, key=_started_at)
-            wanted = path | {e.execution_id for _, e in newest}
-            chosen = [one for one in ended if one[1].execution_id in wanted]
-        return sorted(chosen, key=_started_at), len(ended) - len(chosen)
+    def _chosen(self, ended: list[Run]) -> list[Run]:
+        """Return the executions of which a snapshot contains the rows, oldest first."""
+        if len(ended) <= PAGE:
+            return ended
+        # The end of the path to HEAD is included, even if it is old.
+        wanted = {e.execution_id for _, e in self.loop.log.path()[-ROWS_OF_PATH:]}
+        wanted |= {e.execution_id for _, e in ended[len(wanted) - PAGE :]}
+        return [one for one in ended if one[1].execution_id in wanted]
 
     def _row(self, statement: Statement, execution: Execution, notes: StateNotes) -> messages.Row:
         facts = self._facts.get(execution.execution_id, TurnFacts())
@@ -371,34 +478,27 @@ class Panel:
         elif execution.status == "ok" and moves_head(statement.source):  # by an earlier kernel
             moved = {"to": None, "reason": "goto"}
         info = self.states.info(execution.execution_id)
-        return {
+        row: timeline.Row = {
             **rows.execution_row(statement, execution, facts.deltas),
             "moved": moved,
             "checkpoint": rows.checkpoint_row(info) if info is not None else None,
             "comparison": rows.comparison_row(facts.comparison) if facts.comparison is not None else None,
             **notes.of(statement, execution.execution_id),
         }
+        return rows.bounded_row(row)
 
-    def _amended(self, before: StateNotes, now: StateNotes) -> list[messages.AmendedRow]:
-        """Return the rows, sent before, whose names or marks have changed."""
-        chosen, _ = self._chosen()
-        pairs = [(run.execution_id, before.of(s, run.execution_id), now.of(s, run.execution_id)) for s, run in chosen]
-        return [{"execution_id": execution_id, **new} for execution_id, old, new in pairs if new != old]
 
-    def _branches(self) -> list[messages.Branch]:
-        return [
-            {"leaf": one.leaf, "fork": one.fork, "statements": list(one.statements), "head": one.has_head}
-            for one in self.loop.log.branches()
-        ]
+def _deliver(send: Callable[[Any], object], message: Any) -> None:
+    """Send a message, without lone surrogates if it has some: names of files and reprs can, a message cannot."""
+    try:
+        send(message)
+    except UnicodeEncodeError:
+        send(without_surrogates(message))
 
 
 def _mapping(value: object) -> Request:
     return cast("Request", value) if isinstance(value, dict) else {}
 
 
-def _data(message: object) -> Request:
-    return _mapping(_mapping(_mapping(message).get("content")).get("data"))
-
-
-def _started_at(one: tuple[Statement, Execution]) -> float:
-    return one[1].started_at
+def _data(message: object) -> object:
+    return _mapping(_mapping(message).get("content")).get("data")

@@ -25,6 +25,7 @@ from ctxkernel.kernel.display.bundle import bundle_modules
 from ctxkernel.kernel.execution.cell import CellRequest
 from ctxkernel.kernel.execution.guard import Guard
 from ctxkernel.kernel.messages import wire as messages
+from ctxkernel.kernel.messages.page_input import short_fields, short_text
 
 FOLDER = Path(__file__).parents[2] / "lab"
 TEXT_CHARS = 50_000
@@ -125,7 +126,7 @@ class Gesture:
 
 def gesture_lines(change: object) -> Callable[[str], list[str]]:
     """Return a function from a handle's name to the lines of the statement. Raises BadCommand for a wrong change."""
-    wanted: Mapping[str, Any] = cast("Mapping[str, Any]", change) if isinstance(change, dict) else {}
+    wanted = short_fields(change, "the change of a gesture")
     policy = {key: wanted[key] for key in ("lod", "tokens", "mode") if key in wanted}
     if not (policy or wanted.get("refresh")) or wanted.keys() - {"lod", "tokens", "mode", "refresh"}:
         raise BadCommand(_WRONG_CHANGE)
@@ -169,7 +170,7 @@ class Gestures:
         message: Mapping[str, Any] = cast("Mapping[str, Any]", content) if isinstance(content, dict) else {}
         if message.get("type") != "gesture":
             return
-        key = str(message.get("id"))[:64]
+        key = (short_text(message.get("id")) or "")[:64]
 
         def done(error: str) -> None:
             answer({"type": "done", "id": key, "error": error[:500]})

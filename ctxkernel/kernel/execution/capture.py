@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
@@ -17,7 +18,10 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from ctxkernel.core.settings import Settings
+from ctxkernel.core.text import without_surrogates
 from ctxkernel.core.timeline import Artifact
+from ctxkernel.kernel.execution.widget_texts import widget_text
+from ctxkernel.projection.images import FORMS
 
 HANDLE_MIME = "application/vnd.ctxkernel.handle+json"
 """Says `model_id`, the widget of a handle: our front end shows that where this kernel has it, and else the text."""
@@ -26,6 +30,11 @@ CLOSED_KEPT = 2000
 """How many ended cells late output can still find."""
 DISPLAYS_KEPT = 200
 """How many rich outputs of one cell are kept; animations send thousands."""
+
+IMAGES_HELD = 4
+"""How many images that are too large for the log are held until the cell ends, to be scaled down."""
+LARGEST_IMAGE = 40_000_000
+"""Characters of base64 of the largest of them."""
 
 
 class HeadTail:
@@ -38,8 +47,8 @@ class HeadTail:
         self._head_bytes = 0
         self._tail: deque[str] = deque()
         self._tail_bytes = 0
-        self.cut = 0
-        """Bytes (UTF-8) left out between head and tail."""
+        self._cut = 0
+        """Bytes (UTF-8) that were left out between head and tail."""
 
     def add(self, text: str) -> None:
         """Take in more; O(len(text))."""
@@ -53,7 +62,7 @@ class HeadTail:
         size = _size(text)
         if size > self._tail_limit:
             part = _last(text, self._tail_limit)
-            self.cut += self._tail_bytes + size - _size(part)
+            self._cut += self._tail_bytes + size - _size(part)
             self._tail.clear()
             self._tail_bytes = 0
             text, size = part, _size(part)
@@ -66,13 +75,33 @@ class HeadTail:
                 self._tail.appendleft(kept)
             gone = _size(first) - _size(kept)
             self._tail_bytes -= gone
-            self.cut += gone
+            self._cut += gone
+
+    @property
+    def cut(self) -> int:
+        """Bytes (UTF-8) left out between head and tail."""
+        return self._parts()[2]
 
     def text(self) -> str:
         """Return the kept text, with a mark where something was cut."""
-        head, tail = "".join(self._head), "".join(self._tail)
+        head, tail, cut = self._parts()
         # ASCII only: one other character would double the memory of the whole text.
-        return f"{head}\n[... {self.cut:,} bytes cut ...]\n{tail}" if self.cut else head + tail
+        return f"{head}\n[... {cut:,} bytes cut ...]\n{tail}" if cut else head + tail
+
+    def _parts(self) -> tuple[str, str, int]:
+        """Return head, tail and the bytes between them. A word at the cut is left out: half a key is not recognised."""
+        head, tail = "".join(self._head), "".join(self._tail)
+        if not self._cut:
+            return head, tail, 0
+        before, after = _LAST_WORD.search(head, max(0, len(head) - _WORD - 1)), _FIRST_WORD.match(tail)
+        gone = _size(before[0] if before else "") + _size(after[0] if after else "")
+        return head[: before.start() if before else None], tail[after.end() if after else 0 :], self._cut + gone
+
+
+_WORD = 256
+"""Characters of the longest word that is left out at a cut."""
+_LAST_WORD = re.compile(rf"(?<=\s)\S{{1,{_WORD}}}\Z")
+_FIRST_WORD = re.compile(rf"\S{{1,{_WORD}}}(?=\s)")
 
 
 def _size(text: str) -> int:
@@ -109,6 +138,8 @@ class Collector:
         self._bytes = 0
         self._shown = 0
         self._clear_next = False
+        self.dropped_images: dict[str, str] = {}
+        """The newest images that were too large to be kept, by their hash, until the cell has ended."""
         self.closed = False
         """Whether the cell is over: nothing more is taken in, and the output can be read."""
         # Re-entrant: a payload's own __str__ may display something.
@@ -157,12 +188,34 @@ class Collector:
         # Made now, not at the end, so that a cell that shows a thousand figures holds bounded memory.
         made: list[Artifact] = []
         for mime, payload in data.items():
+            if isinstance(payload, bytes):
+                payload = base64.b64encode(payload).decode("ascii")
             bound = min(self._settings.artifact_bytes, self._settings.artifacts_bytes - self._bytes)
             artifact = _artifact(name, mime, payload, bound)
             if artifact.data is not None:
                 self._bytes += artifact.size
+            elif mime in FORMS and isinstance(payload, str) and len(payload) <= LARGEST_IMAGE:
+                self.dropped_images[artifact.hash] = payload
+                if len(self.dropped_images) > IMAGES_HELD:
+                    del self.dropped_images[next(iter(self.dropped_images))]
             made.append(artifact)
         return tuple(made)
+
+    def follow_widgets(self) -> None:
+        """Give each widget that the cell displayed the text that it has now."""
+        with self.lock:
+            for position, (known, shown) in enumerate(self._displays):
+                widget: Any = next((one.data for one in shown if one.mime == WIDGET_MIME), None)
+                view = cast("dict[str, Any]", widget) if isinstance(widget, dict) else {}
+                text = widget_text(view.get("model_id"))
+                if text is not None:
+                    made = tuple([_with_text(one, text) if one.mime == "text/plain" else one for one in shown])
+                    self._displays[position] = known, made
+
+    @property
+    def has_displays(self) -> bool:
+        """Whether the cell has rich outputs."""
+        return bool(self._displays)
 
     def artifacts(self) -> tuple[Artifact, ...]:
         """Return the rich outputs as artifacts, one a MIME type, within the bounds of the settings."""
@@ -172,9 +225,11 @@ class Collector:
         return tuple(found)
 
 
+def _with_text(artifact: Artifact, text: str) -> Artifact:
+    return _artifact(artifact.name, artifact.mime, text, max(len(text) * 4, 1))
+
+
 def _artifact(name: str, mime: str, payload: Any, bound: int) -> Artifact:
-    if isinstance(payload, bytes):
-        payload = base64.b64encode(payload).decode("ascii")
     raw = payload if isinstance(payload, str) else json.dumps(payload, default=str)
     encoded = raw.encode("utf-8", "surrogatepass")
     digest = "sha256:" + hashlib.sha256(encoded).hexdigest()
@@ -218,7 +273,14 @@ class Capture:
         session = self._session = self._kernel.session
         thread = self._kernel.iopub_thread
         iopub = {id(thread), id(self._kernel.iopub_socket)}
-        send, send_multipart, local, unsent = session.send, thread.send_multipart, self._local, self._unsent
+        stock, send_multipart, local, unsent = session.send, thread.send_multipart, self._local, self._unsent
+
+        def send(stream: Any, msg_or_type: Any, content: Any, parent: Any, *args: Any, **kw: Any) -> Any:
+            try:
+                return stock(stream, msg_or_type, content, parent, *args, **kw)
+            except UnicodeEncodeError:  # a lone surrogate, which no message can carry: also a reply would be lost
+                message, given = without_surrogates(msg_or_type), without_surrogates(content)
+                return stock(stream, message, given, without_surrogates(parent), *args, **kw)
 
         def tapped_send(
             stream: Any, msg_or_type: Any, content: Any = None, parent: Any = None, *args: Any, **kw: Any
@@ -314,6 +376,8 @@ class Capture:
     def close(self, collector: Collector) -> None:
         """End the collection for a cell: output that still comes for it is late."""
         msg_id = collector.msg_id
+        if collector.has_displays:
+            collector.follow_widgets()
         self._unsent.discard(msg_id)
         if self._open.get(msg_id) is collector:
             # In this order, no message falls between: late output has a place before the collector closes.

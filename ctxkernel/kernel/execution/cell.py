@@ -42,6 +42,11 @@ class CellRequest:
     moves_head: bool = field(init=False)
     """Whether the cell is a command that moves HEAD."""
 
+    @property
+    def by_model(self) -> bool:
+        """Whether a model wrote the cell."""
+        return self.author == "model"
+
     def __post_init__(self) -> None:
         code = str(self.code)  # a malformed request may hold anything
         self.moves_head = "%ctx" in code and moves_head(code)
@@ -62,7 +67,7 @@ class Then(Protocol):
 READING = frozenset(
     (
         *("status", "timeline", "projection", "why", "whatif", "help", "show", "panel", "branches", "diff", "cost"),
-        "summaries",
+        *("summaries", "stale"),
     )
 )
 """Subcommands of `%ctx` that change nothing: a cell of these leaves no statement and never branches (law 8)."""
@@ -72,11 +77,13 @@ DECIDING = frozenset(("approve", "edit", "reject", "stop"))
 """Subcommands that decide about a cell proposed by the model."""
 HANDLING = frozenset(("set", "refresh"))
 """Subcommands that change a handle as a cell could: a re-run repeats them."""
+NAMING = frozenset(("pin", "unpin", "checkpoint"))
+"""Subcommands that keep a handle in the projection, or name a state."""
 
 _COMMAND = re.compile(r"%ctx(?:\s+(?P<sub>[\w-]+))?(?:\s|\?|$)")
 _QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""")
 """Quoted text is never an option."""
-_ASKS = re.compile(r"%ctx\s+(?:config(?:\s+[\w-]+)?|properties|model|mode|private)(?:\s+#.*)?")
+_ASKS = re.compile(r"%ctx\s+(?:config(?:\s+[\w-]+)?|properties|model|mode|private|allow)(?:\s+#.*)?")
 _LOOKS = re.compile(r"%ctx\s+(?:condense|redact)\s(?!(?:.*\s)?--undo(?:\s|$))(?:.*\s)?--(?:show|list)(?:\s|$)")
 _DRY = re.compile(rf"%ctx\s+(?:{'|'.join(sorted(MOVING))})\s(?:.*\s)?--dry-run(?:\s|$)")
 

@@ -187,6 +187,15 @@ class FileReads:
                 break
         return tuple(self._artifacts(dict(sorted(found.items())), expired))
 
+    def version(self, path: str) -> str:
+        """Return the hash of a file as an artifact has it; its stamp if it is large, empty if it is gone."""
+        try:
+            status = os.stat(path)
+        except (OSError, ValueError):
+            return ""
+        digest = self._hash(path, status, lambda: False) if status.st_size <= FILE_BYTES else ""
+        return digest or _stamp(status)
+
     def _unchanged(self, path: str) -> os.stat_result | None:
         """Return the stat of a regular file that did not change since the cell began, else None."""
         try:

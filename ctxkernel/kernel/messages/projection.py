@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 
 class Cost(TypedDict):
@@ -15,8 +15,17 @@ class Cost(TypedDict):
     as_of: str
 
 
+class Images(TypedDict):
+    """The images in a request: how many, their tokens, and their cost without a cache, as a text for people."""
+
+    count: int
+    tokens: int
+    usd: float | None
+    told: str
+
+
 class Block(TypedDict):
-    """One block of a projection."""
+    """One block of a projection; `images` are the digests of its images, for `image` requests."""
 
     id: str
     kind: str
@@ -26,6 +35,7 @@ class Block(TypedDict):
     cached: bool
     why: str
     text: str
+    images: Sequence[str]
 
 
 class Violation(TypedDict):
@@ -40,10 +50,10 @@ class Violation(TypedDict):
 
 
 class Report(TypedDict):
-    """The result of checking the request."""
+    """The result of checking the request; `count` is the number of violations."""
 
     ok: bool
-    violations: Sequence[Violation]
+    count: int
 
 
 class LeftOut(TypedDict):
@@ -53,18 +63,108 @@ class LeftOut(TypedDict):
     why: str
 
 
-class Projection(TypedDict):
-    """The request to a model."""
+class Parts(TypedDict):
+    """The tokens of a projection by part; their sum is that of the projection."""
 
-    request: Mapping[str, Any]
-    blocks: Sequence[Block]
-    betas: Sequence[str]
+    system: int
+    history: int
+    handles: int
+    variables: int
+    groups: int
+    deltas: int
+
+
+class Projection(TypedDict):
+    """The sizes and checks of the request to a model; its blocks come on request. `cached` are tokens."""
+
+    model: str
+    messages: int
+    blocks: int
+    left_out: int
     report: Report
     cost: Cost
-    left_out: Sequence[LeftOut]
+    images: Images
+    parts: Parts
+    cached: int
+    broke: str
     tokens: int
     budget: int
     receipt: str
+
+
+class ProjectionBlocks(TypedDict):
+    """The blocks of a projection, of the turn `receipt` is the request of."""
+
+    receipt: str
+    blocks: Sequence[Block]
+    betas: Sequence[str]
+    violations: Sequence[Violation]
+    left_out: Sequence[LeftOut]
+
+
+class RequestBody(TypedDict):
+    """A request as it would be sent: its exact body, the address, and the headers without the key."""
+
+    receipt: str
+    body: str
+    url: str
+    headers: Mapping[str, str]
+
+
+class Price(TypedDict):
+    """The effect of one supposed change on the next request; `error` says why the change is not possible."""
+
+    change: str
+    error: str | None
+    tokens: int
+    total: int
+    budget: int
+    before: Cost | None
+    after: Cost | None
+    rewritten: int
+    violations: int
+
+
+class Prices(TypedDict):
+    """The effects of supposed changes, each alone."""
+
+    prices: Sequence[Price]
+
+
+class CostLine(TypedDict):
+    """The cost of several requests; `ask` is the execution that asked. `usd` is null if a price is not known."""
+
+    ask: str
+    question: str
+    model: str
+    requests: int
+    tokens_in: int
+    cached: int
+    tokens_out: int
+    usd: float | None
+    told: str
+    seconds: float
+
+
+class CostPoint(TypedDict):
+    """One request; `broke` says where and why it does not continue the one before."""
+
+    ask: str
+    usd: float | None
+    tokens: int
+    broke: str
+
+
+class Costs(TypedDict):
+    """The cost of all requests of the session; `requests` are the newest, `more` the number of older ones."""
+
+    asks: Sequence[CostLine]
+    models: Sequence[CostLine]
+    total: CostLine | None
+    breaks: Sequence[str]
+    requests: Sequence[CostPoint]
+    more: int
+    fault: str
 
 
 class BlockChange(TypedDict):
@@ -151,8 +251,9 @@ class WaitingCall(TypedDict):
 
 
 class History(TypedDict):
-    """The records in the model's history."""
+    """The records in the model's history. With `change`, `entries` are those that differ from the message before."""
 
+    change: NotRequired[bool]
     entries: Sequence[Entry]
     more: int
     pins: Sequence[PinnedEvent]

@@ -124,3 +124,78 @@ class Copy(TypedDict):
     source: str
     outputs: Sequence[Mapping[str, Any]]
     execution_count: int | None
+
+
+class ValueTable(TypedDict):
+    """A table of a difference; `right` are the columns that are aligned right, `more` rows are left out."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str
+    right: Sequence[int]
+    more: int
+
+
+class ValuePicture(TypedDict):
+    """A picture in base64: before, after, or the pixels that differ."""
+
+    label: str
+    media_type: str
+    data: str
+
+
+class ValueDifference(TypedDict):
+    """How the value of a name, or a part of one, differs; `differs` is null where that is not known."""
+
+    name: str
+    summary: str
+    known: Literal["complete", "pending", "unknown"]
+    differs: bool | None
+    reason: str
+    counts: Mapping[str, int]
+    columns: Mapping[str, int]
+    step: int
+    tables: Sequence[ValueTable]
+    diff: Sequence[str]
+    pictures: Sequence[ValuePicture]
+    parts: Sequence[Any]
+    more: int
+    notes: Sequence[str]
+
+
+class NameDifference(TypedDict):
+    """A variable that differs; `value` is null where its values were not compared."""
+
+    name: str
+    told: str
+    value: ValueDifference | None
+
+
+class OutputDifference(NameDifference):
+    """An output of a cell that differs, and the executions whose output it is."""
+
+    before: str
+    after: str
+
+
+class OtherDifference(TypedDict):
+    """A handle or a file that differs."""
+
+    name: str
+    how: Literal["added", "changed", "removed"]
+    told: str
+
+
+class StateDifference(TypedDict):
+    """The differences between two states; `more` of them are left out."""
+
+    old: str | None
+    new: str | None
+    added: Sequence[NameDifference]
+    changed: Sequence[NameDifference]
+    deleted: Sequence[NameDifference]
+    outputs: Sequence[OutputDifference]
+    handles: Sequence[OtherDifference]
+    files: Sequence[OtherDifference]
+    notes: Sequence[str]
+    more: int

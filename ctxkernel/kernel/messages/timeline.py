@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from ctxkernel.core.replay import CheckpointState, DivergenceKind
 from ctxkernel.core.timeline import Author, Kind, Status
@@ -22,6 +22,7 @@ class Tags(TypedDict, total=False):
     usage: Mapping[str, Any]
     stop_reason: str
     held: bool
+    fenced: bool
     replayed: bool
 
 
@@ -65,6 +66,15 @@ class NamespaceDiff(TypedDict):
     changed: Mapping[str, NameChange]
     deleted: Sequence[str]
     incomplete: str
+    more: NotRequired[NameCounts]
+
+
+class NameCounts(TypedDict):
+    """How many names a shortened row leaves out."""
+
+    added: int
+    changed: int
+    deleted: int
 
 
 class Failure(TypedDict):
@@ -102,7 +112,7 @@ class Checkpoint(TypedDict):
 
 
 class Divergence(TypedDict):
-    """One difference between an execution and its re-run."""
+    """One difference between an execution and its re-run; a page asks for its `detail` (`difference`)."""
 
     kind: DivergenceKind
     subject: str
@@ -110,6 +120,7 @@ class Divergence(TypedDict):
     cause: str
     before: str
     after: str
+    detail: None
 
 
 class Comparison(TypedDict):
@@ -137,15 +148,26 @@ class Marks(TypedDict):
     asks: bool
 
 
+class AskState(TypedDict):
+    """How an ask ended, or that it waits; `told` is that for a person."""
+
+    result: Literal["answered", "parked", "bound", "failed", "stopped", "asking", "ended"]
+    seconds: float
+    rounds: int
+    text: str
+    told: str
+
+
 class Said(TypedDict):
-    """Names and marks that a person set; they can change after the row was sent."""
+    """The fields of a row that can change after it was sent: names and marks of a person, the state of an ask."""
 
     names: Sequence[str]
     marks: Marks
+    ask: AskState | None
 
 
 class AmendedRow(Said):
-    """New names and marks of a row that was sent before."""
+    """What has changed of a row that was sent before."""
 
     execution_id: str
 
@@ -176,19 +198,56 @@ class Row(ExecutionRow, Said):
     moved: Move | None
     checkpoint: Checkpoint | None
     comparison: Comparison | None
+    brief: NotRequired[bool]
 
 
-class Branch(TypedDict):
-    """A branch of the timeline, by its executions; `fork` is null for a branch from the start."""
+class Span(TypedDict):
+    """`count` executions from `first` on: each is the same run of the next statement, and follows the one before."""
 
-    leaf: str
-    fork: str | None
-    statements: Sequence[str]
-    head: bool
+    first: str
+    count: int
+    parent: str | None
+
+
+class Shape(TypedDict):
+    """The tree of all executions that have ended, in the order in which they began, without their content."""
+
+    spans: Sequence[Span]
+    cells: Mapping[str, int]
+    cell: Sequence[int]
+    time_ms: Sequence[int]
+    meta: Sequence[int]
+    moved: Sequence[int]
+    usd: Mapping[str, float]
+    verdicts: Mapping[str, str]
+
+
+class Details(TypedDict):
+    """One execution in full."""
+
+    row: ExecutionRow
+    outputs: Sequence[Mapping[str, Any]]
+    outputs_more: int
+    events: Sequence[Mapping[str, str]]
+    events_more: int
+
+
+class Found(TypedDict):
+    """The executions that a search found, oldest first: the newest of `total`."""
+
+    runs: Sequence[str]
+    total: int
+
+
+class Share(TypedDict):
+    """The tokens that a group gives to a member."""
+
+    name: str
+    tokens: int
 
 
 class Handle(TypedDict):
-    """A handle, with the first characters of its rendering."""
+    """A handle; its text comes on request. `shares` are those of a group."""
 
     name: str
     obj_id: str
@@ -206,7 +265,7 @@ class Handle(TypedDict):
     revision: Any
     members: Sequence[str]
     rendered_tokens: int
-    text: str
+    shares: Sequence[Share]
     notes: Sequence[str]
 
 

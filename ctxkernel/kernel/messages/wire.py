@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
-from ctxkernel.kernel.messages.projection import Compared, CondensedEvents, History, Projection
-from ctxkernel.kernel.messages.states import Asking, Copy, Plan, Proposal, Resume, Storage
-from ctxkernel.kernel.messages.timeline import AmendedRow, BegunStatement, Branch, Checkpoint, DeltaItem, Handle, Row
+from ctxkernel.kernel.messages.cells import CellMark, CellVersions
+from ctxkernel.kernel.messages.projection import (
+    Compared,
+    CondensedEvents,
+    Costs,
+    History,
+    Prices,
+    Projection,
+    ProjectionBlocks,
+    RequestBody,
+)
+from ctxkernel.kernel.messages.states import Asking, Copy, Plan, Proposal, Resume, StateDifference, Storage
+from ctxkernel.kernel.messages.timeline import (
+    AmendedRow,
+    BegunStatement,
+    Checkpoint,
+    DeltaItem,
+    Details,
+    Found,
+    Handle,
+    Row,
+    Shape,
+)
 
 
 class State(TypedDict):
@@ -22,6 +42,7 @@ class State(TypedDict):
     storage: Storage | None
     resume: Resume | None
     sent: bool
+    work: Sequence[str]
 
 
 class SnapshotMessage(State):
@@ -38,7 +59,8 @@ class SnapshotMessage(State):
     timeline_truncated: int
     proposal: Proposal | None
     asking: Asking | None
-    branches: Sequence[Branch]
+    shape: Shape
+    cells: Mapping[str, CellMark]
 
 
 class BeginMessage(TypedDict):
@@ -54,9 +76,9 @@ class TurnMessage(State):
 
     type: Literal["turn"]
     statement: Row
+    cells: Mapping[str, CellMark]
     outside: NotRequired[Row]
     rows: NotRequired[Sequence[AmendedRow]]
-    branches: NotRequired[Sequence[Branch]]
     insert: NotRequired[Copy]
 
 
@@ -67,6 +89,7 @@ class CheckpointMessage(TypedDict):
     execution_id: str
     checkpoint: Checkpoint
     storage: Storage | None
+    cells: NotRequired[Mapping[str, CellMark]]
 
 
 class ProposalMessage(TypedDict):
@@ -81,6 +104,8 @@ class AskingMessage(TypedDict):
 
     type: Literal["asking"]
     asking: Asking | None
+    rows: NotRequired[Sequence[AmendedRow]]
+    cells: NotRequired[Mapping[str, CellMark]]
 
 
 class AnswerFields(TypedDict):
@@ -111,7 +136,115 @@ class CompareAnswer(AnswerFields):
     compare: Compared | None
 
 
-Answer = PlanAnswer | EventsAnswer | CompareAnswer
+class RowsAnswer(AnswerFields):
+    """The answer to a `rows` request."""
+
+    type: Literal["rows"]
+    rows: Sequence[Row] | None
+
+
+class DetailsAnswer(AnswerFields):
+    """The answer to a `details` request."""
+
+    type: Literal["details"]
+    details: Details | None
+
+
+class SearchAnswer(AnswerFields):
+    """The answer to a `search` request."""
+
+    type: Literal["search"]
+    search: Found | None
+
+
+class ProjectionAnswer(AnswerFields):
+    """The answer to a `projection` request."""
+
+    type: Literal["projection"]
+    projection: ProjectionBlocks | None
+
+
+class RequestAnswer(AnswerFields):
+    """The answer to a `request` request."""
+
+    type: Literal["request"]
+    request: RequestBody | None
+
+
+class Picture(TypedDict):
+    """A picture in base64."""
+
+    media_type: str
+    data: str
+
+
+class ImageAnswer(AnswerFields):
+    """The answer to an `image` request."""
+
+    type: Literal["image"]
+    image: Picture | None
+
+
+class WhatIfAnswer(AnswerFields):
+    """The answer to a `whatif` request."""
+
+    type: Literal["whatif"]
+    whatif: Prices | None
+
+
+class HandleText(TypedDict):
+    """The rendering of a handle; `more` is the number of characters that were cut."""
+
+    text: str
+    more: int
+
+
+class HandleAnswer(AnswerFields):
+    """The answer to a `handle` request."""
+
+    type: Literal["handle"]
+    handle: HandleText | None
+
+
+class CostAnswer(AnswerFields):
+    """The answer to a `cost` request."""
+
+    type: Literal["cost"]
+    cost: Costs | None
+
+
+class CellsAnswer(AnswerFields):
+    """The answer to a `cells` request."""
+
+    type: Literal["cells"]
+    cells: CellVersions | None
+
+
+class DifferenceAnswer(AnswerFields):
+    """The answer to a `difference` request."""
+
+    type: Literal["difference"]
+    difference: StateDifference | None
+
+
+Answer = (
+    PlanAnswer
+    | EventsAnswer
+    | CompareAnswer
+    | CellsAnswer
+    | DifferenceAnswer
+    | RowsAnswer
+    | DetailsAnswer
+    | SearchAnswer
+    | ProjectionAnswer
+    | RequestAnswer
+    | ImageAnswer
+    | WhatIfAnswer
+    | CostAnswer
+    | HandleAnswer
+)
+
+
 KernelMessage = (
     SnapshotMessage | BeginMessage | TurnMessage | CheckpointMessage | ProposalMessage | AskingMessage | Answer
 )
@@ -158,14 +291,119 @@ class CompareRequest(TypedDict):
     new: str | None
 
 
-PanelRequest = SnapshotRequest | PlanRequest | EventsRequest | CompareRequest
+class DifferenceRequest(TypedDict):
+    """Asks for the differences of two states, by value: of all names, or of some.
+
+    A place is an argument of `%ctx goto`; a `new` of null is HEAD.
+    """
+
+    type: Literal["difference"]
+    id: str
+    old: str
+    new: str | None
+    names: NotRequired[Sequence[str]]
 
 
-class Picture(TypedDict):
-    """A picture in base64."""
+class RowsRequest(TypedDict):
+    """Asks for rows: `s1.1+20 s40.2` are twenty from `s1.1` on and one more; at most 200 in one answer."""
 
-    media_type: str
-    data: str
+    type: Literal["rows"]
+    id: str
+    runs: str
+
+
+class CellsRequest(TypedDict):
+    """Asks for the notebook's cells as they were at the execution `at` (null: HEAD), or for one of them."""
+
+    type: Literal["cells"]
+    id: str
+    at: str | None
+    cell: NotRequired[str]
+
+
+class DetailsRequest(TypedDict):
+    """Asks for the execution `of` in full."""
+
+    type: Literal["details"]
+    id: str
+    of: str
+
+
+class SearchRequest(TypedDict):
+    """Asks for the executions to which all given fields apply; `name` may contain `*`."""
+
+    type: Literal["search"]
+    id: str
+    text: NotRequired[str]
+    name: NotRequired[str]
+    author: NotRequired[str]
+    status: NotRequired[str]
+    verdict: NotRequired[str]
+    branch: NotRequired[str]
+
+
+class ProjectionRequest(TypedDict):
+    """Asks for the blocks of the newest projection."""
+
+    type: Literal["projection"]
+    id: str
+
+
+class BodyRequest(TypedDict):
+    """Asks for the newest request as it would be sent."""
+
+    type: Literal["request"]
+    id: str
+
+
+class ImageRequest(TypedDict):
+    """Asks for the image of the newest projection with the digest `of`."""
+
+    type: Literal["image"]
+    id: str
+    of: str
+
+
+class WhatIfRequest(TypedDict):
+    """Asks for the prices of `changes`: words of `%ctx whatif`, one change a line, each supposed alone."""
+
+    type: Literal["whatif"]
+    id: str
+    changes: str
+
+
+class CostRequest(TypedDict):
+    """Asks for the cost of all requests of the session to models."""
+
+    type: Literal["cost"]
+    id: str
+
+
+class HandleRequest(TypedDict):
+    """Asks for the rendering of the handle with the id `of`."""
+
+    type: Literal["handle"]
+    id: str
+    of: str
+
+
+PanelRequest = (
+    SnapshotRequest
+    | PlanRequest
+    | EventsRequest
+    | CompareRequest
+    | DifferenceRequest
+    | CellsRequest
+    | RowsRequest
+    | DetailsRequest
+    | SearchRequest
+    | ProjectionRequest
+    | BodyRequest
+    | ImageRequest
+    | WhatIfRequest
+    | CostRequest
+    | HandleRequest
+)
 
 
 class HandleFacts(TypedDict):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
+import time
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,9 +19,13 @@ from ctxkernel.core.events import MethodCalled
 from ctxkernel.core.reflection import class_dict, class_module, class_name, class_qualname, is_kind, is_own_class
 from ctxkernel.core.replay import Comparison
 from ctxkernel.core.timeline import Execution, Path, Statement
+from ctxkernel.core.value_difference import ValueDifference
 from ctxkernel.kernel.execution.cell import CellRequest, on_handles, only_commands
+from ctxkernel.kernel.returning.cell_runs import CellFacts, cell_run
 from ctxkernel.kernel.returning.live_state import AMBIENT, LiveState, without
 from ctxkernel.kernel.returning.session import ReturnSession
+from ctxkernel.kernel.returning.value_differences import StateDifferences, StateValues
+from ctxkernel.replay.dependencies import CellRun
 from ctxkernel.state.ambient import passive
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints.restore import Restorer
@@ -30,6 +35,8 @@ if TYPE_CHECKING:
     from ctxkernel.replay.cause_finder import Details
     from ctxkernel.replay.outputs import DivergenceSettings
 
+DETAIL_SECONDS = 1.0
+"""Time that a re-run of one cell spends on how variables differ."""
 _MOST_FUNCTIONS = 50
 _MAKERS = frozenset(("view", "group", "note"))
 
@@ -44,6 +51,10 @@ class RunFacts:
     """Execution → content hashes of the names that it added or changed."""
     touched: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """Execution → names that it may have touched."""
+    cells: dict[str, CellFacts] = field(default_factory=dict[str, CellFacts])
+    """Execution → what it read."""
+    uncertain: tuple[str | None, tuple[str, ...]] = (None, ())
+    """The place of the last return, and the names that it could not restore."""
     alike: dict[frozenset[str], frozenset[str]] = field(default_factory=dict[frozenset[str], frozenset[str]])
     """One object for equal sets in `touched`: many cells touch the same names."""
 
@@ -55,6 +66,11 @@ class RunFacts:
                 found.pop(name, None)
             found |= self.fingerprints.get(execution.execution_id, {})
         return found
+
+    def run(self, statement: Statement, execution: Execution) -> CellRun:
+        """Return an execution with its reads and writes."""
+        execution_id = execution.execution_id
+        return cell_run(statement, execution, self.cells.get(execution_id), self.fingerprints.get(execution_id, {}))
 
     def differs(self, statement: Statement) -> bool:
         """Return whether a re-run of a statement is expected to differ."""
@@ -90,6 +106,10 @@ class Comparisons:
         self._facts = facts
         self._states = states
         self._restorer = restorer
+        self.values = StateValues(restorer, live.value, lambda: session.configuration.settings.tolerance)
+        self.states = StateDifferences(session, facts.fingerprints, self.values)
+        self._loaded: tuple[str, Any] = "", NOTHING
+        """The name whose equality was decided last, and its value of then."""
         self._diverged: dict[str, str] = {}
         """Names to which a re-run since the last return gave another value, and the cause."""
         self._renamed: dict[str, str] = {}
@@ -129,6 +149,7 @@ class Comparisons:
             details(self._session.namespace, statement.source, before.source, self._diverged),
             generators=self._other_generators(old, new),
             equal=partial(self._equal, against),
+            difference=partial(self._difference, against, time.monotonic() + DETAIL_SECONDS),
         )
         found = compare(
             old,
@@ -138,6 +159,7 @@ class Comparisons:
             details=known,
             settings=replace(self.settings, expected=self._facts.differs(statement)),
         )
+        self._loaded = "", NOTHING
         self._diverged |= {one.subject: one.cause for one in found.divergences if one.kind == "state"}
         return found
 
@@ -161,10 +183,20 @@ class Comparisons:
         from ctxkernel.replay.values import same_values
 
         now = self._live.value(name)
+        self._loaded = "", NOTHING
         if type(now).__module__.startswith("matplotlib."):
             return True  # figures are compared by the pixels that a cell shows: their objects count what is drawn
         then = self._restorer.then(against, name)
+        self._loaded = name, then
         return None if then is NOTHING or now is NOTHING else same_values(then, now, self.settings.tolerance)
+
+    def _difference(self, against: str, until: float, name: str) -> ValueDifference | None:
+        """Return how a variable differs from its value after an execution; None where that takes too long."""
+        loaded, then = self._loaded
+        now = self._live.value(name)
+        if loaded != name or then is NOTHING or now is NOTHING or time.monotonic() > until:
+            return None
+        return self.values.compare(name, then, now, until=until).bounded()
 
     def _other_generators(self, old: Execution, new: Execution) -> list[str] | None:
         """Return the ambient parts that differed before a re-run; None if that is not known."""

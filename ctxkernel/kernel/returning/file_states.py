@@ -357,7 +357,7 @@ def _key(state: FileState) -> str:
 
 def _left(value: Any, name: str, wanted: FileState) -> FileState | None:
     stored = value["left"].get(name, {}).get(_key(wanted))
-    return FileState(*stored) if stored is not None else None
+    return _state(stored) if stored is not None else None
 
 
 def _stored(states: _States) -> dict[str, list[Any]]:
@@ -365,7 +365,21 @@ def _stored(states: _States) -> dict[str, list[Any]]:
 
 
 def _states(stored: Mapping[str, Sequence[Any]]) -> _States:
-    return {name: FileState(*one) for name, one in stored.items()}
+    return {name: made for name, one in stored.items() if _is_name(name) and (made := _state(one)) is not None}
+
+
+def _is_name(name: object) -> bool:
+    """Return whether a stored name can be that of a file in the notebook's folder."""
+    return isinstance(name, str) and bool(name) and "\0" not in name and not os.path.isabs(name)
+
+
+def _state(stored: Sequence[Any]) -> FileState | None:
+    """Return a stored state; None if its fields are not of their types."""
+    numbers, texts = (stored[2:5], (*stored[:2], *stored[5:])) if len(stored) == 7 else ((None,), ())
+    if not all(type(one) is int and 0 <= one < 2**63 for one in numbers) or not all(type(one) is str for one in texts):
+        return None
+    made = FileState(*stored)
+    return made if made.kind in ("file", "absent", "unknown") else None
 
 
 def _written_here() -> frozenset[tuple[int, int]]:

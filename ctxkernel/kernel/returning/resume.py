@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import cast
 
+from ctxkernel.agent.asks import earlier_state
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import StatementLog
 from ctxkernel.kernel.messages import states as messages
+from ctxkernel.kernel.returning.cell_runs import CellFacts
 from ctxkernel.kernel.returning.comparisons import RunFacts
 from ctxkernel.kernel.returning.session import ReturnSession
 from ctxkernel.kernel.returning.targets import ReturnJob, Target
@@ -82,16 +84,21 @@ class Resumption:
         if self.done:
             raise BadCommand("the earlier session is back already; %ctx timeline shows it")
         try:
+            if trust:
+                from ctxkernel.agent.logged_asks import trust_log
+
+                if told := trust_log(self._store):
+                    raise BadCommand(told)
             found = self._find()
-            if found is not None and not found.trusted and trust:
-                self._store.trust(time.time())
-                found = self._find()
         except StoreError as fault:
             raise BadCommand(f"the earlier session cannot be read: {fault}") from None
         if found is None:
             raise BadCommand("there is nothing to resume: no earlier kernel of this notebook left a statement here")
         if not found.trusted:
-            raise BadCommand(f"{found.why_not}. Its state is a pickle, which runs code: %ctx resume --trust loads it")
+            raise BadCommand(
+                f"{found.why_not}. Its state is a pickle, which runs code: `ctxkernel trust {found.path}` shows and "
+                "trusts it, as %ctx trust does here; %ctx resume --trust trusts and loads it"
+            )
         if self._session.loop.graph.nodes():
             raise BadCommand(
                 "this kernel has handles already, whose ids are those of the earlier ones; restart, and resume first"
@@ -153,6 +160,8 @@ class Resumption:
             known = cast("dict[object, object]", prints)
             self._facts.fingerprints[execution_id] = {str(name): str(one) for name, one in known.items()}
         self._facts.touched[execution_id] = frozenset(map(str, manifest.get("t", ())))
+        if (facts := CellFacts.from_json(manifest.get("r"))) is not None:
+            self._facts.cells[execution_id] = facts
 
     def join(self, found: Resumable) -> None:
         """Put the earlier timeline in front of this kernel's own."""
@@ -160,6 +169,9 @@ class Resumption:
         self._session.remember(found.comparisons)
         marks = {subject: str(value) for (subject, mark), value in found.marks.items() if mark == "rerun"}
         self._facts.marks |= marks
+        for (subject, mark), value in found.marks.items():
+            if mark == "ask" and (state := earlier_state(value)) is not None:
+                self._session.account.endings.setdefault(subject, state)
         self.done = True
 
 
@@ -185,4 +197,21 @@ def unfinished(found: Resumable) -> list[str]:
 
     runs = {run.execution_id: (statement, run) for statement, made in found.statements for run in made}
     path = [runs[name] for name in reversed(found.path_to_head)]
-    return missing(found) + left_open(path, found.records, [statement for statement, _ in found.statements])
+    waited = left_open(path, found.records, [statement for statement, _ in found.statements])
+    return missing(found) + _killed(found) + waited
+
+
+def _killed(found: Resumable) -> list[str]:
+    """Return a line about a cell of the model that ran when the kernel died."""
+    if found.interrupted is None:
+        return []
+    statement, run = next(
+        (one, run)
+        for one, runs in found.statements
+        for run in runs
+        if run.execution_id == found.interrupted.execution_id
+    )
+    if statement.author != "model" or statement.kind != "python":
+        return []
+    told = f"{statement.statement_id}, a cell of the model, ran until the kernel died ({run.status})"
+    return [f"{told}: its changes to variables are lost, those to files are not"]

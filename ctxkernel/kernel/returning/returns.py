@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.replay import HeadMove, Restored
+from ctxkernel.core.report import Mask
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.kernel.messages import states as messages
+from ctxkernel.kernel.returning.cell_runs import CellReader
 from ctxkernel.kernel.returning.comparisons import Comparisons, RunFacts
 from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, TARGET, LiveState, is_variable, without
 from ctxkernel.kernel.returning.session import ReturnSession
@@ -37,6 +39,7 @@ from ctxkernel.state.types import connections
 from ctxkernel.store.chunks import quota
 from ctxkernel.store.chunks.background import Background
 from ctxkernel.store.chunks.chunk_store import ChunkStore, stream_address
+from ctxkernel.store.chunks.data_folder import data_folder
 from ctxkernel.store.chunks.free_memory import free_memory
 from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log import origin
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
 
 _MOST_TOUCHED = 200
 """Names that a manifest lists as touched."""
+PANEL_SECONDS = 4.0
+"""Time for all values that a panel asks to compare at once."""
 _LAST_SECONDS = 5.0
 """Seconds that the end of a kernel waits for data that are still being written."""
 
@@ -84,7 +89,7 @@ class Returning:
 
         self._session = session
         loop, tracker = session.loop, session.tracker
-        self.chunks = ChunkStore(quota.root_folder(os.environ) / session.store.session_id)
+        self.chunks = ChunkStore(data_folder(quota.root_folder(os.environ), session.store.session_id, writing=True))
         self.background = Background(self.chunks)
         self.live = LiveState(session)
         address, value = stream_address, self.live.value
@@ -93,6 +98,7 @@ class Returning:
         self.restorer = Restorer(self.checkpoints, bind=self.live.bind, free_memory=free_memory, head=self._last_ended)
         self.facts = RunFacts()
         self.comparisons = Comparisons(session, self.live, self.facts, self.checkpoints.states, self.restorer)
+        self._reader = CellReader(tracker, session.namespace)
         self._planner = Planner(session, self.live, self.facts, self.restorer)
         self.resumption = Resumption(session, self.checkpoints, self.chunks, self.facts)
         self.trail = Trail()
@@ -124,13 +130,21 @@ class Returning:
         taken = self.checkpoints.take(execution_id, changed, gone, whole=whole)
         info, manifest = taken.info, taken.manifest
         self._note_log()
-        diff = self._session.loop.log.execution(execution_id).state_diff
+        log = self._session.loop.log
+        execution = log.execution(execution_id)
+        diff = execution.state_diff
         if names := [*diff.added, *diff.changed]:
             prints = manifest["f"] = {name: self.comparisons.now(name) for name in names}
             self.facts.fingerprints[execution_id] = prints
         if tracker.touched:
             self.facts.touched[execution_id] = self.facts.alike.setdefault(tracker.touched, tracker.touched)
             manifest["t"] = sorted(tracker.touched)[:_MOST_TOUCHED]
+        ambient = self.live.ambient_changed.get(execution_id, ())
+        self.facts.cells[execution_id] = cell = self._reader.facts(
+            log.statement(execution.statement_id), execution, ambient
+        )
+        if (listed := cell.to_json()) and len(tracker.touched) <= _MOST_TOUCHED:
+            manifest["r"] = listed
         return CheckpointRow(
             info.checkpoint_id, manifest, info.bytes_new, state=info.state, reason=info.reason, time_ms=info.time_ms
         )
@@ -231,6 +245,16 @@ class Returning:
         plan = self.plan(self.job(action, target, before=before, upto=upto))
         return cast("messages.Plan", {**plan.to_json(), "action": action, "text": plan.text()})
 
+    def difference_row(self, old: str, new: str | None, names: list[str], mask: Mask) -> messages.StateDifference:
+        """Return the differences of two states for a panel, from their checkpoints. Reads only. Raises CtxError."""
+        from ctxkernel.kernel.display.reports import difference_row, masked_differences
+
+        first = self.target(old)
+        last = self.target(new) if new is not None else Target(self._last_ended(), "now")
+        settings = self.comparisons.settings
+        found = self.comparisons.states.between(first, last, names=names, seconds=PANEL_SECONDS, settings=settings)
+        return difference_row(first.execution_id, last.execution_id, masked_differences(found, mask))
+
     # -- an earlier session -----------------------------------------------------------------------
 
     def resume_job(self, *, trust: bool) -> ReturnJob:
@@ -287,6 +311,8 @@ class Returning:
 
     def commit(self, prepared: PreparedReturn) -> tuple[HeadMove, Restored]:
         """Put a loaded state in place, and tell in the cell what was done."""
+        from ctxkernel.kernel.returning.return_plans import name_of
+
         session, job, fetched = self._session, prepared.job, prepared.fetched
         if job.resumable is not None:
             self._join(job)
@@ -316,6 +342,8 @@ class Returning:
         done.as_now = {**prepared.plan.as_now, **done.as_now}
         lost = {name: why for name, why in done.lost.items() if not name.startswith(("class:", "shared:"))}
         self._tell(prepared, done, lost)
+        uncertain = {name_of(place) for place in (*done.as_now, *lost)}
+        self.facts.uncertain = job.target.execution_id, tuple(sorted(uncertain))
         move = HeadMove(job.target.execution_id, job.action, time.time())
         return move, Restored(lost, tuple(done.notices))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ctxkernel.agent.asks import Account
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.replay import Comparison
 from ctxkernel.kernel.configuration import Configuration
@@ -34,5 +35,6 @@ class ReturnSession:
     interrupts: Interrupts
     file_states: FileStates
     health: Health
+    account: Account
     remember: Callable[[Iterable[Comparison]], None]
     """Shows comparisons of an earlier kernel in the panel."""

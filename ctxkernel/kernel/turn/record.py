@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,8 @@ class CellTurn:
     outside_row: CheckpointRow | None = None
     """The checkpoint after the statement for changes that happened outside of any cell."""
     collector: Collector | None = None
+    connections: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The environment variables that decide where requests to models go, before a cell of the model."""
     started: float = 0.0
     """Value of the performance counter when the user's code began, in seconds."""
 
@@ -48,6 +50,8 @@ class CellTurn:
     """The return that the cell asked for, carried out."""
     read: Sequence[Artifact] = ()
     written: Sequence[Artifact] = ()
+    pictures: Sequence[Artifact] = ()
+    """The displayed images as a model is sent them, where they were scaled."""
     outcome: Outcome | None = None
     result: TurnResult | None = None
     row: CheckpointRow | None = None
@@ -72,7 +76,7 @@ def outcome_of(cell: CellTurn, *, none_came: bool) -> Outcome:
         stdout=streams["stdout"].text(),
         stderr=streams["stderr"].text(),
         exception=exception,
-        artifacts=(*collector.artifacts(), *cell.written, *cell.read),
+        artifacts=(*collector.artifacts(), *cell.pictures, *cell.written, *cell.read),
         cost=cell.request.cost or Cost(time_ms=round(cell.elapsed * 1000, 3)),
         cut={name: stream.cut for name, stream in streams.items() if stream.cut},
         notices=tuple(notices),

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from ctxkernel.core.replay import Comparison
-from ctxkernel.core.text import format_table, one_line
+from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.core.value_difference import ValueDifference
 from ctxkernel.kernel.execution.cell import CellRequest, Reply
 from ctxkernel.kernel.returning.targets import ReturnJob
 from ctxkernel.kernel.turn.turns import Turns
@@ -102,7 +103,8 @@ class Replay:
             self._shown = True
 
     def _tell(self) -> None:
-        from ctxkernel.replay.divergence import table, to_json
+        from ctxkernel.kernel.display.reports import rerun_report
+        from ctxkernel.replay.divergence import to_json
 
         head, comparisons = self._turns.loop.log.head, self._comparisons
         if self._job.as_json:
@@ -114,12 +116,20 @@ class Replay:
             }
             self._turns.notices.write(json.dumps(told, indent=1) + "\n")
             return
-        lines = [format_table(table(comparisons))] if comparisons else []
-        lines += [f"{one.statement_id} was not run again: {why}" for one, why in self._skipped]
+        lines = [f"{one.statement_id} was not run again: {why}" for one, why in self._skipped]
         if self._stopped:
             left = len(self._job.statements) - len(comparisons) - len(self._skipped)
             lines.append(f"{self._stopped}; {left} not run. The state is that after {head}.")
         differ = sum(not one.same and not one.expected for one in comparisons)
         ran = len(comparisons)
         lines.append(f"{ran} run again: {ran - differ} as before, {differ} different · HEAD is {head}")
+        if comparisons:
+            self._turns.notices.report(rerun_report(comparisons, self._turns.loop.log, self._outputs))
         self._turns.notices.write("\n".join(lines) + "\n")
+
+    def _outputs(self, comparison: Comparison) -> Iterable[ValueDifference]:
+        """Return the pictures and texts of a re-run that differ."""
+        from ctxkernel.kernel.returning.value_differences import outputs_of
+
+        log = self._turns.loop.log
+        return outputs_of(comparison, log.execution(comparison.against), log.execution(comparison.execution_id))

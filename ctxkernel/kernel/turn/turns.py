@@ -18,19 +18,20 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ctxkernel.core.connection_names import connection_variables, restore_connections
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.replay import HeadMove, Restored
 from ctxkernel.core.steps import Step, run_steps
-from ctxkernel.core.timeline import Execution
+from ctxkernel.core.timeline import Artifact, Execution
 from ctxkernel.core.turn import OpenTurn, Outcome, TurnResult
 from ctxkernel.kernel.configuration import Configuration
 from ctxkernel.kernel.display.handles import LiveDisplays
-from ctxkernel.kernel.display.notices import Notices
+from ctxkernel.kernel.display.notices import Notices, masked_notice
 from ctxkernel.kernel.display.panel import Panel
 from ctxkernel.kernel.execution.activity import Activity
 from ctxkernel.kernel.execution.capture import Capture, Collector
@@ -39,6 +40,7 @@ from ctxkernel.kernel.execution.fd_streams import Streams
 from ctxkernel.kernel.execution.guard import Guard, line_of
 from ctxkernel.kernel.execution.interrupts import Interrupts
 from ctxkernel.kernel.execution.read_files import FileReads
+from ctxkernel.kernel.execution.secret_values import SecretValues
 from ctxkernel.kernel.execution.written_files import FileScan
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.turn.record import CellTurn, outcome_of, status_of
@@ -74,6 +76,7 @@ class Turns:
     files: FileScan
     file_states: FileStates
     reads: FileReads
+    secrets: SecretValues
     checkpoints: CheckpointService
     displays: LiveDisplays
     panel: Panel
@@ -138,6 +141,10 @@ class Turns:
         self.checkpoints.wait_for_all()
         self.tracker.verify_next()
 
+    def _read_secrets(self, cell: CellTurn) -> None:
+        """Take note of the secrets in the text of the cell, before it is stored and runs."""
+        self.secrets.before_cell(cell.request.code)
+
     def _begin_statement(self, cell: CellTurn) -> OpenTurn:
         if why := self.guard.off.get("timeline"):
             raise RuntimeError(why)
@@ -167,6 +174,17 @@ class Turns:
         unsent = request.rerun_of is not None and not request.rerun
         return self.capture.open(request.msg_id, cell.open.execution.execution_id, unsent=unsent)
 
+    def _note_connections(self, cell: CellTurn) -> dict[str, str]:
+        return connection_variables(os.environ)
+
+    def _restore_connections(self, cell: CellTurn) -> None:
+        """Undo what a cell of the model changed of where requests to models go: only a person decides that."""
+        if changed := restore_connections(os.environ, cell.connections):
+            self.notices.tell(
+                f"ctxkernel: the cell of the model changed {', '.join(changed)}, which is as before again: "
+                "only a person can change where requests to models go (%env in a cell of your own)"
+            )
+
     def store_ends(self, cell: CellTurn | None = None) -> None:
         """Write the ends of turns to the log, in order; one that fails is tried again with the next."""
         while self.unstored:
@@ -180,6 +198,8 @@ class Turns:
         late = self.capture.late
         while late:
             execution_id, stream, text = late.popleft()
+            while late and late[0][:2] == (execution_id, stream):  # a secret may be in two messages
+                text += late.popleft()[2]
             try:
                 self.loop.late(execution_id, stream, text)
             except KeyError:
@@ -196,6 +216,7 @@ class Turns:
         Step("threads and tasks", "activity.ran", gives="ran", otherwise=_ANYTHING),
         Step("namespace diff", _prepare_tracker, needs=("ran",)),
         Step("checkpoints in the background", _wait_for_checkpoints, when="cell.request.moves_head"),
+        Step("secrets", _read_secrets),
         Step("timeline", _begin_statement, gives="open", essential=True),
         Step("session store", _store_beginning, needs=("open",)),
         Step("checkpoints", _take_outside, gives="outside_row", needs=("open",), when="cell.open.outside"),
@@ -205,6 +226,8 @@ class Turns:
         Step("kept files", "file_states.begin", when="file_states.on"),
         Step("files that cells read", "reads.begin"),
         Step("output capture", _open_capture, gives="collector", needs=("open",)),
+        Step("notices", "notices.tell_due", when="notices.due"),
+        Step("connections to models", _note_connections, gives="connections", when="cell.request.by_model"),
         Step("panel", "panel.begin", needs=("open",)),
     )
     """The steps before the user's code runs, in this order."""
@@ -242,6 +265,15 @@ class Turns:
     def _keep_files(self, cell: CellTurn) -> None:
         assert cell.open is not None
         self.file_states.record(cell.open.statement.statement_id, cell.written, self.files.listing)
+
+    def _scale_images(self, cell: CellTurn) -> Sequence[Artifact]:
+        """Return the images of the cell as a model is sent them, where they are too large as they are."""
+        if cell.collector is None or not cell.collector.has_displays:
+            return ()
+        from ctxkernel.kernel.execution.pictures import scaled_pictures
+
+        artifacts, dropped = cell.collector.artifacts(), cell.collector.dropped_images
+        return scaled_pictures(artifacts, dropped, self.configuration.settings, cell.expired)
 
     def _read_outcome(self, cell: CellTurn) -> Outcome:
         return outcome_of(cell, none_came=self.interrupts.none_came)
@@ -289,6 +321,8 @@ class Turns:
         assert cell.result is not None
         for text in cell.result.notices[len(cell.result.execution.notices) :]:
             self.notices.tell(f"ctxkernel: {text}")
+        if masked := self.secrets.masker.take_untold():
+            self.notices.tell(f"ctxkernel: {masked_notice(masked)}")
 
     FINISH = (
         Step("checkpoints", _take_checkpoint, gives="row", needs=("result",), essential=True),
@@ -308,13 +342,15 @@ class Turns:
     )
     """The steps after a statement has ended: keep its state, and tell everybody."""
     END = (
+        Step("connections to models", _restore_connections, needs=("connections",), when="cell.request.by_model"),
         Step("output of C code and subprocesses", "streams.settle"),
         Step("return", _commit_return, gives="committed", essential=True, when="checkpoints.prepared"),
         Step("output capture", "capture.close", needs=("collector",)),
         Step("files that cells read", "reads.end", gives="read", needs=("expired",), otherwise=(), bounded=True),
         Step("written files", "files.written", gives="written", needs=("now", "expired"), otherwise=(), bounded=True),
         Step("kept files", _keep_files, needs=("written",), when="file_states.on"),
-        Step("timeline", _read_outcome, gives="outcome", needs=("read", "written"), essential=True),
+        Step("images of cells", _scale_images, gives="pictures", needs=("collector",), otherwise=(), bounded=True),
+        Step("timeline", _read_outcome, gives="outcome", needs=("read", "written", "pictures"), essential=True),
         Step("threads and tasks", "activity.ran", gives="ran", otherwise=_ANYTHING),
         Step("namespace diff", "tracker.suspect_all", needs=("ran",), when="cell.ran"),
         Step("checkpoints", "checkpoints.returning.live.follow", when="checkpoints.returning"),

@@ -9,33 +9,39 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, TypeVar
 
-from ctxkernel.agent.asks import Ask, Spent
+from ctxkernel.agent.asks import Ask, BookedRequest, Spent
 from ctxkernel.agent.failures import ModelFailure
 from ctxkernel.agent.streaming import Response
 from ctxkernel.agent.turn import AskTurn, Model, Observe, ResponseRecord, Stopped
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.timeline import Cost, Execution, Kind
 from ctxkernel.history.events import Action, HistoryEvent
-from ctxkernel.kernel.asking.answer_display import Answers, proposal_bundle
+from ctxkernel.kernel.asking.answer_display import FENCED, Answers, proposal_bundle
 from ctxkernel.kernel.asking.model_tools import ModelTools
 from ctxkernel.kernel.asking.stale_views import SeenState
 from ctxkernel.kernel.execution.cell import CellRequest
 from ctxkernel.kernel.messages import states as messages
 from ctxkernel.kernel.session import Session
 from ctxkernel.projection.displayed_tokens import anchored, estimate_tokens
+from ctxkernel.projection.prefix import common, prefix_break
 from ctxkernel.projection.value import Projection
 
 T = TypeVar("T")
 Execute = Callable[[CellRequest], Awaitable[dict[str, Any]]]
 
 
-class KernelBench:
+class AskSession:
     """The kernel, as the turn of one ask acts on it (`agent.turn.Bench`)."""
 
-    def __init__(self, session: Session, seen: SeenState, screen: Answers, ask: Ask, model: Model) -> None:
+    def __init__(
+        self, session: Session, seen: SeenState, screen: Answers, ask: Ask, model: Model, warning: str = ""
+    ) -> None:
+        """`warning` is shown with each cell that waits."""
         self._session, self._seen, self.screen = session, seen, screen
+        self._warning = warning
         self.turn = AskTurn(ask, self, model, screen)
         self.proposal: messages.Proposal | None = None
         """The proposal that waits for the user, as the panel shows it."""
@@ -43,10 +49,14 @@ class KernelBench:
         """Executed cells whose copies in the notebook, made by `insert_cells`, were not executed yet."""
         self.sent: Projection | None = None
         """The newest request."""
+        self.responses: list[str] = []
+        """The ids of the responses to its requests, in order."""
         self._displays: dict[str, str] = {}
         """Proposal → the display that shows it."""
         self._parent: dict[str, Any] = session.kernel.get_parent("shell") or {}
         """The request of the ask: the turn is displayed there."""
+        self._sent: tuple[float | None, float] = None, 0.0
+        """When the front end sent the request under which the next proposal is shown, and when that began to run."""
         self._pages = session.panel.pages
         """The front ends that were open then."""
         self._execute: Execute | None = None
@@ -54,6 +64,8 @@ class KernelBench:
         self._row: int | None = None
         """The newest request's number in the log."""
         self._request_id = ""
+        self._booked: BookedRequest | None = None
+        """The newest request in the books."""
 
     @contextmanager
     def working(self, execute: Execute, outer: CellRequest) -> Generator[None]:
@@ -77,6 +89,28 @@ class KernelBench:
             if moved:
                 kernel.set_parent([], own, channel="shell")
 
+    # -- decisions ---------------------------------------------------------------------------
+
+    def _sending_time(self) -> tuple[float | None, float]:
+        """Return when the front end sent the running request, by its own clock, and the present time of ours."""
+        parent: dict[str, Any] = self._session.kernel.get_parent("shell") or {}
+        header: dict[str, Any] = parent.get("header") or {}
+        date = header.get("date")
+        return date.timestamp() if isinstance(date, datetime) else None, self.clock()
+
+    def is_unseen(self) -> bool:
+        """Return whether the running request was sent before its proposal was shown, as all cells of Run All are.
+
+        Two clocks cannot be compared, but their intervals can: between the request of the proposal and a decision on
+        it, about as much time passes for the front end as for the kernel, unless the decision waited in the queue.
+        """
+        (date, began), (now_date, now) = self._sent, self._sending_time()
+        return date is not None and now_date is not None and now_date - date < (now - began) / 2
+
+    def note_request(self) -> None:
+        """Note the running request: the next proposal is shown under it."""
+        self._sent = self._sending_time()
+
     # -- requests ----------------------------------------------------------------------------
 
     @property
@@ -94,7 +128,7 @@ class KernelBench:
         account = self._session.account
         if account.consented:
             return True
-        count = sum(estimate_tokens(text, request.model) for text in request.sent)
+        count = request.counted(lambda text: estimate_tokens(text, request.model))
         most = ask.bounds.rounds or "any number of"
         text = (
             f"The first request of this session: ~{count:,} tokens to {request.model}, {request.cost.told()} and "
@@ -119,6 +153,18 @@ class KernelBench:
         session.loop.requested_at = now
         row = (ask.execution_id, ask.key, number, request.receipt, request.model, now)
         self._row = session.guard("session store", session.store.request, None, *row)
+        before, session.account.last = session.account.last, request
+        broke = prefix_break(before, request, common(before, request)) if before is not None else None
+        told = broke.told() if broke is not None else ""
+        booked = BookedRequest(ask.execution_id, request.model, Spent(1), ask.question, self._row, told)
+        self._booked = session.account.book(booked)
+
+    def metered(self, spent: Spent, *, final: bool) -> None:
+        """Book the cost until now of the newest request; the log keeps it too, in case the kernel dies."""
+        if self._booked is not None:
+            self._booked.spent = spent
+        if not final:
+            self._session.guard("session store", self._session.store.begun_response, None, self._row, spent.to_json())
 
     def received(self, response: Response | None, failure: ModelFailure | None, spent: Spent) -> None:
         """Store the outcome of a request, and compare its usage with the estimate."""
@@ -126,16 +172,18 @@ class KernelBench:
         self._request_id = (response.request_id or "") if response is not None else ""
         if response is not None:
             session.loop.answered()
+            self.responses.append(response.llm_response_id)
         if not self.turn.live or request is None:
             return
-        session.account.add(request.model, spent)
+        if self._booked is not None:
+            self._booked.spent = spent
         status, blocks = "stopped" if failure is None else failure.kind, list[Any]()
         if response is not None:
             status, blocks = "ok", list(response.blocks)
-            counted = sum(estimate_tokens(text, request.model) for text in request.sent)
+            counted = request.counted(lambda text: estimate_tokens(text, request.model))
             session.account.anchor = anchored(counted, response.usage) or session.account.anchor
         row, self._row = self._row, None
-        notice = session.store_response(row, status, response or failure, spent.usd, blocks=blocks)
+        notice = session.store_response(row, status, response or failure, spent, blocks=blocks)
         if notice:
             session.notices.tell(f"ctxkernel: {notice}")
 
@@ -215,6 +263,7 @@ class KernelBench:
     def _tags(self, action: Action) -> dict[str, Any]:
         turn, sent = self.turn, self.sent
         return {
+            **({"fenced": True} if action.event_id in turn.fenced else {}),
             "ask": turn.ask.execution_id,
             "response": turn.execution_id,
             "call": action.tool_call_id,
@@ -222,6 +271,10 @@ class KernelBench:
             "receipt": sent.receipt if sent is not None else "",
             "request_id": self._request_id,
         }
+
+    def mask(self, text: str) -> str:
+        """Return a text without secrets."""
+        return self._session.masker(text)
 
     def answer(self, action: Action, shown: Sequence[HistoryEvent], number: int) -> Sequence[HistoryEvent]:
         """Carry out a call that runs no cell."""
@@ -258,6 +311,11 @@ class KernelBench:
         self.ran.append(last.execution)
         return last.execution
 
+    def sources(self) -> Iterable[str]:
+        """Return the sources of all cells on the path to HEAD, questions included."""
+        path = (statement for statement, _ in self._session.loop.history)
+        return [one.source for one in path if one.author != "model" or one.kind != "meta"]  # no responses
+
     def changed(self, code: str) -> str:
         """Return a text about objects used by `code` that changed since the last request."""
         return self._session.guard("stale views", self._seen.changed, "", code)
@@ -266,10 +324,12 @@ class KernelBench:
 
     def propose(self, action: Action, code: str) -> None:
         """Show a cell that waits, and how to decide on it."""
-        self._propose("cell", action.event_id, code, "The model wants to run this cell.")
+        fenced = f" {FENCED}" if action.event_id in self.turn.fenced else ""
+        self._propose("cell", action.event_id, code, f"The model wants to run this cell.{fenced}", self._warning)
 
-    def _propose(self, kind: str, name: str, code: str, text: str) -> None:
-        self.proposal = self._card(name, kind, code, text, "waits", max(0, len(self.turn.waiting) - 1))
+    def _propose(self, kind: str, name: str, code: str, text: str, reason: str = "") -> None:
+        more = max(0, len(self.turn.waiting) - 1)
+        self.proposal = {**self._card(name, kind, code, text, "waits", more), "reason": reason}
         self._displays[name] = self.screen.show(proposal_bundle(self.proposal))
 
     def _card(self, name: str, kind: str, code: str, text: str, state: str, more: int = 0) -> messages.Proposal:
@@ -289,7 +349,8 @@ class KernelBench:
         display = self._displays.get(action.event_id)
         if display is not None and state != "held":
             return
-        bundle = proposal_bundle(self._card(action.event_id, "cell", code, "", state))
+        told = FENCED if action.event_id in self.turn.fenced else ""
+        bundle = proposal_bundle(self._card(action.event_id, "cell", code, told, state))
         if display is None:
             self.screen.show(bundle)
         else:

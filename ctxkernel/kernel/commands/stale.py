@@ -1,0 +1,72 @@
+"""Commands that tell which cells are stale, and why. They change nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.text import one_line, plural
+from ctxkernel.kernel.commands.context import CommandContext, split_flags
+from ctxkernel.replay.dependencies import CellRun, DependencyGraph, Freshness
+
+_DEPTH = 10
+"""Most stale cells in the chain of an explanation."""
+
+
+def stale(ctx: CommandContext, args: Sequence[str]) -> str:
+    """List the cells on the path to HEAD that are stale or unknown."""
+    flags, rest = split_flags(args, ("--json",), "stale")
+    if rest:
+        raise BadCommand(f"%ctx stale takes no name; %ctx why stale {rest[0]} explains one cell")
+    graph = ctx.panel.marks.current_graph(every_file=True)
+    cells = [(run, graph.freshness(run.cell)) for run in graph.cells()]
+    shown = [(run, found) for run, found in cells if found.state != "fresh"]
+    if "--json" in flags:
+        return json.dumps([_as_json(run, found) for run, found in shown], indent=1)
+    count = {state: sum(found.state == state for _, found in cells) for state in ("fresh", "stale", "unknown")}
+    lines = [
+        f"{plural(len(cells), 'cells')} on the path to HEAD: " + ", ".join(f"{n} {state}" for state, n in count.items())
+    ]
+    for run, found in shown:
+        lines.append(f"{run.statement_id:5} {found.state:8} {'; '.join(found.because)}")
+        lines.append(f"      {one_line(run.source, 80)}")
+    return "\n".join(lines)
+
+
+def why_stale(ctx: CommandContext, args: Sequence[str]) -> str:
+    """Explain the state of one cell, back to the statements that caused it."""
+    graph = ctx.panel.marks.current_graph(every_file=True)
+    if len(args) != 1:
+        raise BadCommand("%ctx why stale N: which statement? %ctx stale lists the stale ones")
+    name = args[0] if args[0].startswith("s") else f"s{args[0]}"
+    runs = {run.statement_id: run for run in graph.cells()}
+    if name not in runs:
+        raise BadCommand(
+            f"{name} is no newest execution of a cell on the path to HEAD; %ctx stale lists those that are stale"
+        )
+    lines = _explained(graph, runs, name, 0, set())
+    again = [run.statement_id for run in graph.affected([runs[name].cell])][1:]
+    if again:
+        lines.append(f"read from it: {', '.join(again)}")
+    return "\n".join(lines)
+
+
+def _explained(graph: DependencyGraph, runs: dict[str, CellRun], name: str, depth: int, seen: set[str]) -> list[str]:
+    run = runs[name]
+    found, indent = graph.freshness(run.cell), "  " * depth
+    seen.add(name)
+    lines = [f"{indent}{name} is {found.state}: {one_line(run.source, 80)}"]
+    lines += [f"{indent}  {one}" for one in found.because]
+    for source in found.upstream:
+        upstream = runs.get(source)
+        if upstream is None or source in seen or depth >= _DEPTH:
+            continue
+        if graph.freshness(upstream.cell).state == "stale":
+            lines += _explained(graph, runs, source, depth + 1, seen)
+    return lines
+
+
+def _as_json(run: CellRun, found: Freshness) -> dict[str, object]:
+    names = {"statement": run.statement_id, "execution": run.execution_id, "cell": run.cell}
+    return {**names, "state": found.state, "because": found.because, "upstream": found.upstream}

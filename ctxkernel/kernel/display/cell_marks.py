@@ -1,0 +1,248 @@
+"""The marks of the notebook's cells (`CellMark` of `docs/panel-protocol.md`), and the marks that changed.
+
+Rule 1: a mark describes the newest execution of a cell; `on_head` is the newest one on the path to HEAD.
+Rule 2: the work of a turn grows with the cells whose marks change, not with the session. Only a move of HEAD reads all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+from ctxkernel.core.replay import CheckpointInfo, Comparison
+from ctxkernel.core.text import one_line
+from ctxkernel.core.timeline import Execution, Statement, StatementLog
+from ctxkernel.kernel.messages.cells import CellMark, CellState
+from ctxkernel.replay.dependencies import GONE, MOST_REASONS, CellRun, DependencyGraph, Freshness
+
+FILES = 32
+"""Files that cells read and that are looked at after each turn: the newest."""
+Run = tuple[Statement, Execution]
+
+
+@dataclass(frozen=True, slots=True)
+class CellQueries:
+    """What the marks ask the other parts of the kernel."""
+
+    info: Callable[[str], CheckpointInfo | None]
+    """Execution → the checkpoint after it."""
+    run: Callable[[Statement, Execution], CellRun]
+    """Returns the reads and writes of an execution."""
+    marks: Callable[[], Mapping[str, str]]
+    """Returns the marks of a person: statement or cell → `differs` or `asks`."""
+    uncertain: Callable[[], tuple[str | None, tuple[str, ...]]]
+    """Returns the place of the last return, and the names that it could not restore."""
+    file_version: Callable[[str], str]
+    """Path → the version of the file now; empty if it is gone."""
+
+
+@dataclass(slots=True)
+class _WatchedFile:
+    path: str
+    stamp: tuple[int, int] | None = None
+
+
+@dataclass(eq=False)
+class CellMarks:
+    """Keeps the marks of all cells."""
+
+    current_log: Callable[[], StatementLog]
+    """Returns the log; a resume replaces it."""
+    queries: CellQueries
+    graph: DependencyGraph = field(default_factory=DependencyGraph)
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    """Execution → the number of its prompt."""
+    _marks: dict[str, CellMark] = field(default_factory=dict[str, CellMark])
+    _unsent: dict[str, CellMark] = field(default_factory=dict[str, CellMark])
+    _newest: dict[str, Run] = field(default_factory=dict[str, Run])
+    _on_head: dict[str, str] = field(default_factory=dict[str, str])
+    _at: str | None = None
+    """The last execution of the path that the graph has."""
+    _due: set[str] = field(default_factory=set[str])
+    """Cells whose marks are made anew."""
+    _files: OrderedDict[str, _WatchedFile] = field(default_factory=OrderedDict[str, _WatchedFile])
+    _diverged: dict[str, str] = field(default_factory=dict[str, str])
+    """Execution → how it differs from the one that it repeats."""
+    _person: Mapping[str, str] = field(default_factory=dict[str, str])
+    _known: StatementLog | None = None
+    """The timeline of the graph."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def log(self) -> StatementLog:
+        """The log of the session."""
+        return self.current_log()
+
+    def all(self) -> dict[str, CellMark]:
+        """Return the marks of all cells, by cell id."""
+        with self._lock:
+            self._update()
+            return dict(self._marks)
+
+    def changed(self) -> dict[str, CellMark]:
+        """Return the marks that changed since the last call."""
+        with self._lock:
+            self._update()
+            changed, self._unsent = self._unsent, {}
+            return changed
+
+    def current_graph(self, *, every_file: bool = False) -> DependencyGraph:
+        """Return the graph of the path to HEAD; `every_file`: look at all files that its cells read."""
+        with self._lock:
+            self._update(every_file=every_file)
+            return self.graph
+
+    def compared(self, comparison: Comparison) -> None:
+        """Note how a re-run came out."""
+        if comparison.expected or comparison.same:
+            self._diverged.pop(comparison.execution_id, None)
+            return
+        first = next(one for one in comparison.divergences if one.kind != "timing")
+        cause = f" ({first.cause})" if first.cause else ""
+        self._diverged[comparison.execution_id] = f"{first.subject}: {one_line(first.summary, 100)}{cause}"
+
+    def look_again(self, execution_id: str) -> None:
+        """Make the mark of an execution's cell anew: its checkpoint changed."""
+        if execution_id in self.log and (cell := self._cell(self.log.execution(execution_id).statement_id)) is not None:
+            self._due.add(cell)
+
+    def _cell(self, statement_id: str) -> str | None:
+        return self.log.statement(statement_id).cell_id
+
+    # -- keeping up -------------------------------------------------------------------------------
+
+    def _update(self, *, every_file: bool = False) -> None:
+        if self.log is not self._known:
+            self._known, self._at = self.log, None
+            self._start_anew()
+        new, follows = self._new_executions()
+        if not follows:
+            self._start_anew()
+        anchor, uncertain = self.queries.uncertain()
+        for statement, execution in new:
+            self._take(statement, execution)
+            if execution.execution_id == anchor and uncertain:
+                self.graph.doubt(uncertain, "could not be restored")
+        self._look_at_files(every_file=every_file)
+        self._due |= self.graph.take_changed()
+        person = self.queries.marks()
+        if person != self._person:
+            subjects = {one for one, _ in {*person.items()} ^ {*self._person.items()}}
+            self._due |= {cell for one in subjects if (cell := self._subject(one)) is not None}
+            self._person = dict(person)
+        due, self._due = self._due, set()
+        for cell in due:
+            if (run := self._newest.get(cell)) is not None and (mark := self._mark(cell, *run)) != self._marks.get(
+                cell
+            ):
+                self._marks[cell] = self._unsent[cell] = mark
+
+    def _subject(self, subject: str) -> str | None:
+        statement = self.log.get(subject)
+        return statement.cell_id if statement is not None else subject
+
+    def _new_executions(self) -> tuple[list[Run], bool]:
+        """Return the ended executions of the path that the graph lacks; whether they come after those that it has."""
+        log, new, at = self.log, list[Run](), self.log.head
+        while at is not None and at != self._at and at in log and len(new) <= log.executed:
+            execution = log.execution(at)
+            if execution.status != "running":
+                new.append((log.statement(execution.statement_id), execution))
+            at = execution.parent_execution_id
+        new.reverse()
+        return new, at == self._at
+
+    def _start_anew(self) -> None:
+        """Forget the graph: HEAD has moved."""
+        self.graph, self._on_head, self._at = DependencyGraph(), {}, None
+        self._files.clear()
+        movers = self.log.movers
+        for statement in tuple(self.log):
+            runs = self.log.executions(statement.statement_id)
+            ended = [one for one in runs if one.status != "running" and one.execution_id not in movers]
+            if statement.cell_id is not None and ended:
+                self._note_newest(statement, ended[-1])
+        self._due |= self._newest.keys()
+
+    def _take(self, statement: Statement, execution: Execution) -> None:
+        run = self.queries.run(statement, execution)
+        self.graph.add(run)
+        self._at = execution.execution_id
+        for name in run.files:
+            if not name.endswith(" more)"):
+                self._files[name] = _WatchedFile(os.path.abspath(name))
+                self._files.move_to_end(name)
+        if statement.cell_id is not None:
+            self._note_newest(statement, execution)
+            self._on_head[statement.cell_id] = execution.execution_id
+            self._due.add(statement.cell_id)
+
+    def _note_newest(self, statement: Statement, execution: Execution) -> None:
+        cell = str(statement.cell_id)
+        known = self._newest.get(cell)
+        if known is None or execution.started_at >= known[1].started_at:
+            self._newest[cell] = statement, execution
+
+    def _look_at_files(self, *, every_file: bool) -> None:
+        """Tell the graph which files are not as they were read."""
+        for name, file in islice(reversed(self._files.items()), None if every_file else FILES):
+            try:
+                status = os.stat(file.path)
+                stamp = status.st_mtime_ns, status.st_size
+            except (OSError, ValueError):
+                stamp = (0, -1)
+            if stamp != file.stamp:
+                file.stamp = stamp
+                self.graph.see_file(name, self.queries.file_version(file.path) or GONE)
+
+    # -- marks ------------------------------------------------------------------------------------
+
+    def _mark(self, cell: str, statement: Statement, execution: Execution) -> CellMark:
+        execution_id, on_head = execution.execution_id, self._on_head.get(cell)
+        info = self.queries.info(execution_id)
+        fresh = self.graph.freshness(cell) if on_head is not None else None
+        if fresh is None or on_head == execution_id:
+            here, (state, because) = None, self._state(statement, execution, fresh)
+        else:
+            on_path = self.log.execution(str(on_head))
+            state = "branch"
+            here, because = self._state(self.log.statement(on_path.statement_id), on_path, fresh)
+        return {
+            "statement_id": statement.statement_id,
+            "execution_id": execution_id,
+            "on_head": on_head,
+            "here": here,
+            "author": statement.author,
+            "state": state,
+            "because": because[:MOST_REASONS],
+            "upstream": list(fresh.upstream) if fresh is not None else [],
+            "source": source_digest(statement.source),
+            "checkpoint": info.state if info is not None else None,
+            "count": self.counts.get(execution_id),
+        }
+
+    def _state(
+        self, statement: Statement, execution: Execution, fresh: Freshness | None
+    ) -> tuple[CellState, list[str]]:
+        if fresh is None:
+            return "branch", [f"{statement.statement_id} is on another branch"]
+        because = list(fresh.because)
+        if fresh.state == "stale":
+            return "stale", because
+        if told := self._diverged.get(execution.execution_id):
+            return "diverged", [told, *because]
+        person = self._person
+        own = person.get(statement.statement_id) or person.get(statement.cell_id or "")
+        if own == "asks" or statement.tags.get("asks") is True:
+            return "asks", ["it is marked as one that asks before it runs again", *because]
+        return fresh.state, because
+
+
+def source_digest(source: str) -> str:
+    """Return the first 16 hex digits of the SHA-256 of a cell's text."""
+    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -1,0 +1,57 @@
+"""The answers to what the sections Projection, Handles and Cost of the panel ask when they are open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.turn import HandleState
+from ctxkernel.kernel.display.panel_rows import TEXT_CHARS
+from ctxkernel.kernel.display.projection_rows import image_of_digest, projection_blocks, request_body
+from ctxkernel.kernel.messages.projection import Costs, Prices
+from ctxkernel.kernel.messages.wire import HandleText
+from ctxkernel.projection.value import Projection
+
+if TYPE_CHECKING:
+    from ctxkernel.agent.asks import Account
+
+Answers = dict[str, Callable[[Mapping[str, Any]], Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class SectionAnswers:
+    """Answers about the state at the end of the last turn."""
+
+    projection: Callable[[], Projection]
+    """The newest projection. Raises BadCommand if there is none."""
+    handles: Callable[[], Sequence[HandleState]]
+    base_url: Callable[[], str | None]
+    prices: Callable[[str], Prices]
+    """Supposed changes, one a line → what each would cost."""
+    log: Path | None
+    account: Account
+
+    def answers(self) -> Answers:
+        """Return what answers each kind of request."""
+        return {
+            "projection": lambda asked: projection_blocks(self.projection()),
+            "request": lambda asked: request_body(self.projection(), self.base_url()),
+            "image": lambda asked: image_of_digest(self.projection(), asked.get("of")),
+            "cost": lambda asked: self._costs(),
+            "handle": lambda asked: self._handle_text(asked.get("of")),
+            "whatif": lambda asked: self.prices(str(asked.get("changes") or "")),
+        }
+
+    def _costs(self) -> Costs:
+        from ctxkernel.agent.books import costs_json
+
+        return cast("Costs", costs_json(self.log, tuple(self.account.booked)))
+
+    def _handle_text(self, obj_id: object) -> HandleText:
+        for one in self.handles():
+            if one.obj_id == obj_id:
+                return {"text": one.text[:TEXT_CHARS], "more": max(0, len(one.text) - TEXT_CHARS)}
+        raise BadCommand(f"there is no handle {obj_id!r} here now")
