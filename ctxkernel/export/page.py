@@ -1,0 +1,79 @@
+"""The page of an exported session: one file, with its style, script and data inside.
+
+Rule 1: The page loads nothing: its policy allows only the script and style with these hashes, and images as data.
+Rule 2: The data are JSON; the script sets every text as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from ctxkernel._version import __version__
+from ctxkernel.export.session_data import SessionData, title_of
+from ctxkernel.projection.masker import Masker
+from ctxkernel.store.log.reader import SessionReader
+
+
+def write_page(
+    session: Path,
+    output: Path,
+    *,
+    notebook: Path | None,
+    masker: Masker,
+    private: Collection[str] = (),
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> list[str]:
+    """Write the page of a session to `output`, whole or not at all; return lines on what it leaves out.
+
+    Names that the session's marks make private are left out too. Raises StoreError and OSError.
+    """
+    with SessionReader(session) as reader:
+        marked = {subject for (subject, mark), _ in reader.marks().items() if mark == "private"}
+        data = SessionData(reader, masker, frozenset((*private, *marked))).build(notebook)
+    title = title_of(notebook or session, masker)
+    text = page_text({**data, "title": title, "version": __version__, "exported": now().isoformat(timespec="seconds")})
+    _replace(output, text)
+    return list(map(str, data["left_out"]))
+
+
+def page_text(data: dict[str, object]) -> str:
+    """Return the HTML of a page with these data."""
+    own = files("ctxkernel.export")
+    style, script = (own.joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
+    # `<` only as an escape: nothing in the data can end the script element.
+    packed = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    return Template(own.joinpath("page.html").read_text("utf-8")).substitute(
+        title=escape(str(data["title"])),
+        policy=f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
+        style=style,
+        script=script,
+        data=packed,
+    )
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file beside `path` and rename it."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n", errors="replace") as file:
+            file.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise

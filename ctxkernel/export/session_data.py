@@ -1,0 +1,281 @@
+"""The data of an exported session: its executions, branches, comparisons and newest projection, as JSON values.
+
+Rule 1: Nothing is unpickled or executed. Every text is masked, and has none of the private names.
+Rule 2: The result is bounded, whatever the session holds. What is cut or left out is listed in `left_out`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from ctxkernel.core.errors import StoreError
+from ctxkernel.core.replay import Comparison
+from ctxkernel.core.text import one_line, strip_ansi
+from ctxkernel.core.timeline import Artifact, Execution, Statement, StatementLog
+from ctxkernel.export.images import ImageShelf
+from ctxkernel.projection.masker import Masker
+from ctxkernel.projection.privacy import Hiding
+from ctxkernel.replay.differences import differences
+from ctxkernel.store.log.reader import SessionReader
+
+TEXT_CHARS = 20_000
+"""Most characters of one text at first …"""
+LEAST_CHARS = 400
+"""… and where the session is large."""
+ALL_CHARS = 1_400_000
+"""Characters of all texts together."""
+MOST_EXECUTIONS = 20_000
+BRANCHES = 20
+"""Most branches that are compared with HEAD."""
+BLOCKS = 400
+"""Most blocks of the projection."""
+TEXTS = ("text/plain", "text/markdown", "text/latex", "application/json")
+NOTEBOOK_BYTES = 100_000_000
+
+
+@dataclass(slots=True)
+class SessionData:
+    """Builds the data of one session."""
+
+    reader: SessionReader
+    masker: Masker
+    private: frozenset[str]
+    images: ImageShelf = field(default_factory=ImageShelf)
+    limit: int = TEXT_CHARS
+    chars: int = 0
+    cut: int = 0
+    left_out: list[str] = field(default_factory=list[str])
+
+    def build(self, notebook: Path | None) -> dict[str, Any]:
+        """Return the data, with texts short enough for one page. Raises StoreError for a damaged tree."""
+        with self.reader.snapshot():
+            log = self.reader.log()
+            while True:
+                self.chars = self.cut = 0
+                self.left_out = []
+                made = self._build(log, notebook)
+                if self.chars <= ALL_CHARS or self.limit <= LEAST_CHARS:
+                    break
+                self.limit = max(self.limit // 2, LEAST_CHARS)
+        if self.cut:
+            self.left_out.append(f"{self.cut} texts are cut to {self.limit:,} characters each")
+        made["images"], told = self.images.packed()
+        return {**made, "left_out": [*self.left_out, *told]}
+
+    def _build(self, log: StatementLog, notebook: Path | None) -> dict[str, Any]:
+        on_head = {execution.execution_id for _, execution in log.path()}
+        comparisons = {one.execution_id: one for one in self.reader.comparisons()}
+        sizes = self._sizes()
+        names = {where: name for name, where in self.reader.names().items()}
+        runs = log.ended()
+        if len(runs) > MOST_EXECUTIONS:
+            self.left_out.append(f"the oldest {len(runs) - MOST_EXECUTIONS} executions are left out")
+        executions = [
+            {
+                **self._execution(s, e, e.execution_id in on_head),
+                "comparison": self._comparison(comparisons.get(e.execution_id)),
+                "tokens": sizes.get(e.execution_id),
+                "name": self.text(names.get(e.execution_id, "")),
+                "mover": e.execution_id in log.movers,
+            }
+            for s, e in runs[-MOST_EXECUTIONS:]
+        ]
+        return {
+            "session": self.reader.session_id,
+            "head": _last_ended(log, log.head),
+            "executions": executions,
+            "branches": [
+                {
+                    "leaf": _last_ended(log, one.leaf),
+                    "fork": one.fork,
+                    "head": one.has_head,
+                    "statements": len(one.statements),
+                }
+                for one in log.branches()
+            ],
+            "notebook": self._notebook(notebook),
+            "differences": self._branch_differences(log),
+            "projection": self._projection(),
+        }
+
+    # -- texts ------------------------------------------------------------------------------------
+
+    def text(self, text: str, prefix: str = "") -> str:
+        """Return a text as the page shows it: masked, without private names and colours, and not too long."""
+        plain = strip_ansi(text)
+        shown = self.masker.mask_value(prefix, plain) if prefix else self.masker(plain)
+        if self.private:
+            shown = Hiding(self.private).text(shown)
+        if len(shown) > self.limit:
+            self.cut += 1
+            shown = f"{shown[: self.limit]}\n… {len(shown) - self.limit:,} more characters"
+        self.chars += len(shown)
+        return shown
+
+    # -- executions -------------------------------------------------------------------------------
+
+    def _execution(self, statement: Statement, execution: Execution, on_head: bool) -> dict[str, Any]:
+        failure = execution.exception
+        return {
+            "id": execution.execution_id,
+            "statement": statement.statement_id,
+            "parent": execution.parent_execution_id,
+            "cell": statement.cell_id,
+            "author": statement.author,
+            "kind": statement.kind,
+            "status": execution.status,
+            "source": self.text(statement.source),
+            "at": execution.started_at,
+            "ms": round(execution.cost.time_ms, 1),
+            "outputs": list(self._outputs(execution, on_head)),
+            "changes": list(self._changes(execution)),
+            "error": self.text(f"{failure.trace_summary}\n{failure.type}: {failure.message}".strip())
+            if failure
+            else "",
+            "notices": [self.text(one) for one in execution.notices],
+            "files": [self.text(one.name) for one in execution.artifacts if one.kind == "file"],
+        }
+
+    def _changes(self, execution: Execution) -> Iterable[dict[str, str]]:
+        diff = execution.state_diff
+        for name, info in (*diff.added.items(), *diff.changed.items()):
+            if name not in self.private:
+                how = getattr(info, "how", "new")
+                before = self.text(getattr(info, "before", ""), name)
+                yield {
+                    "name": name,
+                    "how": how,
+                    "before": before,
+                    "after": self.text(info.repr, name),
+                    "type": info.type,
+                }
+        yield from ({"name": name, "how": "deleted"} for name in diff.deleted if name not in self.private)
+
+    def _outputs(self, execution: Execution, on_head: bool) -> Iterable[dict[str, Any]]:
+        for stream in ("stdout", "stderr"):
+            late = execution.late.get(stream, "")
+            if text := getattr(execution, stream) + late:
+                yield {"kind": stream, "text": self.text(text)}
+        displays: dict[str, list[Artifact]] = {}
+        for one in execution.artifacts:
+            if one.kind in ("display", "picture"):
+                displays.setdefault(one.name, []).append(one)
+        for forms in displays.values():
+            yield self._display(forms, execution.execution_id, on_head)
+
+    def _display(self, forms: list[Artifact], execution_id: str, on_head: bool) -> dict[str, Any]:
+        """Return a display as an image or a text. HTML and scripts are never shown."""
+        by_mime = {
+            one.mime: one for one in sorted(forms, key=lambda one: one.kind == "picture") if one.data is not None
+        }
+        told = next((by_mime[mime].data for mime in TEXTS if mime in by_mime), "")
+        text = self.text(told if isinstance(told, str) else json.dumps(told, indent=1))
+        if (key := self.images.keep(list(by_mime.values()), first=on_head)) is not None:
+            return {"kind": "image", "image": key, "text": text}
+        if not text:
+            kinds = ", ".join(sorted({one.mime for one in forms}))
+            self.left_out.append(f"{execution_id}: an output of type {kinds[:80]} has no text or image")
+            text = f"[{kinds} is not shown]"
+        return {"kind": "text", "text": text}
+
+    def _comparison(self, found: Comparison | None) -> dict[str, Any] | None:
+        if found is None:
+            return None
+        rows = [
+            {
+                "kind": one.kind,
+                "subject": self.text(one.subject),
+                "summary": self.text(one.summary, one.subject),
+                "cause": one.cause,
+                "before": self.text(one.before, one.subject),
+                "after": self.text(one.after, one.subject),
+            }
+            for one in found.divergences
+            if one.subject not in self.private and one.kind != "timing"
+        ]
+        return {"against": found.against, "same": found.same, "expected": found.expected, "rows": rows}
+
+    # -- branches, projection, notebook --------------------------------------------------------------
+
+    def _branch_differences(self, log: StatementLog) -> list[dict[str, str]]:
+        """Return how the end of each other branch differs from HEAD, in lines."""
+        others = [one for one in log.branches() if not one.has_head][-BRANCHES:]
+        if not others or log.head is None:
+            return []
+        prints = self.reader.fingerprints()
+        made: list[dict[str, str]] = []
+        for one in others:
+            found = differences(log.path(one.leaf), log.path(), fingerprints=prints, old_handles=(), new_handles=())
+            lines = [line for line in found.text().splitlines() if not self._is_private(line)]
+            made.append({"leaf": one.leaf, "text": self.text("\n".join(lines))})
+        return made
+
+    def _is_private(self, line: str) -> bool:
+        return bool(self.private) and Hiding(self.private).text(line) != line
+
+    def _sizes(self) -> dict[str, int]:
+        query = "SELECT e.execution_id, p.tokens FROM projections p JOIN executions e ON e.seq = p.seq"
+        return {str(name): int(tokens) for name, tokens in self.reader.select(query)}
+
+    def _projection(self) -> dict[str, Any] | None:
+        try:
+            found = self.reader.stored_projection()
+        except StoreError:
+            return None
+        blocks = found.blocks
+        if len(blocks) > BLOCKS:
+            self.left_out.append(f"{len(blocks) - BLOCKS} blocks of the projection are left out")
+        return {
+            "model": found.model,
+            "tokens": found.tokens,
+            "budget": found.budget,
+            "cost": found.cost.told(),
+            "receipt": found.receipt,
+            "ok": found.report.ok,
+            "left_out": [{"id": self.text(one.id), "why": self.text(one.why)} for one in found.left_out[:BLOCKS]],
+            "blocks": [
+                {
+                    "id": self.text(one.id),
+                    "kind": one.kind,
+                    "role": one.role,
+                    "origin": self.text(one.origin),
+                    "tokens": one.tokens,
+                    "cached": one.cached,
+                    "why": self.text(one.why),
+                    "text": self.text(one.text),
+                }
+                for one in blocks[-BLOCKS:]
+            ],
+        }
+
+    def _notebook(self, path: Path | None) -> list[dict[str, Any]]:
+        """Return the cells of the notebook file; empty if it cannot be read."""
+        try:
+            if path is None or path.suffix != ".ipynb" or path.stat().st_size > NOTEBOOK_BYTES:
+                return []
+            cells: Any = json.loads(path.read_text("utf-8"))["cells"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            self.left_out.append("the notebook file cannot be read: its texts between the cells are left out")
+            return []
+        made: list[dict[str, Any]] = []
+        for cell in cast("list[Any]", cells) if isinstance(cells, list) else []:
+            one: Mapping[str, Any] = cast("Mapping[str, Any]", cell) if isinstance(cell, dict) else {}
+            source = one.get("source", "")
+            text = "".join(map(str, cast("list[Any]", source))) if isinstance(source, list) else str(source)
+            if one.get("cell_type") in ("markdown", "code"):
+                made.append({"type": one["cell_type"], "cell": str(one.get("id", "")), "source": self.text(text)})
+        return made
+
+
+def _last_ended(log: StatementLog, execution_id: str | None) -> str | None:
+    """Return the last execution on the path to one that has ended: the command that exports the session still runs."""
+    return next((e.execution_id for _, e in reversed(log.path(execution_id)) if e.status != "running"), None)
+
+
+def title_of(path: Path | None, mask: Callable[[str], str]) -> str:
+    """Return the title of the page."""
+    return one_line(mask(path.stem if path is not None else "session"), 100)
