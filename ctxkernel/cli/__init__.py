@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ctxkernel._version import __version__
 from ctxkernel.cli.light import without_grammars
-from ctxkernel.cli.output import say
+from ctxkernel.cli.output import safe_block, say
 from ctxkernel.core.errors import CtxError
 
 __all__ = ["Failed", "Interrupted", "Unusable", "main"]
@@ -54,6 +54,11 @@ def _number(name: str, kind: Callable[[str], float], allowed: Callable[[float], 
 
 _PORT = _number("port number", int, lambda port: 0 <= port <= 65535)
 _SECONDS = _number("number of seconds", float, lambda seconds: 0 < seconds < float("inf"))
+_COUNT = _number("whole number from 1", int, lambda count: 1 <= count <= 1000)
+_USD = _number("amount of USD", float, lambda usd: 0 < usd < float("inf"))
+_SHARE = _number(
+    "share", lambda text: float(text.rstrip("%")) / (100 if "%" in text else 1), lambda share: 0 <= share <= 1
+)
 _GIGABYTES = _number("number of gigabytes", float, lambda size: 0 <= size < float("inf"))
 
 
@@ -80,6 +85,8 @@ def build_parser() -> argparse.ArgumentParser:
 
     _add_running(command)
     _add_reading(command)
+    _add_trust(command)
+    _add_bench(command)
 
     install = command(
         "install",
@@ -135,6 +142,11 @@ def _add_running(command: AddCommand) -> None:
         action="store_true",
         help="bring back the state of the last run first, and execute from the first cell on that it does not have",
     )
+    run.add_argument(
+        "--trust",
+        action="store_true",
+        help="for this run, trust the recorded turns and the settings beside the notebook (docs/trust.md)",
+    )
     to = run.add_mutually_exclusive_group()
     to.add_argument("--output", type=Path, metavar="FILE", help="write the executed notebook to FILE")
     to.add_argument("--inplace", action="store_true", help="write the outputs into the notebook itself")
@@ -158,6 +170,62 @@ def _add_running(command: AddCommand) -> None:
     rerun.add_argument("--timeout", type=_SECONDS, metavar="S", help="seconds that a statement may take")
 
 
+def _add_bench(command: AddCommand) -> None:
+    """Add the command that measures a model."""
+    made = command(
+        "bench",
+        "play 30 small tasks with a model, and print how many it solves, and at what cost",
+        "Each task is a small notebook and a question. The model works in a new kernel and folder, in mode auto: its "
+        "cells run on this machine without approval, so use a container for a model that you do not trust. "
+        "Assertions on the variables and files then judge it. Keys come from the environment, as for %%ask "
+        "(ANTHROPIC_API_KEY). docs/bench.md describes the tasks.",
+    )
+    made.add_argument("--model", required=True, metavar="NAME", help="name of the model, as its server knows it")
+    made.add_argument(
+        "--base-url",
+        metavar="URL",
+        help="server that speaks the Messages API, such as http://localhost:11434 (default: ANTHROPIC_BASE_URL, else "
+        "the provider's own)",
+    )
+    made.add_argument("--dialect", choices=("tools", "script"), help="how the model acts (default: what suits it)")
+    made.add_argument("--tasks", metavar="NAME,…", help="play only these tasks (default: all)")
+    made.add_argument("--repeat", type=_COUNT, default=1, metavar="N", help="play each task N times (default: 1)")
+    made.add_argument(
+        "--max-turns", type=_COUNT, default=10, metavar="N", help="most requests of a task (default: %(default)s)"
+    )
+    made.add_argument(
+        "--timeout", type=_SECONDS, default=600.0, metavar="S", help="most seconds of a task (default: %(default)g)"
+    )
+    made.add_argument("--budget", type=_USD, metavar="USD", help="begin no task after this cost, for priced models")
+    made.add_argument(
+        "--config", action="append", default=[], metavar="NAME=VALUE", help="a setting of the kernels (repeat)"
+    )
+    made.add_argument("--at-least", type=_SHARE, metavar="SHARE", help="exit with 1 if fewer pass: 0.8, or 80%%")
+    made.add_argument("--json", action="store_true", help="print JSON (docs/bench.md)")
+    made.add_argument("--output", type=Path, metavar="FILE", help="also write the JSON to FILE")
+    source = made.add_mutually_exclusive_group()
+    source.add_argument("--record", type=Path, metavar="FILE", help="write the answered asks to FILE, for --replay")
+    source.add_argument(
+        "--replay", type=Path, metavar="FILE", help="ask no model: play the recorded answers, whose cells run again"
+    )
+
+
+def _add_trust(command: AddCommand) -> None:
+    """Add the command that trusts files."""
+    trust = command(
+        "trust",
+        "show what the files beside a notebook could run, send or decide, and trust them",
+        "Trust holds for the content as it is now: a changed file is not trusted.",
+    )
+    trust.add_argument(
+        "path", nargs="?", type=Path, metavar="PATH", help="notebook, session, recorded turns or ctxkernel.toml"
+    )
+    what = trust.add_mutually_exclusive_group()
+    what.add_argument("--revoke", action="store_true", help="do not trust it any more")
+    what.add_argument("--list", action="store_true", help="only show it; without PATH: all that you trust by word")
+    trust.add_argument("--json", action="store_true", help="print JSON (docs/cli.md)")
+
+
 def _add_reading(command: AddCommand) -> None:
     """Add the commands that read a session."""
 
@@ -179,6 +247,16 @@ def _add_reading(command: AddCommand) -> None:
     diff = reader("diff", "compare two states of the timeline: names, outputs, handles")
     diff.add_argument("old", metavar="N", help="statement (10, s10, s10.2), a name, or 0: before all statements")
     diff.add_argument("new", nargs="?", metavar="M", help="the same (default: HEAD)")
+    export = command(
+        "export",
+        "write a session as one HTML file that opens without a network",
+        "Notebook, timeline, branches, comparisons and the newest projection. Secrets and private names are masked.",
+    )
+    export.add_argument("notebook", type=Path, metavar="NOTEBOOK", help="notebook, or a session file (.sqlite)")
+    export.add_argument("--session", type=Path, metavar="FILE", help="session file to read instead")
+    export.add_argument("--html", action="store_true", help="write HTML (the default, and the only format)")
+    export.add_argument("--output", type=Path, metavar="FILE", help="file to write (default: NOTEBOOK.html beside it)")
+    export.add_argument("--json", action="store_true", help="print file, size and omissions as JSON")
     reader("verify", "check a session, and say what is damaged and what can still be returned to")
 
     check = command(
@@ -209,8 +287,11 @@ _COMMANDS = {
     "projection": "read",
     "branches": "tree",
     "diff": "tree",
+    "export": "export",
     "verify": "verify",
     "check": "check",
+    "bench": "bench",
+    "trust": "trust",
     "gc": "storage",
     "install": "kernelspec",
     "doctor": "doctor",
@@ -238,7 +319,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(f"ctxkernel {arguments.command}: interrupted")
         return INTERRUPTED
     except CtxError as refusal:
-        say(f"ctxkernel {arguments.command}: {refusal}")
+        say(f"ctxkernel {arguments.command}: {safe_block(str(refusal))}")
         return UNUSABLE if isinstance(refusal, Unusable) else FAILED
     except BrokenPipeError:
         # `ctxkernel timeline x.ipynb | head`: nobody reads on. Python would complain again when it flushes at exit.
@@ -248,7 +329,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("CTXKERNEL_DEBUG"):
             raise
         say(
-            f"ctxkernel {arguments.command}: unexpected {type(fault).__name__}: {fault}. "
+            f"ctxkernel {arguments.command}: unexpected {type(fault).__name__}: {safe_block(str(fault))}. "
             "`ctxkernel doctor` says what works here; with CTXKERNEL_DEBUG=1 the same command shows where it happened."
         )
         return FAILED

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from ctxkernel.cli import Unusable
-from ctxkernel.cli.output import clip, paint, safe_line, show, show_json
+from ctxkernel.cli.output import paint, safe_line, show, show_json
+from ctxkernel.core.text import clip
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.rules import Report
 from ctxkernel.history.rules import check as look

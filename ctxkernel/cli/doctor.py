@@ -25,9 +25,9 @@ from jupyter_core.paths import jupyter_config_path, jupyter_path
 from ctxkernel._version import __version__
 from ctxkernel.cli.chromium import find_chromium
 from ctxkernel.cli.kernelspec import KERNEL_NAME, OwnKernelSpecs, find_installed
-from ctxkernel.cli.output import paint, safe_line, show, show_json, status_colour, width_of
+from ctxkernel.cli.output import paint, safe_line, show, show_json, status_colour
 from ctxkernel.core.errors import StoreError
-from ctxkernel.core.text import format_duration, format_size
+from ctxkernel.core.text import format_duration, format_size, width_of
 from ctxkernel.store import trust
 from ctxkernel.store.chunks import quota
 from ctxkernel.store.chunks.background import SWITCH, Background

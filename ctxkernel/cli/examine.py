@@ -23,6 +23,8 @@ from typing import IO, Any
 
 import nbformat
 
+from ctxkernel.agent.recorded import SUFFIX
+from ctxkernel.agent.trust_review import give, review, trusted_subjects
 from ctxkernel.cli import INTERRUPTED, Failed
 from ctxkernel.cli.kernel import OwnKernel, kernel_log
 from ctxkernel.cli.run import Cells, Progress, RunOutcome, code_cells, read_notebook, run_cells
@@ -32,6 +34,7 @@ from ctxkernel.core.timeline import Artifact, ExceptionInfo, Execution
 from ctxkernel.replay.divergence import compare, text_table
 from ctxkernel.store.log.location import HINT, OVERRIDE
 from ctxkernel.store.log.reader import SessionReader
+from ctxkernel.store.trust_registry import TRUSTED, TURNS
 
 DIFFERS = "ctx-differs"
 """The tag of a cell that is expected to differ."""
@@ -52,10 +55,11 @@ class Examined:
     """The requests that differ from the recorded ones; empty if there are none."""
 
 
-def examine(path: Path, *, update: bool = False) -> Examined:
+def examine(path: Path, *, update: bool = False, trust: bool = False) -> Examined:
     """Execute a copy of a notebook in its folder, and return the differences. Raises CtxError, KeyboardInterrupt.
 
-    With `update` the recorded turns are written anew, with the present requests.
+    With `update` the recorded turns are written anew, with the present requests. With `trust` the recorded turns and
+    settings beside the notebook count as trusted.
     """
     stored = read_notebook(path)
     ran = read_notebook(path)
@@ -64,7 +68,7 @@ def examine(path: Path, *, update: bool = False) -> Examined:
     with tempfile.TemporaryDirectory(prefix="ctxkernel-test-", ignore_cleanup_errors=True) as kept:
         session = Path(kept) / "session.sqlite"
         with kernel_log() as log:
-            outcome = asyncio.run(_execute(ran, path, session, log, update=update))
+            outcome = asyncio.run(_execute(ran, path, session, log, update=update, trust=trust))
         if outcome.status == INTERRUPTED:
             raise KeyboardInterrupt
         faults = [outcome.message] if outcome.message else []
@@ -83,7 +87,7 @@ def examine(path: Path, *, update: bool = False) -> Examined:
 
 
 async def _execute(
-    notebook: nbformat.NotebookNode, path: Path, session: Path, log: IO[bytes], *, update: bool
+    notebook: nbformat.NotebookNode, path: Path, session: Path, log: IO[bytes], *, update: bool, trust: bool
 ) -> RunOutcome:
     foreign = [name for name in os.environ if name.startswith(("ANTHROPIC_", "CTXKERNEL_")) or name == _UNDER_PYTEST]
     environment: dict[str, str | None] = {
@@ -93,6 +97,7 @@ async def _execute(
         "CTXKERNEL_HOME": str(session.parent / "home"),
         "CTXKERNEL_CACHE": str(session.parent / "cache"),
         "CTXKERNEL_ANSWERS": "recorded",
+        TRUSTED: trusted_subjects(path, give=trust),
         "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
     }
     outcome = RunOutcome()
@@ -103,6 +108,8 @@ async def _execute(
             reply = await kernel.command("%ctx record")
             if reply.get("status") != "ok":
                 raise Failed(f"the recorded turns could not be written: {reply.get('evalue')}")
+            # The kernel's home is not the user's.
+            give(review(TURNS, path.resolve().with_suffix(SUFFIX)))
     return outcome
 
 

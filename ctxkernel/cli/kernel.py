@@ -171,11 +171,11 @@ class OwnKernel(NotebookClient):
         loop = asyncio.get_running_loop()
         with contextlib.suppress(NotImplementedError, RuntimeError):  # Windows; not the main thread
             # The second time is for a cell that ignores the interrupt.
-            loop.add_signal_handler(signal.SIGINT, lambda: self._stop(now=self.interrupted))
-            loop.add_signal_handler(signal.SIGTERM, lambda: self._stop(now=True))
+            loop.add_signal_handler(signal.SIGINT, lambda: self.stop(now=self.interrupted))
+            loop.add_signal_handler(signal.SIGTERM, lambda: self.stop(now=True))
         await super().async_start_new_kernel(**kwargs)
 
-    def _stop(self, *, now: bool) -> None:
+    def stop(self, *, now: bool) -> None:
         """Interrupt the running cell, or end the kernel `now`."""
         manager = self.km
         if isinstance(manager, AsyncKernelManager):

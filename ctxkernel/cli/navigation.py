@@ -128,9 +128,15 @@ async def _execute(line: str, place: Path, session: Path, arguments: argparse.Na
             done.head = (await kernel.about()).get("head")
         if kernel.interrupted:
             done.status, done.message = INTERRUPTED, done.message or "interrupted"
-    done.text = "".join(one.text for one in cell.outputs if one.output_type == "stream" and one.name == "stdout")
-    done.text += "".join(one.data.get("text/plain", "") for one in cell.outputs if "data" in one)
+    done.text = "".join(map(_shown_text, cell.outputs))
     return done
+
+
+def _shown_text(output: Any) -> str:
+    """Return what an output of a command shows on standard output."""
+    if output.output_type == "stream":
+        return output.text if output.name == "stdout" else ""
+    return output.data.get("text/plain", "") + "\n" if "data" in output else ""
 
 
 def _notebook_of(given: Path, session: Path) -> tuple[Path, Path]:

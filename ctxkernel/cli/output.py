@@ -1,33 +1,35 @@
 """The output of the command line: tables, one-line texts, colour on a terminal only.
 
-Rule 1: Text of cells, files and models is untrusted: control characters are shown, never sent to the terminal.
+Rule 1: Text of cells, files and models is untrusted: control characters are shown, never sent to the terminal. `say`
+        and `show` let only the colours of `paint` through.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
-import unicodedata
 from collections.abc import Sequence
 from typing import IO, Any, Literal
 
-from ctxkernel.core.text import align, one_line, strip_ansi
+from ctxkernel.core.text import align, clip, one_line, show_hidden, strip_ansi, width_of
 
 Colour = Literal["green", "yellow", "red", "cyan", "dim", "bold"]
 _CODES: dict[str, str] = {"green": "32", "yellow": "33", "red": "31", "cyan": "36", "dim": "2", "bold": "1"}
+_PAINTED = re.compile(r"(\x1b\[(?:0|1|2|31|32|33|36)m|\n)")
 _GAP = "  "
 
 
 def say(text: str) -> None:
-    """Write a line to standard error."""
-    print(text, file=sys.stderr, flush=True)
+    """Write lines to standard error."""
+    print(_printable(text), file=sys.stderr, flush=True)
 
 
 def show(text: str) -> None:
     """Write a result to standard output."""
-    print(text)
+    print(_printable(text))
 
 
 def show_json(value: Any) -> None:
@@ -63,26 +65,16 @@ def safe_block(text: str) -> str:
     return "\n".join(map(_escaped, text.splitlines()))
 
 
-def _escaped(line: str) -> str:
-    # Escapes, marks that reorder text and lone surrogates are not printable.
-    return "".join(c if c == "\t" or c.isprintable() else f"\\u{ord(c):04x}" for c in line)
-
-
-def width_of(text: str) -> int:
-    """Return the columns that `text` takes on a terminal."""
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
-
-
-def clip(text: str, columns: int) -> str:
-    """Return `text` within `columns` (≥ 1); `…` stands for the rest."""
-    if width_of(text) <= columns:
+def _printable(text: str) -> str:
+    """Return `text` with every control character shown, but for line ends and the colours of `paint`."""
+    if text.isascii() and text.isprintable():
         return text
-    used = 1
-    for at, c in enumerate(text):
-        used += width_of(c)
-        if used > columns:
-            return text[:at] + "…"
-    return text
+    return "".join(part if number % 2 else _escaped(part) for number, part in enumerate(_PAINTED.split(text)))
+
+
+def _escaped(line: str) -> str:
+    # Escapes, marks that reorder text and lone surrogates are not printable; blank letters are.
+    return show_hidden("".join(c if c == "\t" or c.isprintable() else f"\\u{ord(c):04x}" for c in line))
 
 
 def terminal_table(

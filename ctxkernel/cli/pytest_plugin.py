@@ -28,6 +28,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="fail where a request to the model is not the recorded one; without it that is a warning",
     )
     group.addoption(
+        "--ctx-trust",
+        action="store_true",
+        help="trust the recorded turns and the settings beside the notebooks in this run (docs/trust.md)",
+    )
+    group.addoption(
         "--ctx-update",
         action="store_true",
         help="write the recorded turns anew, with the requests of now, where every cell has run",
@@ -75,7 +80,8 @@ class NotebookItem(pytest.Item):
         with without_grammars():
             from ctxkernel.cli.examine import NotebookFailed, examine
 
-        found = examine(self.path, update=bool(self.config.getoption("ctx_update")))
+        given = self.config.getoption
+        found = examine(self.path, update=bool(given("ctx_update")), trust=bool(given("ctx_trust")))
         faults = list(found.faults)
         if found.drift and self.config.getoption("ctx_strict"):
             faults.append(found.drift)

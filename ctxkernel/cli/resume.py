@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ctxkernel.core.timeline import Execution, Path, Statement
-from ctxkernel.projection.secrets import mask
+from ctxkernel.projection.secrets import fits_masked
 
 MAY_FAIL = "raises-exception"
 """The tag of a cell whose error does not end a run (nbclient's)."""
@@ -79,4 +79,4 @@ def _why_not(cell: CodeCell, found: int | None, path: Path, after: int) -> str:
 
 
 def _same_source(statement: Statement, source: str) -> bool:
-    return statement.source == (mask(source) if statement.tags.get("masked") else source)
+    return fits_masked(statement.source, source) if statement.tags.get("masked") else statement.source == source

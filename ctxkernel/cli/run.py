@@ -21,15 +21,17 @@ from typing import IO, Any
 import nbformat
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
+from ctxkernel.agent.trust_review import trusted_subjects
 from ctxkernel.cli import INTERRUPTED, Failed, Unusable
 from ctxkernel.cli.kernel import RESUME, OwnKernel, has_statements, keep_off, kernel_log, last_line, resumed_at
-from ctxkernel.cli.output import clip, has_colour, paint, safe_block, safe_line, say, show, show_json, status_colour
+from ctxkernel.cli.output import has_colour, paint, safe_block, safe_line, say, show, show_json, status_colour
 from ctxkernel.cli.read import check_notebook, timeline_text
 from ctxkernel.cli.resume import MAY_FAIL, CodeCell, continuation
-from ctxkernel.core.text import format_duration, strip_ansi
+from ctxkernel.core.text import clip, format_duration, strip_ansi
 from ctxkernel.core.timeline_table import gist
 from ctxkernel.store.log.location import HINT, OVERRIDE
 from ctxkernel.store.log.reader import SessionReader, newest_session
+from ctxkernel.store.trust_registry import TRUSTED
 
 GRACE_SECONDS = 30
 """Seconds after its time-out for which a cell may still run before its kernel is ended."""
@@ -99,6 +101,8 @@ async def _execute(
 ) -> RunOutcome:
     outcome = RunOutcome()
     environment: dict[str, str | None] = {HINT: str(path.resolve())}
+    if arguments.trust:
+        environment[TRUSTED] = trusted_subjects(path, give=True)
     session: Path | None = arguments.session
     if arguments.resume and session is None:
         session = newest_session(path)
@@ -234,7 +238,7 @@ def run(arguments: argparse.Namespace) -> int:
         except OSError as fault:
             raise Failed(f"{target} could not be written: {fault.strerror}.") from fault
     if outcome.message:
-        say(f"\n{outcome.message}")
+        say(f"\n{safe_block(outcome.message)}")
     session = outcome.session or arguments.session or newest_session(path)
     if session is None or not Path(session).is_file():
         raise Failed(f"the kernel wrote no session, so there is no timeline to show. {complaint}".rstrip())

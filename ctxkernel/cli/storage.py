@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ctxkernel.cli import Failed
-from ctxkernel.cli.output import clip, safe_line, say, show, show_json, terminal_table
+from ctxkernel.cli.output import safe_line, say, show, show_json, terminal_table
 from ctxkernel.core.errors import StoreError
-from ctxkernel.core.text import format_date, format_size
+from ctxkernel.core.text import clip, format_date, format_size
 from ctxkernel.store import lock
 from ctxkernel.store.chunks import quota
 from ctxkernel.store.log import origin

@@ -6,13 +6,10 @@ Rule 1: Nothing is unpickled, executed or written: names and outputs are compare
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from typing import Any, cast
 
 from ctxkernel.cli.output import Colour, paint, safe_block, show, show_json, terminal_table
 from ctxkernel.cli.places import Timeline, TimelinePlace
 from ctxkernel.cli.read import find_session
-from ctxkernel.core.errors import StoreError
 from ctxkernel.core.timeline_table import gist
 from ctxkernel.replay.differences import Differences, differences
 from ctxkernel.store.log.reader import SessionReader
@@ -80,21 +77,5 @@ def diff(arguments: argparse.Namespace) -> int:
 def compare_states(reader: SessionReader, timeline: Timeline, old: TimelinePlace, new: TimelinePlace) -> Differences:
     """Return the differences between two states of a session."""
     paths = [timeline.log.path(place.execution_id) for place in (old, new)]
-    wanted = {execution.execution_id for path in paths for _, execution in path}
     before, after = (reader.handles(one.execution_id) if one.execution_id is not None else () for one in (old, new))
-    return differences(*paths, fingerprints=fingerprints(reader, wanted), old_handles=before, new_handles=after)
-
-
-def fingerprints(reader: SessionReader, wanted: set[str]) -> dict[str, dict[str, str]]:
-    """Return execution → name → content hash, from the checkpoints of the executions."""
-    found: dict[str, dict[str, str]] = {}
-    for execution_id, made in reader.all_manifests(all_roots=True).items():
-        if execution_id not in wanted:
-            continue
-        try:
-            said: Any = made.parse().get("f")
-        except StoreError:  # damaged: its contents are not known, and `verify` reports it
-            continue
-        if isinstance(said, Mapping):
-            found[execution_id] = {str(name): str(one) for name, one in cast("Mapping[Any, Any]", said).items()}
-    return found
+    return differences(*paths, fingerprints=reader.fingerprints(), old_handles=before, new_handles=after)

@@ -16,6 +16,7 @@ from ctxkernel.core.errors import StoreError
 from ctxkernel.state.checkpoints import units
 from ctxkernel.store.chunks import quota
 from ctxkernel.store.chunks.chunk_store import ChunkStore
+from ctxkernel.store.chunks.data_folder import data_folder
 from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.store.log.verify import SessionReport
 from ctxkernel.store.log.verify import verify as look
@@ -36,7 +37,13 @@ def _report(path: Path) -> tuple[SessionReport, Path | None]:
     """Return the report, and the folder of the checkpoint data if there is one."""
     try:
         with SessionReader(path) as reader:
-            folder = quota.root_folder(os.environ) / (reader.session_id or "-")
+            session_id = reader.session_id
+        try:
+            folder = data_folder(quota.root_folder(os.environ), session_id)
+        except StoreError as error:
+            report = look(path)
+            report.damage.append(str(error))
+            return report, None
         if not folder.is_dir():
             return look(path), None
         return look(path, ChunkStore(folder, readonly=True), units.references), folder
