@@ -17,11 +17,12 @@ export declare class Widget {
   constructor();
   readonly node: HTMLElement;
   readonly isVisible: boolean;
+  readonly isAttached: boolean;
   readonly isHidden: boolean;
   readonly isDisposed: boolean;
   readonly parent: Widget | null;
   readonly disposed: Signal<unknown, void>;
-  readonly title: { label: string; caption: string; icon: unknown };
+  readonly title: { label: string; caption: string; icon: unknown; closable: boolean };
   id: string;
   addClass(name: string): void;
   activate(): void;
@@ -98,19 +99,34 @@ export interface Outputs {
   set(index: number, output: object): void;
   /** Returns how many there are then. */
   add(output: object): number;
+  fromJSON(outputs: readonly object[]): void;
+  toJSON(): any[];
 }
 export interface SharedCell {
   readonly cell_type: string;
   getId(): string;
   getSource(): string;
+  setSource(source: string): void;
   getMetadata(key: string): any;
   setMetadata(key: string, value: unknown): void;
+  deleteMetadata(key: string): void;
+  /** Groups changes; one that cannot be undone leaves the text's history alone. */
+  transact?(change: () => void, undoable?: boolean): void;
+  readonly undoManager?: { stopCapturing?(): void } | null;
 }
 export interface CellModel {
   readonly id: string;
   readonly type: string;
   readonly outputs: Outputs;
   readonly sharedModel: SharedCell;
+  /** Of its text, by which an editor colours it. */
+  mimeType?: string;
+  /** Of a code cell. */
+  executionCount: number | null;
+  /** Whether its text is not the one that ran; newer versions let it be set. */
+  isDirty?: boolean;
+  readonly contentChanged?: Signal<unknown, unknown>;
+  readonly metadataChanged?: Signal<unknown, unknown>;
   getMetadata(key: string): any;
 }
 export interface Cell extends Widget {
@@ -123,12 +139,17 @@ export interface Cell extends Widget {
 export interface NotebookContent {
   readonly widgets: readonly Cell[];
   readonly activeCell: Cell | null;
+  readonly codeMimetype?: string;
+  readonly modelContentChanged?: Signal<unknown, unknown>;
   readonly model: {
     readonly deletedCells?: string[];
+    readonly cells?: { readonly changed?: Signal<unknown, unknown> };
     readonly sharedModel: { readonly cells: readonly SharedCell[]; insertCell(index: number, cell: object): unknown };
   } | null;
   readonly notebookConfig?: { recordTiming?: boolean };
   readonly rendermime: RenderMime;
+  readonly modelChanged?: Signal<unknown, unknown>;
+  readonly activeCellChanged?: Signal<unknown, unknown>;
   activeCellIndex: number;
   mode: string;
   activate(): void;
@@ -138,7 +159,14 @@ export interface NotebookContent {
 }
 export interface NotebookPanel extends Widget {
   readonly content: NotebookContent;
-  readonly context: { readonly localPath?: string; readonly pathChanged: Signal<unknown, unknown> };
+  readonly context: {
+    readonly path: string;
+    readonly localPath?: string;
+    readonly pathChanged: Signal<unknown, unknown>;
+    readonly saveState?: Signal<unknown, string>;
+  };
+  /** Between the toolbar and the cells. */
+  readonly contentHeader?: BoxOfWidgets;
   readonly sessionContext: SessionContext;
 }
 export interface NotebookTracker {
@@ -170,18 +198,24 @@ export interface MimeModel {
 export type Renderer = Widget & { renderModel(model: MimeModel): Promise<void> };
 export interface RenderMime {
   createRenderer(mime: string): Renderer;
+  createModel(options: { data: Record<string, unknown>; trusted: boolean }): MimeModel;
   addFactory(factory: { safe: boolean; mimeTypes: string[]; createRenderer: () => Renderer }, rank: number): void;
 }
 
 /* ---- the application */
 
+export interface CommandArgs {
+  isPalette?: boolean;
+}
 /** A command's label may be made of the arguments that it is shown with. */
 export interface CommandOptions {
-  label: string | ((args: { isPalette?: boolean }) => string);
+  label: string | ((args: CommandArgs) => string);
   caption?: string;
   icon?: unknown;
   isEnabled?(): boolean;
   isVisible?(): boolean;
+  isToggled?(): boolean;
+  isToggleable?: boolean;
   execute(): void;
 }
 export interface Application {
@@ -204,6 +238,15 @@ export interface Settings {
   readonly changed: Signal<unknown, unknown>;
   get(name: string): { composite: unknown };
   set(name: string, value: unknown): Promise<void>;
+}
+export interface StatusBar {
+  registerStatusItem(id: string, item: { item: Widget; align: string; rank: number }): unknown;
+}
+export declare class Menu extends Widget {
+  constructor(options: { commands: object });
+  readonly aboutToClose: Signal<unknown, void>;
+  addItem(item: { type?: string; command?: string; args?: object }): unknown;
+  open(x: number, y: number): void;
 }
 export interface SettingRegistry {
   load(plugin: string): Promise<Settings>;

@@ -15,6 +15,7 @@ export interface Tags {
   usage?: Readonly<Record<string, any>>;
   stop_reason?: string;
   held?: boolean;
+  fenced?: boolean;
   replayed?: boolean;
 }
 
@@ -54,6 +55,14 @@ export interface NamespaceDiff {
   changed: Readonly<Record<string, NameChange>>;
   deleted: readonly string[];
   incomplete: string;
+  more?: NameCounts;
+}
+
+/** How many names a shortened row leaves out. */
+export interface NameCounts {
+  added: number;
+  changed: number;
+  deleted: number;
 }
 
 /** The exception of a statement. */
@@ -86,7 +95,7 @@ export interface Checkpoint {
   reason: string;
 }
 
-/** One difference between an execution and its re-run. */
+/** One difference between an execution and its re-run; a page asks for its `detail` (`difference`). */
 export interface Divergence {
   kind: 'output' | 'state' | 'artifact' | 'error' | 'file' | 'timing';
   subject: string;
@@ -94,6 +103,7 @@ export interface Divergence {
   cause: string;
   before: string;
   after: string;
+  detail: null;
 }
 
 /** The result of a re-run, compared with the execution `against`. */
@@ -118,16 +128,27 @@ export interface Marks {
   asks: boolean;
 }
 
-/** Names and marks that a person set; they can change after the row was sent. */
+/** How an ask ended, or that it waits; `told` is that for a person. */
+export interface AskState {
+  result: 'answered' | 'parked' | 'bound' | 'failed' | 'stopped' | 'asking' | 'ended';
+  seconds: number;
+  rounds: number;
+  text: string;
+  told: string;
+}
+
+/** The fields of a row that can change after it was sent: names and marks of a person, the state of an ask. */
 export interface Said {
   names: readonly string[];
   marks: Marks;
+  ask: AskState | null;
 }
 
-/** New names and marks of a row that was sent before. */
+/** What has changed of a row that was sent before. */
 export interface AmendedRow {
   names: readonly string[];
   marks: Marks;
+  ask: AskState | null;
   execution_id: string;
 }
 
@@ -189,20 +210,54 @@ export interface Row {
   nodes: readonly NodeNote[];
   names: readonly string[];
   marks: Marks;
+  ask: AskState | null;
   moved: Move | null;
   checkpoint: Checkpoint | null;
   comparison: Comparison | null;
+  brief?: boolean;
 }
 
-/** A branch of the timeline, by its executions; `fork` is null for a branch from the start. */
-export interface Branch {
-  leaf: string;
-  fork: string | null;
-  statements: readonly string[];
-  head: boolean;
+/** `count` executions from `first` on: each is the same run of the next statement, and follows the one before. */
+export interface Span {
+  first: string;
+  count: number;
+  parent: string | null;
 }
 
-/** A handle, with the first characters of its rendering. */
+/** The tree of all executions that have ended, in the order in which they began, without their content. */
+export interface Shape {
+  spans: readonly Span[];
+  cells: Readonly<Record<string, number>>;
+  cell: readonly number[];
+  time_ms: readonly number[];
+  meta: readonly number[];
+  moved: readonly number[];
+  usd: Readonly<Record<string, number>>;
+  verdicts: Readonly<Record<string, string>>;
+}
+
+/** One execution in full. */
+export interface Details {
+  row: ExecutionRow;
+  outputs: readonly (Readonly<Record<string, any>>)[];
+  outputs_more: number;
+  events: readonly (Readonly<Record<string, string>>)[];
+  events_more: number;
+}
+
+/** The executions that a search found, oldest first: the newest of `total`. */
+export interface Found {
+  runs: readonly string[];
+  total: number;
+}
+
+/** The tokens that a group gives to a member. */
+export interface Share {
+  name: string;
+  tokens: number;
+}
+
+/** A handle; its text comes on request. `shares` are those of a group. */
 export interface Handle {
   name: string;
   obj_id: string;
@@ -220,7 +275,7 @@ export interface Handle {
   revision: any;
   members: readonly string[];
   rendered_tokens: number;
-  text: string;
+  shares: readonly Share[];
   notes: readonly string[];
 }
 
@@ -233,6 +288,48 @@ export interface DeltaItem {
   text: string;
 }
 
+/** The state of one cell of the notebook.
+
+    Where `on_head` is another execution than the newest one, `here` is its state, and `because` and `upstream` are its.
+     */
+export interface CellMark {
+  statement_id: string;
+  execution_id: string;
+  on_head: string | null;
+  here: 'fresh' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown' | null;
+  author: 'human' | 'model' | 'panel';
+  state: 'fresh' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown';
+  because: readonly string[];
+  upstream: readonly string[];
+  source: string;
+  checkpoint: 'writing' | 'durable' | 'skipped' | 'thinned' | 'damaged' | null;
+  count: number | null;
+}
+
+/** The text and the outputs of a cell as its execution left them; `cut` says what is missing, or is empty.
+
+    `source` is null where the text itself is left out; `masked` says that a part of it is replaced by a mask.
+    `digest` is that of the whole text, as in a mark.
+     */
+export interface CellVersion {
+  cell_id: string;
+  statement_id: string;
+  execution_id: string;
+  status: string;
+  source: string | null;
+  digest: string;
+  masked: boolean;
+  outputs: readonly (Readonly<Record<string, any>>)[];
+  count: number | null;
+  cut: string;
+}
+
+/** The cells on the path to the execution `at`, in the order in which they last ran; null is the start. */
+export interface CellVersions {
+  at: string | null;
+  cells: readonly CellVersion[];
+}
+
 /** The cost of sending a projection; `told` is the text for people. */
 export interface Cost {
   usd: number | null;
@@ -241,7 +338,15 @@ export interface Cost {
   as_of: string;
 }
 
-/** One block of a projection. */
+/** The images in a request: how many, their tokens, and their cost without a cache, as a text for people. */
+export interface Images {
+  count: number;
+  tokens: number;
+  usd: number | null;
+  told: string;
+}
+
+/** One block of a projection; `images` are the digests of its images, for `image` requests. */
 export interface Block {
   id: string;
   kind: string;
@@ -251,6 +356,7 @@ export interface Block {
   cached: boolean;
   why: string;
   text: string;
+  images: readonly string[];
 }
 
 /** A rule of the API that the request breaks. */
@@ -263,10 +369,10 @@ export interface Violation {
   origin: string | null;
 }
 
-/** The result of checking the request. */
+/** The result of checking the request; `count` is the number of violations. */
 export interface Report {
   ok: boolean;
-  violations: readonly Violation[];
+  count: number;
 }
 
 /** A block that is not in the projection, and the reason. */
@@ -275,17 +381,99 @@ export interface LeftOut {
   why: string;
 }
 
-/** The request to a model. */
+/** The tokens of a projection by part; their sum is that of the projection. */
+export interface Parts {
+  system: number;
+  history: number;
+  handles: number;
+  variables: number;
+  groups: number;
+  deltas: number;
+}
+
+/** The sizes and checks of the request to a model; its blocks come on request. `cached` are tokens. */
 export interface Projection {
-  request: Readonly<Record<string, any>>;
-  blocks: readonly Block[];
-  betas: readonly string[];
+  model: string;
+  messages: number;
+  blocks: number;
+  left_out: number;
   report: Report;
   cost: Cost;
-  left_out: readonly LeftOut[];
+  images: Images;
+  parts: Parts;
+  cached: number;
+  broke: string;
   tokens: number;
   budget: number;
   receipt: string;
+}
+
+/** The blocks of a projection, of the turn `receipt` is the request of. */
+export interface ProjectionBlocks {
+  receipt: string;
+  blocks: readonly Block[];
+  betas: readonly string[];
+  violations: readonly Violation[];
+  left_out: readonly LeftOut[];
+}
+
+/** A request as it would be sent: its exact body, the address, and the headers without the key. */
+export interface RequestBody {
+  receipt: string;
+  body: string;
+  url: string;
+  headers: Readonly<Record<string, string>>;
+}
+
+/** The effect of one supposed change on the next request; `error` says why the change is not possible. */
+export interface Price {
+  change: string;
+  error: string | null;
+  tokens: number;
+  total: number;
+  budget: number;
+  before: Cost | null;
+  after: Cost | null;
+  rewritten: number;
+  violations: number;
+}
+
+/** The effects of supposed changes, each alone. */
+export interface Prices {
+  prices: readonly Price[];
+}
+
+/** The cost of several requests; `ask` is the execution that asked. `usd` is null if a price is not known. */
+export interface CostLine {
+  ask: string;
+  question: string;
+  model: string;
+  requests: number;
+  tokens_in: number;
+  cached: number;
+  tokens_out: number;
+  usd: number | null;
+  told: string;
+  seconds: number;
+}
+
+/** One request; `broke` says where and why it does not continue the one before. */
+export interface CostPoint {
+  ask: string;
+  usd: number | null;
+  tokens: number;
+  broke: string;
+}
+
+/** The cost of all requests of the session; `requests` are the newest, `more` the number of older ones. */
+export interface Costs {
+  asks: readonly CostLine[];
+  models: readonly CostLine[];
+  total: CostLine | null;
+  breaks: readonly string[];
+  requests: readonly CostPoint[];
+  more: number;
+  fault: string;
 }
 
 /** A block that differs between two projections; a size is null where the block is absent. */
@@ -362,8 +550,9 @@ export interface WaitingCall {
   tool: string;
 }
 
-/** The records in the model's history. */
+/** The records in the model's history. With `change`, `entries` are those that differ from the message before. */
 export interface History {
+  change?: boolean;
   entries: readonly (RepairEntry | CondensationEntry | RedactionEntry | BatchEntry)[];
   more: number;
   pins: readonly PinnedEvent[];
@@ -498,6 +687,77 @@ export interface Copy {
   execution_count: number | null;
 }
 
+/** A table of a difference; `right` are the columns that are aligned right, `more` rows are left out. */
+export interface ValueTable {
+  head: readonly string[];
+  rows: readonly (readonly string[])[];
+  title: string;
+  right: readonly number[];
+  more: number;
+}
+
+/** A picture in base64: before, after, or the pixels that differ. */
+export interface ValuePicture {
+  label: string;
+  media_type: string;
+  data: string;
+}
+
+/** How the value of a name, or a part of one, differs; `differs` is null where that is not known. */
+export interface ValueDifference {
+  name: string;
+  summary: string;
+  known: 'complete' | 'pending' | 'unknown';
+  differs: boolean | null;
+  reason: string;
+  counts: Readonly<Record<string, number>>;
+  columns: Readonly<Record<string, number>>;
+  step: number;
+  tables: readonly ValueTable[];
+  diff: readonly string[];
+  pictures: readonly ValuePicture[];
+  parts: readonly any[];
+  more: number;
+  notes: readonly string[];
+}
+
+/** A variable that differs; `value` is null where its values were not compared. */
+export interface NameDifference {
+  name: string;
+  told: string;
+  value: ValueDifference | null;
+}
+
+/** An output of a cell that differs, and the executions whose output it is. */
+export interface OutputDifference {
+  name: string;
+  told: string;
+  value: ValueDifference | null;
+  before: string;
+  after: string;
+}
+
+/** A handle or a file that differs. */
+export interface OtherDifference {
+  name: string;
+  how: 'added' | 'changed' | 'removed';
+  told: string;
+}
+
+/** The differences between two states; `more` of them are left out. */
+export interface StateDifference {
+  old: string | null;
+  new: string | null;
+  added: readonly NameDifference[];
+  changed: readonly NameDifference[];
+  deleted: readonly NameDifference[];
+  outputs: readonly OutputDifference[];
+  handles: readonly OtherDifference[];
+  files: readonly OtherDifference[];
+  notes: readonly string[];
+  more: number;
+}
+
 /** The fields that a snapshot and a turn have in common. */
 export interface State {
   history?: History;
@@ -509,6 +769,7 @@ export interface State {
   storage: Storage | null;
   resume: Resume | null;
   sent: boolean;
+  work: readonly string[];
 }
 
 /** All data of a panel. */
@@ -522,6 +783,7 @@ export interface SnapshotMessage {
   storage: Storage | null;
   resume: Resume | null;
   sent: boolean;
+  work: readonly string[];
   type: 'snapshot';
   protocol: number;
   version: string;
@@ -533,7 +795,8 @@ export interface SnapshotMessage {
   timeline_truncated: number;
   proposal: Proposal | null;
   asking: Asking | null;
-  branches: readonly Branch[];
+  shape: Shape;
+  cells: Readonly<Record<string, CellMark>>;
 }
 
 /** A statement began. */
@@ -554,11 +817,12 @@ export interface TurnMessage {
   storage: Storage | null;
   resume: Resume | null;
   sent: boolean;
+  work: readonly string[];
   type: 'turn';
   statement: Row;
+  cells: Readonly<Record<string, CellMark>>;
   outside?: Row;
   rows?: readonly AmendedRow[];
-  branches?: readonly Branch[];
   insert?: Copy;
 }
 
@@ -568,6 +832,7 @@ export interface CheckpointMessage {
   execution_id: string;
   checkpoint: Checkpoint;
   storage: Storage | null;
+  cells?: Readonly<Record<string, CellMark>>;
 }
 
 /** The proposal that waits for the user now. */
@@ -580,6 +845,8 @@ export interface ProposalMessage {
 export interface AskingMessage {
   type: 'asking';
   asking: Asking | null;
+  rows?: readonly AmendedRow[];
+  cells?: Readonly<Record<string, CellMark>>;
 }
 
 /** The fields that all answers have: the request's id, and an error instead of a result. */
@@ -612,9 +879,109 @@ export interface CompareAnswer {
   compare: Compared | null;
 }
 
-export type Answer = PlanAnswer | EventsAnswer | CompareAnswer;
+/** The answer to a `rows` request. */
+export interface RowsAnswer {
+  id: any;
+  error: string | null;
+  type: 'rows';
+  rows: readonly Row[] | null;
+}
 
-export type KernelMessage = SnapshotMessage | BeginMessage | TurnMessage | CheckpointMessage | ProposalMessage | AskingMessage | PlanAnswer | EventsAnswer | CompareAnswer;
+/** The answer to a `details` request. */
+export interface DetailsAnswer {
+  id: any;
+  error: string | null;
+  type: 'details';
+  details: Details | null;
+}
+
+/** The answer to a `search` request. */
+export interface SearchAnswer {
+  id: any;
+  error: string | null;
+  type: 'search';
+  search: Found | null;
+}
+
+/** The answer to a `projection` request. */
+export interface ProjectionAnswer {
+  id: any;
+  error: string | null;
+  type: 'projection';
+  projection: ProjectionBlocks | null;
+}
+
+/** The answer to a `request` request. */
+export interface RequestAnswer {
+  id: any;
+  error: string | null;
+  type: 'request';
+  request: RequestBody | null;
+}
+
+/** A picture in base64. */
+export interface Picture {
+  media_type: string;
+  data: string;
+}
+
+/** The answer to an `image` request. */
+export interface ImageAnswer {
+  id: any;
+  error: string | null;
+  type: 'image';
+  image: Picture | null;
+}
+
+/** The answer to a `whatif` request. */
+export interface WhatIfAnswer {
+  id: any;
+  error: string | null;
+  type: 'whatif';
+  whatif: Prices | null;
+}
+
+/** The rendering of a handle; `more` is the number of characters that were cut. */
+export interface HandleText {
+  text: string;
+  more: number;
+}
+
+/** The answer to a `handle` request. */
+export interface HandleAnswer {
+  id: any;
+  error: string | null;
+  type: 'handle';
+  handle: HandleText | null;
+}
+
+/** The answer to a `cost` request. */
+export interface CostAnswer {
+  id: any;
+  error: string | null;
+  type: 'cost';
+  cost: Costs | null;
+}
+
+/** The answer to a `cells` request. */
+export interface CellsAnswer {
+  id: any;
+  error: string | null;
+  type: 'cells';
+  cells: CellVersions | null;
+}
+
+/** The answer to a `difference` request. */
+export interface DifferenceAnswer {
+  id: any;
+  error: string | null;
+  type: 'difference';
+  difference: StateDifference | null;
+}
+
+export type Answer = PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | HandleAnswer;
+
+export type KernelMessage = SnapshotMessage | BeginMessage | TurnMessage | CheckpointMessage | ProposalMessage | AskingMessage | PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | HandleAnswer;
 
 /** The data of the comm's opening. */
 export interface OpenRequest {
@@ -652,13 +1019,92 @@ export interface CompareRequest {
   new: string | null;
 }
 
-export type PanelRequest = SnapshotRequest | PlanRequest | EventsRequest | CompareRequest;
+/** Asks for the differences of two states, by value: of all names, or of some.
 
-/** A picture in base64. */
-export interface Picture {
-  media_type: string;
-  data: string;
+    A place is an argument of `%ctx goto`; a `new` of null is HEAD.
+     */
+export interface DifferenceRequest {
+  type: 'difference';
+  id: string;
+  old: string;
+  new: string | null;
+  names?: readonly string[];
 }
+
+/** Asks for rows: `s1.1+20 s40.2` are twenty from `s1.1` on and one more; at most 200 in one answer. */
+export interface RowsRequest {
+  type: 'rows';
+  id: string;
+  runs: string;
+}
+
+/** Asks for the notebook's cells as they were at the execution `at` (null: HEAD), or for one of them. */
+export interface CellsRequest {
+  type: 'cells';
+  id: string;
+  at: string | null;
+  cell?: string;
+}
+
+/** Asks for the execution `of` in full. */
+export interface DetailsRequest {
+  type: 'details';
+  id: string;
+  of: string;
+}
+
+/** Asks for the executions to which all given fields apply; `name` may contain `*`. */
+export interface SearchRequest {
+  type: 'search';
+  id: string;
+  text?: string;
+  name?: string;
+  author?: string;
+  status?: string;
+  verdict?: string;
+  branch?: string;
+}
+
+/** Asks for the blocks of the newest projection. */
+export interface ProjectionRequest {
+  type: 'projection';
+  id: string;
+}
+
+/** Asks for the newest request as it would be sent. */
+export interface BodyRequest {
+  type: 'request';
+  id: string;
+}
+
+/** Asks for the image of the newest projection with the digest `of`. */
+export interface ImageRequest {
+  type: 'image';
+  id: string;
+  of: string;
+}
+
+/** Asks for the prices of `changes`: words of `%ctx whatif`, one change a line, each supposed alone. */
+export interface WhatIfRequest {
+  type: 'whatif';
+  id: string;
+  changes: string;
+}
+
+/** Asks for the cost of all requests of the session to models. */
+export interface CostRequest {
+  type: 'cost';
+  id: string;
+}
+
+/** Asks for the rendering of the handle with the id `of`. */
+export interface HandleRequest {
+  type: 'handle';
+  id: string;
+  of: string;
+}
+
+export type PanelRequest = SnapshotRequest | PlanRequest | EventsRequest | CompareRequest | DifferenceRequest | CellsRequest | RowsRequest | DetailsRequest | SearchRequest | ProjectionRequest | BodyRequest | ImageRequest | WhatIfRequest | CostRequest | HandleRequest;
 
 /** The widget's trait `facts`; `tokens` is null for no limit. */
 export interface HandleFacts {

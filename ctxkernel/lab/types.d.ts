@@ -1,13 +1,39 @@
 /** Types that the front end's scripts share, beside those of the messages. */
 
-import type { Answer, PlanRequest, EventsRequest, CompareRequest } from './messages.js';
+import type {
+  Answer,
+  CellsRequest,
+  CompareRequest,
+  DetailsRequest,
+  DifferenceRequest,
+  EventsRequest,
+  PlanRequest,
+  RowsRequest,
+  SearchRequest
+} from './messages.js';
+import type { ProjectionRequest, BodyRequest, ImageRequest, WhatIfRequest, CostRequest, HandleRequest } from './messages.js';
 
 /** A child of an element. Null, undefined and false are left out. */
 export type Child = Node | string | number | boolean | null | undefined | readonly Child[];
 
 /** A request without the fields that the host adds. */
 type Asked<Request> = Omit<Request, 'type' | 'id'>;
-export type Requests = { plan: Asked<PlanRequest>; events: Asked<EventsRequest>; compare: Asked<CompareRequest> };
+export type Requests = {
+  plan: Asked<PlanRequest>;
+  events: Asked<EventsRequest>;
+  compare: Asked<CompareRequest>;
+  rows: Asked<RowsRequest>;
+  details: Asked<DetailsRequest>;
+  search: Asked<SearchRequest>;
+  projection: Asked<ProjectionRequest>;
+  request: Asked<BodyRequest>;
+  image: Asked<ImageRequest>;
+  whatif: Asked<WhatIfRequest>;
+  cost: Asked<CostRequest>;
+  cells: Asked<CellsRequest>;
+  handle: Asked<HandleRequest>;
+  difference: Asked<DifferenceRequest>;
+};
 export type Answers = { [Type in keyof Requests]: Extract<Answer, { type: Type }> };
 
 /** Asks the kernel; executes nothing. Where there is no answer, `error` says why. */

@@ -49,24 +49,73 @@ function put(el, ...children) {
   return el;
 }
 
-// ESC sequences: CSI, OSC and other strings up to their terminator, and two-byte ones.
-const ANSI = /[\x1b\x9b](?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)|[ -/]*[0-~])?/g;
+// ESC sequences: CSI, OSC up to their terminator, and two-byte ones. An OSC without an end hides no more than its start.
+const ANSI = /[\x1b\x9b](?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\x9c]{0,4096}(?:\x07|\x1b\\|\x9c)|[ -/]*[0-~])?/g;
 
-// Other control characters, and the bidirectional ones that make code read otherwise than it runs.
-const CONTROL = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200e\u200f\ufeff]/g;
+// Characters that are not seen or that reorder their line, as in core/text.py: code would read otherwise than it runs.
+const EMOJI = '\\ufe0f\\u00a9\\u00ae\\u203c-\\u3299\\u{1f000}-\\u{1faff}';
+const HIDDEN = new RegExp(
+  '\\r(?!\\n)|[\\u034f\\u17b4\\u17b5\\u180b-\\u180f\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u00ad\\u061c\\u115f\\u1160' +
+    '\\u200b\\u200c\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u2800\\u3164\\ufeff\\uffa0\\ufff9-\\ufffb\\u{d800}-\\u{dfff}' +
+    `\\u{1d173}-\\u{1d17a}\\u{e0000}-\\u{e0fff}]|(?<![${EMOJI}])\\u200d|(?<![${EMOJI}\\d#*])[\\ufe00-\\ufe0f]`,
+  'gu'
+);
+/** Most texts: they are shown as they are, at little cost. */
+const PLAIN = /^[\t\n\x20-\x7e]*$/;
+/** Hidden characters at which Python or IPython begins another line. */
+const BREAKS = new Set('\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029');
 
 /**
- * Text as it may be shown: no terminal codes, no invisible tricks; of a line that was overwritten, its last state.
+ * A value of a message or of a saved output as text: any JSON may stand where a text is meant.
+ * @param {unknown} value
+ */
+function textOf(value) {
+  if (typeof value === 'string') return value;
+  if (value === null || value === undefined) return '';
+  return typeof value === 'object' ? JSON.stringify(value) : String(value);
+}
+
+/** @param {string} char */
+const codePoint = (char) => (char.codePointAt(0) ?? 0).toString(16);
+
+/**
+ * Code, or any text, with each character that is not seen as a mark such as `⟨U+202E⟩`: nothing is left out of it.
+ * @param {unknown} value
+ */
+function marked(value) {
+  const text = textOf(value);
+  if (PLAIN.test(text)) return text;
+  return text
+    .replace(/\r\n/g, '\n')
+    .replace(HIDDEN, (char) => `⟨U+${codePoint(char).toUpperCase().padStart(4, '0')}⟩${BREAKS.has(char) ? '\n' : ''}`);
+}
+
+/**
+ * Python code with these characters as escapes (`\u202e`), or as line breaks where they are some.
+ * @param {unknown} value
+ */
+function escaped(value) {
+  return textOf(value).replace(/\r\n/g, '\n').replace(HIDDEN, (char) => {
+    const digits = codePoint(char);
+    if (BREAKS.has(char)) return '\n';
+    return digits.length > 4 ? `\\U${digits.padStart(8, '0')}` : `\\u${digits.padStart(4, '0')}`;
+  });
+}
+
+/**
+ * What a cell printed, as it may be shown: no terminal codes; of a line that was overwritten, its last state. Code is
+ * `marked` instead: here, text disappears.
  * @param {unknown} value
  */
 function clean(value) {
-  if (value === null || value === undefined) return '';
-  const text = typeof value === 'string' ? value : String(value);
-  return text
-    .replace(ANSI, '')
-    .replace(/\r+\n/g, '\n')
-    .replace(/^.*\r(?=[^\n])/gm, '')
-    .replace(CONTROL, '\ufffd');
+  const text = textOf(value);
+  if (PLAIN.test(text)) return text;
+  return marked(
+    text
+      .replace(ANSI, '')
+      .replace(/\r+\n/g, '\n')
+      .replace(/^.*\r(?=[^\n])/gm, '')
+  );
 }
 
 /** @template T @param {readonly T[] | null | undefined} value @returns {readonly T[]} */
@@ -131,6 +180,7 @@ const ICONS = {
   fold: ['M7.3 1.5h1.4v3l1.6-1.5.9 1L8 6.9 4.8 4l.9-1 1.6 1.5Zm0 13h1.4v-3l1.6 1.5.9-1L8 9.1 4.8 12l.9 1 1.6-1.5Z'],
   chevron: ['M6 4l4 4-4 4V4Z'],
   pin: ['M5 1.5h6v1.4l-1 .8v3.6l2 2v1.4H8.7V15h-1.4v-4.3H4V9.3l2-2V3.7l-1-.8Z'],
+  search: ['M6.7 1.8a4.9 4.9 0 1 0 3 8.8l3.3 3.3 1-1-3.3-3.3a4.9 4.9 0 0 0-4-7.8Zm0 1.4a3.5 3.5 0 1 1 0 7 3.5 3.5 0 0 1 0-7Z'],
   close: ['M3.4 2.4 8 7l4.6-4.6 1 1L9 8l4.6 4.6-1 1L8 9l-4.6 4.6-1-1L7 8 2.4 3.4Z'],
   more: [
     'M3.2 6.7a1.3 1.3 0 1 0 0 2.6 1.3 1.3 0 0 0 0-2.6Zm4.8 0a1.3 1.3 0 1 0 0 2.6 1.3 1.3 0 0 0 0-2.6Zm4.8 0a1.3 1.3 0 1 0 0 2.6 1.3 1.3 0 0 0 0-2.6Z'
@@ -154,25 +204,35 @@ const ICONS = {
 
 /** @typedef {keyof typeof ICONS} Icon */
 
-/** @param {Icon} name @param {string} [label] */
-function icon(name, label) {
+/** Icons that were made: a copy costs less than a new one. @type {Map<Icon, SVGSVGElement>} */
+const made = new Map();
+
+/** @param {Icon} name */
+function makeIcon(name) {
   const ns = 'http://www.w3.org/2000/svg';
   const svg = document.createElementNS(ns, 'svg');
   svg.setAttribute('viewBox', '0 0 16 16');
   svg.setAttribute('class', `ctxk-icon ctxk-icon-${name}`);
-  if (label) {
-    svg.setAttribute('role', 'img');
-    svg.setAttribute('aria-label', label);
-    const title = document.createElementNS(ns, 'title');
-    title.textContent = label;
-    svg.append(title);
-  } else {
-    svg.setAttribute('aria-hidden', 'true');
-  }
   for (const d of ICONS[name]) {
     const path = document.createElementNS(ns, 'path');
     path.setAttribute('d', d);
     svg.append(path);
+  }
+  made.set(name, svg);
+  return svg;
+}
+
+/** @param {Icon} name @param {string} [label] */
+function icon(name, label) {
+  const svg = /** @type {SVGSVGElement} */ ((made.get(name) ?? makeIcon(name)).cloneNode(true));
+  if (label) {
+    svg.setAttribute('role', 'img');
+    svg.setAttribute('aria-label', label);
+    const title = document.createElementNS('http://www.w3.org/2000/svg', 'title');
+    title.textContent = label;
+    svg.prepend(title);
+  } else {
+    svg.setAttribute('aria-hidden', 'true');
   }
   return svg;
 }
@@ -205,7 +265,7 @@ function badge(kind, glyph, text, title) {
  * @param {unknown} source
  */
 function headline(source) {
-  const lines = clean(source)
+  const lines = marked(source)
     .split('\n')
     .map((line) => line.trim())
     .filter(Boolean);
@@ -296,7 +356,7 @@ function foldedText(open, key, raw) {
  */
 function pictureOf(source) {
   const { media_type: type, data } = dict(source);
-  if (!type || !['image/png', 'image/jpeg'].includes(type) || !/^[A-Za-z0-9+/=]+$/.test(data ?? '')) return null;
+  if (!type || !['image/png', 'image/jpeg', 'image/webp', 'image/gif'].includes(type) || !/^[A-Za-z0-9+/=]+$/.test(data ?? '')) return null;
   return h('img', { class: 'ctxk-picture', alt: 'The picture that a model is shown', src: `data:${type};base64,${data}` });
 }
 
@@ -452,6 +512,9 @@ export {
   h,
   put,
   clean,
+  marked,
+  escaped,
+  textOf,
   list,
   dict,
   number,

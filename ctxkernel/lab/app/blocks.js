@@ -5,6 +5,7 @@
 
 import {
   AUTHORS,
+  askKernel,
   bar,
   clean,
   count,
@@ -20,12 +21,13 @@ import {
   pictureOf,
   bringToMiddle,
   quoted,
+  plural,
   runOf
 } from './base.js';
+import { priced } from './pricing.js';
 
-/** @import {Block, History, RedactionEntry, Violation} from '../messages.js' */
-/** @import {Child} from '../types.js' */
-/** @import {Item} from './menu.js' */
+/** @import {Block, Handle, History, RedactionEntry, Violation} from '../messages.js' */
+/** @import {PricedItem} from './pricing.js' */
 /** @import {View} from './render.js' */
 /** @import {Next} from './returning.js' */
 
@@ -38,6 +40,8 @@ import {
  * @property {Map<string, Partial<RedactionEntry>>} redactions by event
  * @property {number} widest tokens of the largest block
  * @property {number} total tokens
+ * @property {number | null} price US dollars a token of an image that is not in the cache; null where it is not known
+ * @property {string} words what is searched for, in lower case; empty for nothing
  *
  * @typedef {{role: string, at: number | null, blocks: Partial<Block>[], tokens: number}} Message
  * @typedef {'human' | 'model' | 'kernel'} Speaker
@@ -52,14 +56,27 @@ const HISTORY_KINDS = new Set([
   'call',
   'result',
   'summary',
-  'context'
+  'context',
+  'image'
 ]);
+/** Kinds of blocks that are an image: of a cell, or of a handle. */
+const IMAGES = new Set(['image', 'picture']);
 /** Kinds whose output a person can replace by a note. */
 const REDACTABLE = new Set(['statement', 'result']);
 /** Kinds of events that can be pinned. */
 const PINNABLE = new Set(['statement', 'question', 'answer', 'call', 'result']);
 /** @type {Record<string, Speaker>} */
 const SPEAKERS = { statement: 'human', question: 'human', answer: 'model', thinking: 'model', call: 'model' };
+/** Kinds of blocks that show a handle: their ids are `view:NAME`. */
+const OF_HANDLE = new Set(['view', 'group', 'note', 'shown', 'picture']);
+/** What the levels of detail show. */
+const LEVELS = ['the text', 'structure', 'summary', 'diff'];
+/** Pictures that are kept. */
+const MOST_PICTURES = 40;
+/** Lines of a found block that are shown. */
+const FOUND_LINES = 12;
+/** Characters of a line that are shown around what was found. */
+const FOUND_CHARS = 240;
 /** Characters of a summary that the kernel takes. */
 const SUMMARY_CHARS = 400;
 
@@ -110,31 +127,36 @@ function messagesOf(blocks) {
 }
 
 /**
- * All messages.
+ * The messages that the chosen blocks are in.
  * @param {View} view
- * @param {Partial<Block>[]} blocks
+ * @param {Partial<Block>[]} blocks all blocks
+ * @param {Set<Partial<Block>>} chosen
  * @param {Map<string, Partial<Violation>[]>} broken violations by block
+ * @param {string} words what is searched for, in lower case
  */
-function drawMessages(view, blocks, broken) {
+function drawMessages(view, blocks, chosen, broken, words) {
+  const images = dict(dict(view.projection).images);
+  const usd = number(images.usd);
   /** @type {Drawing} */
   const drawing = {
     view,
     broken,
+    words,
+    price: usd !== null && images.tokens ? usd / images.tokens : null,
     ...marksOf(view.history),
     widest: Math.max(1, ...blocks.map((block) => number(block.tokens) ?? 0)),
     total: blocks.reduce((sum, block) => sum + (number(block.tokens) ?? 0), 0)
   };
   return messagesOf(blocks).map((message) => {
     const ol = h('ol', { class: 'ctxk-blocks' });
-    const messages = list(dict(dict(view.projection).request).messages);
-    const sent = message.at === null ? [] : list(dict(messages[message.at]).content);
     let speaker = '';
-    for (const [at, block] of message.blocks.entries()) {
+    for (const block of message.blocks) {
+      if (!chosen.has(block)) continue;
       const by = SPEAKERS[block.kind ?? ''] ?? 'kernel';
-      const picture = block.kind === 'picture' ? pictureOf(dict(sent[at]).source) : null;
-      ol.append(drawBlock(drawing, block, by, by !== speaker, picture));
+      ol.append(drawBlock(drawing, block, by, by !== speaker));
       speaker = by;
     }
+    if (!ol.childElementCount) return null;
     return h(
       'section',
       { class: 'ctxk-message', 'data-role': message.role },
@@ -152,14 +174,82 @@ function drawMessages(view, blocks, broken) {
 }
 
 /**
+ * The images of a block, by their digests: each is asked for when it comes into view.
+ * @param {View} view
+ * @param {Partial<Block>} block
+ */
+function picturesOf(view, block) {
+  const digests = list(block.images).map(clean);
+  return digests.map((digest, n) => {
+    const known = view.pictures.get(digest);
+    const name = digests.length > 1 ? `image ${n + 1} of ${clean(block.id)}` : `image of ${clean(block.id)}`;
+    if (known) return copyOf(known, name);
+    const box = h('div', { class: 'ctxk-picturewait' }, h('span', { class: 'ctxk-hint' }, 'Reading the image…'));
+    const root = view.sections.projection;
+    const seen = new IntersectionObserver(
+      (entries) => {
+        if (!entries.some((entry) => entry.isIntersecting)) return;
+        seen.disconnect();
+        void askKernel(view.actions.ask, 'image', { of: digest }).then((answer) => {
+          const picture = 'image' in answer ? pictureOf(answer.image) : null;
+          if (!picture)
+            return void box.replaceChildren(h('span', { class: 'ctxk-hint' }, clean(answer.error) || 'It cannot be shown.'));
+          view.pictures.set(digest, picture);
+          while (view.pictures.size > MOST_PICTURES) view.pictures.delete([...view.pictures.keys()][0]);
+          box.replaceWith(copyOf(picture, name));
+        });
+      },
+      { root, rootMargin: '800px 0px' }
+    );
+    seen.observe(box);
+    return box;
+  });
+}
+
+/** A name that has the text that is seen in it, so that it can be spoken. @param {string} name @param {string} text */
+const named = (name, text) => (name.includes(text) ? name : `${text}: ${name}`);
+
+/** @param {HTMLImageElement} picture @param {string} name */
+function copyOf(picture, name) {
+  const copy = picture.cloneNode();
+  if (copy instanceof HTMLImageElement) copy.alt = name;
+  return copy;
+}
+
+/**
+ * The lines of a text that have what is searched for, with marks.
+ * @param {unknown} text
+ * @param {string} words in lower case
+ */
+function foundText(text, words) {
+  const lines = clean(text).split('\n');
+  const found = lines.map((line, n) => ({ line, n })).filter(({ line }) => line.toLowerCase().includes(words));
+  const shown = found.slice(0, FOUND_LINES).map(({ line, n }) => {
+    const first = line.toLowerCase().indexOf(words);
+    const start = Math.max(0, first - FOUND_CHARS / 2);
+    let rest = line.slice(start, start + FOUND_CHARS);
+    const parts = /** @type {(string | HTMLElement)[]} */ ([start ? '…' : '']);
+    for (let at = rest.toLowerCase().indexOf(words); at >= 0; at = rest.toLowerCase().indexOf(words)) {
+      parts.push(rest.slice(0, at), h('mark', { class: 'ctxk-found' }, rest.slice(at, at + words.length)));
+      rest = rest.slice(at + words.length);
+    }
+    return h('span', { class: 'ctxk-foundline' }, h('span', { class: 'ctxk-lineno' }, count(n + 1)), ...parts, rest, '\n');
+  });
+  if (!shown.length) return null;
+  const more = found.length - shown.length;
+  return [h('pre', { class: 'ctxk-pre' }, shown), more > 0 && h('p', { class: 'ctxk-hint' }, `… and ${plural(more, 'more line')}`)];
+}
+
+/**
  * @param {Drawing} drawing
  * @param {Partial<Block>} block
  * @param {Speaker} by
  * @param {boolean} isNew whether another one spoke before
- * @param {Child} picture
  */
-function drawBlock(drawing, block, by, isNew, picture) {
-  const { view, broken, pins, redactions, widest, total } = drawing;
+function drawBlock(drawing, block, by, isNew) {
+  const { view, broken, pins, redactions, widest, total, price, words } = drawing;
+  const pictures = picturesOf(view, block);
+  const isImage = IMAGES.has(block.kind ?? '');
   const id = String(block.id ?? '');
   const event = eventOf(block);
   const tokens = number(block.tokens) ?? 0;
@@ -230,6 +320,9 @@ function drawBlock(drawing, block, by, isNew, picture) {
         },
         block.cached ? 'cached' : 'fresh'
       ),
+      isImage &&
+        price !== null &&
+        h('span', { class: 'ctxk-tokens', title: 'Its cost where it is not in the cache' }, `~$${(price * tokens).toFixed(4)}`),
       h('span', { class: 'ctxk-tokens', title: `${share} % of the total` }, `~${count(tokens)}`),
       whyButton,
       items.length > 0 && moreButton(view, block, key, items)
@@ -238,7 +331,10 @@ function drawBlock(drawing, block, by, isNew, picture) {
     faults.map((fault) => h('p', { class: 'ctxk-fault' }, h('b', null, fault.rule), `: ${clean(fault.message)}`)),
     why,
     view.drafts.has(event) && id === event && redactForm(view, event),
-    picture ?? foldedText(view.openBlocks, key('all'), block.text)
+    isImage && pictures.length
+      ? null
+      : ((words ? foundText(block.text, words) : null) ?? foldedText(view.openBlocks, key('all'), block.text)),
+    pictures
   );
   return li;
 }
@@ -246,7 +342,7 @@ function drawBlock(drawing, block, by, isNew, picture) {
 /** Who gave a directive. @param {string | undefined} by */
 const whose = (by) => (by === 'model' ? AUTHORS.model : AUTHORS.human);
 
-/** @param {View} view @param {Partial<Block>} block @param {(what: string) => string} key @param {Item[]} items */
+/** @param {View} view @param {Partial<Block>} block @param {(what: string) => string} key @param {PricedItem[]} items */
 function moreButton(view, block, key, items) {
   const button = h(
     'button',
@@ -261,40 +357,64 @@ function moreButton(view, block, key, items) {
     },
     icon('more')
   );
-  button.addEventListener('click', () => view.menu.open(button, `Block ${clean(block.id)}`, items));
+  button.addEventListener('click', () => view.menu.open(button, `Block ${clean(block.id)}`, priced(view, items)));
   return button;
 }
 
 /**
- * What a person can do with a block of the history.
+ * What a person can do with a block.
  * @param {View} view
  * @param {Partial<Block>} block
  * @param {string} event
  * @param {boolean} isPinned
  * @param {Partial<RedactionEntry> | undefined} redaction
+ * @returns {PricedItem[]}
  */
 function actionsOf(view, block, event, isPinned, redaction) {
   const kind = clean(block.kind);
+  if (OF_HANDLE.has(kind)) {
+    const handle = handleOf(view, clean(block.id));
+    return handle ? handleActions(view, handle) : [];
+  }
   if (!block.role || !HISTORY_KINDS.has(kind)) return [];
-  /** @type {Item[]} */
+  /** @type {PricedItem[]} */
   const items = [];
   if (REDACTABLE.has(kind)) {
-    if (redaction) items.push({ text: 'Undo the redaction', icon: 'undo', run: () => undoRedaction(view, redaction) });
+    if (redaction)
+      items.push({
+        text: 'Undo the redaction',
+        icon: 'undo',
+        change: `withdraw=${clean(redaction.id)}`,
+        run: () => undoRedaction(view, redaction)
+      });
     else
       items.push({
         text: 'Redact its output…',
         icon: 'redact',
         off: isPinned,
+        change: `redact=${event}`,
         title: isPinned ? 'It is pinned: unpin it first' : 'A note of yours stands in its place; the output is kept',
         run: () => draftRedaction(view, event)
       });
   }
-  if (PINNABLE.has(kind))
+  if (PINNABLE.has(kind)) {
+    const isShort = !isPinned && clean(block.why).includes('in one line');
     items.push({
-      text: isPinned ? 'Unpin' : 'Pin',
+      text: isPinned ? 'Unpin' : isShort ? 'Show in full, and keep (pin)' : 'Pin',
       icon: 'pin',
+      change: `${isPinned ? 'unpin' : 'pin'}=${event}`,
       title: isPinned ? '' : 'It is never condensed, masked or redacted',
       run: () => setPin(view, event, !isPinned)
+    });
+  }
+  if (kind === 'statement')
+    items.push({
+      text: 'Leave out',
+      icon: 'close',
+      off: isPinned,
+      change: `leave=${event}`,
+      title: isPinned ? 'It is pinned: unpin it first' : 'The model does not see this statement; it stays in the timeline',
+      run: () => runLine(view, `condense --leave ${event}`, { next: { text: 'Show', run: () => view.select('history') } })
     });
   if (kind === 'summary') {
     const condensation = event.replace(/~summary\d+$/, '');
@@ -303,9 +423,64 @@ function actionsOf(view, block, event, isPinned, redaction) {
       icon: 'fold',
       run: () => view.showEntry(condensation)
     });
-    items.push({ text: 'Undo the condensation', icon: 'undo', run: () => undoCondensation(view, condensation) });
+    items.push({
+      text: 'Undo the condensation',
+      icon: 'undo',
+      change: `withdraw=${condensation}`,
+      run: () => undoCondensation(view, condensation)
+    });
   }
   items.push({ text: 'Show the statement', icon: 'flag', run: () => view.showRun(runOf(event)) });
+  return items;
+}
+
+/** The handle that a block shows. @param {View} view @param {string} id such as `view:v` or `view:v:picture` */
+function handleOf(view, id) {
+  const own = id.split('#')[0].replace(/:picture$/, '');
+  return view.handles.map(dict).find((one) => `${one.obj_type}:${one.name}` === own) ?? null;
+}
+
+/**
+ * What a person can do with a handle, wherever it is shown.
+ * @param {View} view
+ * @param {Partial<Handle>} handle
+ * @returns {PricedItem[]}
+ */
+function handleActions(view, handle) {
+  const name = clean(handle.name);
+  if (!/^\w+$/.test(name)) return [];
+  /** @type {PricedItem[]} */
+  const items = LEVELS.map((told, lod) => ({
+    text: `Level ${lod}: ${told}`,
+    checked: handle.lod === lod,
+    change: handle.lod === lod ? '' : `${name}.lod=${lod}`,
+    run: () => void runLine(view, `set ${name}.lod=${lod}`, { back: `set ${name}.lod=${handle.lod}` })
+  }));
+  const pinned = Boolean(handle.pinned);
+  items.push({
+    text: pinned ? 'Unpin' : 'Pin',
+    icon: 'pin',
+    change: `${name}.pinned=${pinned ? 'no' : 'yes'}`,
+    title: pinned ? '' : 'Its content is in each request',
+    run: () => void setPin(view, name, !pinned)
+  });
+  if (/^[\p{L}_]/u.test(name))
+    items.push(
+      {
+        text: 'Expand: show it once',
+        icon: 'fold',
+        change: `${name}.shown=yes`,
+        title: 'The next request has its content',
+        run: () => void view.returning.perform(`show(${name})`, 'Done.', null)
+      },
+      {
+        text: 'Leave out',
+        icon: 'close',
+        change: `private=${name}`,
+        title: 'Its name and content are kept out of every request (%ctx private)',
+        run: () => void runLine(view, `private ${name}`, { back: `private --off ${name}` })
+      }
+    );
   return items;
 }
 
@@ -416,7 +591,7 @@ function statementLink(view, id, text = clean(id)) {
     {
       class: 'ctxk-link ctxk-where',
       type: 'button',
-      'aria-label': `Show statement ${run} in the timeline`,
+      'aria-label': named(`Show statement ${run} in the timeline`, clean(text)),
       title: 'Show its row in the timeline',
       onclick: () => view.showRun(run)
     },
@@ -428,20 +603,21 @@ function statementLink(view, id, text = clean(id)) {
  * A block's id, as a button that goes to it where it is shown.
  * @param {View} view
  * @param {string | null | undefined} id
+ * @param {string | null | undefined} [text]
  */
-function blockLink(view, id) {
-  const shown = list(view.projection?.blocks).some((block) => block?.id === id);
+function blockLink(view, id, text = id) {
+  const shown = list(view.blocks?.blocks).some((block) => block?.id === id);
   if (!id || !shown) return h('code', { class: 'ctxk-blockid' }, id);
   return h(
     'button',
     {
       class: 'ctxk-link ctxk-where',
       type: 'button',
-      'aria-label': `Show block ${clean(id)}`,
+      'aria-label': named(`Show block ${clean(id)}`, clean(text)),
       title: 'Show the block',
       onclick: () => view.showBlock(id)
     },
-    id
+    text
   );
 }
 
@@ -461,8 +637,9 @@ function goToBlock(view, id) {
 }
 
 export {
-  HISTORY_KINDS,
   drawMessages,
+  blockOf,
+  handleActions,
   whose,
   runLine,
   undoRedaction,

@@ -1,9 +1,26 @@
 /** The section Re-run: what of the last re-run came out as before, what did not, and what that comes from. */
 
-import { clean, count, dict, duration, emptyState, find, h, headline, label, list, number, plural, pre } from './base.js';
-import { verdict } from './timeline.js';
+import {
+  clean,
+  count,
+  dict,
+  duration,
+  emptyState,
+  find,
+  foldable,
+  h,
+  headline,
+  label,
+  list,
+  marked,
+  number,
+  plural,
+  pre
+} from './base.js';
+import { showDifferences } from './differences.js';
+import { verdict } from './rowparts.js';
 
-/** @import {Divergence} from '../messages.js' */
+/** @import {Comparison, Divergence} from '../messages.js' */
 /** @import {Child} from '../types.js' */
 /** @import {View} from './render.js' */
 /** @import {AnyRow} from './tree.js' */
@@ -94,7 +111,7 @@ function comparisonRows(view, { row, word, glyph, found }) {
     {
       class: 'ctxk-link',
       type: 'button',
-      title: `${c.against ? `against ${c.against}\n` : ''}${clean(row.source).slice(0, 600)}`,
+      title: `${c.against ? `against ${c.against}\n` : ''}${marked(row.source).slice(0, 600)}`,
       onclick: () => row.cell_id && view.actions.goto?.(String(row.cell_id))
     },
     label(row)
@@ -119,8 +136,21 @@ function comparisonRows(view, { row, word, glyph, found }) {
       ),
       h('td', { class: 'ctxk-times' }, h('span', null, duration(before)), ' ', h('span', null, `→ ${duration(after)}`))
     ),
-    found.map((one) => h('tr', { class: 'ctxk-divergence' }, h('td'), h('td', { colspan: '2' }, divergence(one))))
+    found.map((one) => h('tr', { class: 'ctxk-divergence' }, h('td'), h('td', { colspan: '2' }, divergence(one), valueOf(view, c, one))))
   );
+}
+
+/**
+ * How the values of a variable differ, asked for when it is opened.
+ * @param {View} view @param {Partial<Comparison>} c @param {Partial<Divergence>} one
+ */
+function valueOf(view, c, one) {
+  if (one.kind !== 'state' || !c.against || !c.execution_id || !one.before || !one.after) return null;
+  const places = { old: c.against, new: c.execution_id, names: [String(one.subject)] };
+  return foldable(view.openFolds, `value ${places.new} ${one.subject}`, 'how its values differ', (box) => {
+    void showDifferences(view.actions.ask, box, places);
+    return null;
+  });
 }
 
 /** @param {Partial<Divergence>} one @returns {Child} */

@@ -2,6 +2,7 @@
 
 import {
   AUTHORS,
+  askKernel,
   bytes,
   clean,
   clock,
@@ -11,7 +12,9 @@ import {
   facts,
   h,
   heading,
+  keyOf,
   list,
+  marked,
   number,
   plural,
   pre,
@@ -20,7 +23,8 @@ import {
 } from './base.js';
 
 /** @import {Child} from '../types.js' */
-/** @import {NameChange, Size} from '../messages.js' */
+/** @import {Details, NameChange, Size} from '../messages.js' */
+/** @import {Actions} from './render.js' */
 /** @import {AnyRow} from './tree.js' */
 
 /**
@@ -32,7 +36,7 @@ function chips(row, first = []) {
   const diff = dict(row.diff);
   /** @type {Child[]} */
   const out = [...first];
-  /** @type {[string, string, readonly string[]][]} */
+  /** @type {['added' | 'changed' | 'deleted', string, readonly string[]][]} */
   const sets = [
     ['added', '+', Object.keys(dict(diff.added))],
     ['changed', '~', Object.keys(dict(diff.changed))],
@@ -41,7 +45,8 @@ function chips(row, first = []) {
   for (const [kind, sign, names] of sets) {
     for (const name of names.slice(0, 6))
       out.push(h('span', { class: `ctxk-chip ctxk-${kind}`, title: `${kind}: ${name}` }, `${sign}${name}`));
-    if (names.length > 6) out.push(h('span', { class: `ctxk-chip ctxk-${kind}` }, `${sign}${names.length - 6} more`));
+    const more = names.length - Math.min(6, names.length) + (number(dict(diff.more)[kind]) ?? 0);
+    if (more) out.push(h('span', { class: `ctxk-chip ctxk-${kind}` }, `${sign}${more} more`));
   }
   // Handles that a call or the tick changed; one that is new has its chip as a new name already.
   const fresh = new Set(sets[0][2]);
@@ -81,23 +86,44 @@ function chips(row, first = []) {
 }
 
 /**
- * Fill the details of one statement: what ran, what it said, how it failed, what it changed, what it left.
+ * Fill the details of one statement: what ran, what it said, how it failed, what it changed, what it left. What the row
+ * tells is there at once; the rest is asked for.
  * @param {HTMLElement} el
  * @param {AnyRow} row
+ * @param {Actions} actions
+ * @param {() => void} resized the details have another height now
  */
-function fillDetails(el, row) {
+function fillDetails(el, row, actions, resized) {
+  draw(el, row, actions, null);
+  if (!actions.ask || row.status === 'running') return;
+  void askKernel(actions.ask, 'details', { of: keyOf(row) }).then((answer) => {
+    const found = 'details' in answer ? answer.details : null;
+    if (!found || !el.isConnected) return;
+    el.replaceChildren();
+    draw(el, { ...row, ...found.row }, actions, found);
+    resized();
+  });
+}
+
+/**
+ * @param {HTMLElement} el
+ * @param {AnyRow} row
+ * @param {Actions} actions
+ * @param {Partial<Details> | null} found what the kernel told beside the row
+ */
+function draw(el, row, actions, found) {
   const cut = dict(row.cut);
   const late = dict(row.late);
   const tags = dict(row.tags);
   if (isResponse(row)) put(el, heading('What the model said'), h('p', { class: 'ctxk-said' }, row.source));
-  else put(el, heading('Source'), pre(row.source || '(empty)'));
+  else put(el, heading('Source'), sourceOf(row, actions));
   for (const stream of /** @type {const} */ (['stdout', 'stderr'])) {
     const text = row[stream];
     const lost = number(cut[stream]);
     if (!text && !lost) continue;
     put(el, heading(stream), text && h('pre', { class: `ctxk-pre ctxk-${stream}` }, text));
     if (lost) put(el, h('p', { class: 'ctxk-cut' }, `✂ ${plural(lost, 'byte')} of ${stream} were cut from the record`));
-    else if (typeof text === 'string' && text.length >= 2000)
+    else if (!found && typeof text === 'string' && text.length >= 2000)
       put(el, h('p', { class: 'ctxk-cut' }, 'The first 2,000 characters; the cell has the rest.'));
   }
   for (const [stream, text] of Object.entries(late)) {
@@ -112,6 +138,7 @@ function fillDetails(el, row) {
       e.trace_summary && pre(e.trace_summary)
     );
   }
+  put(el, drawOutputs(found, actions));
   const diff = dict(row.diff);
   const lines = [
     ...Object.entries(dict(diff.added)).map(([name, x]) => diffLine('added', '+', name, dict(x))),
@@ -154,6 +181,7 @@ function fillDetails(el, row) {
       )
     );
   }
+  put(el, drawEvents(found));
   for (const text of list(row.notices)) put(el, h('p', { class: 'ctxk-note' }, text));
   put(
     el,
@@ -171,6 +199,72 @@ function fillDetails(el, row) {
       ['stopped for', isResponse(row) ? tags.stop_reason : ''],
       ['request', tags.request_id],
       ['receipt', tags.receipt]
+    ])
+  );
+}
+
+/** Its source, in JupyterLab's colours where it has some to give. @param {AnyRow} row @param {Actions} actions */
+function sourceOf(row, actions) {
+  const code = marked(row.source);
+  if (!code || !actions.highlight || code.startsWith('%%')) return pre(code || '(empty)');
+  const box = h('pre', { class: 'ctxk-pre ctxk-coloured' });
+  actions.highlight(code, box);
+  return box;
+}
+
+/** Kinds of pictures that are shown; a picture runs no script. */
+const PICTURES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/svg+xml'];
+
+/**
+ * Tables and figures as they looked: pictures as pictures, all else by JupyterLab, as of a notebook that is not trusted.
+ * @param {Partial<Details> | null} found @param {Actions} actions
+ * @returns {Child}
+ */
+function drawOutputs(found, actions) {
+  const shown = list(found?.outputs)
+    .map((one) => dict(/** @type {Record<string, any>} */ (one)))
+    .filter((one) => one.output_type === 'display_data')
+    .map((one) => drawOutput(dict(/** @type {Record<string, any>} */ (one.data)), actions));
+  const more = number(found?.outputs_more) ?? 0;
+  if (!shown.length && !more) return null;
+  return [
+    heading('Output'),
+    h('div', { class: 'ctxk-outputs' }, shown),
+    more > 0 && h('p', { class: 'ctxk-cut' }, `${plural(more, 'large output')} not shown: %ctx show has them.`)
+  ];
+}
+
+/** @param {Record<string, unknown>} data a MIME bundle @param {Actions} actions @returns {Child} */
+function drawOutput(data, actions) {
+  const mime = PICTURES.find((one) => typeof data[one] === 'string');
+  const text = clean(data['text/plain']);
+  if (mime) {
+    const svg = mime === 'image/svg+xml';
+    const body = String(data[mime]);
+    if (svg || /^[A-Za-z0-9+/=\s]+$/.test(body))
+      return h('img', {
+        class: 'ctxk-picture',
+        alt: text || 'A figure of this statement',
+        src: `data:${mime}${svg ? `;charset=utf-8,${encodeURIComponent(body)}` : `;base64,${body.replace(/\s/g, '')}`}`
+      });
+  }
+  const box = h('div', { class: 'ctxk-rich' });
+  if (actions.render?.(data, box)) return box;
+  return text ? pre(text) : h('p', { class: 'ctxk-hint' }, `An output of type ${Object.keys(data).join(', ').slice(0, 100)}`);
+}
+
+/** What of it a model sees. @param {Partial<Details> | null} found @returns {Child} */
+function drawEvents(found) {
+  const events = list(found?.events).map((one) => dict(/** @type {Record<string, string>} */ (one)));
+  const more = number(found?.events_more) ?? 0;
+  if (!events.length) return null;
+  return h(
+    'details',
+    { class: 'ctxk-fold' },
+    h('summary', null, `${plural(events.length + more, 'event')} in the model’s history`),
+    events.map((one) => [
+      h('p', { class: 'ctxk-muted' }, `${clean(one.id)} · ${clean(one.kind)}`),
+      pre(clean(one.text))
     ])
   );
 }

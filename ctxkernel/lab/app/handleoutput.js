@@ -30,7 +30,8 @@ function handleOutput(lab, linkOf) {
       if (this.live) return;
       const link = linkOf(this.node);
       if (!link) return; // Not in the page yet: onAfterAttach comes.
-      const id = String(model.data[HANDLE_MIME]?.model_id ?? '');
+      const said = model.data[HANDLE_MIME]?.model_id;
+      const id = typeof said === 'string' ? said : ''; // A saved output may hold anything.
       const widget = model.trusted && id && WIDGET_MIME in model.data;
       if (widget && link.kernel?.hasComm?.(id)) return this.widget(link, model);
       await this.saved(link, model);

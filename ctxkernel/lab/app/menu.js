@@ -12,6 +12,7 @@ import { find, findAll, h, icon } from './base.js';
  * @property {string} [title]
  * @property {boolean} [off] it cannot be chosen now
  * @property {boolean} [checked] makes it a box to tick
+ * @property {HTMLElement} [note] stands under its text; may be filled while the menu is open
  */
 
 class Menu {
@@ -85,7 +86,7 @@ class Menu {
       item.checked === undefined
         ? item.icon && icon(item.icon)
         : h('span', { class: 'ctxk-check', 'aria-hidden': 'true' }, item.checked ? '✓' : ''),
-      item.text
+      item.note ? h('span', { class: 'ctxk-menutext' }, item.text, item.note) : item.text
     );
   }
 

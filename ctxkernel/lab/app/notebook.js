@@ -166,7 +166,9 @@ class NotebookHands {
     const ctxkernel = { statement: copy.statement, ask: copy.ask, after: copy.after };
     const old = sharedModel.cells[at];
     if (said[at]?.after === copy.after && old.cell_type === cell_type && old.getSource() === source) {
-      old.setMetadata('ctxkernel', ctxkernel);
+      // Texts that are kept with the cell stay.
+      const { kept } = said[at];
+      old.setMetadata('ctxkernel', kept ? { ...ctxkernel, kept } : ctxkernel);
       return;
     }
     const metadata = { ctxkernel, trusted: true };
@@ -188,6 +190,21 @@ class NotebookHands {
   /** Ids of all code cells, in order. */
   get codeCells() {
     return this.content.widgets.filter((cell) => cell.model.type === 'code').map((cell) => cell.model.id);
+  }
+
+  /** Run a cell as Ctrl+Enter does. @param {Cell} cell */
+  async runCell(cell) {
+    const { context } = this.link;
+    const deletedCells = this.content.model?.deletedCells ?? [];
+    try {
+      await this.CodeCell.execute(cell, context, {
+        deletedCells,
+        recordTiming: this.content.notebookConfig?.recordTiming
+      });
+      deletedCells.splice(0, deletedCells.length);
+    } catch {
+      // The kernel or the cell went away; JupyterLab shows that.
+    }
   }
 
   /**

@@ -8,13 +8,21 @@
  * Rule 4: nothing is sent from here but the comm's messages; gestures are execute requests (notebook.js).
  */
 
-import { find } from './base.js';
+import { AskCells } from './askcells.js';
+import { find, h } from './base.js';
+import { CellVersions } from './cellversions.js';
+import { addCommands } from './commands.js';
+import { Gutter } from './gutter.js';
 import { HANDLE_MIME, handleOutput } from './handleoutput.js';
+import { followCellLinks } from './celllinks.js';
+import { KeptTexts } from './kepttexts.js';
 import { NotebookHands, PROPOSAL_MIME } from './notebook.js';
 import { PROTOCOL, makeCard, mount } from './render.js';
+import { drawStatus, statusButton } from './statusline.js';
 
-/** @import {Application, CodeCell, Comm, Editors, Executed, Kernel, KernelMessages, LabIcon} from '../jupyterlab.js' */
+/** @import {Application, Cell, CodeCell, Comm, Editors, Executed, Kernel, KernelMessages, LabIcon} from '../jupyterlab.js' */
 /** @import {Message, MimeModel, NotebookActions, NotebookPanel, NotebookTracker, Palette} from '../jupyterlab.js' */
+/** @import {StatusBar} from '../jupyterlab.js' */
 /** @import {RenderMime, SettingRegistry, Settings, StateDB, Widget as LabWidget} from '../jupyterlab.js' */
 /** @import {Proposal} from '../messages.js' */
 /** @import {Card} from './proposal.js' */
@@ -31,11 +39,14 @@ import { PROTOCOL, makeCard, mount } from './render.js';
  * @property {string} version
  * @property {typeof import('../jupyterlab.js').Widget} Widget
  * @property {typeof import('../jupyterlab.js').BoxOfWidgets} Panel
+ * @property {typeof import('../jupyterlab.js').Menu} Menu
+ * @property {StatusBar | null} statusBar
  * @property {LabIcon} LabIcon
  * @property {KernelMessages} KernelMessage
  * @property {CodeCell} CodeCell
  * @property {NotebookActions} NotebookActions
  * @property {((code: string, el: HTMLElement) => void) | undefined} highlight
+ * @property {((data: Record<string, unknown>, el: HTMLElement) => boolean) | undefined} render
  *
  * An output that is a proposal; `card` is drawn by the panel of the notebook that it stands in.
  * @typedef {LabWidget & {proposal: Partial<Proposal> | undefined, card: Card | null, draw(): void}} ProposalOutput
@@ -50,10 +61,12 @@ const IMPLEMENTATION = 'ctxkernel';
 const ANSWER_MS = 5000;
 /** A state that comes and goes within this time is not shown. */
 const SETTLE_MS = 1000;
+/** Outputs that JupyterLab draws in the details of a statement, the best first. */
+const RENDERED = ['text/html', 'text/markdown', 'text/latex'];
 /** Width of the panel at its first opening, in pixels. */
 const WIDTH = 370;
 
-const STYLES = ['style.css', 'projection.css', 'returning.css', 'proposal.css'];
+const STYLES = ['style.css', 'projection.css', 'returning.css', 'proposal.css', 'notebook.css', 'differences.css'];
 const RERUN = 'ctxkernel:rerun-from-here';
 const GO_BACK = 'ctxkernel:go-back-to-cell';
 const UNDO = 'ctxkernel:undo';
@@ -87,12 +100,13 @@ async function createPlugin(shared, version) {
     { ICommandPalette },
     { ISettingRegistry },
     { IStateDB },
-    { Panel: BoxOfWidgets, Widget },
+    { Menu, Panel: BoxOfWidgets, Widget },
     { LabIcon },
     { KernelMessage },
     { CodeCell },
     { IRenderMimeRegistry },
-    languages
+    languages,
+    bars
   ] = await Promise.all(
     [
       '@jupyterlab/notebook',
@@ -108,6 +122,8 @@ async function createPlugin(shared, version) {
       .map(shared)
       // Only for colours.
       .concat(shared('@jupyterlab/codemirror').catch(() => ({})))
+      // Notebook 7 has no status bar.
+      .concat(shared('@jupyterlab/statusbar').catch(() => ({})))
   );
   return {
     id: ID,
@@ -120,7 +136,7 @@ async function createPlugin(shared, version) {
       ISettingRegistry,
       IStateDB,
       IRenderMimeRegistry,
-      ...[languages.IEditorLanguageRegistry].filter(Boolean)
+      ...[languages.IEditorLanguageRegistry, bars.IStatusBar].filter(Boolean)
     ],
     /**
      * @param {Application} app
@@ -129,10 +145,12 @@ async function createPlugin(shared, version) {
      * @param {SettingRegistry | null} settings
      * @param {StateDB | null} state
      * @param {RenderMime | null} rendermime
-     * @param {Editors} [editors]
+     * @param {...any} others the languages of editors and the status bar, as far as Lab has them
      */
-    activate(app, tracker, palette, settings, state, rendermime, editors) {
+    activate(app, tracker, palette, settings, state, rendermime, ...others) {
       if (!tracker) return;
+      const editors = /** @type {Editors | undefined} */ (others.find((one) => one?.findByName));
+      const statusBar = /** @type {StatusBar | undefined} */ (others.find((one) => one?.registerStatusItem));
       /** @type {Parts} */
       const lab = {
         app,
@@ -143,11 +161,14 @@ async function createPlugin(shared, version) {
         version,
         Widget,
         Panel: BoxOfWidgets,
+        Menu,
+        statusBar: statusBar ?? null,
         LabIcon,
         KernelMessage,
         CodeCell,
         NotebookActions,
-        highlight: highlighter(editors)
+        highlight: highlighter(editors),
+        render: outputRenderer(rendermime)
       };
       const panel = new Panel(lab);
       // Now: a notebook takes a copy of what is registered when it is opened.
@@ -182,6 +203,25 @@ function highlighter(editors) {
   };
 }
 
+/**
+ * What shows an output of a session in an element, as JupyterLab shows outputs of a notebook that is not trusted: HTML
+ * without scripts, and nothing that could run.
+ * @param {RenderMime | null} rendermime
+ */
+function outputRenderer(rendermime) {
+  if (!rendermime?.createRenderer) return undefined;
+  /** @param {Record<string, unknown>} data @param {HTMLElement} el */
+  return (data, el) => {
+    const mime = RENDERED.find((one) => typeof data[one] === 'string');
+    if (!mime) return false;
+    const model = rendermime.createModel({ data, trusted: false });
+    const renderer = rendermime.createRenderer(mime);
+    void renderer.renderModel(model).catch(() => {});
+    el.append(renderer.node);
+    return true;
+  };
+}
+
 /** An output that is a proposal, or what became of one. @param {Parts} lab @param {Panel} panel */
 function proposalWidget(lab, panel) {
   class ProposalWidget extends lab.Widget {
@@ -212,7 +252,7 @@ function proposalWidget(lab, panel) {
         });
         this.node.replaceChildren(this.card.el);
       }
-      this.card.update(link ? link.view.stands(this.proposal?.id) : { live: null, busy: true, told: '' });
+      this.card.update(link ? link.view.stands(this.proposal) : { live: null, busy: true, told: '' });
     }
 
     /** @override */
@@ -281,9 +321,26 @@ class Link {
     this.offered = null;
     /** Timers: for the first snapshot, for the next question, for a lost turn, for a lost connection. */
     this.timer = this.asked = this.settle = this.lost = /** @type {number | undefined} */ (undefined);
+    /** The timeline in a tab of its own. @type {LabWidget | null} */
+    this.tab = null;
     this.hands = new NotebookHands(this, lab.CodeCell);
+    this.asks = new AskCells(notebook.content);
+    this.gutter = new Gutter(notebook.content, this.gutterHost());
+    owner.styles();
+    this.kept = new KeptTexts(() => notebook.context.path);
+    this.versions = new CellVersions(notebook.content, this.gutter, this.kept, {
+      ask: (type, request) => this.hands.ask(type, request),
+      offer: (offer) => this.offer(offer)
+    });
+    /** The bar above the notebook. @type {LabWidget | null} */
+    this.bar = null;
+    /** @param {unknown} _ @param {string} state */
+    this.onSave = (_, state) => state === 'completed' && this.kept.saved();
+    notebook.context.saveState?.connect(this.onSave);
     this.view = mount(this.host, {
       ...this.hands.actions,
+      hint: owner.hint,
+      rerunCells: (ids, told, stop) => this.rerunCells(ids, told, stop),
       version: lab.version,
       tab: owner.tab,
       onTab: (tab) => owner.setTab(tab),
@@ -292,6 +349,7 @@ class Link {
       close: () => owner.close(),
       decides: () => owner.decides(this),
       highlight: lab.highlight,
+      render: lab.render,
       painted: (mark) => this.painted(mark)
     });
     this.retitle = () => this.view.title(notebook.context.localPath?.split('/').pop() ?? notebook.title.label);
@@ -317,8 +375,63 @@ class Link {
     return this.context.session?.kernel ?? null;
   }
 
+  /** The settings have changed. */
+  follow() {
+    const { gutter, fadeOutputs, offerCells } = this.owner.options;
+    this.gutter.options = { marks: gutter, fade: fadeOutputs };
+    this.versions.enabled = offerCells;
+    this.gutter.draw(null);
+  }
+
+  /** What the marks in the notebook can have done. @returns {import('./gutter.js').GutterHost} */
+  gutterHost() {
+    /** @param {Cell} cell @param {() => unknown} job */
+    const onCell = (cell, job) => {
+      this.notebook.content.activeCellIndex = this.notebook.content.widgets.indexOf(cell);
+      this.owner.show();
+      job();
+    };
+    return {
+      run: (cell) => void this.hands.runCell(cell),
+      follow: (cell) => void this.versions.preview(cell),
+      rerun: (cell) => onCell(cell, () => this.view.rerunFromCell(cell.model.id, this.hands.codeCells)),
+      goBack: (cell) => onCell(cell, () => this.view.goBackToCell(cell.model.id)),
+      show: (cell) => this.showCell(cell),
+      kept: (cell) => this.versions.compareKept(cell),
+      keptTexts: (cell) => this.kept.of(cell.model).length,
+      cellOf: (statement) => this.view.cellOf(statement),
+      goto: (cellId) => this.goto(cellId)
+    };
+  }
+
   get front() {
     return this.lab.tracker.currentWidget === this.notebook;
+  }
+
+  /**
+   * Offer something above the notebook and in the panel; null takes the offer away.
+   * @param {import('./cellversions.js').Offer | null} offer
+   */
+  offer(offer) {
+    this.bar?.dispose();
+    this.bar = null;
+    this.view.offer(offer);
+    const { contentHeader } = this.notebook;
+    if (!offer || !contentHeader) return;
+    const bar = new this.lab.Widget();
+    bar.addClass('ctxk-nb');
+    bar.addClass('ctxk-bar-offer');
+    bar.node.append(
+      h(
+        'div',
+        { class: 'ctxk-offer', role: 'status', 'data-lm-suppress-shortcuts': 'true' },
+        h('span', { title: offer.text }, offer.text),
+        h('button', { class: 'ctxk-linkbutton', type: 'button', onclick: offer.run }, offer.button),
+        h('button', { class: 'ctxk-linkbutton', type: 'button', onclick: () => this.offer(null) }, 'Dismiss')
+      )
+    );
+    contentHeader.addWidget(bar);
+    this.bar = bar;
   }
 
   /** Another kernel, or none, or the first one. */
@@ -439,6 +552,7 @@ class Link {
       const reply = await kernel.sendControlMessage(this.controlMessage(kernel, CONTROL), true).done;
       if (this.live || this.comm !== comm || reply?.content?.type !== 'snapshot') return;
       this.view.snapshot(reply.content);
+      this.tellNotebook(reply.content);
       this.owner.mark(this);
     } catch {
       // The kernel went away, or knows no such message: the comm's snapshot will do.
@@ -452,11 +566,14 @@ class Link {
         this.live = true;
         clearTimeout(this.timer);
         this.view.snapshot(data);
+        this.asks.lookAtAll();
+        this.tellNotebook(data);
         this.owner.mark(this);
         return;
       }
       if (this.hands.answered(data)) return;
       this.view.message(data);
+      this.tellNotebook(data);
       if (data?.insert) this.hands.insert(data.insert);
       // A statement that this page never saw (a message was lost): ask for all, once for each such hole.
       const hole = data?.type === 'turn' ? this.view.hole() : 0;
@@ -468,6 +585,38 @@ class Link {
       // Lab awaits this handler: a fault here must not hold up the notebook's other messages.
       console.error('ctxkernel panel', error);
     }
+  }
+
+  /** @param {any} data a message of the kernel */
+  tellNotebook(data) {
+    this.gutter.take(data);
+    this.versions.take(data);
+    this.owner.drawStatus();
+  }
+
+  /** Run cells one after the other; the marks say which of them wait. @type {NotebookHands['rerunCells']} */
+  async rerunCells(ids, told, stop) {
+    this.gutter.queue(ids);
+    try {
+      return await this.hands.rerunCells(
+        ids,
+        (done) => {
+          this.gutter.queue(ids.slice(done));
+          told(done);
+        },
+        stop
+      );
+    } finally {
+      this.gutter.queue([]);
+    }
+  }
+
+  /** The row of the execution that a cell shows. @param {Cell} cell */
+  showCell(cell) {
+    const mark = this.gutter.marks.cells.get(cell.model.id);
+    if (!mark) return;
+    this.owner.show();
+    this.view.showRun(this.gutter.shownBy(cell, mark));
   }
 
   /** Ask for a snapshot, at most once a second. */
@@ -562,6 +711,7 @@ class Link {
     const comm = this.comm;
     this.comm = null;
     this.live = false;
+    this.gutter?.leave();
     if (!comm || comm.isDisposed) return;
     try {
       if (tell) comm.close();
@@ -577,6 +727,7 @@ class Link {
     this.view.phase(phase);
     this.owner.mark(this);
     this.phase = phase.name;
+    this.owner.drawStatus();
   }
 
   /**
@@ -607,6 +758,10 @@ class Link {
     this.context.statusChanged.disconnect(this.onStatus);
     this.context.connectionStatusChanged.disconnect(this.onConnection);
     this.context.iopubMessage.disconnect(this.onMessage);
+    this.asks.dispose();
+    this.tab?.dispose();
+    this.notebook.context.saveState?.disconnect(this.onSave);
+    this.gutter.dispose();
     this.view.dispose();
     this.host.remove();
     this.owner.links.delete(this.notebook);
@@ -680,6 +835,37 @@ const PHASES = {
   })
 };
 
+/** A tab with the timeline of a notebook. @param {Parts} lab @param {Link} link */
+function timelineTab(lab, link) {
+  class TimelineTab extends lab.Widget {
+    drawn = link.view.wide(this.node);
+
+    /** @override */
+    onAfterShow() {
+      this.drawn.shown();
+    }
+
+    /** @override */
+    onActivateRequest() {
+      this.drawn.focus();
+    }
+
+    /** @override */
+    dispose() {
+      this.drawn.dispose();
+      link.tab = null;
+      super.dispose();
+    }
+  }
+  const tab = new TimelineTab();
+  tab.id = `ctxkernel-timeline-${Math.random().toString(36).slice(2)}`;
+  tab.addClass('ctxk-tabwidget');
+  tab.title.label = `Timeline: ${link.notebook.title.label}`;
+  tab.title.closable = true;
+  tab.title.icon = new lab.LabIcon({ name: 'jupyter-ctxkernel:panel', svgstr: ICON });
+  return tab;
+}
+
 /** Whether two elements are in the outputs of one cell. @param {Element} a @param {Element | undefined} b */
 const sameOutputs = (a, b) => b !== undefined && b.closest('.jp-OutputArea') === a.closest('.jp-OutputArea');
 
@@ -699,6 +885,8 @@ class Panel {
     /** The page goes away. */
     this.leaving = false;
     this.styled = false;
+    /** The first-run hint was dismissed on this page. */
+    this.hintGone = false;
     /** The panel was widened once. */
     this.sized = false;
     /** @type {Settings | null} */
@@ -711,6 +899,68 @@ class Panel {
     this.cards = new Set();
     /** Shown by a restore or by ourselves: not the user's doing, so not remembered. */
     this.quiet = 0;
+    /** Settings of the notebook's part. */
+    this.options = { gutter: true, fadeOutputs: true, offerCells: true, statusBar: true };
+    /** Commands that depend on the notebook in front. @type {string[]} */
+    this.offered = [];
+    /** @type {HTMLElement | null} */
+    this.status = null;
+  }
+
+  /** The active cell of the notebook in front, if it is a code cell. */
+  get codeCell() {
+    const cell = this.link?.notebook.content.activeCell;
+    return cell?.model.type === 'code' ? cell : null;
+  }
+
+  /** Read the settings of the notebook's part, and have all notebooks follow. @param {Settings} loaded */
+  readOptions(loaded) {
+    for (const name of /** @type {(keyof Panel['options'])[]} */ (Object.keys(this.options)))
+      this.options[name] = loaded.get(name).composite !== false;
+    for (const link of this.links.values()) link.follow();
+    this.drawStatus();
+  }
+
+  /** @param {keyof Panel['options']} name @param {boolean} on */
+  setOption(name, on) {
+    this.options[name] = on;
+    for (const link of this.links.values()) link.follow();
+    void this.settings
+      ?.set(name, on)
+      .catch((/** @type {unknown} */ error) => console.warn('ctxkernel: could not save the setting', error));
+  }
+
+  /** Put our item into the status bar. */
+  addStatus() {
+    const { statusBar, Widget } = this.lab;
+    if (!statusBar) return;
+    const item = new Widget();
+    this.status = statusButton(() => {
+      this.show();
+      this.widget?.activate();
+    });
+    item.node.append(this.status);
+    statusBar.registerStatusItem('jupyter-ctxkernel:status', { item, align: 'left', rank: 5 });
+  }
+
+  drawStatus() {
+    if (!this.status) return;
+    const parts = this.options.statusBar ? (this.link?.view.statusParts() ?? []) : [];
+    this.status.hidden = !parts.length;
+    drawStatus(this.status, parts);
+  }
+
+  /** The first-run hint, which a setting remembers. @returns {import('./firststeps.js').Hint} */
+  get hint() {
+    return {
+      wanted: () => !this.hintGone && this.settings?.get('hint').composite === true,
+      dismiss: () => {
+        this.hintGone = true;
+        void this.settings
+          ?.set('hint', false)
+          .catch((/** @type {unknown} */ error) => console.warn('ctxkernel: could not save the setting', error));
+      }
+    };
   }
 
   /** The link of the notebook that an element stands in. @param {Node} node */
@@ -726,7 +976,7 @@ class Panel {
     for (const card of this.cards) if (link.notebook.node.contains(card.node)) card.draw();
     if (link.front) for (const command of [APPROVE, REJECT]) this.lab.app.commands.notifyCommandChanged(command);
     const id = link.view.proposal()?.id ?? null;
-    if (id === link.offered || (id && link.view.stands(id).busy)) return;
+    if (id === link.offered || (id && link.view.stands(link.view.proposal()).busy)) return;
     link.offered = id;
     // When its output has been drawn, too.
     if (id && link.front) setTimeout(() => this.offer(link, id), 100);
@@ -741,7 +991,7 @@ class Panel {
     if (link.view.proposal()?.id !== id) return;
     const at = document.activeElement;
     const shown = [...this.cards].find(
-      (card) => card.proposal?.id === id && link.notebook.node.contains(card.node)
+      (card) => link.view.stands(card.proposal).live && link.notebook.node.contains(card.node)
     );
     if (shown?.node.contains(at) || link.view.card()?.el.contains(at)) return;
     const typing = at?.closest('input, textarea, [contenteditable=true], .jp-Editor, .cm-editor');
@@ -752,6 +1002,8 @@ class Panel {
 
   async start() {
     this.commands();
+    this.offered = addCommands(this.lab, this, new this.lab.LabIcon({ name: 'jupyter-ctxkernel:menu', svgstr: ICON }));
+    this.addStatus();
     const { app, tracker, settings, state } = this.lab;
     tracker.widgetAdded.connect((_, notebook) => this.adopt(notebook));
     tracker.currentChanged.connect(() => this.follow());
@@ -771,7 +1023,10 @@ class Panel {
       const loaded = await settings?.load(ID);
       if (loaded) {
         this.settings = loaded;
-        const read = () => (this.autoOpen = loaded.get('autoOpen').composite !== false);
+        const read = () => {
+          this.autoOpen = loaded.get('autoOpen').composite !== false;
+          this.readOptions(loaded);
+        };
         read();
         loaded.changed.connect(read);
       }
@@ -800,6 +1055,8 @@ class Panel {
     if (!this.ready || this.links.has(notebook) || notebook.isDisposed) return;
     const link = new Link(this.lab, notebook, this);
     this.links.set(notebook, link);
+    link.follow();
+    followCellLinks(notebook.node, (cellId) => void link.goto(cellId));
     this.decides(link);
     this.widget?.node.append(link.host);
     this.follow();
@@ -816,6 +1073,7 @@ class Panel {
     for (const other of this.links.values()) other.host.hidden = other !== link;
     if (this.none) this.none.hidden = Boolean(link);
     link?.view.shown();
+    this.drawStatus();
     if (link) {
       this.mark(link);
       if (link.own) this.wants(link);
@@ -1015,6 +1273,7 @@ class Panel {
       this.show();
       this.link?.reconnect();
     });
+    add('ctxkernel:open-timeline', 'ctxkernel: Open the timeline in a tab', () => this.openTimeline());
     this.decidingCommands();
     const rerunIcon = new this.lab.LabIcon({ name: 'jupyter-ctxkernel:rerun', svgstr: RERUN_ICON });
     /**
@@ -1065,6 +1324,17 @@ class Panel {
     );
   }
 
+  /** Show the timeline of the notebook in front in a tab of the main area, once a notebook. */
+  openTimeline() {
+    const { link } = this;
+    if (!link) return;
+    this.styles();
+    link.tab ??= timelineTab(this.lab, link);
+    const { shell } = this.lab.app;
+    if (!link.tab.isAttached) shell.add(link.tab, 'main', { mode: 'tab-after' });
+    shell.activateById(link.tab.id);
+  }
+
   /** Commands on what waits: there only while something does. */
   decidingCommands() {
     const { app, palette } = this.lab;
@@ -1074,9 +1344,9 @@ class Panel {
         label: `ctxkernel: ${label}`,
         isEnabled: () => {
           const { link } = this;
-          const id = link?.view.proposal()?.id;
-          if (!link || !id) return false;
-          const { live, busy } = link.view.stands(id);
+          const proposal = link?.view.proposal();
+          if (!link || !proposal) return false;
+          const { live, busy } = link.view.stands(proposal);
           return Boolean(live) && !busy;
         },
         execute: () => {
@@ -1105,8 +1375,8 @@ class Panel {
 
   /** Buttons and menus look whether a command is there only when they are told that it may have changed. */
   tellCommands() {
-    for (const command of [RERUN, GO_BACK, UNDO]) this.lab.app.commands.notifyCommandChanged(command);
+    for (const command of [RERUN, GO_BACK, UNDO, ...this.offered]) this.lab.app.commands.notifyCommandChanged(command);
   }
 }
 
-export { Link, createPlugin };
+export { Link, Panel, createPlugin };

@@ -1,8 +1,9 @@
 /** The section Projection: exactly what the model would be sent, block by block, what it costs and what is wrong with it. */
 
 import { drawAgainst } from './against.js';
-import { HISTORY_KINDS, blockLink, condenseButton, drawMessages, runLine, statementLink } from './blocks.js';
+import { blockLink, blockOf, condenseButton, drawMessages, goToBlock, runLine, statementLink } from './blocks.js';
 import {
+  askKernel,
   clean,
   copyText,
   count,
@@ -14,17 +15,16 @@ import {
   number,
   plural,
   pre,
+  put,
   quoted
 } from './base.js';
+import { drawMeter } from './meter.js';
 
-/** @import {Block, LeftOut, Projection, Violation} from '../messages.js' */
+/** @import {LeftOut, Projection, RequestBody, Violation} from '../messages.js' */
 /** @import {View} from './render.js' */
 
-/** @typedef {keyof typeof SHARES} Share */
-
-const COSTS =
-  'What sending it would cost, no answer counted, where the one before was sent some minutes ago at most';
-const SHARES = { system: 'system', history: 'history', state: 'state' };
+/** A search begins when nothing was typed for this long. */
+const TYPED_MS = 150;
 
 /** The projection: its size and cost, its checks, what was left out, and its messages. @param {View} view */
 function drawProjection(view) {
@@ -32,20 +32,20 @@ function drawProjection(view) {
   if (!p)
     return emptyState(
       'No projection yet',
-      'The projection is exactly what the model would be sent. It is built after each cell: run one.'
+      'The projection is exactly what a model would be sent: nothing more, nothing less. It is built after each cell, and nothing is sent before you ask. Run a cell to see it.'
     );
-  const blocks = list(p.blocks).map(dict);
-  const violations = list(dict(p.report).violations).map(dict);
-  /** @type {Map<string, Partial<Violation>[]>} */
-  const broken = new Map();
-  for (const one of violations) if (one.block) broken.set(one.block, [...(broken.get(one.block) ?? []), one]);
+  if (view.blocks?.receipt !== p.receipt) void askBlocks(view, clean(p.receipt));
+  const found = dict(view.blocks);
+  const violations = list(found.violations).map(dict);
+  const breaks = /breaks at (\S+) /.exec(clean(p.broke))?.[1];
+  const shown = breaks && list(found.blocks).some((block) => block.id === breaks);
   return [
-    drawMeter(view, p, blocks),
-    dict(p.report).ok ? null : drawViolations(view, violations),
-    leftOut(view, list(p.left_out).map(dict)),
+    drawMeter(p, shown && blockLink(view, breaks, 'show the block'), condenseButton(view), ...copyButtons(view)),
+    dict(p.report).ok ? null : drawViolations(view, p, violations),
+    leftOut(view, number(p.left_out) ?? 0, list(found.left_out).map(dict)),
     drawAgainst(view),
-    drawMessages(view, blocks, broken),
-    rawRequest(view, p)
+    drawBlocks(view, violations),
+    rawRequest(view)
   ];
 }
 
@@ -58,91 +58,100 @@ function costOf(projection) {
   return number(cost.usd) === null ? '' : clean(cost.told);
 }
 
-/** @param {View} view @param {Partial<Projection>} p @param {Partial<Block>[]} blocks */
-function drawMeter(view, p, blocks) {
-  const total = number(p.tokens) ?? 0;
-  const budget = number(p.budget) ?? 0;
-  const request = dict(p.request);
-  const cached = sumOf(blocks.filter((block) => block.cached));
-  const cost = dict(p.cost);
-  /** @type {Record<Share, (block: Partial<Block>) => boolean>} */
-  const isOf = {
-    system: (block) => block.kind === 'system',
-    history: (block) => HISTORY_KINDS.has(block.kind ?? ''),
-    state: (block) => block.kind !== 'system' && !HISTORY_KINDS.has(block.kind ?? '')
-  };
-  const names = /** @type {Share[]} */ (Object.keys(SHARES));
-  const shares = names.map((name) => /** @type {const} */ ([name, sumOf(blocks.filter(isOf[name]))]));
-  return h(
-    'div',
-    { class: 'ctxk-meter' },
-    h(
-      'p',
-      { class: 'ctxk-meterline' },
-      h('span', null, h('b', null, `~${count(total)}`), budget ? ` of ${count(budget)} tokens` : ' tokens'),
-      cost.told
-        ? h(
-            'span',
-            {
-              class: 'ctxk-cost',
-              title: `${COSTS}; prices of ${cost.as_of ?? 'an unknown date'}`
-            },
-            cost.told
-          )
-        : null
-    ),
-    budget ? stack(shares, budget, total > budget) : null,
-    h(
-      'ul',
-      { class: 'ctxk-legend' },
-      shares.map(([name, tokens]) =>
-        h('li', null, h('span', { class: `ctxk-key ctxk-of-${name}` }), `${SHARES[name]} ~${count(tokens)}`)
-      ),
-      budget
-        ? h('li', { class: 'ctxk-muted' }, `${Math.round((100 * total) / budget)} %`)
-        : null
-    ),
-    h(
-      'p',
-      { class: 'ctxk-hint' },
-      [request.model, plural(list(request.messages).length, 'message'), cached ? `~${count(cached)} cached` : null]
-        .filter(Boolean)
-        .join(' · ')
-    ),
-    blocks.some((block) => block.role) && h('div', { class: 'ctxk-buttons' }, condenseButton(view))
-  );
-}
+/* ------------------------------------------------------------ blocks */
 
-/** @param {Partial<Block>[]} blocks */
-const sumOf = (blocks) => blocks.reduce((sum, block) => sum + (number(block.tokens) ?? 0), 0);
+/** Ask for the blocks of the newest projection: a turn tells only sizes. @param {View} view @param {string} receipt */
+async function askBlocks(view, receipt) {
+  if (view.blocksAsked === receipt) return;
+  view.blocksAsked = receipt;
+  const answer = await askKernel(view.actions.ask, 'projection', {});
+  if (view.blocksAsked !== receipt || view.disposed) return;
+  view.blocksError = '';
+  if ('projection' in answer && answer.projection) view.blocks = answer.projection;
+  else view.blocksError = clean(answer.error) || 'The kernel gave no answer.';
+  const then = view.afterBlocks;
+  view.afterBlocks = null;
+  view.refresh('projection');
+  then?.();
+}
 
 /**
- * The budget as a bar, and how much of it each part takes.
- * @param {(readonly [Share, number])[]} shares
- * @param {number} budget
- * @param {boolean} isOver
+ * The messages with their blocks, and a field that searches in them.
+ * @param {View} view
+ * @param {Partial<Violation>[]} violations
  */
-function stack(shares, budget, isOver) {
-  const of = Math.max(budget, shares.reduce((sum, [, tokens]) => sum + tokens, 0));
-  const el = h('span', { class: `ctxk-bar ctxk-stack${isOver ? ' ctxk-over' : ''}`, 'aria-hidden': 'true' });
-  for (const [name, tokens] of shares) {
-    const part = h('span', { class: `ctxk-of-${name}` });
-    part.style.width = `${((100 * tokens) / of).toFixed(2)}%`;
-    el.append(part);
-  }
-  return el;
+function drawBlocks(view, violations) {
+  const blocks = list(dict(view.blocks).blocks).map(dict);
+  if (!blocks.length)
+    return h('p', { class: 'ctxk-hint ctxk-loading', role: 'status' }, view.blocksError || 'Reading the blocks…');
+  /** @type {Map<string, Partial<Violation>[]>} */
+  const broken = new Map();
+  for (const one of violations) if (one.block) broken.set(one.block, [...(broken.get(one.block) ?? []), one]);
+  const box = h('div', { class: 'ctxk-messages' });
+  const told = h('span', { class: 'ctxk-hint', role: 'status' });
+  const input = h('input', {
+    class: 'ctxk-input',
+    type: 'search',
+    'aria-label': 'Search in the blocks',
+    placeholder: 'Search in the blocks',
+    spellcheck: 'false',
+    'data-keep': 'blocksearch'
+  });
+  input.value = view.drafts.get('\0search') ?? '';
+  const draw = () => {
+    const words = input.value.trim().toLowerCase();
+    const chosen = words
+      ? blocks.filter((block) => [block.id, block.kind, block.text].some((text) => clean(text).toLowerCase().includes(words)))
+      : blocks;
+    told.textContent = words ? `${plural(chosen.length, 'block')} of ${count(blocks.length)}` : '';
+    box.replaceChildren();
+    put(box, drawMessages(view, blocks, new Set(chosen), broken, words));
+  };
+  /** @type {number | undefined} */
+  let typed;
+  input.addEventListener('input', () => {
+    view.drafts.set('\0search', input.value);
+    clearTimeout(typed);
+    typed = setTimeout(draw, TYPED_MS);
+  });
+  input.addEventListener('keydown', (event) => {
+    if (event.key === 'Enter') {
+      draw();
+      const first = box.querySelector('[data-block]');
+      if (first instanceof HTMLElement) goToBlock(view, first.dataset.block ?? '');
+    } else if (event.key === 'Escape' && input.value) {
+      event.stopPropagation();
+      input.value = '';
+      view.drafts.delete('\0search');
+      draw();
+    }
+  });
+  draw();
+  return [h('div', { class: 'ctxk-search' }, input, told), box];
 }
+
+/** Bring a block to the front when the blocks are there. @param {View} view @param {string} id */
+function showBlock(view, id) {
+  view.drafts.delete('\0search');
+  view.refresh('projection');
+  if (blockOf(view, id)) return goToBlock(view, id);
+  view.afterBlocks = () => goToBlock(view, id);
+}
+
+/* ------------------------------------------------------------ checks, and what is left out */
 
 /**
  * What is wrong, each with its block and its statement, both a click away.
  * @param {View} view
+ * @param {Partial<Projection>} p
  * @param {Partial<Violation>[]} violations
  */
-function drawViolations(view, violations) {
+function drawViolations(view, p, violations) {
+  const found = violations.length || (number(dict(p.report).count) ?? 1);
   return h(
     'div',
     { class: 'ctxk-violations ctxk-tone-error', role: 'group', 'aria-label': 'Checks that failed', tabindex: '-1' },
-    h('strong', null, `${plural(violations.length || 1, 'violation')}: this projection would not be sent`),
+    h('strong', null, `${plural(found, 'violation')}: this projection would not be sent`),
     violations.map((one) =>
       h(
         'div',
@@ -164,10 +173,11 @@ function drawViolations(view, violations) {
 /**
  * What is not in it, with the reasons; of anything else the kernel is asked.
  * @param {View} view
+ * @param {number} total
  * @param {Partial<LeftOut>[]} left
  */
-function leftOut(view, left) {
-  return foldable(view.openFolds, 'left', `Left out (${count(left.length)})`, () => {
+function leftOut(view, total, left) {
+  return foldable(view.openFolds, 'left', `Left out (${count(total)})`, () => {
     const input = h('input', {
       class: 'ctxk-input',
       type: 'text',
@@ -202,21 +212,76 @@ function leftOut(view, left) {
   });
 }
 
-/** @param {View} view @param {Partial<Projection>} p */
-function rawRequest(view, p) {
-  // Made only when looked at: a request of 32k tokens is a quarter of a megabyte of text.
-  const fold = foldable(view.openFolds, 'raw', 'Raw request', () => {
-    const text = JSON.stringify(p.request ?? null, null, 2);
-    const copy = h('button', { class: 'ctxk-button', type: 'button' }, 'Copy');
-    copy.addEventListener('click', async () => {
-      copy.textContent = (await copyText(text)) ? 'Copied' : 'Copying is not allowed here';
-      setTimeout(() => (copy.textContent = 'Copy'), 2000);
+/* ------------------------------------------------------------ the exact request */
+
+/** @param {View} view */
+function copyButtons(view) {
+  /** @param {string} text @param {string} title @param {(body: Partial<RequestBody>) => string} make */
+  const button = (text, title, make) => {
+    const el = h('button', { class: 'ctxk-button', type: 'button', title, 'data-keep': text }, text);
+    el.addEventListener('click', async () => {
+      const body = await askBody(view);
+      const done = typeof body !== 'string' && (await copyText(make(body)));
+      el.textContent = done ? 'Copied' : typeof body === 'string' ? 'No answer' : 'Copying is not allowed here';
+      setTimeout(() => (el.textContent = text), 2000);
     });
-    const receipt = typeof p.receipt === 'string' ? p.receipt : JSON.stringify(p.receipt ?? '');
-    return [h('p', { class: 'ctxk-hint' }, p.receipt ? `receipt ${receipt.slice(0, 200)}` : ''), copy, pre(text)];
+    return el;
+  };
+  return [
+    button('Copy JSON', 'The exact body of the request', (body) => String(body.body)),
+    button('Copy curl', 'A command line that sends exactly these bytes, with $ANTHROPIC_API_KEY for the key', curlOf)
+  ];
+}
+
+/** The newest request, or why it cannot be had. @param {View} view @returns {Promise<Partial<RequestBody> | string>} */
+async function askBody(view) {
+  const answer = await askKernel(view.actions.ask, 'request', {});
+  return 'request' in answer && answer.request ? answer.request : clean(answer.error) || 'The kernel gave no answer.';
+}
+
+/** A text as one word of a POSIX shell. @param {unknown} text */
+const shellWord = (text) => `'${String(text).replace(/'/g, "'\\''")}'`;
+
+/**
+ * A command line that sends a request. The body comes through a pipe: an argument may not be as long.
+ * @param {Partial<RequestBody>} body
+ */
+function curlOf(body) {
+  const headers = Object.entries(dict(body.headers)).map(([name, value]) => `-H ${shellWord(`${name}: ${value}`)}`);
+  return [
+    `printf %s ${shellWord(body.body)} | curl --no-buffer ${shellWord(body.url)}`,
+    ...headers,
+    '-H "x-api-key: $ANTHROPIC_API_KEY"',
+    '--data-binary @-'
+  ].join(' \\\n  ');
+}
+
+/** @param {View} view */
+function rawRequest(view) {
+  // Made only when looked at: a request of 32k tokens is a quarter of a megabyte of text.
+  const fold = foldable(view.openFolds, 'raw', 'Raw request', (box) => {
+    void askBody(view).then((body) => {
+      box.replaceChildren();
+      if (typeof body === 'string') return void put(box, h('p', { class: 'ctxk-note' }, body));
+      put(box, h('p', { class: 'ctxk-hint' }, `receipt ${clean(body.receipt)}`), pre(readable(String(body.body))));
+    });
+    return h('p', { class: 'ctxk-hint' }, 'Reading the request…');
   });
   fold.classList.add('ctxk-raw');
   return fold;
 }
 
-export { drawProjection, costOf };
+/** A body with line breaks, and images by their size. @param {string} body */
+function readable(body) {
+  try {
+    return JSON.stringify(
+      JSON.parse(body),
+      (key, value) => (key === 'data' && typeof value === 'string' && value.length > 2000 ? `(${count(value.length)} characters)` : value),
+      2
+    );
+  } catch {
+    return body;
+  }
+}
+
+export { drawProjection, costOf, showBlock, curlOf };

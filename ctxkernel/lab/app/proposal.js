@@ -5,11 +5,17 @@
  * Rule 1: only what the kernel says waits has buttons; a saved or an older card has none.
  * Rule 2: a card decides once: its buttons rest from the click to the answer, and while a cell runs.
  * Rule 3: a key that was on its way when the card took the keyboard decides nothing.
+ * Rule 4: the code is shown as it runs: all of it, with marks for characters that are not seen. A card whose code is not
+ *         that of what waits has no buttons, whatever its id is.
  */
 
-import { clean, codeLine, dict, find, findAll, h, icon, number, plural, quoted } from './base.js';
+import { clean, codeLine, dict, escaped, find, findAll, h, icon, marked, number, plural, quoted, textOf } from './base.js';
 
 /** @import {Proposal} from '../messages.js' */
+
+/** Lines and characters above which a card says how long its code is: it scrolls. */
+const LONG_LINES = 12;
+const LONG_CHARS = 1200;
 
 /** How long after it took the keyboard by itself a card runs nothing by Enter. */
 const UNASKED_MS = 700;
@@ -23,6 +29,8 @@ const FATES = {
   stopped: ['The model proposed a cell', 'not run'],
   held: ['The model’s cell', 'held: what it had seen changed']
 };
+
+const UNSEEN = 'It has characters that are not seen, shown as ⟨U+…⟩. Edit writes them as escapes.';
 
 /** @type {Record<string, string>} */
 const SENT = { waits: 'It waits', approved: 'You let it be sent', stopped: 'Not sent' };
@@ -86,7 +94,7 @@ class Card {
 
   draw() {
     const { proposal, now } = this;
-    const state = proposal.state && Object.hasOwn(FATES, proposal.state) ? proposal.state : 'waits';
+    const state = typeof proposal.state === 'string' && Object.hasOwn(FATES, proposal.state) ? proposal.state : 'waits';
     const waits = state === 'waits';
     this.el.dataset.state = now.live ? 'waits' : state;
     this.el.tabIndex = now.live ? 0 : -1;
@@ -107,11 +115,14 @@ class Card {
         { class: 'ctxk-cardhead' },
         icon('model'),
         h('strong', null, this.isCell ? title : 'Send to the model?'),
+        this.isCell && this.sizes(),
         now.live && more > 0 && h('span', { class: 'ctxk-muted' }, `and ${plural(more, 'more cell')} after it`),
         gone && h('span', { class: 'ctxk-tag' }, gone)
       )
     );
     if (this.isCell) this.el.append(this.mode === 'edit' && now.live ? this.editor() : this.code());
+    const unseen = this.isCell && marked(proposal.code) !== textOf(proposal.code).replace(/\r\n/g, '\n');
+    if (unseen) this.el.append(h('p', { class: 'ctxk-cardtext ctxk-unseen' }, UNSEEN));
     else this.el.append(h('p', { class: 'ctxk-cardtext' }, clean(proposal.told)));
     if (proposal.reason) this.el.append(h('p', { class: 'ctxk-cardtext ctxk-muted' }, clean(proposal.reason)));
     this.el.append(this.foot, this.error);
@@ -128,8 +139,16 @@ class Card {
     this.error.hidden = !this.now.live || !this.now.told;
   }
 
+  /** How long the code is, where it is longer than what is seen of it. */
+  sizes() {
+    const text = marked(this.proposal.code).trimEnd();
+    const lines = text.split('\n').length;
+    const told = `${plural(lines, 'line')}, ${plural(text.length, 'character')}`;
+    return (lines > LONG_LINES || text.length > LONG_CHARS) && h('span', { class: 'ctxk-muted ctxk-sizes' }, told);
+  }
+
   code() {
-    const text = clean(this.proposal.code).replace(/\s+$/, '');
+    const text = marked(this.proposal.code).trimEnd();
     const el = h('pre', { class: 'ctxk-pre ctxk-cardcode' });
     if (this.host.highlight) this.host.highlight(text, el);
     else el.textContent = text;
@@ -137,7 +156,7 @@ class Card {
   }
 
   editor() {
-    const text = String(this.draft ?? this.proposal.code ?? '');
+    const text = this.draft ?? escaped(this.proposal.code);
     const field = h('textarea', {
       class: 'ctxk-cardcode ctxk-edit',
       spellcheck: 'false',
@@ -228,7 +247,7 @@ class Card {
 
   runEdited() {
     const text = this.field?.value ?? '';
-    if (text.trim()) this.decide(text === this.proposal.code ? '%ctx approve' : `%%ctx edit\n${text}`);
+    if (text.trim()) this.decide(text === textOf(this.proposal.code).replace(/\r\n/g, '\n') ? '%ctx approve' : `%%ctx edit\n${text}`);
   }
 
   reject() {

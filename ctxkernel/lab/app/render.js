@@ -9,6 +9,7 @@
 
 import {
   STATUSES,
+  askKernel,
   badge,
   clean,
   codeLine,
@@ -28,29 +29,39 @@ import {
   put,
   statusOf
 } from './base.js';
-import { goToBlock } from './blocks.js';
 import { drawChanges } from './changes.js';
 import { drawComparisons } from './comparisons.js';
+import { openDifference } from './compare.js';
+import { drawCosts } from './costs.js';
 import { drawHandles } from './handles.js';
+import { firstHint } from './firststeps.js';
 import { drawHistory, goToEntry, historySize } from './history.js';
 import { Menu } from './menu.js';
-import { costOf, drawProjection } from './projection.js';
+import { costOf, drawProjection, showBlock } from './projection.js';
 import { Card } from './proposal.js';
 import { Returning } from './returning.js';
-import { Timeline, verdict } from './timeline.js';
-import { lastRerun, pathTo, plant } from './tree.js';
+import { verdict } from './rowparts.js';
+import { Timeline } from './timeline.js';
+import { attach, lastRerun, pathTo, plant, prune, sorted, spansOf, stubOf, stubsOf } from './tree.js';
+import { statusParts } from './statusline.js';
 
 /** @import {Proposal, Resume, Storage, CondensedEvents, DeltaItem, Handle, History} from '../messages.js' */
 /** @import {AskingMessage, BegunStatement, BeginMessage, CheckpointMessage, KernelMessage} from '../messages.js' */
-/** @import {Branch, Projection, ProposalMessage, SnapshotMessage, TurnMessage} from '../messages.js' */
+/** @import {Costs, Price, Projection, ProjectionBlocks, ProposalMessage} from '../messages.js' */
+/** @import {SnapshotMessage, TurnMessage} from '../messages.js' */
 /** @import {Ask, Child} from '../types.js' */
+/** @import {Hint} from './firststeps.js' */
 /** @import {CardHost} from './proposal.js' */
+/** @import {Offer} from './cellversions.js' */
 /** @import {AnyRow} from './tree.js' */
+
+/** What tells one proposal from another. @type {(keyof Proposal)[]} */
+const SAME = ['id', 'ask', 'kind', 'code'];
 
 /** The wire protocol that this file speaks. */
 const PROTOCOL = 1;
 
-const TABS = /** @type {const} */ (['timeline', 'handles', 'projection', 'history', 'changes', 'rerun']);
+const TABS = /** @type {const} */ (['timeline', 'handles', 'projection', 'cost', 'history', 'changes', 'rerun']);
 /** @typedef {(typeof TABS)[number]} Tab */
 
 /** @type {Record<Tab, string>} */
@@ -58,6 +69,7 @@ const TAB_LABELS = {
   timeline: 'Timeline',
   handles: 'Handles',
   projection: 'Projection',
+  cost: 'Cost',
   history: 'History',
   changes: 'Changes',
   rerun: 'Re-run'
@@ -66,13 +78,22 @@ const TAB_LABELS = {
 const DRAW = {
   handles: drawHandles,
   projection: drawProjection,
+  cost: drawCosts,
   history: drawHistory,
   changes: drawChanges,
   rerun: drawComparisons
 };
 
+/** A cell that runs for longer has a button that stops it, in milliseconds. */
+const LONG_MS = 500;
 /** Change items that are kept; a day of work stays well below. */
 const MAX_DELTAS = 2000;
+/** Entries of the history that are kept: as many as the kernel tells. */
+const MAX_ENTRIES = 200;
+/** Most rows whose content is kept. */
+const MAX_ROWS = 1000;
+/** Rows that one request asks for: the kernel sends no more, and reads no longer text. */
+const ROWS_AT_ONCE = 60;
 
 /** @typedef {{cell_id: string, source: string, tags: string[]}} Cell a code cell of the notebook */
 
@@ -92,6 +113,9 @@ const MAX_DELTAS = 2000;
  *   execute request; what it leads to is shown by that cell
  * @property {() => void} [interrupt] stop what the kernel does
  * @property {() => void} [decides] what waits for the user, or whether it can be decided now, may have changed
+ * @property {(data: Record<string, unknown>, el: HTMLElement) => boolean} [render] show a MIME bundle of nobody that is
+ *   trusted; false: it cannot be shown
+ * @property {Hint} [hint] whether a first-run hint is shown; the host remembers that it was dismissed
  * @property {(code: string, el: HTMLElement) => void} [highlight] add Python code to an element, in colours
  * @property {(cellId: string) => Cell[] | null} [cellsFrom] the notebook's code cells from that one on; null where it has
  *   none of that id
@@ -177,16 +201,37 @@ function mount(el, actions = {}) {
     /** Restore the state after the newest run of a cell on the way to HEAD. @param {string} cellId */
     goBackToCell: (cellId) => view.returning.goBackToCell(cellId),
     undo: () => view.returning.undo(),
+    /** Bring a section to the front. @param {Tab} tab */
+    section: (tab) => view.select(tab),
+    /** The parts of the status bar's line. */
+    statusParts: () => statusParts(view),
+    /** Ask for a name of the state after a cell. @param {string} cellId */
+    nameCell: (cellId) => view.onRowOf(cellId, (row) => view.returning.name(row)),
+    /** Set or take away a mark of a cell. @param {string} cellId @param {'differs' | 'asks'} what */
+    markCell: (cellId, what) =>
+      view.onRowOf(cellId, (row) => void view.returning.mark(row, what, !dict(row.marks)[what])),
+    resume: () => view.returning.resume(),
+    /** Offer to follow a move, or take the offer away. @param {Offer | null} offer */
+    offer: (offer) => {
+      view.following = offer;
+      view.drawBanners();
+    },
+    /** The row of an execution in the timeline. @param {string} execution */
+    showRun: (execution) => view.showRun(execution),
+    /** The notebook's cell of a statement; null where it has none. @param {string} statement */
+    cellOf: (statement) => view.rowOf(statement)?.cell_id ?? null,
     /** Whether the kernel can go back at all. */
     canMove: () => view.canMove,
     /** What of the model's waits for the user; null: nothing. */
     proposal: () => view.proposal,
-    /** How the card of a proposal stands. @param {string | undefined} id */
-    stands: (id) => view.stands(id),
+    /** How the card of a proposal stands. @param {Partial<Proposal> | null | undefined} proposal */
+    stands: (proposal) => view.stands(proposal),
     /** @param {string} code */
     decide: (code) => view.decide(code),
     /** The card of what waits, to decide on by command. */
-    card: () => view.card
+    card: () => view.card,
+    /** Draw the timeline in another element too, with room for details beside it. @param {HTMLElement} host */
+    wide: (host) => view.wide(host)
   };
 }
 
@@ -212,8 +257,18 @@ class View {
   /** @param {HTMLElement} el @param {Actions} actions */
   constructor(el, actions) {
     this.actions = actions;
-    /** Rows by execution. @type {Map<string, AnyRow>} */
+    /** Rows by execution, in the order of time; of old ones only stubs. @type {Map<string, AnyRow>} */
     this.rows = new Map();
+    /** Those with content. @type {Map<string, AnyRow>} */
+    this.full = new Map();
+    /** Rows that were asked for. @type {Set<string>} */
+    this.coming = new Set();
+    /** Statements whose rows came last, to find holes. @type {number[]} */
+    this.indexes = [];
+    /** The first of two states that are to be compared. @type {AnyRow | null} */
+    this.comparing = null;
+    /** Drawn timelines: that of the panel, and that of a tab. @type {Set<Timeline>} */
+    this.timelines = new Set();
     this.tree = plant([]);
     this.openHandles = /** @type {Set<string>} */ (new Set());
     this.openBlocks = /** @type {Set<string>} */ (new Set());
@@ -235,6 +290,25 @@ class View {
     this.deltas = [];
     /** @type {Partial<Projection> | null} */
     this.projection = null;
+    /** Whether there was a handle or an ask: from then on tokens and price are shown. */
+    this.grown = false;
+    /** What the kernel prepares in the background, a line each. @type {readonly string[]} */
+    this.work = [];
+    /** The blocks of the newest projection that was asked for. @type {Partial<ProjectionBlocks> | null} */
+    this.blocks = null;
+    /** The receipt of the projection whose blocks were asked for last, and why there was no answer. */
+    this.blocksAsked = '';
+    this.blocksError = '';
+    /** What is done when the blocks have come. @type {(() => void) | null} */
+    this.afterBlocks = null;
+    /** Images of blocks by digest. @type {Map<string, HTMLImageElement>} */
+    this.pictures = new Map();
+    /** What the session has cost, as it was told last; whether the kernel is being asked. @type {Partial<Costs> | null} */
+    this.costs = null;
+    this.costsError = '';
+    this.costsAsked = /** @type {object | null} */ (null);
+    /** Prices of changes, by the receipt of the projection and the change. @type {Map<string, Partial<Price>>} */
+    this.prices = new Map();
     /** What was done to the history that the model is shown; null where nothing was. @type {History | null} */
     this.history = null;
     /** Folds that are open, by key. */
@@ -256,10 +330,8 @@ class View {
      * @type {string | null | undefined}
      */
     this.head = undefined;
-    /** HEAD went elsewhere since the timeline was drawn. */
-    this.hasMoved = false;
-    /** @type {readonly Branch[]} */
-    this.branches = [];
+    /** How often HEAD went elsewhere. */
+    this.moves = 0;
     /** @type {Partial<Storage> | null} */
     this.storage = null;
     /** @type {Partial<Resume> | null} */
@@ -267,6 +339,8 @@ class View {
     /** @type {AnyRow[]} */
     this.compared = [];
     this.onlyDiffering = true;
+    /** What the notebook's cells can be shown as. @type {Offer | null} */
+    this.following = null;
     /** @type {(Partial<BegunStatement> & {since: number}) | null} */
     this.running = null;
     /** What of the model's waits for the user, and the card that shows it. @type {Proposal | null} */
@@ -299,6 +373,7 @@ class View {
     this.checks = h('button', { class: 'ctxk-checks', type: 'button', onclick: () => this.showChecks() });
     this.meter = h('div', { class: 'ctxk-line ctxk-line2' }, this.total, this.checks);
     this.sentLine = h('p', { class: 'ctxk-sent' });
+    this.workLine = h('p', { class: 'ctxk-work', hidden: true });
     this.banners = h('div', { class: 'ctxk-banners' });
     this.waits = h('div', { class: 'ctxk-waits', hidden: true });
     this.stop =
@@ -308,7 +383,7 @@ class View {
         {
           class: 'ctxk-button ctxk-stop',
           type: 'button',
-          title: 'Stop the ask: interrupts the kernel',
+          title: 'Stop what runs: interrupts the kernel',
           hidden: true,
           onclick: () => this.actions.interrupt?.()
         },
@@ -369,7 +444,7 @@ class View {
       'div',
       { class: 'ctxk' },
       h(
-        'header',
+        'div',
         { class: 'ctxk-head' },
         h('div', { class: 'ctxk-line' }, this.name, this.state, this.stop, close),
         this.meter,
@@ -379,10 +454,12 @@ class View {
       this.banners,
       tablist,
       body,
+      this.workLine,
       this.live
     );
     this.menu = new Menu(this.root);
     this.timeline = new Timeline(this, this.sections.timeline);
+    this.timelines.add(this.timeline);
     this.returning = new Returning(this);
     el.append(this.root);
     this.select(TABS.find((tab) => tab === actions.tab) ?? 'timeline', false);
@@ -422,6 +499,7 @@ class View {
   refresh(...tabs) {
     for (const tab of tabs) this.stale.add(tab);
     this.drawSection();
+    if (tabs.includes('timeline')) for (const one of this.timelines) if (one !== this.timeline) one.draw();
   }
 
   drawSection() {
@@ -431,7 +509,7 @@ class View {
     const kept = this.tab === 'timeline' ? null : keyboardIn(section);
     if (this.tab !== 'timeline') this.menu.leave(section);
     try {
-      if (this.tab === 'timeline') this.timeline.draw(this.hasMoved);
+      if (this.tab === 'timeline') this.timeline.draw();
       else {
         const made = DRAW[this.tab](this);
         section.replaceChildren();
@@ -443,8 +521,7 @@ class View {
         emptyState('This part could not be drawn', `${error}. Reconnect, or report it with this text.`)
       );
     }
-    if (this.tab === 'timeline') this.hasMoved = false;
-    else section.scrollTop = top;
+    if (this.tab !== 'timeline') section.scrollTop = top;
     kept?.();
   }
 
@@ -453,23 +530,27 @@ class View {
   /** The checks that failed, else the projection. */
   showChecks() {
     this.select('projection');
-    const failed = find(this.sections.projection, '.ctxk-violations');
-    if (!failed) return;
-    this.sections.projection.scrollTop = 0;
-    failed.focus({ preventScroll: true });
+    const go = () => {
+      const failed = find(this.sections.projection, '.ctxk-violations');
+      if (!failed) return;
+      this.sections.projection.scrollTop = 0;
+      failed.focus({ preventScroll: true });
+    };
+    if (this.projection && this.blocks?.receipt !== this.projection.receipt) this.afterBlocks = go;
+    go();
   }
 
   /** @param {string} id */
   showBlock(id) {
     this.select('projection');
-    goToBlock(this, id);
+    showBlock(this, id);
   }
 
   /** The row of a run in the timeline. @param {string} run */
   showRun(run) {
     this.select('timeline');
     if (!this.timeline.goTo(run))
-      this.returning.tell(`${run} has no row here: it is older than those shown, or on a branch that is folded.`);
+      this.returning.tell(`${run} has no row here: it is on a branch that is folded.`);
   }
 
   /** An entry of the history's records. @param {string} id */
@@ -511,16 +592,24 @@ class View {
     this.version = msg.version ?? null;
     this.protocol = msg.protocol ?? null;
     this.python = msg.python ?? null;
-    this.truncated = number(msg.timeline_truncated) ?? 0;
-    this.rows = new Map(list(msg.statements).map((row) => [keyOf(row), row]));
+    this.truncated = msg.shape ? 0 : (number(msg.timeline_truncated) ?? 0);
+    const told = list(msg.statements);
+    this.rows = new Map(stubsOf(msg.shape).map((row) => [keyOf(row), row]));
+    this.full = new Map();
+    this.indexes = [];
+    for (const row of this.rows.size ? told : sorted(told)) this.put(row);
     this.takeReturning(msg);
     const known = new Set(this.deltas.map(deltaKey));
     // A reconnect to the same session must not lose the feed that this page has already seen.
     if (this.feedOf !== this.session) {
       this.deltas = [];
       known.clear();
-      this.timeline.reset();
+      for (const one of this.timelines) one.reset();
       this.condensed.clear();
+      this.blocks = null;
+      this.blocksAsked = '';
+      this.costs = null;
+      this.grown = false;
       this.returning.close(false);
       this.returning.tell('');
     }
@@ -536,7 +625,7 @@ class View {
     const { running } = msg;
     this.run(null);
     if (running?.statement_id) {
-      if (!this.rows.has(keyOf(running))) this.rows.set(keyOf(running), { ...running, status: 'running' });
+      if (!this.rows.has(keyOf(running))) this.put({ ...running, status: 'running' });
       // Started before this page knew of it: only the kernel's clock can tell how long ago.
       const started = number(running.started_at);
       this.run(running, started === null ? 0 : Math.max(0, Date.now() - started * 1000));
@@ -551,10 +640,12 @@ class View {
   begin(msg) {
     const s = dict(msg.statement);
     if (!s.statement_id) return;
+    const was = this.head;
     if (this.head !== undefined) this.head = headOf(msg) ?? keyOf(s);
-    this.rows.set(keyOf(s), { status: 'running', ...s });
+    const row = /** @type {AnyRow} */ ({ status: 'running', ...s });
+    this.put(row);
     this.run(s, 0);
-    this.grow();
+    this.grow(row, was);
     this.refresh('timeline');
     this.returning.began();
     this.drawHeader();
@@ -565,13 +656,17 @@ class View {
   turn(msg) {
     const row = dict(msg.statement);
     if (!row.statement_id) return;
+    const was = this.head;
     this.head = headOf(msg) === undefined ? this.head : headOf(msg);
     // Names that changed between two cells make a statement of their own, before this one.
-    if (msg.outside?.statement_id) this.rows.set(keyOf(msg.outside), msg.outside);
-    this.rows.set(keyOf(row), row);
+    if (msg.outside?.statement_id) {
+      this.rows.delete(keyOf(row));
+      this.put(msg.outside);
+    }
+    this.put(row);
     for (const one of list(msg.rows).map(dict)) this.amend(one);
     this.takeReturning(msg);
-    this.hasMoved ||= Boolean(row.moved);
+    if (row.moved) this.moves += 1;
     this.takeState(msg);
     this.addDeltas(list(msg.deltas));
     this.addNotices(msg.notices);
@@ -581,10 +676,12 @@ class View {
       (number(row.index) ?? 0) >= (number(this.running.index) ?? 0)
     )
       this.run(null);
-    this.grow();
+    if (msg.outside) this.grow();
+    else this.grow(row, was);
     this.refresh(...TABS);
     this.drawHeader();
     this.drawBanners();
+    this.returning.ended();
     const moved = row.moved && `, now at ${this.head ? clean(this.head).replace(/\.1$/, '') : 'the start'}`;
     this.live.textContent = `${label(row)} ${STATUSES[statusOf(row)][1]}${moved || ''}`;
     this.afterPaint(() =>
@@ -599,15 +696,93 @@ class View {
   checkpoint(msg) {
     if (msg.execution_id) this.amend({ execution_id: msg.execution_id, checkpoint: msg.checkpoint });
     if (msg.storage !== undefined) this.storage = msg.storage;
-    this.grow();
     this.refresh('timeline');
     this.returning.draw();
   }
 
+  /** Keep a row with its content; of the oldest of too many only a stub stays. @param {AnyRow} row */
+  put(row) {
+    const key = keyOf(row);
+    const index = number(row.index) ?? 0;
+    if (!this.rows.has(key) && this.indexes.at(-1) !== index) {
+      this.indexes.push(index);
+      if (this.indexes.length > 50) this.indexes.shift();
+    }
+    this.rows.set(key, row);
+    this.full.delete(key);
+    this.full.set(key, row);
+    if (this.full.size <= MAX_ROWS) return;
+    for (const [old, one] of this.full) {
+      this.full.delete(old);
+      this.swap(old, stubOf(one));
+      break;
+    }
+  }
+
+  /** Put another content at the place of a row. @param {string} key @param {AnyRow} row */
+  swap(key, row) {
+    this.rows.set(key, row);
+    const node = this.tree.nodes.get(key);
+    if (node) node.row = row;
+  }
+
   /** Change some fields of a row that is known. @param {AnyRow} fields */
   amend(fields) {
-    const row = this.rows.get(keyOf(fields));
-    if (row) this.rows.set(keyOf(row), { ...row, ...fields });
+    const key = keyOf(fields);
+    const row = this.full.get(key);
+    if (!row) return;
+    const now = { ...row, ...fields };
+    this.full.set(key, now);
+    this.swap(key, now);
+  }
+
+  /** Whether only the place of a row in the tree is known. @param {AnyRow} row */
+  isStub(row) {
+    return row.stub === true;
+  }
+
+  /**
+   * Have the content of rows: those that are not here are asked for. Returns whether some came.
+   * @param {readonly string[]} keys
+   */
+  async ensure(keys) {
+    const missing = keys.filter((key) => this.rows.get(key)?.stub && !this.coming.has(key));
+    let came = false;
+    for (let at = 0; at < missing.length; at += ROWS_AT_ONCE) {
+      const page = missing.slice(at, at + ROWS_AT_ONCE);
+      for (const key of page) this.coming.add(key);
+      const answer = await askKernel(this.actions.ask, 'rows', { runs: spansOf(page) });
+      for (const key of page) this.coming.delete(key);
+      const { session } = this;
+      if (this.disposed || session !== this.session) return false;
+      for (const row of 'rows' in answer ? list(answer.rows) : []) {
+        if (!this.rows.get(keyOf(row))?.stub) continue;
+        this.put(row);
+        this.swap(keyOf(row), row);
+        came = true;
+      }
+    }
+    return came;
+  }
+
+  /** A row with its content, as far as the kernel gives it. @param {AnyRow} row @returns {Promise<AnyRow>} */
+  async whole(row) {
+    if (!row.stub) return row;
+    await this.ensure([keyOf(row)]);
+    return this.rows.get(keyOf(row)) ?? row;
+  }
+
+  /** Choose the first or the second of two states to compare. @param {AnyRow} row */
+  compareFrom(row) {
+    const first = this.comparing;
+    if (!first || keyOf(first) === keyOf(row)) {
+      this.comparing = first ? null : row;
+      const text = `Compare ${label(row)} with …: choose another statement (C, or its menu).`;
+      return this.returning.tell(first ? '' : text, { keep: true });
+    }
+    this.comparing = null;
+    this.returning.tell('');
+    return void openDifference(this, first, row);
   }
 
   /**
@@ -617,8 +792,9 @@ class View {
   takeState(msg) {
     this.handles = list(msg.handles);
     this.projection = msg.projection ?? null;
-    this.history = msg.history ?? null;
+    this.history = joined(this.history, msg.history);
     this.sent = msg.sent ?? this.sent;
+    this.work = list(msg.work);
   }
 
   /**
@@ -627,7 +803,7 @@ class View {
    */
   proposed(msg) {
     const proposal = msg.proposal?.id ? msg.proposal : null;
-    if (proposal?.id !== this.proposal?.id) {
+    if (SAME.some((name) => proposal?.[name] !== this.proposal?.[name])) {
       this.refused = '';
       this.card = proposal && new Card(proposal, this.cardHost);
       this.waits.replaceChildren(...(this.card ? [this.card.el] : []));
@@ -647,16 +823,20 @@ class View {
     };
   }
 
-  /** @param {string | undefined} id */
-  stands(id) {
-    const known = this.sent !== null;
-    const live = known ? this.proposal?.id === id && this.phaseNow === null : null;
+  /**
+   * How a card stands: it can be decided on if it shows what waits. An id alone can stand in any saved output.
+   * @param {Partial<Proposal> | null | undefined} proposal
+   */
+  stands(proposal) {
+    const [now, known] = [this.proposal, this.sent !== null];
+    const same = SAME.every((name) => now?.[name] === proposal?.[name]);
+    const live = known ? Boolean(now) && same && this.phaseNow === null : null;
     return { live, busy: this.deciding || this.busy, told: live ? this.refused : '' };
   }
 
   drawCards() {
     this.waits.hidden = !this.card;
-    this.card?.update(this.stands(this.proposal?.id));
+    this.card?.update(this.stands(this.proposal));
     this.actions.decides?.();
   }
 
@@ -674,12 +854,17 @@ class View {
     this.drawCards();
   }
 
-  /** A model works on an ask now, or does not any more. @param {Partial<Pick<AskingMessage, 'asking'>>} msg */
+  /** A model works on an ask now, or does not any more. @param {Partial<Pick<AskingMessage, 'asking' | 'rows'>>} msg */
   asks(msg) {
     const asking = msg.asking?.ask ? msg.asking : null;
+    const amended = list(msg.rows).map(dict);
+    for (const one of amended) this.amend(one);
+    if (amended.length) {
+      this.grow();
+      this.refresh('timeline');
+    }
     const ago = Math.max(0, Date.now() - (number(asking?.since) ?? 0) * 1000);
     this.asking = asking && { model: clean(asking.model), since: performance.now() - ago };
-    if (this.stop) this.stop.hidden = !asking;
     clearInterval(this.asker);
     if (asking) this.asker = setInterval(() => this.drawState(), 250);
     this.drawState();
@@ -690,38 +875,59 @@ class View {
    * @param {Partial<SnapshotMessage> | Partial<TurnMessage>} msg
    */
   takeReturning(msg) {
-    if (msg.branches) this.branches = list(msg.branches);
     this.storage = msg.storage ?? null;
     this.resume = msg.resume ?? null;
   }
 
-  /** Make the tree of the rows, and what follows from it. */
-  grow() {
-    this.tree = plant(this.rows.values(), this.head);
+  /**
+   * Make the tree of the rows, and what follows from it; where only one row is new, at the cost of that one.
+   * @param {AnyRow} [row]
+   * @param {string | null} [was] where HEAD was
+   */
+  grow(row, was) {
+    const { tree, head } = this;
+    if (row && attach(tree, row, head)) {
+      if (was !== head) prune(tree, was, head);
+    } else this.tree = plant(this.rows.values(), head, true);
     this.compared = lastRerun(this.tree, this.headKnown);
   }
 
   /** HEAD as far as the rows can tell: kernels without branches have theirs at the newest row. */
   get headKnown() {
-    const told = [...this.rows.values()].some((row) => row.parent_execution_id !== undefined);
-    return told ? this.head : undefined;
+    return this.tellsParents ? this.head : undefined;
+  }
+
+  /** Whether rows say what they follow. */
+  get tellsParents() {
+    for (const row of this.rows.values()) if (row.parent_execution_id !== undefined) return true;
+    return false;
   }
 
   /** The way to HEAD, oldest first. */
   get wayToHead() {
     const { tree, headKnown } = this;
     if (headKnown !== undefined) return pathTo(tree, headKnown);
-    const last = [...tree.nodes.values()].pop();
-    return last ? pathTo(tree, last.key) : [];
+    return tree.last ? pathTo(tree, tree.last.key) : [];
   }
 
   /** Whether this kernel can go back at all. */
   get canMove() {
-    return this.storage !== null || [...this.rows.values()].some((row) => row.checkpoint);
+    return this.storage !== null || [...this.full.values()].some((row) => row.checkpoint);
   }
 
   get busy() {
     return this.running !== null || this.status === 'busy' || this.phaseNow !== null || this.returning.rerunning;
+  }
+
+  /**
+   * Do something with the row of a cell on the way to HEAD.
+   * @param {string} cellId @param {(row: AnyRow) => void} job
+   */
+  async onRowOf(cellId, job) {
+    const node = this.wayToHead.findLast(({ row }) => row.cell_id === cellId);
+    if (node) await this.ensure([node.key]);
+    if (node) job(this.rows.get(node.key) ?? node.row);
+    else this.returning.tell('This cell was not run on the way to the present state.', { tone: 'warn' });
   }
 
   /** The newest run of a statement. @param {string} statementId */
@@ -754,10 +960,11 @@ class View {
       this.run(null);
       this.asks({});
       this.proposed({});
+      // The next snapshot is of another process: its feed replaces this one.
+      this.feedOf = undefined;
       // What ran has died with its kernel. The next start records it so; until then the panel must not say that it runs.
-      for (const [key, row] of [...this.rows])
-        if (row.status === 'running') this.rows.set(key, { ...row, status: 'cancelled' });
-      this.grow();
+      for (const row of [...this.full.values()])
+        if (row.status === 'running') this.amend({ ...row, status: 'cancelled' });
       this.refresh('timeline');
     }
     this.drawHeader();
@@ -780,7 +987,7 @@ class View {
     this.busyChanged();
     this.drawHeader();
     this.drawBanners();
-    this.timeline.drawEmpty();
+    for (const one of this.timelines) one.drawEmpty();
   }
 
   /** @param {string} text */
@@ -790,9 +997,7 @@ class View {
   }
 
   hole() {
-    const known = [...new Set([...this.rows.values()].map((row) => number(row.index) ?? 0))]
-      .sort((a, b) => a - b)
-      .slice(-50);
+    const known = [...new Set(this.indexes)].sort((a, b) => a - b);
     const at = known.findIndex((index, i) => i > 0 && index > known[i - 1] + 1);
     return at < 0 ? 0 : known[at];
   }
@@ -814,11 +1019,30 @@ class View {
     });
   }
 
+  /** @param {HTMLElement} host */
+  wide(host) {
+    const section = h('div', { class: 'ctxk-section ctxk-timeline' });
+    const pane = h('div', { class: 'ctxk-pane', role: 'region', 'aria-label': 'Details of a statement', tabindex: '0' });
+    const root = h('div', { class: 'ctxk ctxk-widetab' }, h('div', { class: 'ctxk-columns' }, section, pane));
+    host.append(root);
+    const timeline = new Timeline(this, section, { pane, menu: new Menu(root) });
+    this.timelines.add(timeline);
+    timeline.draw();
+    return {
+      shown: () => timeline.shown(),
+      focus: () => timeline.focus(timeline.active ?? timeline.entries[timeline.entries.length - 1]?.key),
+      dispose: () => {
+        timeline.dispose();
+        root.remove();
+      }
+    };
+  }
+
   dispose() {
     this.disposed = true;
     clearInterval(this.ticker);
     clearInterval(this.asker);
-    this.timeline.dispose();
+    for (const one of [...this.timelines]) one.dispose();
     this.menu.close(false);
     this.root.remove();
   }
@@ -835,6 +1059,8 @@ class View {
   }
 
   drawState() {
+    const isLong = this.running !== null && performance.now() - this.running.since > LONG_MS;
+    if (this.stop) this.stop.hidden = !this.asking && !isLong;
     let view;
     if (this.running) {
       const elapsed = performance.now() - this.running.since;
@@ -875,7 +1101,8 @@ class View {
     );
     const p = this.projection;
     const live = this.sent !== null;
-    this.meter.hidden = !live;
+    this.grown ||= Boolean(this.handles.length || this.sent || this.proposal || this.asking || (p && dict(p.report).ok === false));
+    this.meter.hidden = !live || !this.grown;
     this.total.replaceChildren();
     if (p)
       put(
@@ -888,7 +1115,7 @@ class View {
     this.checks.hidden = !p;
     if (p) {
       const report = dict(p.report);
-      const n = list(report.violations).length;
+      const n = number(report.count) ?? 0;
       this.checks.replaceChildren(
         report.ok ? badge('ok', '✓', 'checks pass') : badge('error', '✕', plural(n || 1, 'violation'))
       );
@@ -901,22 +1128,36 @@ class View {
       this.sentLine.textContent =
         this.sent === false ? 'Nothing has been sent to any model.' : 'Parts of this session were sent to a model.';
     this.root.dataset.sent = String(this.sent);
+    this.drawWork();
     const counts = {
       timeline: this.tree.nodes.size + this.truncated,
       handles: this.handles.length,
-      projection: list(p?.blocks).length,
+      projection: number(p?.blocks) ?? 0,
+      cost: 0,
       history: historySize(this.history),
       changes: this.deltas.length,
       rerun: this.compared.filter((row) => verdict(row.comparison).word === 'differs').length
     };
     for (const tab of TABS) this.counts[tab].textContent = counts[tab] ? count(counts[tab]) : '';
     this.tabs.history.hidden = !this.history && this.tab !== 'history';
+    this.tabs.cost.hidden = !this.sent && this.tab !== 'cost';
     this.tabs.rerun.hidden = !this.compared.length && this.tab !== 'rerun';
     this.returning.draw();
   }
 
+  /** What is prepared in the background, in one line above the storage line, which tells what is written. */
+  drawWork() {
+    const told = this.work.map(clean);
+    this.workLine.hidden = !told.length;
+    const text = told.length ? `In the background: ${told.join(' · ')}` : '';
+    if (this.workLine.textContent !== text) this.workLine.textContent = text;
+    this.workLine.title = told.join('\n');
+  }
+
   drawBanners() {
     const out = [];
+    const { hint } = this.actions;
+    if (hint?.wanted() && this.sent !== null) out.push(firstHint(hint, () => this.drawBanners()));
     const phase = this.phaseNow;
     // With rows on the screen the phase is a banner over them; without, it is the page (drawEmpty).
     if (phase && this.rows.size) out.push(this.phaseBox(phase, 'ctxk-banner'));
@@ -934,6 +1175,7 @@ class View {
     }
     const resume = this.returning.resumeBanner();
     if (resume) out.push(resume);
+    if (this.following) out.push(offerBox(this.following));
     for (const text of this.notices) {
       const close = h(
         'button',
@@ -1001,6 +1243,16 @@ const PHASE_WORDS = {
  * @param {{head?: string | null}} msg
  */
 const headOf = (msg) => (msg.head === undefined ? undefined : msg.head === null ? null : String(msg.head));
+/**
+ * The history as a message tells it, which may have only the entries that changed.
+ * @param {History | null} known @param {History | undefined} told
+ */
+function joined(known, told) {
+  if (!told?.change) return told ?? null;
+  const entries = new Map([...list(known?.entries), ...list(told.entries)].map((one) => [one.id, one]));
+  return { ...told, entries: [...entries.values()].slice(-MAX_ENTRIES) };
+}
+
 /** @param {Partial<DeltaItem> | null | undefined} d */
 const deltaKey = (d) => [d?.statement_id, d?.kind, d?.subject, d?.summary].join('\0');
 
@@ -1019,6 +1271,16 @@ function keyboardIn(section) {
     now?.focus({ preventScroll: true });
     if (text && now instanceof HTMLInputElement) now.setSelectionRange(start, end);
   };
+}
+
+/** @param {Offer} offer */
+function offerBox(offer) {
+  return h(
+    'div',
+    { class: 'ctxk-banner ctxk-tone-info', 'data-banner': 'cells' },
+    h('p', null, offer.text),
+    h('button', { class: 'ctxk-link', type: 'button', onclick: offer.run }, offer.button)
+  );
 }
 
 /** @param {string | null} session */

@@ -27,12 +27,12 @@ import {
   plural,
   put
 } from './base.js';
-import { checkpointTold, verdict } from './timeline.js';
+import { checkpointTold, verdict } from './rowparts.js';
 import { startOf } from './tree.js';
 
 /** @import {Plan, PlanRequest, Step as ToldStep} from '../messages.js' */
 /** @import {Child} from '../types.js' */
-/** @import {Item} from './menu.js' */
+/** @import {Item, Menu} from './menu.js' */
 /** @import {Cell, View} from './render.js' */
 /** @import {AnyRow, TreeNode} from './tree.js' */
 
@@ -116,6 +116,10 @@ class Returning {
     this.turnedDown = /** @type {Set<string>} */ (new Set());
     /** The newest proposal; null where none is open. @type {object | null} */
     this.proposal = null;
+    /** Makes the plan of the open sheet anew. @type {(() => unknown) | null} */
+    this.again = null;
+    /** A cell has run since the plan of the open sheet was made. */
+    this.outdated = false;
     /** What was told stays when a statement begins. */
     this.keepTold = false;
     /** Brings the open sheet's buttons up to date. @type {(() => void) | null} */
@@ -144,7 +148,7 @@ class Returning {
       icon('undo'),
       'Undo'
     );
-    this.foot = h('footer', { class: 'ctxk-foot', hidden: true }, this.undoButton, this.storage);
+    this.foot = h('div', { class: 'ctxk-foot', hidden: true }, this.undoButton, this.storage);
     view.root.append(this.sheet, this.told, this.foot);
   }
 
@@ -237,8 +241,8 @@ class Returning {
 
   /* ------------------------------------------------------------ the menu of a row */
 
-  /** @param {AnyRow} row @param {HTMLElement} button */
-  menu(row, button) {
+  /** @param {AnyRow} row @param {HTMLElement} button @param {Menu} [menu] */
+  menu(row, button, menu = this.view.menu) {
     const { view } = this;
     const marks = dict(row.marks);
     const isHead = view.head === keyOf(row);
@@ -254,6 +258,12 @@ class Returning {
       { text: isHead ? 'You are here' : 'Go back here', icon: 'undo', off: isHead, run: () => this.goBack(row) },
       { text: 'Re-run from here', icon: 'play', run: () => this.rerun(row) },
       { text: 'Name this state…', icon: 'flag', run: () => this.name(row) },
+      {
+        text: view.comparing && view.comparing !== row ? `Compare with ${label(view.comparing)}` : 'Compare with …',
+        icon: 'fork',
+        title: 'What differs between the states after two statements',
+        run: () => view.compareFrom(row)
+      },
       check('differs', 'Expected to differ', 'A re-run that comes out differently is no surprise'),
       check(
         'asks',
@@ -262,13 +272,14 @@ class Returning {
       )
     ];
     const told = checkpointTold(row.checkpoint);
-    view.menu.open(button, `Statement ${label(row)}`, items, told?.lines);
+    menu.open(button, `Statement ${label(row)}`, items, told?.lines);
   }
 
   /* ------------------------------------------------------------ what can be done */
 
-  /** @param {AnyRow} row */
-  goBack(row) {
+  /** @param {AnyRow} which @returns {Promise<void>} */
+  async goBack(which) {
+    const row = await this.view.whole(which);
     const target = targetOf(row, this.view);
     return this.propose({
       title: `Go back to ${label(row)}`,
@@ -278,7 +289,7 @@ class Returning {
       code: `%ctx goto ${target}`,
       done: `At the state after ${label(row)}.`,
       next: { text: 'Undo', run: () => this.undo() }
-    });
+    }, () => this.goBack(row));
   }
 
   /** @param {string} cellId */
@@ -289,6 +300,7 @@ class Returning {
     return null;
   }
 
+  /** @returns {Promise<void>} */
   undo() {
     return this.propose({
       title: 'Undo',
@@ -296,16 +308,18 @@ class Returning {
       request: { action: 'undo', target: '1' },
       code: '%ctx undo',
       done: 'Undone.'
-    });
+    }, () => this.undo());
   }
 
   /**
    * From a row on: the notebook's cells as they are now where it has that cell, else the statements of the log.
-   * @param {AnyRow} row
+   * @param {AnyRow} which
+   * @returns {Promise<void>}
    */
-  rerun(row) {
+  async rerun(which) {
+    const row = await this.view.whole(which);
     const cells = row.cell_id ? this.actions.cellsFrom?.(String(row.cell_id)) : null;
-    if (cells?.length) return this.rerunCells(row, cells);
+    if (cells?.length) return this.rerunCells(row, cells, () => this.rerun(row));
     const target = targetOf(row, this.view);
     /** @type {Job} */
     const job = {
@@ -321,28 +335,30 @@ class Returning {
         return `%ctx rerun ${target}${this.asked ? ' --yes' : ''}`;
       }
     };
-    return this.propose(job);
+    return this.propose(job, () => this.rerun(row));
   }
 
   /**
    * From a cell of the notebook on. `ids` are all its code cells, in order.
    * @param {string} cellId
    * @param {string[]} ids
+   * @returns {Promise<void> | null}
    */
   rerunFromCell(cellId, ids) {
     const cells = this.actions.cellsFrom?.(cellId);
     if (!cells?.length) return null;
     const path = this.view.wayToHead.map((node) => node.row);
-    return this.rerunCells(startOf(path, ids, cellId), cells);
+    return this.rerunCells(startOf(path, ids, cellId), cells, () => this.rerunFromCell(cellId, ids));
   }
 
   /**
    * @param {AnyRow | null} row the run whose state before is restored; null: nothing of these cells has run, so none is
    * @param {Cell[]} cells
+   * @param {() => unknown} again makes the plan anew
    */
-  rerunCells(row, cells) {
+  async rerunCells(row, cells, again) {
     const target = row === null ? null : targetOf(row, this.view);
-    const last = new Map(this.view.wayToHead.map(({ row: one }) => /** @type {const} */ ([one.cell_id, one])));
+    const last = await this.lastRuns(cells);
     // A cell that itself moves HEAD would carry the re-run off to another state.
     const steps = cells
       .filter((cell) => !MOVES.test(cell.source))
@@ -370,7 +386,29 @@ class Returning {
       code: target === null ? null : `%ctx goto ${target} --before`,
       steps,
       then: () => this.runSteps(steps.filter((one) => one.run))
-    });
+    }, again);
+  }
+
+  /**
+   * The newest run on the way to HEAD of each of these cells, with its whole source.
+   * @param {Cell[]} cells
+   */
+  async lastRuns(cells) {
+    const { view } = this;
+    const ids = new Set(cells.map((cell) => cell.cell_id));
+    /** @type {Map<string, string>} */
+    const keys = new Map();
+    for (const { key, row } of view.wayToHead) if (row.cell_id && ids.has(row.cell_id)) keys.set(row.cell_id, key);
+    await view.ensure([...keys.values()]);
+    /** @type {Map<string, AnyRow>} */
+    const runs = new Map();
+    for (const [cell, key] of keys) {
+      const row = view.rows.get(key) ?? {};
+      const answer = row.brief ? await askKernel(this.actions.ask, 'details', { of: key }) : null;
+      const whole = answer && 'details' in answer ? answer.details?.row.source : undefined;
+      runs.set(cell, whole === undefined ? row : { ...row, source: whole });
+    }
+    return runs;
   }
 
   /** @param {Step[]} steps */
@@ -470,9 +508,27 @@ class Returning {
 
   /* ------------------------------------------------------------ plan, sheet, gesture */
 
-  /** Ask for the plan, show it where it has to be asked about, and do it. @param {Job} job */
-  async propose(job) {
+  /**
+   * A turn has ended: an open plan was made for a state that is not the present one, so it is made anew before it can
+   * be confirmed.
+   */
+  ended() {
+    const { again } = this;
+    if (!again || this.sheet.hidden || this.rerunning) return;
+    this.outdated = true;
+    this.relabel?.();
+    if (!this.view.busy) void again();
+  }
+
+  /**
+   * Ask for the plan, show it where it has to be asked about, and do it.
+   * @param {Job} job @param {(() => unknown) | null} [again] makes the job and its plan anew
+   */
+  async propose(job, again = null) {
     const turn = (this.proposal = {});
+    const renewed = this.outdated;
+    this.outdated = false;
+    this.again = again;
     this.tell('');
     const wait = setTimeout(() => {
       if (this.proposal === turn)
@@ -491,7 +547,8 @@ class Returning {
       return;
     }
     const { code } = job;
-    const atOnce = code && !job.steps && isTrivial(plan) && this.actions.gesture && (await this.idle());
+    // Of a plan that was made anew under the reader's eyes, the confirmation is theirs.
+    const atOnce = code && !job.steps && !renewed && isTrivial(plan) && this.actions.gesture && (await this.idle());
     if (this.proposal !== turn) return;
     if (atOnce) {
       this.close(false);
@@ -505,10 +562,12 @@ class Returning {
       );
       return;
     }
-    this.show(job.title, planBody(plan, job), {
+    const renew = renewed && h('p', { class: 'ctxk-note', role: 'status' }, 'A cell has run meanwhile: this plan was made anew.');
+    this.show(job.title, [renew, planBody(plan, job)], {
       confirm: job.confirm,
       code: job.code,
       onclick: async () => {
+        if (this.outdated) return void again?.();
         this.close();
         if (!job.code || (await this.perform(job.code, job.then ? '' : job.done, job.next))) await job.then?.();
       }
@@ -556,7 +615,7 @@ class Returning {
     this.relabel = () => {
       if (!yes) return;
       yes.textContent = told();
-      yes.disabled = this.view.busy;
+      yes.disabled = this.view.busy || this.outdated;
       busy.hidden = !this.view.busy;
     };
     const busy = h('p', { class: 'ctxk-hint', hidden: true }, BUSY);
@@ -583,6 +642,8 @@ class Returning {
   /** @param {boolean} [focus] */
   close(focus = true) {
     this.proposal = null;
+    this.again = null;
+    this.outdated = false;
     if (this.sheet.hidden) return;
     const inside = this.sheet.contains(document.activeElement);
     this.sheet.hidden = true;
@@ -594,6 +655,7 @@ class Returning {
   /** The kernel became busy or idle. */
   busyChanged() {
     this.relabel?.();
+    if (this.outdated && !this.view.busy && this.again) void this.again();
     this.undoButton.disabled = this.view.busy || !this.view.rows.size;
   }
 

@@ -1,24 +1,22 @@
 /**
- * The section Timeline: one row a run on the way to HEAD, what lies ahead of it, and the branches beside it.
+ * The section Timeline: one line a run on the way to HEAD, what lies ahead of it, and the branches beside it.
  *
- * Rule 1: a row is made again only when what it shows changed; all else of a draw is putting made rows in their places.
- * Rule 2: the newest rows are drawn at once, older ones in idle time, so that a long session opens as fast as a short one.
+ * Rule 1: only rows that are seen are in the page. A row is made again only when its content changed.
+ * Rule 2: the tree of all runs is known; content of old rows is asked for when they are scrolled to.
+ * Rule 3: the list is one tab stop. Arrow keys move in it; what a button of a row does, a key does too.
  */
 
 import {
   AUTHORS,
   STATUSES,
   atBottom,
-  bringToMiddle,
-  bytes,
-  cancelIdle,
   clean,
-  clock,
   count,
   dict,
   duration,
   emptyState,
   find,
+
   flash,
   h,
   headline,
@@ -26,73 +24,51 @@ import {
   keyOf,
   label,
   list,
+  marked,
   number,
   plural,
   spentTold,
   statusOf,
-  whenIdle
+  bytes
 } from './base.js';
 import { chips, fillDetails, isResponse } from './details.js';
-import { layOut, unseen } from './tree.js';
+import {
+  ASK_STATUSES,
+  LARGE_BYTES,
+  askOf,
+  branchTold,
+  checkpointTold,
+  comparisonMark,
+  decisionOf,
+  questionOf,
+  spanOf,
+  spentByAsk,
+  tipOf,
+  wordsOf
+} from './rowparts.js';
+import { SearchBar } from './search.js';
+import { layOut } from './tree.js';
 
-/** @import {Checkpoint, Comparison, Divergence} from '../messages.js' */
 /** @import {Child} from '../types.js' */
-/** @import {Icon} from './base.js' */
+/** @import {Menu} from './menu.js' */
 /** @import {View} from './render.js' */
 /** @import {AnyRow, Branch, Entry} from './tree.js' */
 
-const FIRST_ROWS = 60;
-const ROWS_A_STEP = 120;
-/** A copy that is on its way to the disk is told with its size from here on. */
-const LARGE_BYTES = 1e6;
-
-/** How a checkpoint's mark looks and what it means. @type {Record<string, [Icon, string]>} */
-const CHECKPOINTS = {
-  durable: ['durable', 'can be returned to, also after the kernel has ended'],
-  partial: ['partial', 'can be returned to, but for what is named here'],
-  writing: ['writing', 'is on its way to the disk; until then it ends with the kernel'],
-  skipped: ['skipped', 'was not taken'],
-  thinned: ['thinned', 'its large data were given up for space'],
-  damaged: ['damaged', 'its data are gone or changed']
-};
-
-/**
- * The mark of a checkpoint and what to say of it, line by line; null where there is none.
- * @param {Partial<Checkpoint> | null | undefined} checkpoint
- */
-function checkpointTold(checkpoint) {
-  if (!checkpoint || typeof checkpoint !== 'object') return null;
-  const missing = Object.entries(dict(checkpoint.missing));
-  const state = checkpoint.state === 'durable' && missing.length ? 'partial' : String(checkpoint.state ?? 'unknown');
-  /** @type {[Icon, string]} */
-  const [mark, meaning] = CHECKPOINTS[state] ?? ['skipped', state];
-  const size = number(checkpoint.bytes_new);
-  const cost = [size ? `${bytes(size)} new` : 'nothing new to store', duration(checkpoint.time_ms)].filter(Boolean);
-  return {
-    mark,
-    lines: [
-      `State after it: ${meaning}`,
-      checkpoint.reason,
-      ...missing.slice(0, 8).map(([name, why]) => `not stored: ${name} (${why})`),
-      missing.length > 8 && `and ${missing.length - 8} more`,
-      mark === 'skipped' || cost.join(' · ')
-    ].flatMap((line) => (typeof line === 'string' && line ? [line] : []))
-  };
-}
-
-/**
- * What a comparison came to: `same`, `differs` or `expected`, and the glyph for it.
- * @param {Partial<Comparison> | null | undefined} comparison
- * @returns {{word: 'same' | 'differs' | 'expected', glyph: string, found: Partial<Divergence>[]}}
- */
-function verdict(comparison) {
-  const found = list(comparison?.divergences)
-    .map((one) => dict(one))
-    .filter((one) => one.kind !== 'timing');
-  const same = typeof comparison?.same === 'boolean' ? comparison.same : !found.length;
-  if (same) return { word: 'same', glyph: '=', found };
-  return comparison?.expected ? { word: 'expected', glyph: '≈', found } : { word: 'differs', glyph: '≠', found };
-}
+/** Height of a line, in pixels; style.css has it too. */
+const LINE = 25;
+/** Height of the line `here` before it was measured. */
+const HERE = 62;
+/** Pixels above and below what is seen where rows are in the page, too. */
+const MARGIN = 200;
+/** Most rows that are made at once: more of them would hold up the page. */
+const ROWS_AT_ONCE = 16;
+/** Rows without content are asked for when scrolling has paused this long. */
+const PAUSE_MS = 60;
+/** Depths of branches that have a lane of their own. */
+const LANES = 4;
+/** Keys that act on the row with the keyboard. @type {Record<string, string>} */
+const KEYS = { g: 'go', b: 'back', r: 'rerun', n: 'name', c: 'compare', m: 'more', u: 'undo' };
+const HELP = 'Arrow keys: move. Enter: details. G: go to its cell. B: go back. R: re-run. N: name. C: compare. M: menu. U: undo. /: search.';
 
 /**
  * What is drawn of an entry, and all that it was made of.
@@ -105,56 +81,83 @@ function verdict(comparison) {
  */
 
 class Timeline {
-  /** @param {View} view what it draws: rows, head, actions @param {HTMLElement} section */
-  constructor(view, section) {
+  /**
+   * @param {View} view what it draws: rows, head, actions
+   * @param {HTMLElement} section what scrolls
+   * @param {{pane?: HTMLElement, menu?: Menu}} [parts] where details stand, if not below their row; the menu of rows
+   */
+  constructor(view, section, { pane, menu } = {}) {
     this.view = view;
     this.section = section;
+    this.pane = pane;
+    this.menu = menu;
     /** What is drawn, by the key of its entry. @type {Map<string, Item>} */
     this.items = new Map();
+    /** Heights of entries that are not one line, by key. @type {Map<string, number>} */
+    this.heights = new Map();
     /** Executions whose details are open, and folds; by key, so that a redraw keeps them open. */
     this.open = /** @type {Set<string>} */ (new Set());
     /** @type {Entry[]} */
     this.entries = [];
+    /** Top of each entry, and the end of the last one. @type {number[]} */
+    this.tops = [0];
     /** What asks have cost, as it is told; by the ask's run. @type {Map<string, string>} */
     this.spent = new Map();
-    /** Index of the first entry that is drawn. */
-    this.first = 0;
+    /** The entry that the keyboard is on. @type {string | null} */
+    this.active = null;
     this.stuck = true;
     this.unseen = 0;
+    /** The moves of HEAD that were drawn. */
+    this.moves = 0;
     /** The reader opens or closes a fold. */
     this.flipping = false;
+    /** Rows that may still be made in this frame. */
+    this.room = 0;
+    /** The list holds the keyboard for a row that was scrolled away. */
+    this.parked = false;
+    this.frame = 0;
     /** @type {number | undefined} */
-    this.idle = undefined;
-    this.older = h('p', { class: 'ctxk-hint', hidden: true });
-    this.ol = h('ol', { class: 'ctxk-rows' });
+    this.pause = undefined;
+    this.bar = new SearchBar(view, () => this.draw());
+    this.ol = h('div', { class: 'ctxk-rows', role: 'treegrid', 'aria-label': 'Statements', 'aria-description': HELP });
     this.empty = h('div', { class: 'ctxk-empty' });
     this.newest = h('button', { class: 'ctxk-newest', type: 'button', hidden: true, onclick: () => this.toBottom() });
-    section.append(this.older, this.empty, this.ol, this.newest);
+    section.removeAttribute('tabindex');
+    section.append(this.bar.el, this.empty, this.ol, this.newest);
     section.addEventListener(
       'scroll',
       () => {
         this.stuck = atBottom(section);
         if (this.stuck) this.seen();
+        this.frame ||= requestAnimationFrame(() => this.place());
       },
       { passive: true }
     );
-    // Rows off the screen have estimated heights (content-visibility). As real ones replace them the list grows
-    // without a scroll event, so "at the bottom" has to be held, not only set once.
+    this.ol.addEventListener('keydown', (event) => this.key(event));
+    this.ol.addEventListener('focusin', ({ target }) => this.focused(target));
+    // The section may grow, or come to the front.
     this.resize = new ResizeObserver(() => this.shown());
-    this.resize.observe(this.ol);
+    this.resize.observe(section);
   }
 
   dispose() {
-    cancelIdle(this.idle);
+    cancelAnimationFrame(this.frame);
+    clearTimeout(this.pause);
     this.resize.disconnect();
+    this.view.timelines.delete(this);
   }
 
   get inFront() {
-    return this.view.tab === 'timeline';
+    return this.section.clientHeight > 0;
   }
 
   shown() {
-    if (this.stuck && this.inFront) this.section.scrollTop = this.section.scrollHeight;
+    if (!this.inFront) return;
+    this.place();
+    if (this.stuck && this.section.scrollTop !== this.section.scrollHeight - this.section.clientHeight) {
+      this.section.scrollTop = this.section.scrollHeight;
+      this.place();
+    }
   }
 
   seen() {
@@ -171,84 +174,79 @@ class Timeline {
   /** All is new: another session, or the first. */
   reset() {
     this.items.clear();
+    this.ol.replaceChildren();
+    this.heights.clear();
     this.entries = [];
-    this.first = 0;
+    this.active = null;
     this.stuck = true;
+    this.bar.clear();
     this.seen();
   }
 
-  /** Draw what changed. `moved`: HEAD went elsewhere, so the reader's eyes go with it. */
-  draw(moved = false) {
+  /** Draw what changed. Where HEAD has moved, the reader's eyes go with it. */
+  draw() {
     const { view } = this;
+    const moved = this.moves !== view.moves;
+    this.moves = view.moves;
     const before = this.entries.length;
     const was = this.entries.some((entry) => entry.kind === 'here');
-    this.entries = layOut(view.tree, view.headKnown, (key) => this.open.has(key));
-    this.spent = spentByAsk(view.rows);
+    this.entries = this.bar.found
+      ? this.bar.entries(view)
+      : layOut(view.tree, view.headKnown, (key) => this.open.has(key));
+    this.spent = spentByAsk(view.full);
     const here = this.entries.findIndex((entry) => entry.kind === 'here');
     // Out of the past again: what comes now is followed.
-    if (moved || (was && here < 0)) this.toBottom();
-    if (!before || moved) {
-      const bottom = this.entries.length - FIRST_ROWS;
-      const shown = before ? this.first : Infinity;
-      this.first = Math.max(0, Math.min(bottom, here < 0 ? bottom : here - FIRST_ROWS / 2, shown));
-    }
-    this.first = Math.min(this.first, this.entries.length);
-    this.place();
+    if (moved || (was && here < 0)) this.stuck = true;
     // Only rows that came by themselves: not those of a fold that the reader opened.
-    const added = this.flipping ? 0 : this.entries.length - before;
+    const added = this.flipping || this.bar.found ? 0 : this.entries.length - before;
     if (before && added > 0 && !this.stuck && !atBottom(this.section)) {
       this.unseen += added;
       this.newest.hidden = false;
       this.newest.textContent = `${count(this.unseen)} new ↓`;
     }
-    const missed = unseen(view.tree, view.branches).length;
-    this.older.hidden = !view.truncated && !missed;
-    this.older.textContent = [
-      view.truncated ? `${plural(view.truncated, 'older statement')} in the session: %ctx timeline shows them.` : '',
-      missed ? `${plural(missed, 'older branch', 'older branches')}: %ctx branches.` : ''
-    ].join(' ');
     this.drawEmpty();
+    this.measure();
     if (here >= 0 && (moved || !before)) this.lookAt('here');
-    else this.shown();
-    this.drawMore();
+    this.shown();
+    if (this.stuck) this.seen();
+    this.drawPane();
   }
 
-  /** Bring an entry into the middle of what is seen. @param {string} key */
-  lookAt(key) {
-    const item = this.items.get(key);
-    if (!item || !this.inFront) return;
-    this.stuck = false;
-    bringToMiddle(this.section, item.el);
+  /* ------------------------------------------------------------ what is seen */
+
+  /** Compute where each entry stands. */
+  measure() {
+    const tops = [0];
+    for (const entry of this.entries)
+      tops.push(tops[tops.length - 1] + (this.heights.get(entry.key) ?? (entry.kind === 'here' ? HERE : LINE)));
+    this.tops = tops;
+    this.ol.setAttribute('aria-rowcount', String(this.entries.length));
   }
 
-  /**
-   * Show the row of a run, or of a statement's run on the way to HEAD, and put the keyboard there. False: there is none.
-   * @param {string} run
-   */
-  goTo(run) {
-    /** @param {Entry} entry */
-    const is = (entry) => entry.kind === 'row' && (entry.key === run || entry.row.statement_id === run);
-    const index = this.entries.findLastIndex(is);
-    if (index < 0 || !this.inFront) return false;
-    const { key } = this.entries[index];
-    if (index < this.first) {
-      this.first = Math.max(0, index - FIRST_ROWS / 2);
-      this.place();
+  /** The index of the entry at a height. @param {number} y */
+  at(y) {
+    let [low, high] = [0, this.entries.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.tops[middle + 1] <= y) low = middle + 1;
+      else high = middle;
     }
-    this.lookAt(key);
-    const el = this.items.get(key)?.el;
-    if (!el) return false;
-    find(el, '[data-part=go]')?.focus({ preventScroll: true });
-    flash(el);
-    // Rows that come into view get their real heights.
-    requestAnimationFrame(() => this.lookAt(key));
-    return true;
+    return low;
   }
 
-  /** Put the drawn entries into the list, in order, with as few changes as can be. */
+  /** Put the rows that are seen into the page, in order, with as few changes as can be. */
   place() {
-    const wanted = this.entries.slice(this.first).map((entry) => this.item(entry));
+    this.frame = 0;
+    if (this.view.disposed || !this.inFront) return;
+    const height = this.section.clientHeight;
+    // The list may have become shorter than the place that was scrolled to.
+    const top = Math.min(this.section.scrollTop - this.ol.offsetTop, this.tops[this.entries.length] - height);
+    const first = this.at(Math.max(0, top - MARGIN));
+    const end = Math.min(this.entries.length, this.at(top + height + MARGIN) + 1);
+    this.room = ROWS_AT_ONCE;
+    const wanted = this.entries.slice(first, end).map((entry, i) => this.item(entry, first + i));
     const keep = new Set(wanted);
+    const had = this.ol.contains(document.activeElement);
     for (const [key, item] of this.items) {
       if (keep.has(item.el)) continue;
       item.el.remove();
@@ -259,66 +257,248 @@ class Timeline {
       if (el === at) at = el.nextSibling;
       else this.ol.insertBefore(el, at);
     }
+    this.pad(first, end);
+    this.tabStop(had && !this.ol.contains(document.activeElement));
+    if (this.remeasured()) this.pad(first, end);
+    clearTimeout(this.pause);
+    this.pause = setTimeout(() => this.fill(first, end), PAUSE_MS);
   }
 
-  /** Add the older rows above, some at a time. The place that the reader looks at stays where it is. */
-  drawMore() {
-    cancelIdle(this.idle);
-    if (!this.first) return;
-    this.idle = whenIdle(() => {
-      if (this.view.disposed) return;
-      const fromBottom = this.section.scrollHeight - this.section.scrollTop;
-      this.first = Math.max(0, this.first - ROWS_A_STEP);
-      this.place();
-      this.section.scrollTop = this.section.scrollHeight - fromBottom;
-      this.drawMore();
-    });
+  /** Leave room for the rows that are not in the page. @param {number} first @param {number} end */
+  pad(first, end) {
+    this.ol.style.paddingTop = `${this.tops[first] ?? 0}px`;
+    this.ol.style.paddingBottom = `${this.tops[this.entries.length] - (this.tops[end] ?? 0)}px`;
+  }
+
+  /** Note the heights of entries that are not one line; false: none has changed. */
+  remeasured() {
+    let changed = false;
+    for (const [key, { el, kind }] of this.items) {
+      const loose = kind === 'here' || 'loose' in el.dataset;
+      if (!loose && !this.heights.has(key)) continue;
+      const height = el.offsetHeight;
+      if ((this.heights.get(key) ?? LINE) === height) continue;
+      if (height === LINE) this.heights.delete(key);
+      else this.heights.set(key, height);
+      changed = true;
+    }
+    if (changed) this.measure();
+    return changed;
+  }
+
+  /** Ask for the content of rows that are seen and have none. @param {number} first @param {number} end */
+  fill(first, end) {
+    if (this.view.disposed) return;
+    /** @type {string[]} */
+    const missing = [];
+    for (const entry of this.entries.slice(Math.max(0, first - 60), end + 60))
+      if (entry.kind === 'row' && this.view.isStub(entry.row)) missing.push(entry.key);
+    if (missing.length) void this.view.ensure(missing).then((came) => came && this.draw());
+  }
+
+  /** Give the list its one tab stop. @param {boolean} focus the row that had the keyboard has gone */
+  tabStop(focus) {
+    const item = this.items.get(this.active ?? '');
+    const last = this.entries[this.entries.length - 1]?.key;
+    const stop = item ?? (this.active === null ? this.items.get(last ?? '') : undefined);
+    for (const one of this.items.values()) {
+      const on = one === stop ? '0' : '-1';
+      if (one.el.getAttribute('tabindex') !== on) one.el.setAttribute('tabindex', on);
+    }
+    // The row of the keyboard is scrolled away: the list itself has the stop.
+    this.ol.tabIndex = stop || !this.entries.length ? -1 : 0;
+    if (!focus) return;
+    this.parked = !item;
+    (item?.el ?? this.ol).focus({ preventScroll: true });
+    this.parked = false;
+  }
+
+  /** Bring an entry into the middle of what is seen. @param {string} key */
+  lookAt(key) {
+    const index = this.entries.findIndex((entry) => entry.key === key);
+    if (index < 0 || !this.inFront) return;
+    this.stuck = false;
+    const middle = (this.tops[index] + this.tops[index + 1]) / 2;
+    // What is to be scrolled to must have its room first.
+    this.pad(0, 0);
+    this.section.scrollTop = this.ol.offsetTop + middle - this.section.clientHeight / 2;
+    this.place();
+    this.stuck = atBottom(this.section);
+  }
+
+  /**
+   * Show the row of a run, or of a statement's run on the way to HEAD, and put the keyboard there. False: there is none.
+   * @param {string} run
+   */
+  goTo(run) {
+    /** @param {Entry} entry */
+    const is = (entry) => entry.kind === 'row' && (entry.key === run || entry.row.statement_id === run);
+    if (this.bar.found && !this.entries.some(is)) {
+      this.bar.clear();
+      this.draw();
+    }
+    const index = this.entries.findLastIndex(is);
+    if (index < 0 || !this.inFront) return false;
+    const { key } = this.entries[index];
+    this.lookAt(key);
+    this.focus(key);
+    const el = this.items.get(key)?.el;
+    if (el) flash(el);
+    return Boolean(el);
   }
 
   drawEmpty() {
     const { view } = this;
     this.empty.hidden = view.rows.size > 0;
+    this.bar.el.hidden = !view.rows.size;
     if (view.rows.size) return;
     if (view.phaseNow) this.empty.replaceChildren(view.phaseBox(view.phaseNow, 'ctxk-phase'));
     else if (view.sent === null) this.empty.replaceChildren(emptyState('Connecting to the kernel…'));
     else
       this.empty.replaceChildren(
-        emptyState('No cell has run yet', 'Run a cell with Shift+Enter: it appears here with what it changed.')
+        view.resume?.statements
+          ? emptyState(
+              'No cell has run in this kernel yet',
+              'The statements of the earlier session are kept: “Resume” brings them back with their state. Or run a cell to start afresh.'
+            )
+          : emptyState('No cell has run yet', 'Run a cell with Shift+Enter: it appears here with what it changed.')
       );
+  }
+
+  /* ------------------------------------------------------------ the keyboard */
+
+  /** A row got the keyboard, or something in it. @param {EventTarget | null} target */
+  focused(target) {
+    if (target === this.ol) {
+      if (this.parked) return;
+      if (this.active && !this.items.has(this.active)) this.lookAt(this.active);
+      this.focus(this.active ?? this.entries[this.entries.length - 1]?.key);
+      return;
+    }
+    const row = target instanceof Element ? target.closest('[role=row]') : null;
+    for (const [key, item] of this.items) if (item.el === row) this.active = key;
+    this.tabStop(false);
+    this.drawPane();
+  }
+
+  /** Put the keyboard on an entry, where it can be seen. @param {string | undefined} key */
+  focus(key) {
+    const index = this.entries.findIndex((entry) => entry.key === key);
+    if (index < 0 || key === undefined) return;
+    this.active = key;
+    const { section } = this;
+    const [from, to] = [this.ol.offsetTop + this.tops[index], this.ol.offsetTop + this.tops[index + 1]];
+    const bar = this.bar.el.offsetHeight;
+    if (from < section.scrollTop + bar) section.scrollTop = from - bar;
+    else if (to > section.scrollTop + section.clientHeight)
+      section.scrollTop = Math.min(from - bar, to - section.clientHeight);
+    this.place();
+    this.items.get(key)?.el.focus({ preventScroll: true });
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const { target } = event;
+    if (!(target instanceof HTMLElement) || target.closest('.ctxk-details')) return;
+    const at = this.entries.findIndex((entry) => entry.key === this.active);
+    const page = Math.max(1, Math.floor(this.section.clientHeight / LINE) - 2);
+    const last = this.entries.length - 1;
+    /** @type {Record<string, number>} */
+    const places = {
+      ArrowDown: at + 1,
+      ArrowUp: at - 1,
+      PageDown: at + page,
+      PageUp: at - page,
+      Home: 0,
+      End: last
+    };
+    const to = places[event.key];
+    if (to !== undefined) this.focus(this.entries[Math.max(0, Math.min(last, to))]?.key);
+    else if (event.key === '/') this.bar.focus();
+    else if (target.getAttribute('role') !== 'row' || !this.act(event.key, this.entries[at])) return;
+    // JupyterLab's own shortcuts must not see these.
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** Do what a key means on an entry; false: nothing. @param {string} key @param {Entry | undefined} entry */
+  act(key, entry) {
+    const el = this.items.get(entry?.key ?? '')?.el;
+    if (!entry || !el) return false;
+    const isOpen = el.getAttribute('aria-expanded') === 'true';
+    if (key === 'Enter' || key === ' ' || (key === 'ArrowRight' && !isOpen) || (key === 'ArrowLeft' && isOpen)) {
+      find(el, '[data-part=toggle], [data-part=fold], [data-part=back]')?.click();
+      return true;
+    }
+    const what = KEYS[key.toLowerCase()];
+    if (!what) return key === 'ArrowRight' || key === 'ArrowLeft';
+    const { returning } = this.view;
+    if (what === 'undo') void returning.undo();
+    else if (what === 'go' || what === 'more') find(el, `[data-part=${what}]`)?.click();
+    else if (entry.kind !== 'row') return false;
+    else if (what === 'compare') this.view.compareFrom(entry.row);
+    else if (this.view.canMove) {
+      if (what === 'back') void returning.goBack(entry.row);
+      else if (what === 'rerun') void returning.rerun(entry.row);
+      else returning.name(entry.row);
+    }
+    return true;
   }
 
   /* ------------------------------------------------------------ entries */
 
-  /** The element of an entry: the one that is there where it shows the same, else a new one. @param {Entry} entry */
-  item(entry) {
+  /** The element of an entry: the one that is there where it shows the same, else a new one. @param {Entry} entry @param {number} index */
+  item(entry, index) {
     const old = this.items.get(entry.key);
     const sign = entry.kind === 'row' ? entry.row : JSON.stringify(this.sign(entry));
     const spent = this.spent.get(entry.key); // grows with each response, while the row of the ask stays
     let item = old;
     if (!item || item.sign !== sign || item.spent !== spent || item.kind !== entry.kind) {
+      if (entry.kind === 'row' && !this.view.isStub(entry.row) && this.room-- <= 0) return this.later(entry, index);
       item = { el: this.made(entry), sign, spent, kind: entry.kind, stand: '' };
       if (old?.el.isConnected) {
         // A keyboard that was in the old one goes on in the new one.
         const at = document.activeElement;
-        const part = at instanceof HTMLElement && old.el.contains(at) ? at.dataset.part : null;
+        const had = at instanceof HTMLElement && old.el.contains(at);
+        const part = had ? at.dataset.part : null;
         old.el.replaceWith(item.el);
-        if (part) find(item.el, `[data-part=${part}]`)?.focus();
+        item.el.tabIndex = -1;
+        if (had) (part ? find(item.el, `[data-part=${part}]`) : item.el)?.focus({ preventScroll: true });
       }
       this.items.set(entry.key, item);
     }
+    return this.placeRow(item, entry, index);
+  }
+
+  /** What stands for a row until the next frame. @param {EntryOf<'row'>} entry @param {number} index */
+  later(entry, index) {
+    this.frame ||= requestAnimationFrame(() => this.place());
+    const old = this.items.get(entry.key);
+    if (old) return old.el;
+    const item = { el: this.stub(entry), sign: '', spent: '', kind: entry.kind, stand: '' };
+    this.items.set(entry.key, item);
+    return this.placeRow(item, entry, index);
+  }
+
+  /** Bring what depends on its place in the list up to date. @param {Item} item @param {Entry} entry @param {number} index */
+  placeRow(item, entry, index) {
     const { el } = item;
-    const depth = 'depth' in entry ? entry.depth : 0;
+    const depth = Math.min('depth' in entry ? entry.depth : 0, LANES);
     // Touched only where it changed: each touch of an attribute costs the page a look at the styles of that row.
-    const stand = entry.kind === 'row' ? `${entry.place}|${entry.head}|${depth}` : `${depth}`;
+    const stand = entry.kind === 'row' ? `${index}|${entry.place}|${entry.head}|${depth}` : `${index}|${depth}`;
     if (item.stand === stand) return el;
     item.stand = stand;
+    el.setAttribute('aria-rowindex', String(index + 1));
+    el.setAttribute('aria-level', String(depth + 1));
     if (entry.kind === 'row') {
       el.classList.toggle('ctxk-off', entry.place !== 'path');
       el.dataset.place = entry.place;
       if (entry.head) el.setAttribute('aria-current', 'step');
       else el.removeAttribute('aria-current');
     }
-    el.style.setProperty('--depth', String(Math.min(depth, 4)));
+    el.style.setProperty('--depth', String(depth));
+    find(el, '.ctxk-lanes')?.replaceChildren(...lanes(entry, depth));
     return el;
   }
 
@@ -326,7 +506,7 @@ class Timeline {
   made(entry) {
     switch (entry.kind) {
       case 'row':
-        return this.row(entry);
+        return this.view.isStub(entry.row) ? this.stub(entry) : this.row(entry);
       case 'here':
         return this.here(entry);
       case 'fold':
@@ -334,6 +514,14 @@ class Timeline {
       case 'branch':
         return this.branch(entry);
     }
+  }
+
+  /**
+   * A line of the list.
+   * @param {string} cls @param {Record<string, any>} props @param {...Child} inside
+   */
+  line(cls, props, ...inside) {
+    return h('div', { class: cls, role: 'row', tabindex: '-1', ...props }, h('div', { class: 'ctxk-cell', role: 'gridcell' }, inside));
   }
 
   /**
@@ -363,12 +551,12 @@ class Timeline {
     const later = plural(ahead.length, 'later statement');
     const back = h(
       'button',
-      { class: 'ctxk-link', type: 'button', 'data-part': 'back', onclick: () => this.view.returning.goBack(tip) },
+      { class: 'ctxk-link', type: 'button', tabindex: '-1', 'data-part': 'back', onclick: () => this.view.returning.goBack(tip) },
       `Back to ${label(tip)}`
     );
-    return h(
-      'li',
-      { class: 'ctxk-here', 'data-here': head ? head.key : '' },
+    return this.line(
+      'ctxk-here',
+      { 'data-here': head ? head.key : '' },
       h(
         'span',
         { class: 'ctxk-herehead' },
@@ -400,6 +588,7 @@ class Timeline {
       {
         class: 'ctxk-foldbutton',
         type: 'button',
+        tabindex: '-1',
         'data-part': 'fold',
         'aria-expanded': String(open),
         title: told,
@@ -419,9 +608,10 @@ class Timeline {
     const text = several
       ? `${plural(branches.length, 'other branch', 'other branches')}${from}`
       : `Other branch${from}`;
-    return h(
-      'li',
-      { class: 'ctxk-branches', 'data-fork': fork?.key ?? '' },
+    return this.line(
+      'ctxk-branches',
+      { 'data-fork': fork?.key ?? '', 'aria-expanded': String(entry.open) },
+      h('span', { class: 'ctxk-lanes', 'aria-hidden': 'true' }),
       this.foldButton(
         entry.key,
         entry.open,
@@ -440,9 +630,10 @@ class Timeline {
 
   /** @param {EntryOf<'branch'>} entry */
   branch({ branch, open, key }) {
-    return h(
-      'li',
-      { class: 'ctxk-branches ctxk-onebranch' },
+    return this.line(
+      'ctxk-branches ctxk-onebranch',
+      { 'aria-expanded': String(open) },
+      h('span', { class: 'ctxk-lanes', 'aria-hidden': 'true' }),
       this.foldButton(
         key,
         open,
@@ -451,7 +642,7 @@ class Timeline {
           'span',
           { class: 'ctxk-foldtext' },
           h('span', null, spanOf(branch)),
-          h('code', null, headline(tipOf(branch).source))
+          !this.view.isStub(tipOf(branch)) && h('code', null, headline(tipOf(branch).source))
         )
       ),
       this.tipButton(branch)
@@ -468,6 +659,7 @@ class Timeline {
         {
           class: 'ctxk-link ctxk-tip',
           type: 'button',
+          tabindex: '-1',
           'data-part': 'tip',
           title: `Go to the end of this branch: ${label(tip)}`,
           onclick: () => this.view.returning.goBack(tip)
@@ -479,38 +671,91 @@ class Timeline {
 
   /* ------------------------------------------------------------ a row */
 
+  /** A row whose content is on its way. @param {EntryOf<'row'>} entry */
+  stub({ row }) {
+    return this.line(
+      'ctxk-row ctxk-stub',
+      { 'data-statement': row.statement_id, 'data-execution': keyOf(row), 'aria-busy': 'true' },
+      h(
+        'div',
+        { class: 'ctxk-rowline' },
+        h('span', { class: 'ctxk-lanes', 'aria-hidden': 'true' }),
+        h('span', { class: 'ctxk-index' }, label(row)),
+        h('span', { class: 'ctxk-muted' }, '…')
+      )
+    );
+  }
+
   /** @param {EntryOf<'row'>} entry */
   row({ row }) {
     const { view } = this;
     const key = keyOf(row);
     const status = statusOf(row);
-    const isOpen = this.open.has(key);
+    const isOpen = this.open.has(key) && !this.pane;
+    const author = row.author && row.author in AUTHORS ? row.author : 'human';
     const details = h('div', { class: 'ctxk-details', hidden: !isOpen });
     const toggle = h(
       'button',
       {
         class: 'ctxk-toggle',
         type: 'button',
+        tabindex: '-1',
         'data-part': 'toggle',
         'aria-expanded': String(isOpen),
         'aria-label': `Details of ${label(row)}`,
-        title: 'Details'
+        title: 'Details (Enter)'
       },
       icon('chevron')
     );
+    const missing = h('p', { class: 'ctxk-missing', role: 'status', hidden: true });
+    const el = this.line(
+      `ctxk-row ctxk-row-${status}${askOf(row, view.rows) ? ' ctxk-ofask' : ''}`,
+      {
+        'data-statement': row.statement_id,
+        'data-execution': key,
+        'data-author': author,
+        'data-loose': isOpen || null,
+        'aria-label': told(row),
+        'aria-expanded': String(isOpen)
+      },
+      h(
+        'div',
+        { class: 'ctxk-rowline' },
+        h('span', { class: 'ctxk-lanes', 'aria-hidden': 'true' }),
+        toggle,
+        this.go(row, () => flip(), missing),
+        chips(row, this.tags(row)),
+        this.outcome(row),
+        this.more(row)
+      ),
+      missing,
+      details
+    );
     const flip = () => {
+      if (this.pane) return this.select(key);
       const now = !this.open.has(key);
       this.open[now ? 'add' : 'delete'](key);
-      toggle.setAttribute('aria-expanded', String(now));
+      for (const one of [toggle, el]) one.setAttribute('aria-expanded', String(now));
       // The reader is looking here now: following the newest row would carry this one away.
       this.stuck = false;
-      if (now && !details.childElementCount) fillDetails(details, row);
+      el.toggleAttribute('data-loose', now);
       details.hidden = !now;
+      if (now && !details.childElementCount) fillDetails(details, row, view.actions, () => this.place());
+      this.place();
       requestAnimationFrame(() => (this.stuck = atBottom(this.section)));
     };
     toggle.addEventListener('click', flip);
-    if (isOpen) fillDetails(details, row);
-    const missing = h('p', { class: 'ctxk-missing', role: 'status', hidden: true });
+    if (isOpen) fillDetails(details, row, view.actions, () => this.place());
+    return el;
+  }
+
+  /**
+   * What a row is about, which leads to its cell.
+   * @param {AnyRow} row @param {() => void} flip @param {HTMLElement} missing what is said where there is no such cell
+   */
+  go(row, flip, missing) {
+    const { view } = this;
+    const author = row.author && row.author in AUTHORS ? row.author : 'human';
     const go = async () => {
       if (!view.actions.goto) return flip();
       const found = row.cell_id ? await view.actions.goto(String(row.cell_id)) : false;
@@ -520,15 +765,16 @@ class Timeline {
         : row.cell_id
           ? 'Its cell is not in this notebook any more. The details have its source.'
           : 'It was not run from a cell. The details have its source.';
+      missing.closest('[role=row]')?.toggleAttribute('data-loose', !found || this.open.has(keyOf(row)));
+      this.place();
     };
-    const [glyph, word] = STATUSES[status];
-    const author = row.author && row.author in AUTHORS ? row.author : 'human';
-    const source = clean(row.source).slice(0, 600);
-    const line = h(
+    const source = marked(row.source).slice(0, 600);
+    return h(
       'button',
       {
         class: 'ctxk-go',
         type: 'button',
+        tabindex: '-1',
         'data-part': 'go',
         onclick: go,
         title: view.actions.goto ? `${source}\n\nClick: go to the cell` : source
@@ -537,29 +783,26 @@ class Timeline {
       icon(author, `by ${AUTHORS[author]}`),
       wordsOf(row),
       author === 'model' && !isResponse(row) && h('span', { class: 'ctxk-tag ctxk-bymodel' }, 'model'),
-      row.kind === 'meta' && author !== 'model' && !questionOf(row) && !decisionOf(row) && h('span', { class: 'ctxk-tag' }, 'meta'),
+      row.kind === 'meta' && author !== 'model' && !questionOf(row) && !decisionOf(row) && h('span', { class: 'ctxk-tag' }, 'meta')
+    );
+  }
+
+  /** How a row ended, and how long it took. @param {AnyRow} row */
+  outcome(row) {
+    const ask = dict(row.ask);
+    const status = statusOf(row);
+    const state = ASK_STATUSES[clean(ask.result)] ?? status;
+    const [glyph, word] = STATUSES[state];
+    return [
       comparisonMark(row.comparison),
       h(
         'span',
-        { class: `ctxk-status ctxk-is-${status}` },
+        { class: `ctxk-status ctxk-is-${state}`, title: clean(ask.text) || word },
         h('span', { class: 'ctxk-glyph', 'aria-hidden': 'true' }, glyph),
-        word
+        h('span', { class: ask.told ? 'ctxk-word ctxk-keep' : state === 'ok' ? 'ctxk-sr' : 'ctxk-word' }, clean(ask.told) || word)
       ),
-      h('span', { class: 'ctxk-time' }, status === 'running' ? '' : duration(row.time_ms))
-    );
-    return h(
-      'li',
-      {
-        class: `ctxk-row ctxk-row-${status}${askOf(row, view.rows) ? ' ctxk-ofask' : ''}`,
-        'data-statement': row.statement_id,
-        'data-execution': key,
-        'data-author': author
-      },
-      h('div', { class: 'ctxk-rowline' }, toggle, line, this.more(row)),
-      chips(row, this.tags(row)),
-      missing,
-      details
-    );
+      h('span', { class: 'ctxk-time', hidden: Boolean(ask.told) }, status === 'running' ? '' : duration(row.time_ms))
+    ];
   }
 
   /**
@@ -588,21 +831,23 @@ class Timeline {
       );
     const button = h(
       'button',
-      { ...parts, type: 'button', 'aria-haspopup': 'menu', 'aria-expanded': 'false', 'aria-label': name.join('. ') },
+      { ...parts, type: 'button', tabindex: '-1', 'aria-haspopup': 'menu', 'aria-expanded': 'false', 'aria-label': name.join('. ') },
       mark,
       icon('more')
     );
-    button.addEventListener('click', () => this.view.returning.menu(row, button));
+    button.addEventListener('click', () => this.view.returning.menu(row, button, this.menu));
     return button;
   }
 
   /** Its names and marks: what a person said of it. @param {AnyRow} row */
   tags(row) {
     const marks = dict(row.marks);
-    const { held, replayed } = dict(row.tags);
+    const { fenced, held, replayed } = dict(row.tags);
     const spent = isResponse(row) ? spentTold(row) : this.spent.get(keyOf(row));
     const out = [
       held && h('span', { class: 'ctxk-tag ctxk-held' }, 'held: what it had seen changed'),
+      fenced &&
+        h('span', { class: 'ctxk-tag', title: 'Its answer has no script tag: the cell is its fenced block' }, 'read from a fenced block'),
       replayed && h('span', { class: 'ctxk-tag', title: 'Answered from a recorded turn: nothing was sent' }, 'replayed'),
       spent && h('span', { class: 'ctxk-spent' }, spent),
       ...list(row.names).map((name) =>
@@ -613,108 +858,50 @@ class Timeline {
     ].filter(Boolean);
     return out;
   }
-}
 
-/**
- * What the responses to each ask have cost together, by the ask's run. Of an unknown price there is no sum.
- * @param {Map<string, AnyRow>} rows
- */
-function spentByAsk(rows) {
-  /** @type {Map<string, {tokens: number, usd: number | null}>} */
-  const sums = new Map();
-  for (const row of rows.values()) {
-    const own = number(row.tokens);
-    if (!isResponse(row) || !own) continue;
-    const ask = clean(dict(row.tags).ask);
-    const { tokens, usd } = sums.get(ask) ?? { tokens: 0, usd: 0 };
-    const more = number(row.usd);
-    sums.set(ask, { tokens: tokens + own, usd: usd === null || more === null ? null : usd + more });
+  /* ------------------------------------------------------------ details beside the list */
+
+  /** Show the details of a run beside the list. @param {string} key */
+  select(key) {
+    this.active = key;
+    this.drawPane();
+    find(this.pane ?? this.section, '[tabindex]')?.focus();
   }
-  return new Map([...sums].map(([ask, sum]) => [ask, spentTold(sum)]));
+
+  /** Draw the details of the row that the keyboard is on, or of the newest. */
+  drawPane() {
+    const { pane } = this;
+    if (!pane) return;
+    const key = this.active ?? keyOf(this.view.wayToHead.at(-1)?.row);
+    const row = this.view.rows.get(key);
+    if (!row || pane.dataset.sign === `${key}|${row.status}`) return;
+    if (this.view.isStub(row)) return void this.view.ensure([key]).then((came) => came && this.drawPane());
+    pane.dataset.sign = `${key}|${row.status}`;
+    for (const { el } of this.items.values()) el.classList.toggle('ctxk-chosen', el.dataset.execution === key);
+    const body = h('div', { class: 'ctxk-details' });
+    pane.replaceChildren(h('h3', { class: 'ctxk-sheettitle' }, `Statement ${label(row)}`), body);
+    fillDetails(body, row, this.view.actions, () => {});
+  }
 }
 
-/** The question of a statement that asks the model; empty where it does not. @param {AnyRow} row */
-function questionOf(row) {
-  const [first, ...rest] = clean(row.source).trim().split('\n');
-  const asked = /^%%ask\b\s*((?:--\S+\s+)*)(.*)/.exec(first);
-  return asked ? [asked[2], ...rest].join(' ').trim() || '%%ask' : '';
-}
-
-const DECISION = /^\s*%%?ctx\s+(approve|edit|reject|stop)\b[ \t]*(.*)/;
-
-/** What a statement decided on a cell of the model, in words; empty where it did not. @param {AnyRow} row */
-function decisionOf(row) {
-  const [, verb, rest] = DECISION.exec(clean(row.source)) ?? [];
-  if (!verb) return '';
-  const reason = rest.replace(/^"|"$/g, '').replace(/\\(["\\])/g, '$1');
-  if (verb === 'reject') return reason ? `rejected: ${reason}` : 'rejected';
-  if (verb === 'approve') return rest.includes('--all') ? 'approved, and all to come' : 'approved';
-  return verb === 'edit' ? 'edited, and run so' : 'stopped';
-}
-
-/** What a row is about: code as code, what a person or the model said as words. @param {AnyRow} row */
-function wordsOf(row) {
-  /** @param {string} text @param {string} kind */
-  const words = (text, kind) =>
-    h('span', { class: `ctxk-src ctxk-words ctxk-${kind}` }, clean(text).replace(/\s+/g, ' ').trim());
-  const [question, decision] = [questionOf(row), decisionOf(row)];
-  if (question) return words(question, 'question');
-  if (decision) return words(decision, 'decision');
-  // Only the words: what makes them bold, or code, is left out.
-  if (isResponse(row)) return words(clean(row.source).replace(/\*\*|`+/g, ''), 'prose');
-  return h('code', { class: 'ctxk-src' }, headline(row.source));
+/** A row in words. @param {AnyRow} row */
+function told(row) {
+  const error = dict(row.exception).type;
+  const words = [headline(row.source), error ?? STATUSES[statusOf(row)][1], duration(row.time_ms), ...list(row.names)];
+  return clean([label(row), ...words].filter(Boolean).join(', ')).slice(0, 300);
 }
 
 /**
- * The ask that a row belongs to: of what the model said and ran, and of what was decided on it; else empty.
- * @param {AnyRow} row
- * @param {Map<string, AnyRow>} rows
- * @returns {string}
+ * The lanes of branches beside a row: a line for each branch that goes on there, a dot where the row is.
+ * @param {Entry} entry @param {number} depth
  */
-function askOf(row, rows) {
-  const at = decisionOf(row) ? rows.get(clean(row.parent_execution_id)) : row;
-  if (at && at !== row) return questionOf(at) || askOf(at, rows);
-  return clean(dict(row.tags).ask);
+function lanes(entry, depth) {
+  return Array.from({ length: depth + 1 }, (_, lane) => {
+    const own = lane === depth;
+    const kind = !own ? 'line' : entry.kind === 'row' ? 'dot' : 'fork';
+    return h('span', { class: `ctxk-lane ctxk-lane-${kind}` });
+  });
 }
 
-/** @param {Branch} branch */
-const tipOf = (branch) => branch.line[branch.line.length - 1].row;
 
-/** `s11 … s20` @param {Branch} branch */
-function spanOf(branch) {
-  const [first, last] = [label(branch.first.row), label(tipOf(branch))];
-  return first === last ? first : `${first} … ${last}`;
-}
-
-/** @param {Branch} branch */
-function branchTold(branch) {
-  const tip = tipOf(branch);
-  return [
-    `${spanOf(branch)}: ${plural(branch.size, 'statement')}`,
-    clock(tip.ended_at ?? tip.started_at),
-    headline(tip.source)
-  ]
-    .filter(Boolean)
-    .join(' · ');
-}
-
-/** @param {Comparison | null | undefined} comparison */
-function comparisonMark(comparison) {
-  if (!comparison || typeof comparison !== 'object') return null;
-  const { word, glyph, found } = verdict(comparison);
-  const causes = [...new Set(found.map((one) => one.cause).filter(Boolean))];
-  const told = [
-    { same: 'Same as before', expected: 'Differs, as expected', differs: plural(found.length, 'difference') }[word],
-    comparison.against && `against ${comparison.against}`,
-    ...found.slice(0, 6).map((one) => `${one.subject}: ${one.summary}${one.cause ? ` (${one.cause})` : ''}`)
-  ].filter(Boolean);
-  return h(
-    'span',
-    { class: `ctxk-cmp ctxk-cmp-${word}`, title: told.join('\n'), 'data-verdict': word },
-    h('span', { 'aria-hidden': 'true' }, glyph, word === 'same' ? '' : ` ${found.length || ''}`),
-    h('span', { class: 'ctxk-sr' }, word),
-    word === 'differs' && causes.length > 0 && h('span', { class: 'ctxk-cause' }, causes[0])
-  );
-}
-
-export { checkpointTold, verdict, Timeline };
+export { Timeline };

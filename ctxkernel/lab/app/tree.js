@@ -6,14 +6,17 @@
  * Rule 3: a statement that only moved HEAD, and that nothing follows, is no branch and has no place in the tree.
  */
 
-import { keyOf, list, number } from './base.js';
+import { dict, keyOf, list, number } from './base.js';
 
-/** @import {Row, Branch as ToldBranch} from '../messages.js' */
+/** @import {Row, Shape} from '../messages.js' */
+
+/** Most runs of one span: a shape is a stranger's. */
+const MOST_RUNS = 1e6;
 
 /**
- * A row as it came: older kernels leave fields out.
- * @typedef {Partial<Row>} AnyRow
- * @typedef {{nodes: Map<string, TreeNode>, roots: TreeNode[]}} Tree nodes in the order of time
+ * A row as it came: older kernels leave fields out. A stub has only what the shape of the tree tells.
+ * @typedef {Partial<Row> & {stub?: boolean}} AnyRow
+ * @typedef {{nodes: Map<string, TreeNode>, roots: TreeNode[], last: TreeNode | null}} Tree nodes in the order of time
  * @typedef {'path' | 'ahead' | 'branch'} Place
  */
 
@@ -36,17 +39,29 @@ const byTime = (a, b) =>
   (number(a.index) ?? 0) - (number(b.index) ?? 0) ||
   run(a) - run(b);
 
+/** Rows in the order of time. @param {Iterable<AnyRow>} rows */
+const sorted = (rows) => [...rows].sort(byTime);
+
+/** The node that was made last. @param {Map<string, TreeNode>} nodes */
+function newestOf(nodes) {
+  /** @type {TreeNode | null} */
+  let last = null;
+  for (const node of nodes.values()) last = node;
+  return last;
+}
+
 /**
  * Link rows to a tree.
  * @param {Iterable<AnyRow>} rows
  * @param {string | null} [head] a row that stays, even if it only moved HEAD
+ * @param {boolean} [inOrder] the rows come in the order of time
  * @returns {Tree}
  */
-function plant(rows, head = null) {
-  const sorted = [...rows].sort(byTime);
+function plant(rows, head = null, inOrder = false) {
+  const all = inOrder ? [...rows] : sorted(rows);
   /** @type {Map<string, TreeNode>} */
   const nodes = new Map();
-  for (const row of sorted) {
+  for (const row of all) {
     const key = keyOf(row);
     nodes.set(key, { key, row, parent: null, children: [], seq: nodes.size, latest: 0, size: 1 });
   }
@@ -87,7 +102,131 @@ function plant(rows, head = null) {
     node.latest = Math.max(node.seq, ...node.children.map((child) => child.latest));
     node.size = 1 + node.children.reduce((sum, child) => sum + child.size, 0);
   }
-  return { nodes, roots };
+  return { nodes, roots, last: newestOf(nodes) };
+}
+
+/**
+ * Add the newest row to a tree, or put another content into its node, at a cost that does not grow with the tree.
+ * False: it is no leaf at the end of the tree, so the tree has to be planted anew.
+ * @param {Tree} tree
+ * @param {AnyRow} row
+ * @param {string | null | undefined} head
+ */
+function attach(tree, row, head) {
+  const key = keyOf(row);
+  const said = row.parent_execution_id;
+  const old = tree.nodes.get(key);
+  const parent = said === undefined ? (old?.parent ?? tree.last) : (tree.nodes.get(String(said)) ?? null);
+  if (said && !parent) return false;
+  if (old) {
+    if (old.parent !== parent) return false;
+    old.row = row;
+  } else {
+    const last = [...tree.roots, tree.last].reduce((seq, node) => Math.max(seq, node?.latest ?? 0), 0);
+    const node = { key, row, parent, children: [], seq: last + 1, latest: last + 1, size: 1 };
+    tree.nodes.set(key, node);
+    (parent ? parent.children : tree.roots).push(node);
+    tree.last = node;
+    for (let at = parent; at; at = at.parent) {
+      at.latest = node.seq;
+      at.size += 1;
+    }
+  }
+  prune(tree, key, head);
+  return true;
+}
+
+/**
+ * Remove a run that only moved HEAD and that nothing follows.
+ * @param {Tree} tree
+ * @param {string | null | undefined} key
+ * @param {string | null | undefined} head
+ */
+function prune(tree, key, head) {
+  const node = tree.nodes.get(String(key));
+  if (!node?.row.moved || node.children.length || node.key === head) return;
+  tree.nodes.delete(node.key);
+  const beside = node.parent ? node.parent.children : tree.roots;
+  beside.splice(beside.indexOf(node), 1);
+  for (let at = node.parent; at; at = at.parent) {
+    at.size -= 1;
+    if (at.latest === node.latest) at.latest = Math.max(at.seq, ...at.children.map((child) => child.latest));
+  }
+  if (tree.last === node) tree.last = node.parent;
+}
+
+/**
+ * The runs that a shape tells of, oldest first, as rows without content.
+ * @param {Partial<Shape> | null | undefined} shape
+ * @returns {AnyRow[]}
+ */
+function stubsOf(shape) {
+  /** @type {AnyRow[]} */
+  const stubs = [];
+  if (!shape) return stubs;
+  const cells = Object.entries(dict(shape.cells)).sort((a, b) => Number(a[1]) - Number(b[1])).map(([id]) => id);
+  const meta = new Set(list(shape.meta));
+  const moved = new Set(list(shape.moved));
+  const verdicts = dict(shape.verdicts);
+  const spent = dict(shape.usd);
+  for (const span of list(shape.spans)) {
+    const [, index, run] = /^s(\d+)\.(\d+)$/.exec(String(span.first)) ?? [];
+    let parent = span.parent;
+    for (let i = 0; i < Math.min(number(span.count) ?? 0, MOST_RUNS); i += 1) {
+      const at = stubs.length;
+      const execution_id = index === undefined ? String(span.first) : `s${Number(index) + i}.${run}`;
+      const word = verdicts[execution_id];
+      stubs.push({
+        stub: true,
+        execution_id,
+        statement_id: execution_id.split('.')[0],
+        index: index === undefined ? 0 : Number(index) + i,
+        parent_execution_id: parent,
+        cell_id: cells[list(shape.cell)[at]] ?? null,
+        kind: meta.has(at) ? 'meta' : 'python',
+        time_ms: number(list(shape.time_ms)[at]) ?? 0,
+        usd: number(spent[execution_id]),
+        moved: moved.has(at) ? { to: null, reason: 'goto' } : null,
+        comparison: word ? /** @type {any} */ ({ same: word === 'same', expected: word === 'expected' }) : null
+      });
+      parent = execution_id;
+    }
+  }
+  return stubs;
+}
+
+/** A row without its content, so that a long session needs little memory. @param {AnyRow} row @returns {AnyRow} */
+const stubOf = ({ execution_id, statement_id, index, parent_execution_id, cell_id, kind, time_ms, usd, moved, comparison }) => ({
+  stub: true,
+  execution_id,
+  statement_id,
+  index,
+  parent_execution_id,
+  cell_id,
+  kind,
+  time_ms,
+  usd,
+  moved,
+  comparison: comparison && { ...comparison, divergences: [] }
+});
+
+/**
+ * Executions as the kernel reads them in a request: `s1.1+20 s40.2`.
+ * @param {readonly string[]} keys
+ */
+function spansOf(keys) {
+  /** @type {{first: string, next: string, count: number}[]} */
+  const spans = [];
+  for (const key of keys) {
+    const [, index, run] = /^s(\d+)(\.\d+)$/.exec(key) ?? [];
+    const next = index ? `s${Number(index) + 1}${run}` : '';
+    const last = spans[spans.length - 1];
+    if (last?.next === key) {
+      last.next = next;
+      last.count += 1;
+    } else spans.push({ first: key, next, count: 1 });
+  }
+  return spans.map((one) => (one.count > 1 ? `${one.first}+${one.count}` : one.first)).join(' ');
 }
 
 /** All nodes at and below some, parents first. @param {TreeNode[]} starts */
@@ -196,6 +335,17 @@ function layOut(tree, head, isOpen) {
 }
 
 /**
+ * The ends of all branches, oldest first, and which of them is that of HEAD; -1: none.
+ * @param {Tree} tree
+ * @param {string | null | undefined} head
+ */
+function branchesOf(tree, head) {
+  const leaves = [...tree.nodes.values()].filter((node) => !node.children.length).map((node) => node.key);
+  const end = lineFrom(tree.nodes.get(String(head)) ?? null).at(-1);
+  return { leaves, at: end ? leaves.indexOf(end.key) : -1 };
+}
+
+/**
  * The rows of the last re-run on the way to HEAD that were compared, oldest first.
  *
  * A re-run begins where it left another branch. What was run after it does not end it.
@@ -234,13 +384,4 @@ function startOf(path, cells, from) {
   return since[0] ?? runs.findLast((row) => row.cell_id === from) ?? null;
 }
 
-/**
- * Branches that the kernel told of and whose rows this page does not have: too old, or thinned out.
- * @param {Tree} tree
- * @param {readonly ToldBranch[]} branches
- */
-function unseen(tree, branches) {
-  return list(branches).filter((branch) => branch && branch.leaf && !tree.nodes.has(String(branch.leaf)));
-}
-
-export { plant, pathTo, lineFrom, layOut, lastRerun, startOf, unseen };
+export { attach, branchesOf, layOut, lastRerun, lineFrom, pathTo, plant, prune, sorted, spansOf, startOf, stubOf, stubsOf };

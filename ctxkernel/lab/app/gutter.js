@@ -1,0 +1,311 @@
+/**
+ * The gutter of a notebook: beside every code cell its statement and its state, and a line where its output is not of HEAD.
+ *
+ * Rule 1: it only looks: it adds elements beside JupyterLab's and never changes the notebook, its text or its layout.
+ * Rule 2: a mark is drawn when a message or an edit changes it; scrolling draws nothing. JupyterLab attaches and detaches
+ *         the nodes of cells as it likes; ours are their last children and come along.
+ * Rule 3: one tab stop: the mark of the active cell. A key (`T S`) opens it from anywhere in the notebook.
+ */
+
+import { AUTHORS, dict, h, icon } from './base.js';
+import { MarkCard } from './markcard.js';
+import { Marks, nameOf } from './marks.js';
+
+/** @import {Cell, NotebookContent} from '../jupyterlab.js' */
+/** @import {CellMark, KernelMessage} from '../messages.js' */
+/** @import {Look, Shown} from './marks.js' */
+
+/** A cell's text is compared with what ran when its typist pauses this long. */
+const PAUSE_MS = 250;
+/** Cells that are drawn in one go: a large notebook must not hold up the page. */
+const BATCH = 150;
+
+/**
+ * What the host does for the gutter.
+ * @typedef {object} GutterHost
+ * @property {(cell: Cell) => void} run run this cell alone
+ * @property {(cell: Cell) => void} follow offer to show the cell as it was on the way to HEAD
+ * @property {(cell: Cell) => void} rerun offer to re-run from the cell
+ * @property {(cell: Cell) => void} goBack offer to go back to after the cell
+ * @property {(cell: Cell) => void} show the row of the execution that the cell shows, in the panel
+ * @property {(cell: Cell) => void} kept compare the texts that are kept with the cell
+ * @property {(cell: Cell) => number} keptTexts how many texts are kept with the cell
+ * @property {(statement: string) => string | null} cellOf the cell of a statement
+ * @property {(cellId: string) => Promise<boolean>} goto scroll to a cell
+ *
+ * What we add to a cell.
+ * @typedef {{button: HTMLButtonElement, line: HTMLElement | null, look: Look | null, drawn: string, stop: () => void}} Beside
+ */
+
+class Gutter {
+  /** @param {NotebookContent} content @param {GutterHost} host */
+  constructor(content, host) {
+    this.content = content;
+    this.host = host;
+    this.marks = new Marks();
+    /** @type {Map<Cell, Beside>} */
+    this.beside = new Map();
+    this.card = new MarkCard(this);
+    /** Settings: whether there are marks, and whether outputs of other branches are faded. */
+    this.options = { marks: true, fade: true };
+    /** The kernel is connected; else the marks are the last known ones. */
+    this.live = false;
+    /** @type {{disconnect(slot: () => void): unknown} | undefined} */
+    this.list = undefined;
+    /** Timers: for drawing all soon, and for drawing the rest. */
+    this.pending = this.rest = 0;
+    /** The cell whose mark is the tab stop. @type {Cell | null} */
+    this.stop = null;
+    this.onCells = () => this.soon();
+    this.onModel = () => {
+      this.list?.disconnect(this.onCells);
+      const changed = content.model?.cells?.changed;
+      changed?.connect(this.onCells);
+      this.list = changed;
+      this.soon();
+    };
+    this.onActive = () => this.rove();
+    content.modelChanged?.connect(this.onModel);
+    content.activeCellChanged?.connect(this.onActive);
+    this.onModel();
+  }
+
+  /** Draw all cells soon: JupyterLab adds many cells one by one. */
+  soon() {
+    if (this.pending) return;
+    this.pending = setTimeout(() => {
+      this.pending = 0;
+      this.draw(null);
+    }, 0);
+  }
+
+  /** @param {Partial<KernelMessage> | null | undefined} msg */
+  take(msg) {
+    if (msg?.type === 'snapshot') this.live = true;
+    const changed = this.marks.take(msg);
+    if (changed === null || changed.size) this.draw(changed);
+  }
+
+  /** The kernel is not connected any more. */
+  leave() {
+    if (!this.live) return;
+    this.live = false;
+    this.marks.leave();
+    this.draw(null);
+  }
+
+  /** Cells of a re-run that wait for their turn. @param {Iterable<string>} ids */
+  queue(ids) {
+    const before = this.marks.queued;
+    this.marks.queued = new Set(ids);
+    this.draw(new Set([...before, ...this.marks.queued]));
+  }
+
+  /** Whether there is anything to show: a kernel that tells of cells. */
+  get on() {
+    return this.options.marks && this.marks.known;
+  }
+
+  /** Draw some cells, or all. @param {Set<string> | null} ids */
+  draw(ids) {
+    if (ids === null) return this.drawFrom(0);
+    for (const cell of this.content.widgets) if (ids.has(cell.model?.id)) this.drawCell(cell);
+  }
+
+  /** Draw all cells from one on, in batches. @param {number} start */
+  drawFrom(start) {
+    clearTimeout(this.rest);
+    const end = start + BATCH;
+    for (const cell of this.content.widgets.slice(start, end)) this.drawCell(cell);
+    if (end < this.content.widgets.length) this.rest = setTimeout(() => this.drawFrom(end), 0);
+    else this.rove();
+  }
+
+  /** @param {Cell} cell */
+  drawCell(cell) {
+    const { model } = cell;
+    if (model?.type !== 'code') return;
+    const look = this.on ? this.look(cell) : null;
+    if (!look && !this.beside.has(cell)) return;
+    const beside = this.beside.get(cell) ?? this.add(cell);
+    beside.look = look;
+    beside.button.hidden = !look;
+    const foreign = Boolean(look?.foreign) && this.options.fade && model.outputs.length > 0;
+    const mark = this.marks.cells.get(model.id);
+    // The same as before: leave the page alone.
+    const drawn = JSON.stringify([look, foreign, this.live, mark?.author, mark?.checkpoint, mark?.count, mark?.on_head]);
+    if (drawn === beside.drawn) return;
+    beside.drawn = drawn;
+    cell.node.classList.toggle('ctxk-foreign', foreign);
+    beside.line?.remove();
+    beside.line = foreign && look ? this.foreignLine(cell, look) : null;
+    if (beside.line) cell.node.append(beside.line);
+    if (look) this.fill(beside.button, cell, look);
+  }
+
+  /** @param {Cell} cell */
+  look(cell) {
+    const { model } = cell;
+    return this.marks.look(model.id, model.sharedModel.getSource(), shownOf(cell), model.outputs.length > 0);
+  }
+
+  /** The execution whose outputs a cell shows. @param {Cell} cell @param {Partial<CellMark>} mark */
+  shownBy(cell, mark) {
+    return this.marks.shownBy(mark, shownOf(cell));
+  }
+
+  /** @param {Cell} cell @returns {Beside} */
+  add(cell) {
+    const button = h('button', {
+      class: 'ctxk-nb ctxk-mark',
+      type: 'button',
+      'aria-haspopup': 'dialog',
+      'data-lm-suppress-shortcuts': 'true',
+      tabindex: cell === this.content.activeCell ? '0' : '-1',
+      onclick: () => this.card.open(cell)
+    });
+    cell.node.append(button);
+    /** @type {number | undefined} */
+    let pause;
+    const edited = () => {
+      clearTimeout(pause);
+      pause = setTimeout(() => !cell.isDisposed && this.drawCell(cell), PAUSE_MS);
+    };
+    cell.model.contentChanged?.connect(edited);
+    cell.model.metadataChanged?.connect(edited);
+    const stop = () => {
+      clearTimeout(pause);
+      cell.model?.contentChanged?.disconnect(edited);
+      cell.model?.metadataChanged?.disconnect(edited);
+    };
+    /** @type {Beside} */
+    const made = { button, line: null, look: null, drawn: '', stop };
+    this.beside.set(cell, made);
+    cell.disposed.connect(() => this.forget(cell));
+    return made;
+  }
+
+  /** @param {HTMLButtonElement} button @param {Cell} cell @param {Look} look */
+  fill(button, cell, look) {
+    const mark = this.marks.cells.get(cell.model.id) ?? {};
+    const lines = this.lines(cell, look);
+    button.dataset.state = look.state;
+    button.dataset.edited = String(look.edited);
+    button.classList.toggle('ctxk-old', !this.live);
+    button.title = lines.join('\n');
+    button.setAttribute('aria-label', lines.join('. '));
+    const fresh = look.state === 'fresh' && !look.edited;
+    const word = look.edited && ['fresh', 'asks', 'unknown'].includes(look.state) ? 'edited' : look.word;
+    button.replaceChildren(
+      h('span', { class: 'ctxk-marktop' },
+        mark.author === 'model' && icon('model'),
+        mark.author === 'panel' && icon('panel'),
+        look.name && h('span', { class: 'ctxk-markname' }, look.name),
+        mark.checkpoint && mark.checkpoint !== 'durable' && look.state !== 'running' && icon(mark.checkpoint)),
+      fresh
+        ? h('span', { class: 'ctxk-markword ctxk-markfresh' }, '✓')
+        : h('span', { class: 'ctxk-markword' }, word, look.edited && word !== 'edited' ? '*' : '')
+    );
+  }
+
+  /** What there is to say of a cell, line by line. @param {Cell} cell @param {Look} look */
+  lines(cell, look) {
+    const mark = this.marks.cells.get(cell.model.id);
+    const author = mark?.author && mark.author !== 'human' ? `, by ${AUTHORS[mark.author] ?? mark.author}` : '';
+    return [
+      `${look.name ? `Statement ${look.name}${author}` : 'This cell'}: ${look.sentence}`,
+      ...look.because,
+      look.edited ? 'Edited since it ran' : '',
+      mark?.checkpoint && mark.checkpoint !== 'durable' ? `Checkpoint: ${CHECKPOINTS[mark.checkpoint] ?? mark.checkpoint}` : '',
+      this.live ? '' : 'The kernel is not connected: this is the last known state'
+    ].filter(Boolean);
+  }
+
+  /** @param {Cell} cell @param {Look} look */
+  foreignLine(cell, look) {
+    const mark = this.marks.cells.get(cell.model.id);
+    const here = mark?.on_head ? nameOf(mark.on_head) : null;
+    const act = here
+      ? { text: `Show it as it ran here (${here})…`, run: () => this.host.follow(cell) }
+      : { text: 'Run it here', run: () => this.host.run(cell) };
+    const tabindex = cell === this.content.activeCell ? '0' : '-1';
+    const told = here ? `here the cell ran as ${here}` : 'the cell has not run on this one';
+    return h(
+      'div',
+      { class: 'ctxk-nb ctxk-foreignline', 'data-lm-suppress-shortcuts': 'true' },
+      h('span', null, `The output is of ${look.name}, on another branch; ${told}.`),
+      h('button', { class: 'ctxk-linkbutton', type: 'button', tabindex, onclick: act.run }, act.text)
+    );
+  }
+
+  /** The tab stop follows the active cell. */
+  rove() {
+    const at = this.content.activeCell;
+    for (const cell of new Set([this.stop, at])) {
+      const beside = cell && this.beside.get(cell);
+      if (!beside) continue;
+      const tabindex = cell === at ? 0 : -1;
+      if (beside.button.tabIndex !== tabindex) beside.button.tabIndex = tabindex;
+      const act = beside.line?.querySelector('button');
+      if (act) act.tabIndex = tabindex;
+    }
+    this.stop = at;
+  }
+
+  /** The cells whose outputs are of another branch. */
+  get foreign() {
+    return this.content.widgets.filter((cell) => {
+      const mark = cell.model?.type === 'code' && this.marks.cells.get(cell.model.id);
+      return mark && this.shownBy(cell, mark) !== mark.on_head;
+    });
+  }
+
+  /**
+   * Select the next cell that is not fresh, from the active one on. Returns whether there is one.
+   * @param {1 | -1} step
+   */
+  next(step) {
+    const { widgets, activeCellIndex } = this.content;
+    for (let i = 1; i <= widgets.length; i += 1) {
+      const at = (activeCellIndex + step * i + widgets.length * i) % widgets.length;
+      const look = this.beside.get(widgets[at])?.look;
+      if (!look || (look.state === 'fresh' && !look.edited)) continue;
+      return this.host.goto(widgets[at].model.id);
+    }
+    return Promise.resolve(false);
+  }
+
+  /** @param {Cell} cell */
+  forget(cell) {
+    const beside = this.beside.get(cell);
+    if (!beside) return;
+    this.beside.delete(cell);
+    beside.stop();
+    beside.button.remove();
+    beside.line?.remove();
+  }
+
+  dispose() {
+    clearTimeout(this.pending);
+    clearTimeout(this.rest);
+    this.card.close(false);
+    this.list?.disconnect(this.onCells);
+    this.content.modelChanged?.disconnect(this.onModel);
+    this.content.activeCellChanged?.disconnect(this.onActive);
+    for (const cell of [...this.beside.keys()]) this.forget(cell);
+  }
+}
+
+/** What the metadata of a cell say of a state that it shows. @param {Cell} cell @returns {Partial<Shown>} */
+const shownOf = (cell) => dict(dict(cell.model.getMetadata('ctxkernel')).shows);
+
+/** @type {Record<string, string>} */
+const CHECKPOINTS = {
+  durable: 'stored',
+  writing: 'still being stored',
+  skipped: 'its data could not be stored',
+  thinned: 'its large data were deleted to save space',
+  damaged: 'its data are damaged'
+};
+
+export { CHECKPOINTS, Gutter };

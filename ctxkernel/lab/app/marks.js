@@ -1,0 +1,208 @@
+/**
+ * The marks of the notebook's cells: what the kernel says of each, joined with what only the page knows. Pure: no page.
+ *
+ * Rule 1: the kernel decides whether a cell is fresh. The page adds only: what runs, what was edited since it ran, and
+ *         which execution the notebook shows, if the cells were shown as at another state.
+ * Rule 2: every state has a word and a sentence; no colour is needed to read it.
+ */
+
+import { clean, dict, keyOf, list, textOf } from './base.js';
+
+/** @import {CellMark, KernelMessage} from '../messages.js' */
+
+/**
+ * What the metadata of a cell say that was shown as at another state.
+ * @typedef {object} Shown
+ * @property {string} execution whose text and outputs the cell shows
+ * @property {string} newest the newest execution of the cell then: a later one ends this
+ * @property {string} digest of the text that the execution ran
+ *
+ * A cell as its gutter shows it.
+ * @typedef {object} Look
+ * @property {'fresh' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown' | 'running' | 'queued' | 'none'} state
+ * @property {string} name `s14`, of a later run `s14.2`
+ * @property {string} word empty if there is nothing to say
+ * @property {string} sentence
+ * @property {readonly string[]} because
+ * @property {boolean} edited the text is not the one that ran
+ * @property {boolean} foreign the output is not of HEAD's branch
+ */
+
+/** State → the word in the gutter, and a sentence. @type {Record<Look['state'], [string, string]>} */
+const STATES = {
+  fresh: ['', 'fresh: nothing that it read has changed since'],
+  stale: ['stale', 'stale: something that it depends on has changed since it ran'],
+  branch: ['branch', 'ran on another branch'],
+  diverged: ['differs', 'its re-run came out differently'],
+  asks: ['asks', 'asks before it runs again'],
+  unknown: ['?', 'whether it is fresh is not known'],
+  running: ['running', 'runs now'],
+  queued: ['waits', 'waits for its turn in the re-run'],
+  none: ['unrecorded', 'no run of it is in the timeline of this session']
+};
+
+/** A cell of our commands. */
+const COMMAND = /^\s*(?:#.*\n\s*)*%ctx\b/;
+
+const ROUNDS = fractions(64, 1 / 3);
+const START = fractions(8, 1 / 2);
+
+/** The first 32 bits of the fractions of roots of the first primes, as SHA-256 has them. @param {number} n @param {number} power */
+function fractions(n, power) {
+  const found = [];
+  for (let one = 2; found.length < n; one += 1) {
+    let prime = true;
+    for (let by = 2; by * by <= one; by += 1) if (one % by === 0) prime = false;
+    if (prime) found.push(((one ** power % 1) * 2 ** 32) | 0);
+  }
+  return found;
+}
+
+/**
+ * Return the first 16 hex digits of a text's SHA-256, as marks have them. Not `crypto.subtle`: a page that is served over
+ * plain HTTP has none.
+ * @param {string} text
+ */
+function fingerprint(text) {
+  const raw = new TextEncoder().encode(text);
+  const bytes = new Uint8Array(((raw.length + 8) >> 6) * 64 + 64);
+  bytes.set(raw);
+  bytes[raw.length] = 0x80;
+  const view = new DataView(bytes.buffer);
+  view.setUint32(bytes.length - 8, Math.floor(raw.length / 2 ** 29));
+  view.setUint32(bytes.length - 4, raw.length * 8);
+  const hash = [...START];
+  const w = new Int32Array(64);
+  /** @param {number} x @param {number} n */
+  const turn = (x, n) => (x >>> n) | (x << (32 - n));
+  for (let at = 0; at < bytes.length; at += 64) {
+    for (let i = 0; i < 16; i += 1) w[i] = view.getInt32(at + 4 * i);
+    for (let i = 16; i < 64; i += 1) {
+      const [a, b] = [w[i - 15], w[i - 2]];
+      w[i] = w[i - 16] + w[i - 7] + (turn(a, 7) ^ turn(a, 18) ^ (a >>> 3)) + (turn(b, 17) ^ turn(b, 19) ^ (b >>> 10));
+    }
+    let [a, b, c, d, e, f, g, h] = hash;
+    for (let i = 0; i < 64; i += 1) {
+      const one = (h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & f) ^ (~e & g)) + ROUNDS[i] + w[i]) | 0;
+      const two = ((turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) ^ (a & c) ^ (b & c))) | 0;
+      [h, g, f, e, d, c, b, a] = [g, f, e, (d + one) | 0, c, b, a, (one + two) | 0];
+    }
+    [a, b, c, d, e, f, g, h].forEach((one, i) => (hash[i] = (hash[i] + one) | 0));
+  }
+  return hash
+    .slice(0, 2)
+    .map((one) => (one >>> 0).toString(16).padStart(8, '0'))
+    .join('');
+}
+
+/** The marks of one notebook, as far as messages have told them. */
+class Marks {
+  constructor() {
+    /** By the cell's id. @type {Map<string, Partial<CellMark>>} */
+    this.cells = new Map();
+    /** Whether the kernel tells marks at all. */
+    this.known = false;
+    /** HEAD's execution; null: before all. @type {string | null} */
+    this.head = null;
+    /** The cell that runs now. @type {string | null} */
+    this.running = null;
+    /** The cells that a re-run will still run. @type {Set<string>} */
+    this.queued = new Set();
+  }
+
+  /**
+   * Take what a message says. Returns the ids of the cells that it changes; null: any.
+   * @param {Partial<KernelMessage> | null | undefined} msg
+   * @returns {Set<string> | null}
+   */
+  take(msg) {
+    /** @type {Set<string>} */
+    const changed = new Set();
+    if (msg?.type === 'snapshot') {
+      this.known = msg.cells !== undefined;
+      this.cells = new Map(Object.entries(msg.cells ?? {}).map(([id, mark]) => [id, dict(mark)]));
+      this.head = msg.head ?? null;
+      this.running = msg.running?.cell_id ?? null;
+      return null;
+    }
+    if (msg?.type === 'begin') {
+      if (this.running) changed.add(this.running);
+      this.running = msg.statement?.cell_id ?? null;
+      if (this.running) changed.add(this.running);
+      return changed;
+    }
+    if (msg?.type === 'turn') {
+      if (this.running) changed.add(this.running);
+      this.running = null;
+      this.head = msg.head ?? null;
+    }
+    for (const [id, mark] of Object.entries('cells' in (msg ?? {}) ? dict(/** @type {any} */ (msg).cells) : {})) {
+      this.cells.set(id, dict(mark));
+      changed.add(id);
+    }
+    return changed;
+  }
+
+  /** The kernel went away: nothing runs, and what is known is the last that was. Returns what that changes. */
+  leave() {
+    const changed = new Set([...this.queued, ...(this.running ? [this.running] : [])]);
+    this.running = null;
+    this.queued.clear();
+    return changed;
+  }
+
+  /** What HEAD is called. */
+  get here() {
+    return this.head === null ? 'the start' : nameOf(this.head);
+  }
+
+  /**
+   * The execution whose outputs a cell shows.
+   * @param {Partial<CellMark>} mark @param {Partial<Shown> | null} shown what its metadata say
+   */
+  shownBy(mark, shown) {
+    return shown?.execution && shown.newest === mark.execution_id ? shown.execution : textOf(mark.execution_id);
+  }
+
+  /**
+   * How a cell is to look.
+   * @param {string} id
+   * @param {string} source its text
+   * @param {Partial<Shown> | null} [shown]
+   * @param {boolean} [outputs] whether it shows outputs
+   * @returns {Look | null} null: nothing is known of it, and there is nothing to say
+   */
+  look(id, source, shown = null, outputs = false) {
+    const mark = this.cells.get(id);
+    const runs = this.running === id ? 'running' : this.queued.has(id) ? 'queued' : null;
+    if (!mark) {
+      // A command that only reads, or moves HEAD, leaves no execution of its cell.
+      const state = runs ?? (outputs && !COMMAND.test(source) ? 'none' : null);
+      if (!state) return null;
+      const [word, sentence] = STATES[state];
+      return { state, name: '', word, sentence, because: [], edited: false, foreign: false };
+    }
+    const execution = this.shownBy(mark, shown);
+    const foreign = mark.on_head !== execution;
+    const followed = execution !== mark.execution_id;
+    const said = followed && !foreign ? mark.here : mark.state;
+    const told = said && said in STATES ? said : 'unknown';
+    const state = runs ?? (foreign ? 'branch' : told);
+    const [word, general] = STATES[state];
+    const sentence =
+      state === 'branch'
+        ? mark.on_head
+          ? `of another branch; on this one the cell ran as ${nameOf(mark.on_head)}`
+          : 'ran on another branch; it has not run on this one'
+        : general;
+    const ran = followed ? shown?.digest : mark.source;
+    const edited = !runs && Boolean(ran) && fingerprint(source) !== ran;
+    const because = state === 'branch' ? [] : list(mark.because).map(clean);
+    return { state, name: nameOf(execution), word, sentence, because, edited, foreign };
+  }
+}
+
+/** What a reader calls an execution: `s14`, of a later run `s14.2`. @param {string} execution */
+const nameOf = (execution) => keyOf({ execution_id: execution }).replace(/\.1$/, '');
+
+export { Marks, fingerprint, nameOf };
