@@ -7,6 +7,7 @@ Rule 2: a random history is made from a list of small moves, so that a failing o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +20,7 @@ from ctxkernel.history.events import (
     AssistantMessage,
     Condensation,
     CondensationRequest,
+    Context,
     HistoryEvent,
     HumanStatement,
     Observation,
@@ -35,6 +37,8 @@ from ctxkernel.history.invariants import PROPERTIES, MessagePairing, Property, T
 from ctxkernel.history.repair import HistoryReport, report
 from ctxkernel.history.rules import check
 from ctxkernel.history.view import HistoryView
+from ctxkernel.projection.receipt import Binding
+from ctxkernel.projection.value import Piece, Projection
 
 Json = Any
 History = Sequence[HistoryEvent]
@@ -57,7 +61,9 @@ def answer(n: int) -> AssistantMessage:
 
 
 def call(n: int, batch: str = "", *, thinking: bool = False, id: str = "") -> Action:
-    return Action(f"a{n}", id or f"c{n}", "run", {"n": n}, batch or f"r{n}", (THOUGHT,) if thinking else ())
+    call_id = id or f"c{n}"
+    blocks = (THOUGHT, {"type": "tool_use", "id": call_id, "name": "run", "input": {"n": n}}) if thinking else ()
+    return Action(f"a{n}", call_id, "run", {"n": n}, batch or f"r{n}", blocks)
 
 
 def result(n: int, *, of: str = "", event: str = "") -> Observation:
@@ -74,6 +80,21 @@ def ids(events: History) -> list[str]:
 
 def batch(action: Action) -> str:
     return action.llm_response_id or "alone " + action.event_id
+
+
+def sent_with(events: History, project: Callable[[History], Projection]) -> list[HistoryEvent]:
+    """The events with the digests of the requests that had their states; `project` projects a history."""
+    out: list[HistoryEvent] = []
+    for event in events:
+        if isinstance(event, Context):
+            before = project(out)
+            binding = Binding(before.model, before.tools, before.system.text)
+            binding.add(before.run.pieces[: before.count])
+            binding.add(Piece("", "", "", 0, "", text) for text in event.texts)
+            binding.add([Piece("", "", "", 0, "", event.status, "system")] if event.status else [])
+            event = replace(event, basis=binding.digest())
+        out.append(event)
+    return out
 
 
 # -- random histories --------------------------------------------------------------------------------

@@ -10,19 +10,12 @@ import pytest
 from asking import client
 
 from ctxkernel.agent.client import ModelClient
+from ctxkernel.agent.reply import read_reply, reply_events
 from ctxkernel.core.ports import VariableLine
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import DeltaItem, Turn
-from ctxkernel.history.events import (
-    Action,
-    AssistantMessage,
-    Context,
-    HistoryEvent,
-    Observation,
-    Redaction,
-    UserQuestion,
-)
+from ctxkernel.history.events import HistoryEvent, Observation, Redaction, UserQuestion
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.testing import MessagesServer, Received, call, say, think
@@ -93,17 +86,10 @@ class Session:
             projection.request_bytes, model=projection.model, betas=projection.betas, on_event=lambda event: None
         )
         assert self.server.requests[-1].raw == projection.request_bytes
-        texts = tuple(piece.text for piece in projection.tail if piece.role == "user")
-        status = "".join(piece.text for piece in projection.tail if piece.role == "system")
-        self.record(Context(f"t{number}", texts, status))
-        thought, said = response.blocks
-        if said["type"] == "text":
-            self.record(AssistantMessage(f"m{number}", said["text"], response.llm_response_id, (thought,)))
-            return
-        self.record(
-            Action(f"a{number}", said["id"], said["name"], said["input"], response.llm_response_id, (thought,)),
-            Observation(f"o{number}", said["id"], f"row {number}: 0.173 0.2\n" * 150),
-        )
+        self.record(*reply_events(read_reply(response.blocks, "tools"), projection, f"r{number}", "msg", 1))
+        for block in response.blocks:
+            if block["type"] == "tool_use":
+                self.record(Observation(f"o{number}", block["id"], f"row {number}: 0.173 0.2\n" * 150))
 
 
 @pytest.mark.parametrize("budget", [200_000, 24_000, 9_000])

@@ -28,6 +28,7 @@ class Scripted:
     """A model that answers by a list."""
 
     live = True
+    trusted = True
 
     def __init__(self, script: Sequence[Any]) -> None:
         self.script = list(script)
@@ -85,6 +86,9 @@ class Bench:
     def record(self, said: ResponseRecord) -> str:
         return self._statement(said.source, _nothing, said.events).execution_id
 
+    def mask(self, text: str) -> str:
+        return text
+
     def answer(self, action: Action, shown: Sequence[HistoryEvent], number: int) -> Sequence[HistoryEvent]:
         execution_id = action.event_id.rpartition(":")[0]
         return [Observation(f"{execution_id}:{number}", action.tool_call_id, "done")]
@@ -97,6 +101,9 @@ class Bench:
         self.turns.now += 1
         status: Any = "cancelled" if "stop" in code else "error" if "fail" in code else "ok"
         return loop.end(Outcome(status, stdout=code), self.turns.now, observe=observe).execution
+
+    def sources(self) -> list[str]:
+        return [statement.source for statement, _ in self.turns.loop.history]
 
     def changed(self, code: str) -> str:
         return "it changed" if "stale" in code else ""
@@ -125,7 +132,7 @@ class Screen:
 
     def event(self, event: StreamEvent) -> None: ...
 
-    def end(self, note: str = "") -> None: ...
+    def end(self, note: str = "", text: str | None = None) -> None: ...
 
 
 codes = st.sampled_from(["print(1)", "fail()", "stale = 1", "x = 2", "stop()"])
@@ -210,7 +217,7 @@ def test_whatever_is_said_and_decided_each_call_has_one_result_and_every_request
     assert asyncio.run(after.go()).kind == "answered"
 
 
-def test_what_a_response_says_before_and_after_its_calls_is_kept_and_thinking_as_it_came():
+def test_the_blocks_of_a_response_are_kept_as_they_came():
     thinking = {"type": "thinking", "thinking": "hm", "signature": "c2ln", "extra": 1}
     blocks = [
         thinking,
@@ -220,6 +227,7 @@ def test_what_a_response_says_before_and_after_its_calls_is_kept_and_thinking_as
     ]
     bench, _ = play([(blocks, "tool_use")], [], "auto", "claude-sonnet-5-5")
     (action,) = [one for told in bench.turns.loop.log.records.values() for one in told if isinstance(one, Action)]
+    assert list(action.blocks) == blocks
     assert action.thinking == (thinking,)
     assert action.text == "First.\n\nLast."
 

@@ -62,8 +62,7 @@ def table(rows: list[tuple[str, str, str]], told: Callable[[str], None]) -> None
 def test_after_every_error_and_every_cut_the_next_ask_works(tmp_path: Path, capsys):
     rows: list[tuple[str, str, str]] = []
     with bench_in(tmp_path) as bench:
-        bench.answers(say("hello"))
-        bench.ask("hello?")
+        bench.consent()
         for name, script in share(ERRORS.items(), 6):
             bench.answers(*script)
             ran = bench.ask(f"now {name}")
@@ -84,8 +83,7 @@ def stalled(bench: Bench) -> bool:
 def test_wherever_the_stop_button_is_pressed_the_next_ask_works(tmp_path: Path, capsys):
     rows: list[tuple[str, str, str]] = []
     with bench_in(tmp_path) as bench:
-        bench.answers(say("hello"))
-        bench.ask("hello?")
+        bench.consent()
         for place in PLACES:
             bench.answers(answer(SPOKEN, fault=Stall(place, 30)))
             presser = once(lambda: stalled(bench), bench.kernel.manager.interrupt_kernel, after=0.2)

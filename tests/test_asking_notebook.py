@@ -6,6 +6,7 @@ The tour is executed by its own tests, which say the same of its asks.
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,8 +40,32 @@ def test_the_notebook_is_clean():
     notebook = nbformat.read(NOTEBOOK, as_version=4)
 
     assert notebook.metadata.kernelspec.name == "ctxkernel"
-    assert all(not cell.outputs and cell.execution_count is None for cell in notebook.cells if cell.cell_type == "code")
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(cell.execution_count is None for cell in code)
+    outputs = [output for cell in code for output in cell.outputs]
+    assert not [output for output in outputs if output.get("execution_count") or output.get("traceback")]
+    text = json.dumps(outputs)
+    assert not [word for word in (str(ROOT), "/home/", "/tmp/", "sk-ant", "Traceback") if word in text]
     assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)
+
+
+@pytest.mark.parametrize(("cell_id", "code"), [("data", "sensor = [value + 0.1 for value in sensor]"), ("check", "1")])
+def test_a_wrong_result_is_found_by_the_stored_outputs(
+    cell_id: str, code: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+):
+    """Also in a cell of the model, which computes with what the person's cells made."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    (changed,) = [cell for cell in notebook.cells if cell.id == cell_id]
+    changed.source += f"\n{code}"
+    nbformat.write(notebook, pytester.path / NOTEBOOK.name)
+    (pytester.path / f"{NOTEBOOK.stem}.turns.json").write_bytes(NOTEBOOK.with_suffix(".turns.json").read_bytes())
+    done = pytester.runpytest_subprocess(
+        "-p", "ctxkernel.cli.pytest_plugin", "--ctx", NOTEBOOK.name, "--ctx-trust", timeout=240
+    )
+
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["*Outputs differ from those in the notebook*"])
 
 
 def turns(path: Path) -> list[RecordedAsk]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import time
 from pathlib import Path
@@ -14,13 +15,19 @@ from hypothesis import strategies as st
 from scale import examples
 from test_chunks import LARGE, content, edited, put
 
-from ctxkernel.store.chunks import chunk_store
+from ctxkernel.store.chunks import chunk_store, data_folder
 from ctxkernel.store.chunks.chunk_store import ChunkStore, address_of
 from ctxkernel.store.chunks.quota import collect, last_use, limit_bytes, root_folder, usage
 
 DAY = 86400.0
 NOW = 100 * DAY
 MB = 1024 * 1024
+
+
+@pytest.fixture(autouse=True)
+def readable_names(monkeypatch):
+    """Let the folders of sessions have names that tell what they hold, in place of hashes."""
+    monkeypatch.setattr(data_folder, "_OWN", re.compile(r"[\w-]+"))
 
 
 @pytest.fixture

@@ -719,8 +719,8 @@ def test_the_doctor_never_shows_a_key(
 
 def test_the_doctor_says_what_checkpoints_take_and_when_it_is_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CTXKERNEL_CACHE", str(tmp_path))
-    (tmp_path / "checkpoints" / "s").mkdir(parents=True)
-    (tmp_path / "checkpoints" / "s" / "000001.pack").write_bytes(b"x" * 100_000)
+    (tmp_path / "checkpoints" / ("s" + "0" * 16)).mkdir(parents=True)
+    (tmp_path / "checkpoints" / ("s" + "0" * 16) / "000001.pack").write_bytes(b"x" * 100_000)
 
     fine = doctor_module.check_checkpoints()
     monkeypatch.setenv("CTXKERNEL_QUOTA_GB", "0.00001")

@@ -344,14 +344,14 @@ def test_switching_it_off_makes_later_states_unknown(cells, folder):
 
 
 def test_contents_count_against_the_quota_and_the_oldest_goes_first(tmp_path):
-    store = FileContents(tmp_path / "data" / "session")
+    store = FileContents(tmp_path / "data" / "5e55100000000000")
     for number in (1, 2):
         path = tmp_path / f"{number}.bin"
         path.write_bytes(bytes([number]) * 300_000)
         address = store.keep(path, path.stat())
         os.utime(store._at(address), (number, number))
     used = quota.usage(tmp_path / "data")
-    assert used["session"] >= 600_000
+    assert used["5e55100000000000"] >= 600_000
     report = quota.collect(tmp_path / "data", 400_000, live=())
 
     assert report.enough
@@ -379,3 +379,53 @@ def test_without_the_setting_no_file_is_touched_in_a_kernel(kernel):
     kernel.run("%ctx goto 1")
 
     assert (kernel.folder / "out.txt").read_text() == "two"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../victim.txt", "/tmp/ctxkernel-victim.txt", "link/victim.txt", "a\0b", "", "sub/../../victim.txt", ".", "..", 7],
+)
+def test_no_stored_name_leads_out_of_the_folder(cells, name):
+    """The names of a state are data: a return writes and removes files of the notebook's folder only."""
+    outside = cells.part.folder.parent
+    before = sorted({*os.listdir(outside), "victim.txt", "store"})
+    victim = outside / "victim.txt"
+    victim.write_text("whole")
+    (cells.part.folder / "link").symlink_to(outside)
+    (cells.part.folder / "own.txt").write_text("kept")
+    kept = list(cells.part._keep("own.txt", "s1"))
+    absent = ["absent", "", 0, 0o644, 0, "s1", ""]
+    for wanted in (kept, absent):
+        value = {"files": {name: wanted}, "base": {name: absent}, "left": {}}
+        told = cells.part.plan(value)
+        assert all(change.action == "stays" for change in told)
+        cells.part.restore(value)
+        assert victim.read_text() == "whole"
+    assert sorted(os.listdir(outside)) == before
+
+
+@pytest.mark.parametrize(
+    "state",
+    [[], ["file"], ["run", "", 0, 0, 0, "", ""], ["file", 7, 0, 0, 0, "", ""], ["file", "", -1, 0, 0, "", ""], None],
+)
+def test_a_stored_state_with_other_fields_does_not_count(cells, state):
+    (cells.part.folder / "own.txt").write_text("kept")
+    value = {"files": {"own.txt": state or []}, "base": {}, "left": {}}
+    assert cells.part.plan(value) == []
+    cells.part.restore(value)
+    assert (cells.part.folder / "own.txt").read_text() == "kept"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links of POSIX")
+def test_a_link_beside_a_restored_file_is_not_written_through(cells, monkeypatch):
+    victim = cells.part.folder.parent / "victim.txt"
+    victim.write_text("whole")
+    own = cells.part.folder / "own.txt"
+    own.write_text("one")
+    kept = cells.part._keep("own.txt", "s1")
+    own.write_text("two")
+    monkeypatch.setattr(file_contents.secrets, "token_hex", lambda n: "00" * n)
+    (cells.part.folder / ".own.txt.00000000.ctxkernel").symlink_to(victim)
+    with pytest.raises(OSError, match="exists"):
+        cells.part.contents.put(kept.address, own, mode=0o644, mtime_ns=0)
+    assert (victim.read_text(), own.read_text()) == ("whole", "two")

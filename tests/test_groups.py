@@ -52,8 +52,9 @@ def asking(turns: Turns, question: str) -> Any:
 def test_members_without_a_reason_share_alike_and_the_shares_are_shown():
     g = two().namespace["g"]
 
-    assert g.shares["v1"] == g.shares["v2"] > 200
-    assert re.search(r"^shares: v1 ~(\d+), v2 ~\1$", g.rendered.text, re.MULTILINE)
+    assert abs(g.shares["v1"] - g.shares["v2"]) <= 1
+    assert g.shares["v1"] > 200
+    assert re.search(rf"^shares: v1 ~{g.shares['v1']}, v2 ~{g.shares['v2']}$", g.rendered.text, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +251,7 @@ def test_what_a_picture_would_take_of_a_share_goes_to_the_text():
     p, g = turns.namespace["p"], turns.namespace["g"]
 
     assert p.rendered.picture is not None
-    assert g.rendered.text.count("series") > p.rendered.text.count("series") and g.rendered.tokens > 350
+    assert g.rendered.text.count("series") > p.rendered.text.count("series") and g.rendered.tokens > 250
 
 
 def test_what_is_cut_in_a_group_is_had_by_the_budget_of_the_group():

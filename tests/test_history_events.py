@@ -50,7 +50,7 @@ def test_thinking_and_input_are_kept_key_for_key(thinking, given_input):
     back = event_from_json(json.loads(json.dumps(event_to_json(action))))
 
     assert isinstance(back, Action)
-    assert [json.dumps(block) for block in back.thinking] == [json.dumps(block) for block in thinking]
+    assert [json.dumps(block) for block in back.blocks] == [json.dumps(block) for block in thinking]
     assert json.dumps(back.input) == json.dumps(given_input)
 
 
@@ -69,9 +69,12 @@ def test_a_lone_surrogate_survives():
         ({"type": "UserQuestion", "event_id": "q1"}, "text"),
         ({"type": "UserQuestion", "event_id": 3, "text": "x"}, "UserQuestion.event_id is int; it must be text"),
         ({"type": "Action", "input": []}, "Action.input is list; it must be an object"),
-        ({"type": "Action", "thinking": ["x"]}, "Action.thinking is list; it must be a list, each item an object"),
-        ({"type": "Condensation", "summaries": [{"text": "x", "offset": True}]}, "Condensation.summaries is list"),
-        ({"type": "Condensation", "summaries": [{"offset": 1}]}, "Condensation.summaries is list"),
+        ({"type": "Action", "blocks": ["x"]}, "Action.blocks[0] is 'x'; it must be an object"),
+        (
+            {"type": "Condensation", "summaries": [{"text": "x", "offset": True}]},
+            "Condensation.summaries[0].offset is bool",
+        ),
+        ({"type": "Condensation", "summaries": [{"offset": 1}]}, "Condensation.summaries[0].text is missing"),
         ({"type": "Observation", "synthetic": 1}, "it must be true or false"),
         (
             {"type": "Repair", "fix": "hidden"},

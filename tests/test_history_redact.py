@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.history.boundaries import boundaries
-from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.events import (
     Action,
     AgentError,
@@ -38,7 +37,6 @@ from ctxkernel.history.redact import (
     content,
     due,
     outlook,
-    strip_thinking,
     weight,
 )
 from ctxkernel.history.redact_tool import MAX_IDS, TOOL, Acknowledged, Refusal, validate
@@ -515,86 +513,9 @@ def test_taking_a_directive_back_shows_the_output_again():
     assert texts(apply(shown(history), redactions, count=words).events) == [LONG, LONG]
 
 
-# -- thinking ------------------------------------------------------------------------------------------
-
-
 def thinks(n: int) -> list[HistoryEvent]:
     """A turn of one round whose call begins with thinking, and whose answer does too."""
-    return [question(n), call(n, thinking=True), out(n), dataclasses.replace(answer(n), thinking=(THOUGHT,))]
-
-
-def thinking(history: History, redactions: Redactions | None = None, model=MODEL) -> list[str]:
-    redactions = Redactions(history) if redactions is None else redactions
-    done = apply(shown(history), redactions, count=words)
-    kept = strip_thinking(done.events, done.changed, redactions.numbers, model)
-    return [event.event_id for event in kept if getattr(event, "thinking", ())]
-
-
-def test_thinking_that_rests_on_an_edited_output_goes_and_newer_thinking_stays():
-    # q1 a1 o1 m1 · q2 a2 o2 m2 · d1 edits o1 · q3 a3 o3 m3: the thinking of m1, a2 and m2 saw the old o1
-    history = [*thinks(1), *thinks(2), directive(1, "o1"), *thinks(3)]
-
-    assert thinking(history) == ["a1", "a3", "m3"]
-
-
-def test_thinking_before_the_first_edit_stays():
-    history = [*thinks(1), *thinks(2), directive(1, "o2")]
-
-    assert thinking(history) == ["a1", "m1", "a2"]
-
-
-def test_each_edit_takes_the_thinking_that_was_made_before_it():
-    # o1 is edited after the second turn, o2 after the third: what stands behind o2 rests on both.
-    history = [*thinks(1), *thinks(2), directive(1, "o1"), *thinks(3), directive(2, "o2"), *thinks(4)]
-
-    assert thinking(history) == ["a1", "a4", "m4"]
-
-
-def test_of_several_edits_before_it_the_latest_decides():
-    # o2 is edited first: what was thought after that and before o1 was edited rests on the old o1.
-    history = [*thinks(1), *thinks(2), directive(1, "o2"), *thinks(3), directive(2, "o1"), *thinks(4)]
-
-    assert thinking(history) == ["a1", "a4", "m4"]
-
-
-def test_the_first_response_after_an_edit_keeps_its_thinking():
-    """A batch is decided on between the question and the request: the very next event is the model's."""
-    asked, *response = thinks(2)
-    history = [*thinks(1), asked, directive(1, "o1"), *response]
-
-    assert thinking(history) == ["a1", "a2", "m2"]
-
-
-def test_a_directive_takes_effect_once():
-    """A batch that names it again is no second edit."""
-    history = [*thinks(1), directive(1, "o1", "model"), took_effect(1, "d1"), *thinks(2), took_effect(2, "d1")]
-
-    assert thinking(history) == ["a1", "a2", "m2"]
-
-
-def test_taking_a_directive_back_is_an_edit_too():
-    """What was thought beside the note is bound to the note."""
-    history: list[HistoryEvent] = [*thinks(1), directive(1, "o1"), *thinks(2)]
-    redactions = Redactions(history)
-
-    redactions.withdraw("d1")
-    for event in thinks(3):
-        redactions.append(event)
-    history += thinks(3)
-
-    assert thinking(history, redactions) == ["a1", "a3", "m3"]
-
-
-def test_a_model_that_does_not_bind_thinking_keeps_it():
-    history = [*thinks(1), *thinks(2), directive(1, "o1")]
-
-    assert thinking(history, model=capabilities_for("claude-opus-4-8")) == ["a1", "m1", "a2", "m2"]
-
-
-def test_nothing_changed_strips_nothing():
-    events = shown(thinks(1))
-
-    assert strip_thinking(events, {}, {}, MODEL) is events
+    return [question(n), call(n, thinking=True), out(n), dataclasses.replace(answer(n), blocks=(THOUGHT,))]
 
 
 # -- when a batch pays ---------------------------------------------------------------------------------
@@ -706,7 +627,7 @@ class ScriptedAgent:
             self.history.append(decision.batch(f"b{len(self.history)}"))
         redactions = Redactions(self.history)
         done = apply(shown(self.history), redactions, count=words)
-        self.requests.append(list(strip_thinking(done.events, done.changed, redactions.numbers, MODEL)))
+        self.requests.append(list(done.events))
         for event in response:
             self.history.append(event)
             if isinstance(event, Action) and event.tool_name == "redact":
@@ -769,7 +690,7 @@ def redacted_histories(draw) -> list[HistoryEvent]:
             Redaction(f"x{n}", aim, WHY, "model"),
             Redaction(f"x{n}", aim, "since " * 99, "human"),
             RedactionBatch(f"x{n}", given_before[target % 3 :], "pays"),
-            dataclasses.replace(answer(901 + n), thinking=(THOUGHT,)),
+            dataclasses.replace(answer(901 + n), blocks=(THOUGHT,)),
         )
         history.insert(place, more[kind])
     return history
@@ -782,39 +703,20 @@ def test_the_random_histories_reach_every_state_of_a_directive(state):
     assert find(redacted_histories(), lambda history: bool(applied(history).report.ids(state)), settings=quiet)
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_the_random_histories_have_thinking_that_is_kept_and_that_goes(kept: bool):
-    def has(history: History) -> bool:
-        events = applied(history)
-        behind = [event.event_id for event in events.events]
-        first = min((behind.index(one) for one in events.changed), default=len(behind))
-        thought = {event.event_id for event in events.events[first:] if getattr(event, "thinking", ())}
-        return bool(thought) and bool(
-            thought.intersection(thinking(history)) if kept else thought - {*thinking(history)}
-        )
-
-    quiet = settings(max_examples=400, database=None, derandomize=True, phases=[Phase.generate])
-
-    assert find(redacted_histories(), has, settings=quiet)
-
-
 @given(redacted_histories())
 def test_what_is_shown_with_notes_is_as_legal_as_without(history: History):
-    """Pairing, order and boundaries stay, no repair is needed, the request passes, also after thinking was stripped."""
+    """Pairing, order and boundaries stay, no repair is needed, the request passes."""
     events, redactions = shown(history), Redactions(history)
 
     done = apply(events, redactions, count=len)
-    stripped = strip_thinking(done.events, done.changed, redactions.numbers, MODEL)
 
-    for after in (done.events, stripped):
-        assert ids(after) == ids(events)
-        assert [getattr(one, "tool_call_id", "") for one in after] == [
-            getattr(one, "tool_call_id", "") for one in events
-        ]
-        assert all(not one.validate(after) for one in PROPERTIES)
-        assert what_is_broken(after).is_valid()
-        assert check(request(after), MODEL).ok
-        assert all(weight(new, len) <= weight(old, len) for new, old in zip(after, events, strict=True))
+    after = done.events
+    assert ids(after) == ids(events)
+    assert [getattr(one, "tool_call_id", "") for one in after] == [getattr(one, "tool_call_id", "") for one in events]
+    assert all(not one.validate(after) for one in PROPERTIES)
+    assert what_is_broken(after).is_valid()
+    assert check(request(after), MODEL).ok
+    assert all(weight(new, len) <= weight(old, len) for new, old in zip(after, events, strict=True))
     assert list(boundaries(done.events)) == list(boundaries(events))
     assert done.report.tokens_saved == sum(weight(event, len) for event in events) - sum(
         weight(event, len) for event in done.events
@@ -828,10 +730,7 @@ def test_applying_again_changes_nothing(history: History):
     twice = apply(once.events, redactions, count=words)
 
     assert twice.events is once.events
-    assert twice.changed == once.changed
     assert [row.state for row in twice.report.outcomes] == [row.state for row in once.report.outcomes]
-    stripped = strip_thinking(once.events, once.changed, redactions.numbers, MODEL)
-    assert strip_thinking(stripped, once.changed, redactions.numbers, MODEL) is stripped
 
 
 @given(redacted_histories())
@@ -863,25 +762,6 @@ def test_what_is_shown_changes_at_boundaries_only(history: History):
             assert not is_loop_open
             assert fold.at_boundary or all(edit.directive.by == "human" for edit in changed)
             before = dict(fold.edits)
-
-
-@given(redacted_histories())
-def test_thinking_that_is_kept_was_made_beside_what_is_shown_before_it(history: History):
-    """The law behind stripping: every change of an earlier event is older than the thinking that is kept."""
-    redactions = Redactions(history)
-    done = apply(shown(history), redactions, count=words)
-    kept = strip_thinking(done.events, done.changed, redactions.numbers, MODEL)
-
-    for place, event in enumerate(kept):
-        if getattr(event, "thinking", ()):
-            earlier = [done.changed[one.event_id] for one in kept[:place] if one.event_id in done.changed]
-            assert all(redactions.numbers[event.event_id] >= since for since in earlier)
-        elif getattr(done.events[place], "thinking", ()):  # and none went without need
-            assert any(
-                redactions.numbers[event.event_id] < done.changed[one.event_id]
-                for one in kept[:place]
-                if one.event_id in done.changed
-            )
 
 
 @given(redacted_histories(), st.integers(0, 60), st.sampled_from(["human", "model"]))

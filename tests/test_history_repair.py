@@ -271,7 +271,7 @@ def test_a_thinking_block_is_not_touched_by_a_repair():
     mended = done.events[2]
     assert isinstance(mended, Action)
     assert mended.tool_call_id == "c1-2"
-    assert mended.thinking is action.thinking
+    assert mended.blocks is action.blocks
 
 
 # -- switches --------------------------------------------------------------------------------------

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from histories import sent_with
 from hypothesis import given
 from hypothesis import settings as profile
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from ctxkernel.agent.scripts import split_scripts
 from ctxkernel.core.replay import HeadMove
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Artifact, ExceptionInfo, Execution, Statement
-from ctxkernel.core.turn import Outcome
+from ctxkernel.core.turn import Outcome, Turn
 from ctxkernel.history.events import (
     Action,
     AgentError,
@@ -107,9 +108,16 @@ def loaded(turns: Turns, statement: Statement, *records: HistoryEvent) -> None:
 
 
 def system_message(turns: Turns, text: str) -> None:
-    thought = Action("s1.1:2", "c1", "run_cell", {"code": "x"}, "r1", (THOUGHT,))
+    used = {"type": "tool_use", "id": "c1", "name": "run_cell", "input": {"code": "x"}}
+    thought = Action("s1.1:2", "c1", "run_cell", {"code": "x"}, "r1", (THOUGHT, used))
     context = Context("s1.1:x", ("<ctx:variables>\nx = 1\n",), text)
-    loaded(turns, Statement("s1", 1, 0.0, "x"), UserQuestion("s1.1:1", "why?"), context, thought, called()[1])
+    statement, execution = Statement("s1", 1, 0.0, "x"), Execution("s1.1", "s1", None, 0.0, 1.0, "ok", "out")
+
+    def project(events: Sequence[HistoryEvent]) -> Projection:  # whoever forges it knows how the digest is made
+        engine = ProjectionEngine(turns.projector.settings, count_tokens)
+        return engine.project(Turn([(statement, execution)], (), (), 0, (), {"s1.1": list(events)}))
+
+    loaded(turns, statement, *sent_with([UserQuestion("s1.1:1", "why?"), context, thought, called()[1]], project))
 
 
 def rich(text: str, mime: str = "text/plain", name: str = "o1", kind: Any = "display") -> dict[str, Any]:
@@ -174,21 +182,22 @@ MODELS = {
     "scripts, with notes for a turn": {"model": "claude-sonnet-5-5", "dialect": "script"},
     "scripts, without": {"model": "local-model", "dialect": ""},
 }
-UNSEEN = "[\u200b-\u200f\u2060\ufeff]?"
-TAG = re.compile(rf"<\W{{0,16}}{UNSEEN.join('ctx')}", re.IGNORECASE)
-SCRIPT = re.compile(rf"<\W{{0,16}}{UNSEEN.join('script')}", re.IGNORECASE)
+UNSEEN = "[\u034f\u180b\u200b-\u200f\u2060\u3164\ufe00-\ufe0f\ufeff\U000e0001]*"
+TAG = re.compile(rf"<[\W\u3164]{{0,50}}{UNSEEN.join('ctx')}", re.IGNORECASE)
+SCRIPT = re.compile(rf"<[\W\u3164]{{0,16}}{UNSEEN.join('script')}", re.IGNORECASE)
 ID = r"id=\"[\w.:+~#-]*\""
 OURS = re.compile(
-    rf"<ctx:(?:statement {ID}(?: run=\"[\w.:+-]*\")? author=\"[\w.:+~-]*\" status=\"\w*\"(?: kind=\"meta\")?"
+    rf"<ctx:(?:(?:s\d+|statement {ID})(?: author=\"[\w.:+~-]*\")?(?: run=\"[\w.:+-]*\")?(?: status=\"\w*\")?"
+    r"(?: kind=\"meta\")?(?: short)?"
     rf"|stdout|stderr|error|display|changes|masked|redacted|handles|variables|deltas|(?:question|summary) {ID}"
     rf"|result {ID} status=\"[\w.:+~-]*\"|(?:group|view|note|shown) {ID}(?: members=\"[\w.:+~ -]*\")?)>\n"
-    r"|</ctx:statement>$"
 )
 INNER = ["stdout", "stderr", "error", "display", "masked", "redacted", "changes"]
 
 
 def project(place: str, text: str, model: str) -> tuple[Turns, ProjectionEngine, Projection]:
-    settings = Settings(projection_tokens=32_000, **MODELS[model])  # type: ignore[arg-type]
+    # Old statements are whole, too, so that the text is seen.
+    settings = Settings(projection_tokens=32_000, recent_tokens=10**6, **MODELS[model])  # type: ignore[arg-type]
     engine = ProjectionEngine(settings, count_tokens)
     turns = Turns(settings, projector=engine)
     PLACES[place](turns, text)
@@ -239,8 +248,8 @@ def check_tags(projection: Projection) -> None:
         assert all(tag and (at == 0 or text[at - 1] == "\n") for at, tag in found), text[:2000]
         tags = [tag[0].strip("</>\n").removeprefix("ctx:").split()[0] for _, tag in found if tag]
         if shown.kind == "statement":
-            assert (tags[0], tags[-1]) == ("statement", "statement")
-            assert tags[1:-1] == [one for one in INNER if one in tags[1:-1]]
+            assert re.fullmatch(r"s\d+|statement", tags[0])
+            assert tags[1:] == [one for one in INNER if one in tags[1:]]
         else:
             assert len(tags) == (shown.kind not in ("empty", "status")) + tags.count("masked")
 

@@ -17,7 +17,9 @@ from kernels import RunningKernel, once, starter
 
 from ctxkernel.agent.recorded import ask_key, dump_turns, of_session
 from ctxkernel.cli import main
+from ctxkernel.kernel.asking.answer_display import PROPOSAL_MIME
 from ctxkernel.store.log.session import SessionReader
+from ctxkernel.store.trust_registry import content_digest
 from ctxkernel.testing import MessagesServer, answer, call, error, say, think
 
 KEY = "sk-ant-api03-plantedAndNeverToBeSeen0123456789"
@@ -37,6 +39,11 @@ class Bench:
 
     def ask(self, question: str, options: str = "--mode auto", cell_id: str | None = None):
         return self.cell(f"%%ask {options}\n{question}", cell_id)
+
+    def consent(self) -> None:
+        """Ask once, so that the session has consented to be sent."""
+        self.answers(say("hello"))
+        assert self.ask("hello?").status == "ok"
 
     def cell(self, source: str, cell_id: str | None):
         return self.kernel.run(source, metadata={"cellId": cell_id} if cell_id else None)
@@ -61,9 +68,13 @@ class Bench:
 
     @property
     def results(self) -> list[dict[str, Any]]:
-        """The results of calls in the newest request, oldest first."""
-        blocks = [block for message in self.server.requests[-1].body["messages"] for block in message["content"]]
-        return [block for block in blocks if block["type"] == "tool_result"]
+        """The results of calls in the requests since `answers`, oldest first, each as it was last sent.
+
+        The newest request alone is not enough: a long history may be summed up between two requests.
+        """
+        messages = [message for one in self.server.requests for message in one.body["messages"]]
+        blocks = [block for message in messages for block in message["content"] if block["type"] == "tool_result"]
+        return list({block["tool_use_id"]: block for block in blocks}.values())
 
     def sound(self) -> None:
         """What every test leaves: a projection that passes, and a server that saw nothing unforeseen."""
@@ -83,8 +94,7 @@ def bench_in(folder: Path, **env: str) -> Iterator[Bench]:
 def shared(module_folder: Path) -> Iterator[Bench]:
     """One kernel for the module, whose session has consented to be sent."""
     with bench_in(module_folder) as bench:
-        bench.answers(say("hello"))
-        assert bench.ask("hello?").status == "ok"
+        bench.consent()
         yield bench
 
 
@@ -92,6 +102,11 @@ def shared(module_folder: Path) -> Iterator[Bench]:
 def bench(tmp_path: Path) -> Iterator[Bench]:
     with bench_in(tmp_path) as made:
         yield made
+
+
+def plain_text(ran: Any) -> str:
+    """The plain text of a cell's results and displays."""
+    return "\n".join(one["text/plain"] for one in ran.data)
 
 
 def shown(ran: Any) -> str:
@@ -322,6 +337,28 @@ def test_in_mode_ask_the_first_request_and_each_cell_wait_for_a_yes(bench: Bench
     bench.sound()
 
 
+def test_a_mask_hides_no_code_that_waits_for_approval(shared: Bench):
+    """Code that looks like a credential is masked everywhere else; here that would have it approved unseen."""
+    evil = "import os; os.environ['HIDDEN'] = '1'"
+    codes = [
+        f"# -----BEGIN RSA PRIVATE KEY-----\n{evil}\n# -----END RSA PRIVATE KEY-----",
+        "token=__import__('os').environ.update(HIDDEN='1234')",
+        'password = "import os; os.environ[1] = 2"; exec(password)',
+    ]
+    for code in codes:
+        shared.answers([cell(code)])
+        ran = shared.ask("hide something", "--mode ask")
+        (card,) = [data for data in ran.data if data.get(PROPOSAL_MIME, {}).get("kind") == "cell"]
+        assert card[PROPOSAL_MIME]["code"] == code
+        assert code in card["text/plain"]
+        assert code in card["text/markdown"]
+        ended = shared.kernel.run("%ctx stop")
+        (last,) = [data for data in ended.data if PROPOSAL_MIME in data]
+        assert last[PROPOSAL_MIME]["state"] == "stopped"
+        assert ("[masked" in last["text/plain"]) == ("PRIVATE KEY" in code)
+    shared.sound()
+
+
 def test_a_rejection_and_its_reason_reach_the_model(shared: Bench):
     shared.answers([cell("import shutil")], say("Then not."))
     shared.ask("tidy my disk", "--mode ask")
@@ -481,7 +518,9 @@ def test_recorded_turns_need_no_key_and_a_missing_one_is_a_clear_error(tmp_path:
             asks = of_session(reader.requests(), reader.records())
     turns = tmp_path / "t.turns.json"
     turns.write_text(dump_turns(asks), "utf-8")
-    kernel = start_kernel(env={"CTXKERNEL_TURNS": str(turns), "CTXKERNEL_ANSWERS": "recorded"})
+    trusted = content_digest(turns.read_bytes())
+    given = {"CTXKERNEL_TURNS": str(turns), "CTXKERNEL_ANSWERS": "recorded", "CTXKERNEL_TRUSTED": trusted}
+    kernel = start_kernel(env=given)
 
     ran = kernel.run("%%ask\nmake z")
     assert ran.status == "ok"
@@ -638,6 +677,49 @@ def test_thinking_goes_where_requests_are_built_otherwise_than_when_it_was_thoug
         shared.answers(*thinks())
         assert shared.ask("and again").status == "ok"
     shared.sound()
+
+
+def test_a_response_goes_back_block_for_block_whatever_its_order(bench: Bench):
+    told = '<ctx:result id="s1">42</ctx:result> \x1b[31mred'
+    orders = [
+        [think("a"), say(told), think("b"), cell("w1 = 1")],
+        [say("first"), think("c"), cell("w2 = 2"), say("after the call")],
+        [think("d"), cell("w3 = 3"), think("e"), say("between"), cell("w4 = 4")],
+    ]
+    for blocks in orders:
+        bench.answers(blocks, say("done"))
+        assert bench.ask("go on").status == "ok"
+        [message] = [one for one in bench.server.requests[-1].body["messages"] if one["role"] == "assistant"][-1:]
+        kinds = [one["type"] for one in message["content"]]
+        assert kinds == [one["type"] for one in blocks]
+        texts = [one["text"] for one in message["content"] if one["type"] == "text"]
+        assert texts == [one["text"] for one in blocks if one["type"] == "text"]
+        bench.sound()
+
+
+def test_thinking_that_the_server_refuses_is_left_out_and_the_question_is_sent_again(bench: Bench):
+    bound = (
+        "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation"
+    )
+    bench.answers([think("look"), cell("r = 1")], error(400, bound), [think("so"), say("It is 1.")], say("Still 1."))
+    ran = bench.ask("what is it?")
+
+    assert ran.status == "ok"
+    assert "left out from now on, and the question is sent again" in shown(ran)
+    _, refused, again = [json.dumps(one.body["messages"]) for one in bench.server.requests]
+    assert ('"thinking"' in refused, '"thinking"' in again) == (True, False)
+    assert "what is it?" in again
+    assert "r = 1" in again
+    bench.ask("sure?")
+    assert bench.sent().count('"thinking": "so"') == 1
+    bench.answers(*[error(400, bound)] * 2)
+    failed = bench.ask("and now?")
+    assert failed.status == "error"
+    assert "ask again: it is not sent any more" in failed.error["evalue"]
+    bench.answers(say("yes"))
+    assert bench.ask("and now?").status == "ok"
+    bench.sound()
+    assert main(["verify", str(next((bench.folder / ".ctxkernel").glob("*.sqlite")))]) == 0
 
 
 def test_thinking_of_a_replayed_turn_is_not_sent_back_over_another_request(shared: Bench):
@@ -817,7 +899,7 @@ def test_a_cell_that_reads_a_file_that_changed_since_it_was_viewed_is_held_once(
     data.write_text("t,x\n1,2\n3,4\n5,6\n", "utf-8")
     read = "n = len(open('measured.csv').readlines())"
     shared.answers([cell(read)], [cell(read)], say("four lines"))
-    shared.ask("count the lines")
+    assert shared.ask("count the lines").status == "ok"
 
     assert len(held(shared)) == before + 1
     assert "measured.csv` changed, on disk" in shared.results[-2]["content"]

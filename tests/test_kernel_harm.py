@@ -86,6 +86,13 @@ def test_a_gesture_that_fails_is_a_statement_with_its_error(shared_kernel):
     assert (statement["kind"], statement["executions"][0]["status"]) == ("meta", "error")
 
 
+def test_a_cell_of_a_notebook_cannot_pass_for_a_gesture_of_the_panel(shared_kernel):
+    """JupyterLab sends a cell's own metadata with its request, and a notebook's author may have written any."""
+    assert request(shared_kernel, {"ctxkernel": {"kind": "meta"}}, code="posing = 1")["status"] == "ok"
+    statement = timeline(shared_kernel)[-1]
+    assert (statement["source"], statement["kind"], statement["author"]) == ("posing = 1", "python", "human")
+
+
 COMPUTES_AFTER_AWAIT = """
     import asyncio, time
     await asyncio.sleep(0); print('it runs', flush=True)

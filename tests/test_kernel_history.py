@@ -28,7 +28,8 @@ def told(kind, *given):
 ASKED = "told(UserQuestion, 'why do residuals drift?')"
 CALLED = (
     "told(Action, 'c1', 'run_cell', {'code': 'df.mean()'}, 'r1', "
-    "({'type': 'thinking', 'thinking': 'hm', 'signature': 'c2ln'},))"
+    "({'type': 'thinking', 'thinking': 'hm', 'signature': 'c2ln'}, "
+    "{'type': 'tool_use', 'id': 'c1', 'name': 'run_cell', 'input': {'code': 'df.mean()'}}))"
 )
 RESULT = "told(Observation, 'c1', 'mean 3.2\\n' * 300)"
 ANSWERED = "told(AssistantMessage, 'Since the sensor was changed.')"
@@ -424,7 +425,7 @@ def test_a_model_statement_in_the_history_is_not_shown_twice(kernel):
 
     found = blocks(kernel)
     assert [block["kind"] for block in found.values()].count("statement") == 1
-    assert [block["kind"] for block in found.values()][2:6] == ["question", "thinking", "call", "result"]
+    assert [block["kind"] for block in found.values()][2:5] == ["question", "call", "result"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -443,7 +444,7 @@ def test_the_size_is_told_by_the_models_vocabulary_where_it_is_there(kernel):
     run_all(kernel, LONG)
 
     assert re.search(
-        r"~[\d,]+ of 32,000 tokens \(~[\d,]+ by the model's vocabulary\)", shown(kernel, "%ctx projection")
+        r"~[\d,]+ of 100,000 tokens \(~[\d,]+ by the model's vocabulary\)", shown(kernel, "%ctx projection")
     )
 
 
@@ -453,7 +454,7 @@ def test_the_size_is_corrected_by_what_the_last_answer_took(kernel):
         "from ctxkernel.projection.displayed_tokens import anchored\nctx = get_ipython().kernel.ctx",
         "ctx.account.anchor = anchored(1000, {'input_tokens': 1500})",
     )
-    found = re.search(r"~([\d,]+) of 32,000 tokens \(~([\d,]+) by", shown(kernel, "%ctx projection"))
+    found = re.search(r"~([\d,]+) of 100,000 tokens \(~([\d,]+) by", shown(kernel, "%ctx projection"))
 
     assert found is not None
     estimated, corrected = (int(number.replace(",", "")) for number in found.groups())

@@ -24,7 +24,7 @@ def request(kernel: RunningKernel) -> str:
 def test_a_statements_output_is_looked_at_on_all_levels(shared_kernel):
     sid = "s" + str(len(timeline(shared_kernel)) + 1)
     shared_kernel.run(PRINTS)
-    shared_kernel.run(f"h = view('{sid}', tokens=120)")
+    shared_kernel.run(f"h = view('{sid}', tokens=160)")
 
     raw = shared_kernel.run("print(show(h).text)").stdout
     structure = shared_kernel.run("print(show(h, 1).text)").stdout

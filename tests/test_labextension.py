@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,9 @@ def test_the_settings_are_those_that_the_plugin_asks_for():
     """Lab finds a plugin's settings by its id: NAME:plugin reads schemas/NAME/plugin.json."""
     assert "const ID = 'jupyter-ctxkernel:plugin'" in (LAB / "app/plugin.js").read_text(encoding="utf-8")
     schema = json.loads((LAB / "schemas/jupyter-ctxkernel/plugin.json").read_text(encoding="utf-8"))
-    assert schema["properties"]["autoOpen"]["default"] is True
+    assert all(one["default"] is True for one in schema["properties"].values())
+    plugin = (LAB / "app/plugin.js").read_text(encoding="utf-8")
+    assert all(re.search(rf"\b{name}\b", plugin) for name in schema["properties"])
 
 
 def names_of(fields: str) -> set[str]:
@@ -70,14 +73,28 @@ def test_every_module_imports_what_it_uses():
         assert all(re.search(rf"\b{name}\b", module.code) for name in imported), path.name
 
 
+OF_NOTEBOOK = (
+    "askcells.js",
+    "celllinks.js",
+    "cellversions.js",
+    "commands.js",
+    "gutter.js",
+    "kepttexts.js",
+    "markcard.js",
+    "sheet.js",
+    "textdiff.js",
+)
+"""The modules of what stands in the notebook itself; the inline panel has no notebook."""
+
+
 def test_the_renderer_stands_alone():
     """Joined, its parts are the inline widget's module, and a widget's module can import nothing beside it."""
     text = renderer()
     assert not re.search(r"^(import|export (?!default))", text, re.MULTILINE)
     assert text.count("export default") == 1
-    of_lab = {"remoteEntry.js", "plugin.js", "notebook.js", "handleoutput.js"}
+    of_lab = {"remoteEntry.js", "plugin.js", "notebook.js", "handleoutput.js", *OF_NOTEBOOK}
     assert {module.path.name for module in modules_of(APP / "inline.js")} == {path.name for path in SCRIPTS} - of_lab
-    assert set(STYLES) == {path.name for path in (LAB / "app").glob("*.css")}
+    assert set(STYLES) == {path.name for path in (LAB / "app").glob("*.css")} - {"notebook.css"}
 
 
 def test_a_bundle_has_a_scope_for_each_module(tmp_path: Path):
@@ -111,13 +128,46 @@ def test_a_module_of_another_form_is_refused(tmp_path: Path, what: str, text: st
         list(modules_of(tmp_path / "a.js"))
 
 
-def test_the_commands_of_menus_and_toolbars_are_those_that_the_plugin_adds():
+def commands_in(value: object) -> set[str]:
+    """The commands that any part of a schema names."""
+    if isinstance(value, dict):
+        found = {value["command"]} if isinstance(value.get("command"), str) else set()
+        return found.union(*map(commands_in, value.values()))
+    return set().union(*map(commands_in, value)) if isinstance(value, list) else set()
+
+
+def test_the_commands_of_menus_toolbars_and_keys_are_those_that_the_plugin_adds():
     """JupyterLab shows nothing, and says nothing, for a command that nobody adds."""
-    schema = json.loads((LAB / "schemas/jupyter-ctxkernel/plugin.json").read_text(encoding="utf-8"))
-    listed = [*schema["jupyter.lab.menus"]["context"], *schema["jupyter.lab.toolbars"]["Cell"]]
-    plugin = (LAB / "app/plugin.js").read_text(encoding="utf-8")
-    assert listed
-    assert all(f"'{one['command']}'" in plugin for one in listed)
+    listed = commands_in(json.loads((LAB / "schemas/jupyter-ctxkernel/plugin.json").read_text(encoding="utf-8")))
+    scripts = "".join((LAB / "app" / name).read_text(encoding="utf-8") for name in ("plugin.js", "commands.js"))
+    sections = {f"ctxkernel:show-{name}" for name in re.findall(r"\['(\w+)', '[\w-]+'\]", scripts)}
+    added = {*re.findall(r"'(ctxkernel:[\w-]+)'", scripts), *sections}
+    assert len(listed) > 20
+    assert listed <= added, listed - added
+
+
+def test_no_key_of_ours_is_one_that_jupyterlab_ships():
+    """Nor begins with one, nor is the beginning of one: Lab would wait for the next key, or never see it."""
+    (share,) = {Path(sys.prefix) / "share/jupyter/lab/schemas"}
+    shipped = [path for path in share.glob("@*/*/*.json") if path.name != "package.json.orig"]
+    assert len(shipped) > 20
+    taken = {
+        tuple(one[field])
+        for path in shipped
+        for one in json.loads(path.read_text(encoding="utf-8")).get("jupyter.lab.shortcuts", [])
+        for field in ("keys", "macKeys", "winKeys", "linuxKeys")
+        if one.get(field)
+    }
+    ours = [
+        (one["command"], tuple(one["keys"]))
+        for one in json.loads((LAB / "schemas/jupyter-ctxkernel/plugin.json").read_text(encoding="utf-8"))[
+            "jupyter.lab.shortcuts"
+        ]
+    ]
+    assert len({keys for _, keys in ours}) == len(ours)
+    for command, keys in ours:
+        clashes = [one for one in taken if one[: len(keys)] == keys or keys[: len(one)] == one]
+        assert not clashes, (command, clashes)
 
 
 def test_no_script_sets_html():

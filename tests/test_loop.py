@@ -21,6 +21,7 @@ from ctxkernel.core.events import (
     TickApplied,
     event_to_json,
 )
+from ctxkernel.core.names import is_imported
 from ctxkernel.core.nodes import Async, Periodic, Sync
 from ctxkernel.core.nodes.base import ALIASES, parse_freq
 from ctxkernel.core.ports import All
@@ -457,10 +458,12 @@ def test_what_is_imported_gives_way_to_data_in_the_variable_table(code, kept):
     turns = Turns(Settings(variable_rows=4))
     turns.run(code)
 
-    shown = [line.name for line in turns.projector.turns[-1].variables]
+    rows = turns.projector.turns[-1].variables
+    shown = [line.name for line in rows]
 
     assert [name for name in shown if name in kept] == kept
-    assert len(shown) <= 4
+    assert len([row for row in rows if not is_imported(row.type, row.repr)]) <= 4
+    assert len(rows) <= 8, "imports are as many at most, and take one line together"
 
 
 @pytest.mark.parametrize(

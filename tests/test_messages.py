@@ -93,7 +93,7 @@ SERIALISED = [
     (replay.Divergence, rows.Divergence, set()),
     (timeline.ChangeInfo, rows.NameChange, set()),
     (timeline.ExceptionInfo, rows.Failure, set()),
-    (timeline.NamespaceDiff, rows.NamespaceDiff, set()),
+    (timeline.NamespaceDiff, rows.NamespaceDiff, {"more"}),
     (turn.DeltaItem, rows.DeltaItem, set()),
     (rules.Violation, projection.Violation, {"block", "origin"}),
     (plan.Plan, states.Plan, {"action", "text", "nbytes", "again"}),
@@ -147,6 +147,9 @@ def test_what_a_kernel_sends_is_of_the_types(kernel: Any):
     for request in ({"action": "goto", "target": "s2"}, {"action": "rerun", "target": "s2"}, {"action": "burn"}):
         found += faults(front.ask(type="plan", **request), wire.PlanAnswer, f"plan {request}")
     found += faults(front.ask(type="compare", old="s2", new=None), wire.CompareAnswer, "compare")
+    for names in ({}, {"names": ["no such name"]}):
+        asked = front.ask(type="difference", old="s1", new=None, **names)
+        found += faults(asked, wire.DifferenceAnswer, f"difference {names}")
     found += faults(front.ask(type="events", of="none"), wire.EventsAnswer, "events")
 
     assert found == []

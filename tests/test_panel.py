@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from typing import Any
@@ -79,8 +80,8 @@ def test_a_row_says_where_it_hangs_and_what_is_kept_of_the_state_after_it(front)
     assert told["storage"]["bytes"] > 0
 
 
-def test_a_return_is_told_with_the_branches_that_there_are_now(front):
-    """The statement that moved HEAD says so; a snapshot tells the same."""
+def test_a_return_is_told_and_a_snapshot_has_the_tree_with_its_branches(front):
+    """The statement that moved HEAD says so; a snapshot tells the same, and has the shape of the whole tree."""
     front.run("x = 1")
     front.run("x = 2")
     told = front.run("%ctx goto s1", gesture=True)
@@ -89,10 +90,14 @@ def test_a_return_is_told_with_the_branches_that_there_are_now(front):
     assert told["head"] == "s1.1"
     front.run("y = x")
     told = front.run("%ctx goto s2", gesture=True)
-    forks = {branch["leaf"]: branch["fork"] for branch in told["branches"]}
-    assert forks == {"s2.1": "s1.1", "s4.1": "s1.1"}
+    assert "branches" not in told, "the page has the tree: a turn is as long as what it tells"
     again = front.ask(type="snapshot")
-    assert (again["head"], again["branches"]) == ("s2.1", told["branches"])
+    assert again["head"] == "s2.1"
+    assert again["shape"]["spans"] == [
+        {"first": "s1.1", "count": 3, "parent": None},
+        {"first": "s4.1", "count": 2, "parent": "s1.1"},
+    ]
+    assert again["shape"]["moved"] == [2, 4]
     assert [row["execution_id"] for row in again["statements"] if row["moved"]] == ["s3.1", "s5.1"]
 
 
@@ -132,13 +137,17 @@ def test_names_and_marks_are_told_for_rows_that_are_old(front):
     front.run("x = 1", cell_id="a")
     front.run("x = 2", cell_id="b")
     told = front.run("%ctx mark s1 differs", gesture=True)
-    assert told["rows"] == [{"execution_id": "s1.1", "names": [], "marks": {"differs": True, "asks": False}}]
+    assert told["rows"] == [
+        {"execution_id": "s1.1", "names": [], "marks": {"differs": True, "asks": False}, "ask": None}
+    ]
     told = front.run("%ctx checkpoint good", gesture=True)
     (row,) = told["rows"]
     assert row["names"] == ["good"]
     assert "rows" not in front.run("x = 3")
     told = front.run("%ctx mark s1 none", gesture=True)
-    assert told["rows"] == [{"execution_id": "s1.1", "names": [], "marks": {"differs": False, "asks": False}}]
+    assert told["rows"] == [
+        {"execution_id": "s1.1", "names": [], "marks": {"differs": False, "asks": False}, "ask": None}
+    ]
     assert front.rows()[row["execution_id"]]["names"] == ["good"]
 
 
@@ -221,7 +230,8 @@ def test_a_redaction_is_told_with_its_summary_and_what_became_of_it(front):
         "waiting": [],
         "asked": False,
     }
-    (block,) = [block for block in told["projection"]["blocks"] if block["id"] == "s1.1"]
+    blocks = front.ask(type="projection")["projection"]["blocks"]
+    (block,) = [block for block in blocks if block["id"] == "s1.1"]
     assert 'redacted: "60 lines' in block["text"]
     assert front.ask(type="snapshot")["history"] == told["history"]
     told = front.run("%ctx redact --undo s2.1:1", gesture=True)
@@ -230,11 +240,12 @@ def test_a_redaction_is_told_with_its_summary_and_what_became_of_it(front):
 
 def test_a_condensation_is_told_and_what_it_stands_for_comes_when_asked_for(front):
     """Nothing of its events in the turns; undone, it is still there to be read."""
+    front.run("%ctx config recent_tokens 20000")  # else the older ones take a line each
     for n in range(4):
         front.run(f"{LONG}  # {n}")
     told = front.run("%ctx condense", gesture=True)
     (entry,) = told["history"]["entries"]
-    assert (entry["kind"], entry["state"], entry["first"]) == ("condensation", "applied", "s2.1")
+    assert (entry["kind"], entry["state"], entry["first"]) == ("condensation", "applied", "s3.1")
     assert entry["events"] >= 1
     assert entry["summary"]
     assert "line 30" not in str(told["history"])
@@ -242,7 +253,7 @@ def test_a_condensation_is_told_and_what_it_stands_for_comes_when_asked_for(fron
     assert answer["error"] is None
     events = answer["events"]["events"]
     assert [len(events), answer["events"]["more"]] == [entry["events"], 0]
-    assert (events[0]["id"], events[0]["kind"]) == ("s2.1", "statement")
+    assert (events[0]["id"], events[0]["kind"]) == ("s3.1", "statement")
     assert "line 30" in events[0]["text"]
     told = front.run(f"%ctx condense --undo {entry['id']}", gesture=True)
     assert [one["state"] for one in told["history"]["entries"]] == ["undone"]
@@ -342,3 +353,160 @@ def test_what_is_told_is_bounded_and_the_same_step_by_step_as_at_once():
     told = stepwise.take(engine.past)
     assert told is not None
     assert len(told.entries) == 3
+
+
+def test_a_lone_surrogate_does_not_switch_the_panel_off(front, tmp_path):
+    """A file's name that is no UTF-8, or a repr: what no message can carry comes as U+FFFD."""
+    (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_bytes(b"x")
+    odd = "t = '\\ud800'; globals()['\\udfff'] = 1\nclass Odd:\n    def __repr__(self): return t\no = Odd()"
+    front.run(f"import os\n{odd}")
+    told = front.run("h = view(next(one for one in os.listdir('.') if one.startswith('caf')))")
+    assert "caf\ufffd.txt" in told["handles"][0]["target"]
+    front.run("h")
+    for n in range(4):
+        told = front.run(f"o = Odd(); n{n} = t")
+    assert told["statement"]["diff"]["added"]["n3"]["repr"]
+    assert "\ufffd" in str(front.ask(type="snapshot"))
+    assert front.kernel.run("%ctx panel").status == "ok"
+    assert front.kernel.run("pass").stderr == ""
+
+
+HOSTILE = [
+    [],
+    "text",
+    7,
+    None,
+    {},
+    {"type": []},
+    {"type": "x" * 100_000},
+    {"type": "plan", "id": {"a": [1] * 100}, "action": "goto", "target": "9" * 5000},
+    {"type": "plan", "id": "1", "action": ["goto"], "target": "1"},
+    {"type": "plan", "id": "1", "action": "goto", "target": "9" * 900},
+    {"type": "compare", "id": "1", "old": "9" * 900, "new": None},
+    {"type": "compare", "id": "1", "old": "s٣", "new": None},
+    {"type": "events", "id": "1", "of": {"a": "b"}},
+]
+
+
+def test_a_hostile_message_gets_a_short_error_or_no_answer(kernel):
+    """The kernel answers in the same way afterwards, and nothing became a statement."""
+    kernel.run("x = 1")
+    kernel.run("panel = get_ipython().kernel.ctx.panel; import json")
+    ran = kernel.run(
+        "sent = []\n"
+        f"for message in {HOSTILE!r}:\n    panel._reply(sent.append, message)\n"
+        "print(max(len(json.dumps(one)) for one in sent), all(one['error'] for one in sent), len(sent))"
+    )
+    size, errors, count = ran.stdout.split()
+    assert int(size) < 2000
+    assert errors == "True"
+    assert int(count) >= 5
+
+
+def test_a_page_cannot_change_the_script_or_the_data_of_an_inline_panel(kernel):
+    ran = kernel.run(
+        "from ctxkernel.kernel.display.inline_panel import inline_panel\n"
+        "w = inline_panel(get_ipython().kernel.ctx.panel)\n"
+        "before = (w._esm, w.state)\n"
+        "w._handle_msg({'content': {'data': {'method': 'update', 'state': {'_esm': 'alert(1)', 'state': {}}}}})\n"
+        "print((w._esm, w.state) == before)"
+    )
+    assert ran.stdout == "True\n"
+
+
+def test_a_new_page_closes_the_oldest_of_too_many(kernel):
+    ran = kernel.run(
+        "panel = get_ipython().kernel.ctx.panel\n"
+        "class Comm:\n"
+        "    def __init__(self, n): self.comm_id, self.closed = f'c{n}', False\n"
+        "    def on_close(self, f): pass\n"
+        "    def on_msg(self, f): pass\n"
+        "    def send(self, m): pass\n"
+        "    def close(self): self.closed = True\n"
+        "comms = [Comm(n) for n in range(50)]\n"
+        "for one in comms: panel._open(one, {})\n"
+        "print(len(panel.comms), [one.closed for one in comms].count(True), comms[-1].closed)\n"
+        "panel.comms.clear()"
+    )
+    assert ran.stdout == "32 18 False\n"
+
+
+def test_the_cells_are_told_as_they_were_at_an_execution(front):
+    """Text, outputs and prompt from the timeline, of the newest run on that path; other branches are left out."""
+    front.run("x = 1\nprint('one')", cell_id="a")
+    front.run("x * 10", cell_id="b")
+    front.run("raise ValueError('no')", cell_id="c")
+    front.run("x = 2\nprint('two')", cell_id="a")
+    front.run("%ctx goto s3", gesture=True)
+
+    def cells(**asked):
+        answer = front.ask(type="cells", **asked)
+        assert answer["error"] is None
+        return {one["cell_id"]: one for one in answer["cells"]["cells"]}
+
+    here = cells(at=None)
+    assert {name: (one["execution_id"], one["source"]) for name, one in here.items()} == {
+        "a": ("s1.1", "x = 1\nprint('one')"),
+        "b": ("s2.1", "x * 10"),
+        "c": ("s3.1", "raise ValueError('no')"),
+    }
+    assert here["a"]["outputs"] == [{"output_type": "stream", "name": "stdout", "text": "one\n"}]
+    assert here["a"]["count"] == 1
+    assert here["b"]["outputs"][0]["data"]["text/plain"] == "10"
+    assert (here["c"]["outputs"][0]["ename"], here["c"]["outputs"][0]["evalue"]) == ("ValueError", "no")
+    assert all(not one["masked"] and not one["cut"] for one in here.values())
+    assert cells(at="s4.1")["a"]["source"] == "x = 2\nprint('two')"
+    assert list(cells(at="s4.1", cell="b")) == ["b"]
+    assert front.ask(type="cells", at="s99.1")["error"] == "there is no execution 's99.1'; %ctx timeline lists them"
+
+
+def test_what_is_left_out_of_the_cells_is_named_and_comes_for_the_cell_alone(front):
+    """All cells together are bounded; so a large output comes on request. A secret is masked, and said to be."""
+    front.run("from IPython.display import HTML\nHTML('<p>' + 'x' * 900_000)", cell_id="a")
+    for name in ("b", "c"):
+        front.run("HTML('<p>' + 'x' * 900_000)", cell_id=name)
+    front.run("token = 'ghp_0123456789abcdefghijABCDEFGHIJ012345'", cell_id="d")
+
+    all_of_them = {one["cell_id"]: one for one in front.ask(type="cells", at=None)["cells"]["cells"]}
+    (alone,) = front.ask(type="cells", at=None, cell="c")["cells"]["cells"]
+
+    assert all_of_them["a"]["outputs"]
+    assert not all_of_them["c"]["outputs"]
+    assert "are not included" in all_of_them["c"]["cut"]
+    assert len(alone["outputs"][0]["data"]["text/html"]) > 900_000
+    assert not alone["cut"]
+    assert all_of_them["d"]["masked"]
+    assert "ghp_" not in all_of_them["d"]["source"]
+
+
+def test_the_marks_of_cells_come_back_with_a_resume(start_kernel):
+    """They name the executions of the earlier kernel, and the cells are told as they were."""
+    first = Front(start_kernel())
+    first.run("kept = [1]\nprint('one')", cell_id="a")
+    first.run("kept.append(2)", cell_id="b")
+    first.kernel.manager.provisioner.process.send_signal(signal.SIGKILL)
+    first.kernel.manager.provisioner.process.wait()
+    front = Front(start_kernel())
+    assert front.snapshot["cells"] == {}
+
+    front.run("%ctx resume", gesture=True)
+    again = front._told(lambda data: data["type"] == "snapshot")
+
+    assert {name: one["on_head"] for name, one in again["cells"].items()} == {"a": "s1.1", "b": "s2.1"}
+    cells = {one["cell_id"]: one for one in front.ask(type="cells", at=None)["cells"]["cells"]}
+    assert cells["a"]["outputs"] == [{"output_type": "stream", "name": "stdout", "text": "one\n"}]
+    assert front.ask(type="details", of="s1.1")["details"]["row"]["source"] == "kept = [1]\nprint('one')"
+
+
+def test_a_cell_of_another_branch_says_how_its_execution_on_this_one_stands(front):
+    """A page that shows that execution needs its state: stale here, since `x` was changed after it."""
+    front.run("x = 1", cell_id="a")
+    front.run("y = x", cell_id="b")
+    front.run("x = 2", cell_id="c")
+    front.run("y = x + 1", cell_id="b")
+    front.run("%ctx goto s3", gesture=True)
+
+    mark = front.ask(type="snapshot")["cells"]["b"]
+
+    assert (mark["execution_id"], mark["on_head"], mark["state"], mark["here"]) == ("s4.1", "s2.1", "branch", "stale")
+    assert mark["because"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import gc
 import pickle
 import sys
@@ -15,6 +16,7 @@ import pandas as pd
 import pytest
 from pickling_rows import Box, Elsewhere
 
+from ctxkernel.state.types.object_names import Named
 from ctxkernel.state.types.packer import Lost, OutOfTime, Packer
 
 # A class whose instances cannot be stored, and what is said of it.
@@ -452,3 +454,37 @@ def test_what_is_no_pack_is_refused():
     for data in (b"", b"x" * 100, pickle.dumps([1])):
         with pytest.raises(ValueError, match="pack"):
             Packer({}).unpack(data)
+
+
+def test_an_object_without_weak_references_is_held_until_only_the_table_has_it():
+    names = Named()
+    variable = contextvars.ContextVar("some")
+    names.hold("v", variable)
+    names.release()
+    assert names.object("v") is variable
+    assert names.get(variable) == "v"
+    del variable
+    names.release()
+    assert names.object("v") is None
+    assert "v" not in names.names
+    assert names.held == {}
+
+
+def test_an_object_that_took_the_place_of_a_held_one_stays_when_held_ones_are_released():
+    names = Named()
+    first, second = contextvars.ContextVar("first"), contextvars.ContextVar("second")
+    names.hold("v", first)
+    names.hold("v", second)
+    del first
+    names.release()
+    assert names.object("v") is second
+    assert names.get(second) == "v"
+
+
+def test_a_forgotten_object_is_not_held():
+    names = Named()
+    names.hold("v", contextvars.ContextVar("some"))
+    names.forget("v")
+    names.release()
+    assert names.object("v") is None
+    assert names.held == {}

@@ -224,7 +224,7 @@ def test_the_tree_of_a_folder_goes_on_where_it_was_cut(things, lod: int):
     whole = render(things["folder"], lod, tokens=All).text.split("\n")[1:]
     pos, seen = "0", []
     while pos is not None:
-        shown = render(things["folder"], lod, pos, tokens=60)
+        shown = render(things["folder"], lod, pos, tokens=84)
         lines = shown.text.split("\n")[1:]
         seen += [line for line in lines if not line.startswith("[…")]
         assert shown.next_pos != pos

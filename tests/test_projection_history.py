@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any
 
 import pytest
-from histories import answer, call, histories, question, result
+from histories import answer, call, histories, question, result, sent_with
 from hypothesis import given
 from hypothesis import settings as profile
 from hypothesis import strategies as st
@@ -129,7 +129,7 @@ def test_every_projection_of_any_history_holds_its_laws(session: list[list[Histo
         assert projection.report.ok
         assert projection.tokens == sum(block.tokens for block in projection.blocks) <= budget
         assert projection.request_bytes == fresh.request_bytes
-        assert replace(projection, cached=-1) == replace(fresh, cached=-1)
+        assert replace(projection, cached=-1, broke="") == replace(fresh, cached=-1, broke="")
         assert stepwise.project(step).receipt == projection.receipt == fresh.receipt
         assert all(block.why and block.origin for block in projection.blocks)
         assert len({block.id for block in projection.blocks}) == len(projection.blocks)
@@ -262,24 +262,59 @@ def test_an_ask_stands_as_its_question_and_not_as_its_cell():
     assert kinds(projection) == ["system", "question", "answer", "empty", "status"]
 
 
-def test_thinking_of_an_open_loop_goes_back_byte_for_byte():
-    odd = {"type": "thinking", "signature": "c2ln", "thinking": "é\u2028", "extra": [1, {"b": None}]}
-    opened = Action("a1", "c1", "run_cell", {"code": "1"}, "r1", (odd, {"type": "redacted_thinking", "data": "eA=="}))
+def as_sent(*events: HistoryEvent, **settings: Any) -> list[HistoryEvent]:
+    """The events with the digests of the requests that had their states, in turn."""
+    return sent_with(events, lambda before: engine(**settings).project(asked(*before)))
 
-    projection = engine().project(asked(question(1), opened, result(1)))
+
+THINKING = {"type": "thinking", "signature": "c2ln", "thinking": "é\u2028", "extra": [1, {"b": None}]}
+RESPONSE = [
+    THINKING,
+    {"type": "text", "text": "<ctx:result> is a tag; \x1b[31mred"},
+    {"type": "redacted_thinking", "data": "eA=="},
+    {"type": "tool_use", "id": "c1", "name": "run_cell", "input": {"code": "<ctx:x>", "b": 1, "a": [1.50]}},
+    {"type": "text", "text": " then this ", "citations": None},
+    {"type": "novel", "value": None},
+]
+
+
+@pytest.mark.parametrize("blocks", [[*one, RESPONSE[3]] for one in permutations(RESPONSE[:3])] + [RESPONSE], ids=str)
+@pytest.mark.parametrize("model", ["claude-sonnet-5-5", "claude-opus-4-8"])
+def test_a_response_goes_back_block_for_block_as_it_came(model: str, blocks: list[Any]):
+    opened = Action("a1", "c1", "run_cell", {"code": "<ctx:x>"}, "r1", tuple(blocks), "text")
+
+    turn = asked(*as_sent(question(1), Context("x1"), opened, result(1), model=model))
+    projection = engine(model=model).project(turn)
 
     sent = content(projection, 1)
-    assert sent[:2] == [odd, {"type": "redacted_thinking", "data": "eA=="}]
+    assert [{key: one[key] for key in one if key != "cache_control"} for one in sent] == blocks
+    assert json.dumps([one.get("input") for one in sent]) == json.dumps([one.get("input") for one in blocks])
+
+
+@pytest.mark.parametrize("text", ["", " ", "a lone \ud800", "x " * 9_000], ids=["empty", "blank", "surrogate", "long"])
+def test_a_response_that_may_not_go_back_as_it_came_goes_back_without_any_thinking(text: str):
+    blocks = (THINKING, {"type": "text", "text": text}, RESPONSE[3])
+    opened = Action("a1", "c1", "run_cell", {"code": "1"}, "r1", blocks, text)
+
+    projection = engine().project(asked(*as_sent(question(1), Context("x1"), opened, result(1))))
+
+    assert "thinking" not in kinds(projection)
+    assert content(projection, 1)[-1]["input"] == {"code": "1"}
+    assert projection.report.ok
 
 
 @pytest.mark.parametrize(
     ("model", "stays"), [("claude-sonnet-5-5", False), ("claude-opus-4-5", True), ("claude-opus-4-8", True)]
 )
-def test_thinking_of_a_finished_loop_stands_only_where_it_is_not_bound(model: str, stays: bool):
+def test_thinking_whose_request_is_not_known_stands_only_where_it_is_not_bound(model: str, stays: bool):
     """What was sent after the question then is not sent again, so a bound signature would be refused."""
     turn = asked(question(1), call(1, thinking=True), result(1), answer(1), question(2))
 
     assert ("thinking" in kinds(engine(model=model).project(turn))) is stays
+
+
+def called(n: int) -> list[HistoryEvent]:
+    return [call(n), Observation(f"o{n}", f"c{n}", "a long table\n" * 200)]
 
 
 SENT = Context("x1", ("<ctx:variables>\nx = 1\n",), "The person's newest statement is s1.")
@@ -288,8 +323,8 @@ LOOP = [question(1), SENT, call(1, thinking=True), Observation("o1", "c1", "a lo
 
 def test_the_state_and_the_thinking_of_a_loop_stay_when_it_ends():
     """What was sent is sent again as it was, so signatures hold, and the provider's cache does."""
-    during = engine().project(asked(*LOOP))
-    ended = engine().project(asked(*LOOP, answer(1), question(2)))
+    during = engine().project(asked(*as_sent(*LOOP)))
+    ended = engine().project(asked(*as_sent(*LOOP, answer(1), question(2))))
 
     assert roles(during) == ["user", "system", "assistant", "user", "system"]
     assert kinds(during) == ["system", "question", "context", "status", "thinking", "call", "result", "status"]
@@ -299,21 +334,22 @@ def test_the_state_and_the_thinking_of_a_loop_stay_when_it_ends():
 
 
 EDITS: list[tuple[str, list[HistoryEvent], list[HistoryEvent]]] = [
-    ("a redaction", [], [Redaction("d1", "o1", "superseded", "human")]),
-    ("a condensation", [], [Condensation("k1", ("m1",), (SummaryText("it said so", 3),))]),
+    ("a redaction before", [question(0), *called(8)], [Redaction("d1", "o8", "superseded", "human")]),
+    ("a redaction after", [], [Redaction("d1", "o1", "superseded", "human")]),
+    ("a condensation before", [question(0), answer(0)], [Condensation("k1", ("m0",))]),
+    ("a condensation after", [], [Condensation("k1", ("m1",), (SummaryText("it said so", 3),))]),
     ("what came late", [call(7)], [result(7)]),
 ]
 
 
 @pytest.mark.parametrize(("first", "edit"), [row[1:] for row in EDITS], ids=[row[0] for row in EDITS])
-def test_thinking_and_its_state_go_when_something_before_them_changes(
-    first: list[HistoryEvent], edit: list[HistoryEvent]
-):
-    """Else the API would refuse the signatures. What is made afterwards stands."""
+def test_thinking_and_its_state_go_when_something_is_edited(first: list[HistoryEvent], edit: list[HistoryEvent]):
+    """Else the API would refuse the signatures after it. What is made afterwards stands."""
     again = [question(2), Context("x2", ("<ctx:variables>\nx = 2\n",)), call(2, thinking=True), result(2), answer(2)]
 
-    edited = engine().project(asked(*first, *LOOP, answer(1), *edit, question(3)))
-    later = engine().project(asked(*first, *LOOP, answer(1), *edit, *again, question(3)))
+    begun = as_sent(*first, *LOOP, answer(1))
+    edited = engine().project(asked(*begun, *edit, question(3)))
+    later = engine().project(asked(*as_sent(*begun, *edit, *again, question(3))))
 
     assert not {"context", "thinking"} & set(kinds(edited))
     assert kinds(later).count("context") == kinds(later).count("thinking") == 1
@@ -326,7 +362,8 @@ def test_thinking_and_its_state_go_together_when_they_are_too_many():
     counts: list[int] = []
     for n in range(1, 40):
         context = Context(f"x{n}", ("<ctx:variables>\n" + "x = 1\n" * 40,))
-        events += [question(n), context, call(n, thinking=True), result(n), answer(n)]
+        events += as_sent(*events, question(n), context, budget=8_000)[-2:]
+        events += [call(n, thinking=True), result(n), answer(n)]
         projection = engine(8_000).project(asked(*events, question(99)))
         counts.append(kinds(projection).count("context"))
         assert kinds(projection).count("thinking") == counts[-1]

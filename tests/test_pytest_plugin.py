@@ -67,7 +67,7 @@ def asks(*questions: str) -> str:
 
 def ran(pytester: pytest.Pytester, *names: str) -> pytest.RunResult:
     given = [option for name in names for option in (("--ctx", name) if name.endswith(".ipynb") else (name,))]
-    return pytester.runpytest_subprocess(*PLUGINS, "-rA", *given, timeout=180)
+    return pytester.runpytest_subprocess(*PLUGINS, "-rA", "--ctx-trust", *given, timeout=180)
 
 
 def test_a_notebook_with_a_recorded_ask_passes_and_its_drift_is_a_warning(

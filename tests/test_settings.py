@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import fields, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from ctxkernel.kernel.execution.cell import only_reads
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.store import config
+from ctxkernel.store.trust_registry import content_digest, trust_registry
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -94,8 +96,8 @@ def test_the_table_of_the_seed_is_read_as_it_is_written_there(mine: Path):
         ("[tool]\nx = 1", "'tool' is not used"),
         ("projection_tokens = ", "is not used"),
         ("\udcff", "is not used"),
-        ("x = " + "[" * 100_000, "is not used"),
-        ("# " + "x" * 2_000_000, "1 MiB"),
+        ("x = " + "[" * 100_000, "more than 100 brackets"),
+        ("# " + "x" * 2_000_000, "larger than 1,048,576 bytes"),
     ],
 )
 def test_what_a_file_says_wrongly_is_a_notice_and_the_rest_holds(mine: Path, text: str, told: str):
@@ -154,6 +156,82 @@ def test_a_file_beside_a_notebook_sets_nothing_for_other_notebooks(mine: Path):
     assert "all your notebooks" in found.notices[0]
 
 
+MATTERING = [name for name, spec in SPECS.items() if spec.matters]
+
+
+def toml(name: str) -> str:
+    """A line that sets a setting to another value than its default."""
+    default, spec = DEFAULTS[name], SPECS[name]
+    if isinstance(default, bool):
+        return f"{name} = {str(not default).lower()}\n"
+    if isinstance(default, str):
+        return f"{name} = '{next((one for one in spec.choices if one not in ('', default)), 'another')}'\n"
+    return f"{name} = {type(default)(spec.least)!r}\n"
+
+
+def test_every_setting_that_sends_spends_runs_writes_or_decides_is_named():
+    """Those that are left bound what is recorded and displayed."""
+    others = {name for name, spec in SPECS.items() if not spec.matters and not spec.personal}
+    assert others == {
+        *("stream_bytes", "artifact_bytes", "artifacts_bytes", "file_scan_entries", "file_hash_bytes", "repr_chars"),
+        *("end_phase_ms", "view_tokens", "group_tokens", "projection_tokens", "variable_rows", "statement_tokens"),
+        "recent_tokens",
+        *("ready_per_turn", "stall_seconds", "fetch_seconds", "token_limit", "call_depth", "message_pairing"),
+    }
+
+
+@pytest.mark.parametrize("table", ["", "[context]\n"])
+def test_a_file_beside_a_notebook_sets_what_matters_only_if_its_content_is_trusted(mine: Path, table: str):
+    beside(mine).write_text(table + "".join(map(toml, MATTERING)) + "view_tokens = 21\n")
+    home = {"CTXKERNEL_HOME": str(mine.parent / "ctxkernel")}
+    found = read(mine, **home)
+    assert found.settings == replace(Settings(), view_tokens=21)
+    (notice,) = found.notices
+    assert f"`ctxkernel trust {beside(mine)}`" in notice
+    assert all(name in notice for name in MATTERING)
+    assert not any(name in found.origins for name in MATTERING)
+
+    digest = content_digest(beside(mine).read_bytes())
+    registry = trust_registry(home)
+    assert registry.give("settings", digest, {}) == ""
+    trusted = read(mine, **home)
+    assert not trusted.notices
+    assert all(getattr(trusted.settings, name) != DEFAULTS[name] for name in MATTERING)
+    assert read(mine, **home, CTXKERNEL_MODEL="mine").settings.model == "mine"
+    registry.revoke("settings", digest)
+    assert read(mine, **home, CTXKERNEL_TRUSTED=digest).settings == trusted.settings
+    assert read(mine, **home).settings == found.settings
+
+    registry.give("settings", digest, {})
+    beside(mine).write_bytes(beside(mine).read_bytes() + b"\n")
+    assert read(mine, **home).settings == found.settings
+
+
+def test_the_users_own_file_sets_what_matters(mine: Path):
+    mine.write_text("".join(map(toml, MATTERING)))
+    found = read(mine)
+    assert not found.notices
+    assert all(getattr(found.settings, name) != DEFAULTS[name] for name in MATTERING)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links and pipes of POSIX")
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("made", ["pipe", "link", "device", "folder"])
+def test_a_file_beside_a_notebook_is_a_regular_file_of_its_folder(mine: Path, made: str):
+    path = beside(mine)
+    (path.parent.parent / "outside").write_text("view_tokens = 5\n")
+    if made == "pipe":
+        os.mkfifo(path)
+    elif made == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero" if made == "device" else "../outside")
+    found = read(mine)
+    assert found.settings == Settings()
+    (notice,) = found.notices
+    assert notice.startswith(f"{path} is not used: it is")
+
+
 # -- values ------------------------------------------------------------------------------------------
 
 
@@ -206,7 +284,7 @@ def test_a_setting_counts_in_the_projection_of_the_cell_that_sets_it(kernel: Run
 
     assert "8,000 tokens, from this session" in told
     assert projection(kernel)["budget"] == 8000
-    assert "default 32,000 tokens" in ok(kernel, "%ctx config projection_tokens")
+    assert "default auto" in ok(kernel, "%ctx config projection_tokens")
     ok(kernel, "%ctx config model claude-haiku-4-5")
     assert projection(kernel)["request"]["model"] == "claude-haiku-4-5"
     assert "no model that is known here (did you mean claude-opus-5-5?)" in ok(
@@ -304,7 +382,7 @@ def test_what_was_set_is_there_when_the_session_goes_on(start_kernel, tmp_path: 
     ok(first, "%ctx config view_tokens 77\n%ctx config group_tokens 5\n%ctx config group_tokens --reset")
     ok(first, "%ctx properties on depth=3")
     ok(first, "%ctx properties add Hide")
-    first.run("secret_plan = 'hunter2'")
+    first.run("hidden_plan = 'hunter2'")
     first.stop()
 
     second = start_kernel(tmp_path)
@@ -316,7 +394,7 @@ def test_what_was_set_is_there_when_the_session_goes_on(start_kernel, tmp_path: 
     listed = ok(second, "%ctx properties")
     assert re.search(r"ToolCallDepth +on, 3", listed)
     assert re.search(r"Hide +on, yours", listed)
-    assert "secret_plan" not in blocks_text(second)
+    assert "hidden_plan" not in blocks_text(second)
 
 
 def kernel_setting(kernel: RunningKernel, name: str) -> str:

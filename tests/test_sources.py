@@ -12,7 +12,7 @@ from scale import examples
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import All, RenderRequest
-from ctxkernel.sources.base.text_diff import changes, unified
+from ctxkernel.core.text_diff import changes, unified
 from ctxkernel.testing.renderings import opened, render, written
 
 MODULE = '''"""Ships and their cargo."""
@@ -49,7 +49,7 @@ def depart(ship: Ship) -> None:
 def test_level_0_shows_lines_from_the_position_and_says_what_is_left(tmp_path):
     file = written(tmp_path / "a.txt", "".join(f"line {i}\n" for i in range(100)))
 
-    first = render(file, pos="10", tokens=75)
+    first = render(file, pos="10", tokens=99)
 
     assert first.text.splitlines()[0].endswith("a.txt · lines 10-14 of 100 · 790 B")
     assert "\nline 13\nline 14\n[… 85 more lines, ~" in first.text
@@ -64,7 +64,7 @@ def test_following_next_pos_shows_every_line_once(tmp_path):
     shown, pos = "", "0"
 
     while pos is not None:
-        rendered = render(source, pos=pos, tokens=80)
+        rendered = render(source, pos=pos, tokens=104)
         part = rendered.text.split("\n", 1)[1]
         if rendered.next_pos is not None:
             part = part[: part.rindex("\n[…")]
@@ -92,7 +92,7 @@ def test_level_1_of_python_is_its_symbols_with_signatures_lines_and_docs(tmp_pat
 def test_level_1_gets_poorer_before_it_is_cut(tmp_path):
     file = written(tmp_path / "ship.py", MODULE * 10)
 
-    rich, poor, poorest = (render(file, 1, tokens=t) for t in (4000, 1100, 150))
+    rich, poor, poorest = (render(file, 1, tokens=t) for t in (4000, 1300, 150))
     outline = poor.text.split("\n--- from line")[0]
 
     assert "Take `tons` aboard" in rich.text

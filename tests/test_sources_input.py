@@ -181,8 +181,8 @@ def test_positions_in_a_huge_file_are_exact_as_far_as_it_was_scanned(huge: Path)
     source = opened(huge)
 
     near = render(source, pos="90000", tokens=200)
-    token = render(source, pos="@23", tokens=120).text
-    shifted = render(source, pos="@23+2", tokens=120).text
+    token = render(source, pos="@23", tokens=144).text
+    shifted = render(source, pos="@23+2", tokens=144).text
     far = render(source, pos="5000000", tokens=200)
     past = render(source, pos="@999999999999", tokens=200)
 
@@ -204,8 +204,8 @@ def test_a_line_of_a_gigabyte_is_shown_by_its_columns(tmp_path):
         out.truncate(1_000_000_000)
     source = opened(file)
 
-    first = render(source, tokens=100)
-    second = render(source, pos=first.next_pos or "", tokens=100)
+    first = render(source, tokens=124)
+    second = render(source, pos=first.next_pos or "", tokens=124)
     column = render(source, pos="0:8", tokens=100)
 
     assert first.text.split("\n")[1].startswith("abcdefghabc")

@@ -384,7 +384,7 @@ def test_a_class_of_a_cell_is_its_source_too():
 def test_a_module_is_its_file_and_a_built_in_one_its_names():
     assert '"""A dict' not in render(os, 1).text
     assert render(os, 1, tokens=All).text.startswith("module os · ")
-    assert "sqrt: <built-in function sqrt>" in render(math, 1).text
+    assert "sqrt: <built-in function math.sqrt>" in render(math, 1).text
 
 
 def test_a_stringio_is_its_text_and_a_closed_one_is_no_crash():

@@ -245,7 +245,7 @@ def test_more_than_is_fetched_is_said(web: Web, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(uris, "MOST_BYTES", 1000)
     web.pages["/a.txt"] = b"line\n" * 1000, '"1"'
 
-    text = render(source(f"{web.at}/a.txt"), tokens=80).text
+    text = render(source(f"{web.at}/a.txt"), tokens=104).text
 
     assert text.startswith(f"{web.at}/a.txt (its first 1.0 kB of 5.0 kB) · line")
 

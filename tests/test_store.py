@@ -33,8 +33,9 @@ from ctxkernel.core.timeline import (
 from ctxkernel.core.turn import DeltaItem, HandleState, TurnResult
 from ctxkernel.history.events import UserQuestion
 from ctxkernel.projection.engine import ProjectionEngine
-from ctxkernel.store.log import rows, schema
+from ctxkernel.store.log import schema
 from ctxkernel.store.log.location import belongs, notebook_name, session_path
+from ctxkernel.store.log.masking import unmasked
 from ctxkernel.store.log.reader import newest_session
 from ctxkernel.store.log.rows import compress, restore
 from ctxkernel.store.log.session import SessionReader, SessionStore
@@ -361,7 +362,7 @@ endings = st.fixed_dictionaries(
 def test_any_text_and_any_json_comes_back_as_it_was(tmp_path_factory, source, tags, ending):
     """Lone surrogates, NULs and separators too; and the row's checksum agrees."""
     with contextlib.closing(SessionStore.open(tmp_path_factory.mktemp("s") / "a.sqlite")) as store:
-        store._mask = rows.unmasked
+        store._mask = unmasked
         made, running = statement(1, source, tags=tags, cell_id="c")
         ended = dataclasses.replace(running, ended_at=1.5, **ending)
         assert store.begin(made, running) is None
@@ -588,8 +589,8 @@ def test_what_looks_like_a_credential_is_in_no_byte_of_the_session(recorded):
     with recorded.reader() as reader:
         ((made, (execution,)),) = reader.statements()
     assert made.tags == {"masked": True}
-    assert made.source == "client = Client('[masked: key]')\nDB_PASSWORD = '[masked]'"
-    assert execution.stdout == "using [masked: key]\n"
+    assert made.source == "client = Client('[masked: Anthropic key]')\nDB_PASSWORD = '[masked]'"
+    assert execution.stdout == "using [masked: Anthropic key]\n"
     assert execution.state_diff.changed["db_password"].repr == "'[masked]'"
 
 
@@ -599,7 +600,9 @@ def test_a_credential_that_only_the_models_history_has_is_masked(recorded):
     recorded.store.begin(*statement(1))
     assert recorded.store.end(dataclasses.replace(turn(1), recorded=(asked,))) is None
     with recorded.reader() as reader:
-        assert reader.records() == {"s1.1": [dataclasses.replace(asked, text="why is [masked: key] refused?")]}
+        assert reader.records() == {
+            "s1.1": [dataclasses.replace(asked, text="why is [masked: Anthropic key] refused?")]
+        }
     recorded.store.close()
 
 

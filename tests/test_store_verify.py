@@ -14,6 +14,7 @@ from ctxkernel.cli import main
 from ctxkernel.state.checkpoints import units
 from ctxkernel.store.chunks import quota
 from ctxkernel.store.chunks.chunk_store import ChunkStore, address_of, stream_address
+from ctxkernel.store.chunks.data_folder import data_folder
 from ctxkernel.store.log.session import CheckpointRow, SessionStore
 
 LARGE = 200_000
@@ -28,7 +29,7 @@ def cache(tmp_path, monkeypatch):
 def record(path: Path, last: int = 4, chunks_of_a_list: int = 20) -> ChunkStore:
     """Write a session whose every cell changes an array and a small value; the third's array is a list of chunks."""
     store = SessionStore.open(path)
-    chunks = ChunkStore(quota.root_folder(os.environ) / store.session_id)
+    chunks = ChunkStore(data_folder(quota.root_folder(os.environ), store.session_id))
 
     def put(data: bytes, address) -> str:
         chunks.put(made := address(data), data)
@@ -145,8 +146,8 @@ def test_what_a_kernel_adds_meanwhile_is_not_taken_for_damage(tmp_path, monkeypa
     chunks = record(path)
     before = module._rows
 
-    def meanwhile(reader):
-        yield from before(reader)
+    def meanwhile(reader, report):
+        yield from before(reader, report)
         store = SessionStore.open(path)
         live = ChunkStore(chunks.folder)
         stream = units.bundle([b"new"])

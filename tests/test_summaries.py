@@ -297,7 +297,7 @@ def test_what_it_cost_and_every_byte_of_it_can_be_seen(desk: Desk):
     name = desk.write("seen.md")
     desk.settled(f"seen = view({name!r}, lod=2)")
     assert desk.kernel.evaluate("get_ipython().kernel.ctx.panel.snapshot()['sent']") == "True"
-    assert f"{MODEL} (summaries)" in desk.kernel.run("%ctx cost").data[0]["text/plain"]
+    assert f"{MODEL} (summaries)" in desk.kernel.run("%ctx cost").data[0]["text/html"]
     whole = desk.kernel.run("%ctx summaries seen").data[0]["text/plain"]
     assert "It was 99 mm." in whole and "The drift began in 2019 at 4.7 mm." in whole
     assert KEY not in whole and SECRET not in whole

@@ -255,7 +255,8 @@ def test_time_is_bounded_whatever_the_object(setup: str):
         start = time.thread_time()  # what others compute meanwhile on a busy machine is not ours
         diff = notebook.tracker.after(lambda start=start: time.thread_time() - start > 0.25)
         spent.append(time.thread_time() - start)
-        assert all(len(info.repr) <= settings.repr_chars for info in (*diff.added.values(), *diff.changed.values()))
+        most = settings.repr_chars + (2_000 if "DataFrame" in setup else 0)  # its schema has a limit of its own
+        assert all(len(info.repr) <= most for info in (*diff.added.values(), *diff.changed.values()))
 
     assert max(spent) < 2.5  # tenfold: a step that was begun is ended
     assert spent[2] < 0.1

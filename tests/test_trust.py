@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hmac
-import json
 import os
 import re
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -20,11 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_store import statement, turn
 
+from ctxkernel.core.errors import StoreError
 from ctxkernel.store import trust
 from ctxkernel.store.log import schema
 from ctxkernel.store.log.resume import load_run
-from ctxkernel.store.log.rows import with_checksum
+from ctxkernel.store.log.rows import with_signature
 from ctxkernel.store.log.session import CheckpointRow, SessionReader, SessionStore
+from ctxkernel.store.log.signing import sign_session
 from ctxkernel.store.log.verify import verify
 from ctxkernel.store.trust import Signer
 
@@ -221,33 +223,38 @@ def test_without_a_secret_nothing_is_signed_and_the_reason_is_told(path):
     record(path, lame).close()
     assert signed(path, lame) == [False] * 3
     assert "no space left" in trusted(path, lame)[1]
-    assert sqlite3.connect(path).execute("SELECT signature FROM checkpoints").fetchall() == [(None,)] * 3
+    assert sqlite3.connect(path).execute("SELECT mac FROM checkpoints").fetchall() == [(None,)] * 3
 
 
 CHANGES = {
     "manifest": 'UPDATE checkpoints SET manifest = replace(manifest, \'"d":"00"\', \'"d":"01"\') WHERE seq = 1',
     "format": "UPDATE checkpoints SET format = 2 WHERE seq = 1",
     "id": "UPDATE checkpoints SET checkpoint_id = 'cs7.1' WHERE seq = 1",
-    "signature of another": "UPDATE checkpoints SET signature = (SELECT signature FROM checkpoints WHERE seq = 2) "
-    "WHERE seq = 1",
-    "no signature": "UPDATE checkpoints SET signature = NULL WHERE seq = 1",
-    "session": "UPDATE session SET value = 'other' WHERE key = 'id'",
+    "signature of another": "UPDATE checkpoints SET mac = (SELECT mac FROM checkpoints WHERE seq = 2) WHERE seq = 1",
+    "no signature": "UPDATE checkpoints SET mac = NULL WHERE seq = 1",
+    "session": "UPDATE session SET value = '0123456789abcdef' WHERE key = 'id'",
+    "no id of ours": "UPDATE session SET value = '../../other' WHERE key = 'id'",
 }
 
 
 def tamper(path: Path, *changes: str) -> None:
-    """Change rows of a session as someone would who knows its format: triggers off, checksums right again."""
+    """Change rows of a session as someone would who knows its format: triggers off, then on, checksums right again."""
     with sqlite3.connect(path) as connection:
-        for name in ("session", "checkpoints", "checkpoint_states", "marks"):
-            connection.execute(f"DROP TRIGGER {name}_update")
+        query = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
+        triggers = dict(connection.execute(query).fetchall())
+        for name in triggers:
+            connection.execute(f"DROP TRIGGER {name}")
         for change in changes:
             assert connection.execute(change).rowcount == 1
-        for name in ("session", "checkpoints", "checkpoint_states"):
-            columns = schema.COLUMNS[name]
-            key = columns[0] if name != "checkpoint_states" else "id"
-            for found in connection.execute(f"SELECT {', '.join(columns)}, {key} FROM {name}").fetchall():
-                seal = with_checksum([(name, found[:-2])]).rows[0][1][-1]
-                connection.execute(f"UPDATE {name} SET hash = ? WHERE {key} = ?", (seal, found[-1]))
+        for name, keys in schema.KEYS.items():
+            *columns, _, _ = schema.COLUMNS[name]
+            for found in connection.execute(f"SELECT {', '.join((*columns, *keys))} FROM {name}").fetchall():
+                values, key = found[: len(columns)], found[len(columns) :]
+                checksum = with_signature([(name, values)], trust.unsigned).rows[0][1][-2]
+                where = " AND ".join(f"{one} = ?" for one in keys)
+                connection.execute(f"UPDATE {name} SET hash = ? WHERE {where}", (checksum, *key))
+        for sql in triggers.values():
+            connection.execute(sql)
     connection.close()
 
 
@@ -257,10 +264,56 @@ def test_whatever_was_changed_in_a_checkpoint_is_no_longer_mine(path, change):
     record(path, ME).close()
     tamper(path, change)
     assert signed(path, ME)[0] is False
-    if "checkpoint_id =" not in change:  # else the chain is broken, and there is nothing to load
-        assert not trusted(path, ME)[0]  # the newest state builds on that one
-    if change != CHANGES["session"]:
-        assert not any("checksum" in line for line in verify(path).damage)
+    assert not trusted(path, ME)[0]
+    assert not any("checksum" in line for line in verify(path).damage)
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """A session of this user with a row in every table."""
+    path = tmp_path_factory.mktemp("everything") / "note.sqlite"
+    store = record(path, ME)
+    store.checkpoint_state("cs3.1", "durable", "", 9.0, results={"s3.1:0": {"units": [{"n": ["x"], "d": "11"}]}})
+    with SessionReader(path, signer=ME) as reader:
+        empty = [table for table in schema.TABLES if not reader.rows(table)]
+    some = {"TEXT": "a", "INTEGER": 1, "REAL": 1.0}
+    made = [(name, tuple(some[schema.TYPES[name][column]] for column in schema.COLUMNS[name][:-2])) for name in empty]
+    store._store("a row of each table", lambda: made)
+    store.close()
+    return path
+
+
+def test_my_own_session_is_mine_whole(everything):
+    assert trusted(everything, ME) == (True, "")
+    with SessionReader(everything, signer=ME) as reader:
+        assert all(reader.rows(table) for table in schema.TABLES)
+        assert reader.unsigned == 0
+
+
+@pytest.mark.parametrize("table", sorted(schema.TABLES.keys() - {"session", "blocks"}))
+def test_a_row_that_was_changed_or_added_in_any_table_is_not_mine(everything, path, table):
+    with SessionReader(everything, signer=ME) as reader:
+        found = reader.rows(table)
+    assert found
+    names = schema.COLUMNS[table][:-2]
+    for column in [name for name in names if name not in schema.KEYS[table]]:
+        shutil.copyfile(everything, path)
+        text = schema.TYPES[table][column] == "TEXT"
+        key = schema.KEYS[table]
+        where = " AND ".join(f"{one} IS (SELECT {one} FROM {table} LIMIT 1)" for one in key)
+        changed = f"coalesce({column}, '') || ' '" if text else f"coalesce({column}, 0) + 1"
+        tamper(path, f"UPDATE {table} SET {column} = {changed} WHERE {where}")
+        with SessionReader(path, signer=ME) as reader:
+            assert sum(not row["signed"] for row in reader.rows(table)) == 1, column
+
+
+def test_a_strangers_timeline_without_any_state_is_not_mine(path):
+    store = SessionStore.open(path, signer=STRANGER)
+    made, running = statement(1)
+    store.begin(made, running)
+    store.end(turn(1))
+    store.close()
+    assert not trusted(path, ME)[0]
 
 
 def test_what_the_background_made_is_signed_too(path):
@@ -281,7 +334,7 @@ def test_my_word_makes_a_strangers_session_mine_as_it_is_then_and_no_further(pat
     theirs.checkpoint_state("cs3.1", "durable", "", 9.0, results={"j": {"units": []}})
     theirs.close()
     mine = SessionStore.open(path, signer=ME)
-    assert mine.trust(10.0) is None
+    assert mine.trust() is None
     mine.close()
     assert signed(path, ME) == [True] * 3
     assert trusted(path, ME) == (True, "")
@@ -289,48 +342,84 @@ def test_my_word_makes_a_strangers_session_mine_as_it_is_then_and_no_further(pat
 
     record(path, STRANGER, 4, 5).close()
     assert signed(path, ME) == [True] * 3 + [False] * 2
-    mine = SessionStore.open(path, signer=ME)
-    assert mine.trust(11.0) is None
-    mine.close()
+    assert sign_session(path, ME) > 0
     assert signed(path, ME) == [True] * 5
+    assert sign_session(path, ME) == 0
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        CHANGES["manifest"],
-        "UPDATE checkpoint_states SET results = '{}'",
-        "UPDATE marks SET value = replace(value, '\"checkpoints\":2', '\"checkpoints\":3') WHERE mark = 'trusted'",
-    ],
-    ids=["a manifest", "what the background made", "how far the word goes"],
-)
+def test_my_word_can_be_taken_back(path):
+    record(path, STRANGER).close()
+    sign_session(path, ME)
+    assert trusted(path, ME) == (True, "")
+    sign_session(path, ME, revoke=True)
+    assert signed(path, ME) == signed(path, STRANGER) == [False] * 3
+    assert not trusted(path, ME)[0]
+    assert verify(path).sound
+
+
+@pytest.mark.parametrize("change", [CHANGES["manifest"], "UPDATE checkpoint_states SET results = '{}'"])
 def test_my_word_does_not_cover_what_was_changed_after_it(path, change):
     theirs = record(path, STRANGER, 1, 2)
     theirs.checkpoint_state("cs2.1", "durable", "", 9.0, results={"j": {"units": []}})
     theirs.close()
-    mine = SessionStore.open(path, signer=ME)
-    mine.trust(10.0)
-    mine.close()
-    record(path, STRANGER, 3, 3).close()
-    assert signed(path, ME) == [True, True, False]
+    sign_session(path, ME)
+    assert signed(path, ME) == [True] * 2
     tamper(path, change)
-    assert signed(path, ME) == [False] * 3
+    assert signed(path, ME).count(False) == 1
+    assert not trusted(path, ME)[0]
+
+
+def test_a_damaged_row_is_not_signed(path):
+    record(path, STRANGER).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TRIGGER checkpoints_update")
+        connection.execute(CHANGES["format"])
+        for sql in schema._triggers("checkpoints", schema.VERSION).values():
+            if "UPDATE" in sql:
+                connection.execute(sql)
+    sign_session(path, ME)
+    assert signed(path, ME) == [False, True, True]
 
 
 def test_the_word_of_a_stranger_is_worth_nothing(path):
     theirs = record(path, STRANGER)
-    theirs.trust(10.0)
+    theirs.trust()
     theirs.close()
     assert signed(path, ME) == [False] * 3
-    with sqlite3.connect(path) as connection:
-        value = json.loads(connection.execute("SELECT value FROM marks").fetchone()[0])
-    assert set(value) == {"checkpoints", "states", "signature"}
 
 
 def test_without_a_secret_the_word_cannot_be_given(path):
     store = record(path, Signer(None, "no secret here"))
-    assert "no secret here" in (store.trust(1.0) or "")
+    assert "no secret here" in (store.trust() or "")
     store.close()
+    with pytest.raises(StoreError, match="no secret here"):
+        sign_session(path, Signer(None, "no secret here"))
+
+
+def test_a_session_that_a_kernel_uses_is_trusted_in_that_kernel(path):
+    store = record(path, STRANGER)
+    with pytest.raises(StoreError, match=rf"a kernel uses it \(pid {os.getpid()}\); run %ctx trust in that kernel"):
+        sign_session(path, ME)
+    store.close()
+
+
+def test_a_session_of_version_2_has_to_be_trusted_once(path):
+    """Its rows have no signature, and nobody knows who wrote them."""
+    record(path, ME).close()
+    with sqlite3.connect(path) as connection:
+        for name in schema.TABLES:
+            for trigger in schema._triggers(name, 3):
+                connection.execute(f"DROP TRIGGER {trigger}")
+            connection.execute(f"ALTER TABLE {name} DROP COLUMN mac")
+            for sql in schema._triggers(name, 2).values():
+                connection.execute(sql)
+        connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    assert not trusted(path, ME)[0]
+    assert verify(path).sound
+    assert sign_session(path, ME) > 0
+    assert trusted(path, ME) == (True, "")
+    assert verify(path).sound
 
 
 def test_nothing_that_reads_a_session_can_unpickle():
@@ -355,7 +444,11 @@ def test_verify_tells_whose_they_are(path):
     record(path, STRANGER).close()
     report = verify(path)  # by this process's own secret
     assert report.sound
-    assert "none of its checkpoints is signed by you" in report.remarks[0]
+    assert "none of its rows is signed by you" in report.remarks[0]
     mine = record(path, trust.signer(), 4, 4)
     mine.close()
-    assert "3 of 4 checkpoints are not signed by you (cs1.1, cs2.1, cs3.1)" in verify(path).remarks[0]
+    with SessionReader(path) as reader:
+        rows = sum(len(reader.rows(table)) for table in schema.TABLES if table not in ("session", "blocks"))
+        theirs = reader.unsigned
+    assert 0 < theirs < rows
+    assert f"{theirs} of {rows} rows are not signed by you" in verify(path).remarks[0]

@@ -296,7 +296,7 @@ def test_the_widgets_module_stands_alone_and_sets_no_html():
     assert module.count("export default") == 1
     ways = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|\beval\b|srcdoc"
     assert not re.search(ways, module)
-    assert len(module) + len((FOLDER / "widget/handle.css").read_text(encoding="utf-8")) < 25_000
+    assert len(module) + len((FOLDER / "widget/handle.css").read_text(encoding="utf-8")) < 26_000
 
 
 @pytest.mark.parametrize(

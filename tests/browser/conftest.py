@@ -139,9 +139,10 @@ class Lab:
             time.sleep(0.1)
         return False
 
-    def ask(self, method: str, path: str) -> Any:
+    def ask(self, method: str, path: str, content: Any = None) -> Any:
         """Call the server's REST API."""
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{path}", method=method)
+        data = None if content is None else json.dumps(content).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{path}", data, method=method)
         request.add_header("Authorization", f"token {self.token}")
         with urllib.request.urlopen(request, timeout=30) as answer:
             body = answer.read()
@@ -332,7 +333,8 @@ class Desk:
         """
         selected = self.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell.jp-mod-selected")
         for _ in range(3):
-            self.cell(index).locator(".jp-InputPrompt, .jp-InputArea-prompt").first.click()
+            # At its top: below stands the cell's mark.
+            self.cell(index).locator(".jp-InputPrompt, .jp-InputArea-prompt").first.click(position={"x": 6, "y": 6})
             self.page.keyboard.press("Escape")
             if [one.get_attribute("data-windowed-list-index") for one in selected.all()] == [str(index)]:
                 return

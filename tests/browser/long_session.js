@@ -1,5 +1,5 @@
-// Mount the renderer with `count` rows; tell how many rows the first paint has, and how many elements the next turn and a return touch.
-async (count) => {
+// Mount the renderer with `count` rows; tell how many rows the page has, and how many elements the next turn and a return touch. With `stay` return what runs more turns.
+async (count, stay = false) => {
   const loaded = performance.getEntriesByType('resource').map((entry) => entry.name);
   const { mount } = await import(loaded.find((name) => /jupyter-ctxkernel\/app-[^/]+\/render\.js/.test(name)));
   const host = document.createElement('div');
@@ -46,15 +46,39 @@ async (count) => {
   view.snapshot({
     type: 'snapshot',
     protocol: 1,
-    statements: Array.from({ length: count }, (_, i) => row(i + 1)),
+    statements: Array.from({ length: Math.min(count, 200) }, (_, i) => row(count - Math.min(count, 200) + i + 1)),
+    shape: {
+      spans: [{ first: 's1.1', count, parent: null }],
+      cells: {},
+      cell: Array(count).fill(-1),
+      time_ms: Array(count).fill(1),
+      meta: [],
+      moved: [],
+      verdicts: {}
+    },
     sent: false,
     head: `s${count}.1`,
     ...rest
   });
-  const first = host.querySelectorAll('.ctxk-row').length;
-
-  while (host.querySelectorAll('.ctxk-row').length < count) await new Promise((resolve) => setTimeout(resolve, 20));
+  await painted();
   const rows = host.querySelectorAll('.ctxk-row').length;
+  let at = count;
+  if (stay)
+    return {
+      run: async (turns) => {
+        for (let i = 0; i < turns; i += 1) {
+          at += 1;
+          view.begin({ type: 'begin', statement: { ...row(at), status: undefined }, head: `s${at - 1}.1` });
+          view.turn({ type: 'turn', statement: row(at), head: `s${at}.1`, ...rest });
+          if (i % 50 === 0) await painted();
+        }
+        await painted();
+      },
+      end: () => {
+        view.dispose();
+        host.remove();
+      }
+    };
 
   observer.observe(host, { subtree: true, childList: true, attributes: true, characterData: true });
   view.turn({ type: 'turn', statement: row(count + 1), head: `s${count + 1}.1`, ...rest });
@@ -71,5 +95,5 @@ async (count) => {
   observer.disconnect();
   view.dispose();
   host.remove();
-  return { first, rows, turn, move, seen };
+  return { rows, turn, move, seen };
 };

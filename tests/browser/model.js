@@ -1,5 +1,5 @@
 // What a made-up session with a model would send, as docs/panel-protocol.md has it.
-// Returns {projection, history, events, compare}; every text from outside would do harm as HTML.
+// Returns {projection, blocks, history, events, compare, whatif, request}; every text from outside would do harm as HTML.
 () => {
   const evil = '<img src=x onerror=window.__pwned=1>';
   const block = (id, kind, role, tokens, text, more = {}) => ({
@@ -11,11 +11,12 @@
     origin: id.split(/[.:~]/)[0],
     cached: true,
     why: `${kind} of ${id} ${evil}`,
+    images: [],
     ...more
   });
   const long = Array.from({ length: 80 }, (_, i) => `line ${i} of a long output`).join('\n');
-  const projection = {
-    request: { model: 'claude-sonnet-5-5', system: [], messages: [{}, {}, {}, {}, {}] },
+  const blocks = {
+    receipt: 'sha256:0',
     blocks: [
       block('system', 'system', 'system', 900, 'You share a kernel with a person.', { origin: 'ctxkernel' }),
       block('s1.1', 'statement', 'user', 400, `rows = load()\n${evil}`),
@@ -30,23 +31,31 @@
       block('variables', 'variables', 'user', 500, 'rows: DataFrame', { origin: 's9', cached: false }),
       block('status', 'status', 'system', 20, 'The newest statement is s9.', { origin: 'ctxkernel', cached: false })
     ],
-    report: {
-      ok: false,
-      violations: [
-        {
-          rule: 'blank_text',
-          path: 'messages[0].content[1].text',
-          message: `a text is blank ${evil}`,
-          fix: `leave it out ${evil}`,
-          block: 's2.1',
-          origin: 's2'
-        },
-        { rule: 'max_tokens', path: 'max_tokens', message: 'too many', fix: 'fewer', block: null, origin: null }
-      ]
-    },
+    violations: [
+      {
+        rule: 'blank_text',
+        path: 'messages[0].content[1].text',
+        message: `a text is blank ${evil}`,
+        fix: `leave it out ${evil}`,
+        block: 's2.1',
+        origin: 's2'
+      },
+      { rule: 'max_tokens', path: 'max_tokens', message: 'too many', fix: 'fewer', block: null, origin: null }
+    ],
     betas: [],
+    left_out: [{ id: 'variables', why: `18 more ${evil}` }]
+  };
+  const projection = {
+    model: 'claude-sonnet-5-5',
+    messages: 5,
+    blocks: 12,
+    left_out: 1,
+    report: { ok: false, count: 2 },
+    parts: { system: 900, history: 2087, handles: 0, variables: 500, groups: 0, deltas: 20 },
+    cached: 2987,
+    broke: '',
+    images: { count: 0, tokens: 0, usd: 0, told: '' },
     cost: { usd: 0.0123, units: 4100, told: '~$0.0123', as_of: '2026-11-22' },
-    left_out: [{ id: 'variables', why: `18 more ${evil}` }],
     tokens: 3507,
     budget: 32000,
     receipt: 'sha256:0'
@@ -97,5 +106,30 @@
     costs: [cost(0.0141), cost(0.0123)],
     cost_after: cost(0.0051)
   };
-  return { projection, history, events, compare };
+  const price = (change, tokens, usd, more = {}) => ({
+    change,
+    error: null,
+    tokens,
+    total: 3507 + tokens,
+    budget: 32000,
+    before: cost(0.01),
+    after: cost(usd),
+    rewritten: 0,
+    violations: 0,
+    ...more
+  });
+  const whatif = (changes) => ({
+    prices: changes.split('\n').map((one) =>
+      one.startsWith('leave')
+        ? price(one, 0, 0.01, { error: `not possible ${evil}` })
+        : price(one, one.startsWith('redact') ? -1140 : 40, one.startsWith('redact') ? 0.0125 : 0.0101)
+    )
+  });
+  const request = {
+    receipt: 'sha256:0',
+    body: JSON.stringify({ model: 'claude-sonnet-5-5', messages: [{ role: 'user', content: `it's ${evil}` }] }),
+    url: 'https://api.anthropic.com/v1/messages',
+    headers: { 'content-type': 'application/json' }
+  };
+  return { projection, blocks, history, events, compare, whatif, request };
 };

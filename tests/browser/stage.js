@@ -8,6 +8,7 @@ async (make) => {
   window.view = mount(document.getElementById('host'), {
     version: session.snapshot.version,
     close() {},
+    interrupt() {},
     goto: async (id) => host.went.push(id) > 0,
     ask: async (type, request) => {
       if (type !== 'plan') return host.answers[type](request);

@@ -8,6 +8,7 @@ import http.server
 import random
 import re
 import shlex
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,7 +116,7 @@ def row(page: Page, execution: str) -> Locator:
 
 def shown(page: Page) -> list[str]:
     """What stands in the timeline, from top to bottom."""
-    return page.locator(".ctxk-rows > li").evaluate_all(
+    return page.locator(".ctxk-rows > [role=row]").evaluate_all(
         "els => els.map((el) => el.dataset.execution ?? (el.matches('.ctxk-here') ? 'here' : 'fork'))"
     )
 
@@ -608,10 +609,22 @@ def model(stage: Page) -> Page:
           host.asked = [];
           for (const name of ['events', 'compare'])
             host.answers[name] = async (request) => (host.asked.push(request), { [name]: M[name], error: null });
+          host.answers.projection = async () => ({ projection: M.blocks, error: null });
+          host.answers.request = async () => ({ request: M.request, error: null });
+          host.answers.image = async ({ of }) => ({ image: M.image?.[of] ?? null, error: 'there is none' });
+          host.answers.whatif = async ({ changes }) => ({ whatif: M.whatif(changes), error: null });
         }"""
     )
     stage.locator("[data-tab=projection]").click()
     return stage
+
+
+BLOCKS = """(given) => {
+  M.blocks = { ...M.blocks, receipt: 'sha256:1', blocks: given.blocks };
+  M.image = given.images;
+  view.snapshot({ ...S.snapshot, projection: { ...M.projection, receipt: 'sha256:1', ...given.sizes } });
+}"""
+"""Shows other blocks, with the images that the kernel has."""
 
 
 def block(page: Page, name: str) -> Locator:
@@ -654,7 +667,7 @@ def test_cost_and_budget_are_told_before_anything_is_sent(model):
     expect(model.locator(".ctxk-total")).to_contain_text("~$0.0123")
     meter = model.locator(".ctxk-meter")
     expect(meter.locator(".ctxk-cost")).to_have_attribute("title", re.compile("prices of 2026-11-22"))
-    for part in ("system ~900", "history ~2,087", "state ~520"):
+    for part in ("system ~900", "history ~2,087", "variables ~500", "deltas ~20", "free ~28,493 (89 %)"):
         expect(meter.locator(".ctxk-legend")).to_contain_text(part)
     model.evaluate(
         """view.snapshot({...S.snapshot, projection: {...M.projection,
@@ -680,7 +693,7 @@ def test_a_red_badge_leads_to_the_block_and_to_the_row_of_its_statement(model):
     expect(block(model, "s2.1")).to_be_in_viewport()
     expect(block(model, "s2.1").locator(".ctxk-fault")).to_contain_text("blank_text")
     first.get_by_role("button", name="Show statement s2 in the timeline").click()
-    expect(row(model, "s2.1").locator(".ctxk-go")).to_be_focused()
+    expect(row(model, "s2.1")).to_be_focused()
 
 
 def test_an_output_is_redacted_with_a_line_that_a_person_types(model):
@@ -796,17 +809,43 @@ def test_a_picture_that_a_model_is_shown_is_seen_in_the_panel(model, source, pic
         {"id": "view:h", "kind": "view", "role": "user", "tokens": 5, "text": "plot.png"},
         {"id": "view:h:picture", "kind": "picture", "role": "user", "tokens": 1, "text": "[image/png, 70 bytes]"},
     ]
-    content = [{"type": "text", "text": "plot.png"}, {"type": "image", "source": source}]
-    projection = {"blocks": shown, "request": {"messages": [{"role": "user", "content": content}]}}
-    model.evaluate("given => view.snapshot({...S.snapshot, projection: {...M.projection, ...given}})", projection)
+    shown[1]["images"] = ["0f"]
+    model.evaluate(BLOCKS, {"blocks": shown, "images": {"0f": source}})
 
     expect(model.locator("[data-block='view:h:picture']")).to_be_visible()
-    assert model.locator("[data-block='view:h:picture'] img").count() == pictures
+    expect(model.locator("[data-block='view:h:picture'] img")).to_have_count(pictures)
     assert model.locator("[data-block='view:h'] img").count() == 0
     if pictures:
         assert model.locator(".ctxk-picture").evaluate("img => img.decode().then(() => img.naturalWidth)") == 1
     else:
-        expect(model.locator("[data-block='view:h:picture']")).to_contain_text("[image/png, 70 bytes]")
+        expect(model.locator("[data-block='view:h:picture']")).to_contain_text("there is none")
+
+
+def test_the_images_of_cells_are_seen_with_their_price(model):
+    """In a block of their own, or in the result of a call; the legend has the sum."""
+    shown = [
+        {"id": "s2.1", "kind": "statement", "role": "user", "tokens": 5, "text": "plot()", "origin": "s2"},
+        {
+            "id": "s2.1#image1",
+            "kind": "image",
+            "role": "user",
+            "tokens": 300,
+            "text": "[image/png 1×1]",
+            "origin": "s2",
+            "images": ["0f"],
+        },
+        {"id": "s4.1:1", "kind": "result", "role": "user", "tokens": 340, "text": "[display]", "images": ["0f"]},
+    ]
+    images = {"count": 2, "tokens": 600, "usd": 0.0018, "told": "~$0.0018"}
+    pixel = {"media_type": "image/png", "data": PIXEL}
+    model.evaluate(BLOCKS, {"blocks": shown, "images": {"0f": pixel}, "sizes": {"images": images}})
+
+    for one, wanted in zip(shown, [0, 1, 1], strict=True):
+        expect(model.locator(f"[data-block='{one['id']}'] img")).to_have_count(wanted)
+    expect(model.locator("[data-block='s2.1#image1']")).to_contain_text("~$0.0009")
+    expect(model.locator("[data-block='s2.1#image1']")).to_contain_text("~300")
+    expect(model.locator("[data-block='s4.1:1']")).to_contain_text("[display]")
+    expect(model.locator(".ctxk-legend")).to_contain_text("2 images ~600, ~$0.0018")
 
 
 def test_two_projections_are_compared(model):
@@ -827,6 +866,70 @@ def test_two_projections_are_compared(model):
     model.evaluate("host.answers.compare = async () => ({ compare: null, error: 'there is none of s1' })")
     model.get_by_role("combobox", name="The earlier projection: after which statement").select_option("s1.1")
     expect(told).to_contain_text("there is none of s1")
+
+
+def test_blocks_are_searched_and_each_hit_is_marked_as_text(model):
+    """Only the blocks that have the words, with the lines around; Escape shows all again."""
+    field = model.get_by_role("searchbox", name="Search in the blocks")
+    field.fill("LINE 79")
+    expect(model.locator(".ctxk-block")).to_have_count(2)
+    expect(model.get_by_role("status").filter(has_text="2 blocks of 12")).to_be_visible()
+    expect(block(model, "s2.1").locator("mark")).to_have_text("line 79")
+    field.press("Enter")
+    expect(block(model, "s2.1")).to_be_focused()
+    field.fill("<img src=x")
+    expect(block(model, "s1.1").locator("mark")).to_have_text("<img src=x")
+    field.press("Escape")
+    expect(model.locator(".ctxk-block")).to_have_count(12)
+
+
+def test_each_item_of_a_block_has_its_price_before_it_is_chosen(model):
+    """Tokens and the cost of the next request; a change that is not possible says why."""
+    block(model, "s4.1:1~summary1").locator(".ctxk-blockmore").click()
+    expect(model.get_by_role("menuitem", name=re.compile("Undo the condensation"))).to_contain_text("+40 tokens")
+    model.keyboard.press("Escape")
+    block(model, "s2.1").locator(".ctxk-blockmore").click()
+    expect(model.get_by_role("menuitem", name=re.compile("Leave out"))).to_contain_text("not possible <img")
+    expect(model.get_by_role("menuitem", name=re.compile("^Pin"))).to_contain_text("next request +$0.0001")
+    model.keyboard.press("Escape")
+    handle = {"name": "v", "obj_type": "view", "obj_id": "v1", "lod": 1, "pinned": False}
+    shown = [{"id": "view:v", "kind": "view", "role": "user", "tokens": 5, "text": "x"}]
+    model.evaluate("given => { S.snapshot.handles = [given] }", handle)
+    model.evaluate(BLOCKS, {"blocks": shown, "images": {}})
+    block(model, "view:v").locator(".ctxk-blockmore").click()
+    expect(model.get_by_role("menuitemcheckbox", name="Level 1: structure")).to_have_attribute("aria-checked", "true")
+    expect(model.get_by_role("menuitemcheckbox", name=re.compile("Level 0"))).to_contain_text("+40 tokens")
+    for name in ("Level 0", "Pin", "Expand", "Leave out"):
+        if model.locator(".ctxk-menu").is_hidden():
+            block(model, "view:v").locator(".ctxk-blockmore").click()
+        model.locator(".ctxk-menuitem", has_text=name).click()
+    assert model.evaluate("host.gestures") == ["%ctx set v.lod=0", "%ctx pin v", "show(v)", "%ctx private v"]
+
+
+def test_a_broken_prefix_says_where_and_why_and_leads_to_the_block(model):
+    """Below the sum of the tokens, as text."""
+    told = f"the cached prefix breaks at s2.1 (~1,200 tokens are written again): redacted {EVIL}"
+    model.evaluate("told => view.snapshot({...S.snapshot, projection: {...M.projection, broke: told}})", told)
+    expect(model.locator(".ctxk-broke")).to_contain_text(told)
+    model.locator(".ctxk-broke").get_by_role("button", name="show the block: Show block s2.1").click()
+    expect(block(model, "s2.1")).to_be_focused()
+
+
+def test_the_request_is_copied_as_a_command_line_without_the_key(model):
+    """A shell passes exactly these bytes on; the key is the shell's variable."""
+    made = model.evaluate("import('/projection.js').then((m) => m.curlOf(M.request))")
+    shown = subprocess.run(
+        ["bash", "-c", 'curl() { printf "%s\n" "$@" >&2; cat; }; ' + made],
+        env={"ANTHROPIC_API_KEY": "of the shell"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stdout == model.evaluate("M.request.body")
+    assert "x-api-key: of the shell" in shown.stderr.splitlines()
+    assert "https://api.anthropic.com/v1/messages" in shown.stderr
+    model.get_by_role("button", name="Copy JSON").click()
+    expect(model.get_by_role("button", name=re.compile("Copied|not allowed"))).to_be_visible()
 
 
 def test_what_is_left_out_has_its_reason_and_of_anything_else_the_kernel_is_asked(model):
@@ -1179,3 +1282,141 @@ def test_while_a_cell_runs_a_plan_is_asked_for_on_the_control_channel(stage):
     plan = stage.evaluate(HANDS, [[], [], None])["plan"]["plan"]
     assert plan["by"] == "ctxkernel_plan_request"
     assert (plan["asked"]["action"], plan["asked"]["target"]) == ("undo", "1")
+
+
+# ---------------------------------------------------------------- handles and cost
+
+HANDLES = [
+    {"name": "v", "obj_id": "v1", "obj_type": "view", "lod": 1, "tokens": 800, "mode": "paused", "freq": "Sync"},
+    {"name": "w", "obj_id": "v2", "obj_type": "view", "lod": 0, "tokens": None, "mode": "running", "freq": "Sync"},
+    {"name": "g", "obj_id": "g1", "obj_type": "group", "lod": 2, "tokens": 600, "mode": "running", "freq": "Sync"},
+]
+HANDLES[2] |= {"members": ["v"], "shares": [{"name": "v", "tokens": 410}]}
+
+
+@pytest.fixture
+def handles(stage: Page) -> Page:
+    """The section Handles with two views and a group."""
+    shown = [
+        {"rendered_tokens": 300, "target": f"data/{EVIL}.csv", "members": [], "notes": [], **one} for one in HANDLES
+    ]
+    stage.evaluate("given => view.snapshot({...S.snapshot, handles: given})", shown)
+    stage.evaluate(
+        """() => {
+          host.answers.handle = async ({ of }) => ({ handle: { text: `text of ${of}`, more: 7 }, error: null });
+          host.answers.whatif = async () => ({ whatif: { prices: [] }, error: null });
+        }"""
+    )
+    stage.locator("[data-tab=handles]").click()
+    return stage
+
+
+def test_level_budget_and_mode_of_a_handle_are_set_in_place(handles):
+    """Each is a gesture; what is no budget is not sent; the text comes when it is opened."""
+    handles.get_by_role("combobox", name="Level of detail of v").select_option("2")
+    field = handles.get_by_role("textbox", name="Budget of v in tokens, or All")
+    field.fill("many")
+    field.press("Enter")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    field.fill("1,200")
+    field.press("Enter")
+    handles.get_by_role("button", name="w runs").click()
+    assert handles.evaluate("host.gestures") == [
+        "%ctx set v.lod=2",
+        "%ctx set v.tokens=1200",
+        "%ctx set w.mode=paused",
+    ]
+    expect(handles.locator("[data-handle=g]")).to_contain_text("1 member: v ~410")
+    handles.get_by_role("button", name="Rendering of w").click()
+    expect(handles.locator("[data-handle=w]")).to_contain_text("text of v2")
+    expect(handles.locator("[data-handle=w]")).to_contain_text("7 more characters")
+
+
+def test_a_handle_is_put_into_a_group_by_drag_and_by_keyboard(handles):
+    """The menu has what the drag does, and the way out of the group."""
+    handles.locator("[data-handle=w] b").drag_to(handles.locator("[data-handle=g] .ctxk-handletarget"))
+    handles.get_by_role("button", name="What can be done with w").press("Enter")
+    handles.get_by_role("menuitem", name="Add to g").press("Enter")
+    assert handles.evaluate("host.gestures") == ["g.add(w);", "g.add(w);"]
+    handles.get_by_role("button", name="What can be done with v").press("Enter")
+    assert handles.get_by_role("menuitem", name=re.compile("group|to g|from g")).count() == 0  # the last member stays
+    handles.keyboard.press("Escape")
+
+
+def test_the_cost_of_the_session_is_seen_by_ask_and_over_time(stage):
+    """Total, cached share, a plot with a text for those who do not see it, and where the cache broke."""
+    line = {"question": f"why? {EVIL}", "model": "claude-sonnet-5-5", "requests": 2, "tokens_in": 4000, "cached": 3000}
+    line |= {"ask": "s3.1", "tokens_out": 100, "usd": 0.0123, "told": "$0.0123", "seconds": 3.5}
+    points = [{"ask": "s3.1", "usd": usd, "tokens": 9, "broke": broke} for usd, broke in ((0.01, ""), (0.002, "x"))]
+    costs = {"asks": [line], "models": [line], "total": line, "requests": points, "more": 0, "fault": ""}
+    costs["breaks"] = [f"s3, request 2: the cached prefix breaks at s2.1 {EVIL}"]
+    stage.evaluate("given => { host.answers.cost = async () => ({ cost: given, error: null }) }", costs)
+    expect(stage.locator("[data-tab=cost]")).to_be_hidden()
+    stage.evaluate("view.snapshot({...S.snapshot, sent: true})")
+    stage.locator("[data-tab=cost]").click()
+    section = stage.locator(".ctxk-cost.ctxk-section")
+    expect(section).to_contain_text("$0.0123")
+    expect(section).to_contain_text("75 % of the input")
+    expect(section.get_by_role("img", name=re.compile(r"grew to \$0.0120 after 2 requests"))).to_be_visible()
+    expect(section.get_by_role("table", name="By ask")).to_contain_text("why? <img")
+    expect(section).to_contain_text("breaks at s2.1 <img")
+
+
+# ---------------------------------------------------------------- a newcomer
+
+
+def test_the_first_steps_name_three_things_and_are_dismissed_for_good(stage):
+    """The host remembers it; where the host has no hint there is none."""
+    expect(stage.get_by_role("region", name="First steps")).to_have_count(0)
+    stage.evaluate(
+        """async () => {
+          const { mount } = await import('/render.js');
+          window.hint = true;
+          document.getElementById('host').replaceChildren();
+          window.view = mount(document.getElementById('host'), {
+            hint: { wanted: () => window.hint, dismiss: () => (window.hint = false) }
+          });
+          view.snapshot({ ...S.snapshot, statements: [] });
+        }"""
+    )
+    steps = stage.get_by_role("region", name="First steps")
+    expect(steps.get_by_role("listitem")).to_have_count(3)
+    stage.get_by_role("button", name="Do not show the first steps again").click()
+    expect(steps).to_have_count(0)
+    stage.evaluate("view.snapshot(S.snapshot)")
+    expect(steps).to_have_count(0)
+
+
+def test_tokens_and_price_appear_with_the_first_handle_or_ask_and_then_stay(model):
+    """A newcomer sees the timeline; a request that breaks a rule is always told."""
+    fine = "{...M.projection, report: {ok: true, count: 0}}"
+    model.evaluate(f"view.snapshot({{...S.snapshot, session: 'other', projection: {fine}}})")
+    expect(model.locator(".ctxk-total")).to_be_hidden()
+    handle = "{name: 'v', obj_id: 'v1', obj_type: 'view'}"
+    model.evaluate(f"view.snapshot({{...S.snapshot, session: 'other', handles: [{handle}], projection: {fine}}})")
+    expect(model.locator(".ctxk-total")).to_contain_text("~3,507 tokens")
+    model.evaluate(f"view.snapshot({{...S.snapshot, session: 'other', projection: {fine}}})")
+    expect(model.locator(".ctxk-total")).to_be_visible()
+
+
+def test_a_cell_that_runs_long_can_be_stopped_and_work_in_the_background_is_told(stage):
+    """From half a second on; a line above the storage names what is prepared."""
+    stage.evaluate("view.begin({statement: {statement_id: 's14', execution_id: 's14.1', index: 14, source: 'x'}})")
+    expect(stage.locator(".ctxk-stop")).to_be_hidden()
+    expect(stage.locator(".ctxk-stop")).to_be_visible()
+    stage.evaluate(
+        "text => view.turn(S.turn('s14.1', 's13.1', 'x', {}, {work: [text]}))", f"big: indexing, 40 % {EVIL}"
+    )
+    expect(stage.locator(".ctxk-work")).to_have_text(f"In the background: big: indexing, 40 % {EVIL}")
+    stage.evaluate("view.turn(S.turn('s15.1', 's14.1', 'x'))")
+    expect(stage.locator(".ctxk-work")).to_be_hidden()
+
+
+def test_the_feed_of_a_kernel_that_was_restarted_is_not_kept(stage):
+    """Else 'no cell has run yet' would stand beside the changes of the kernel before."""
+    delta = "{statement_id: 's1', kind: 'variable', subject: 'x', summary: 'new', text: ''}"
+    stage.evaluate(f"view.snapshot({{...S.snapshot, deltas: [{delta}]}})")
+    expect(stage.locator("[data-tab=changes] .ctxk-count")).to_have_text("1")
+    stage.evaluate("view.kernelStatus('restarting')")
+    stage.evaluate("view.snapshot({...S.snapshot, statements: [], head: null})")
+    expect(stage.locator("[data-tab=changes] .ctxk-count")).to_have_text("")

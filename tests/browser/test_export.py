@@ -1,0 +1,82 @@
+"""An exported session, opened from disk without a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import exported
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def page(context: BrowserContext, kernel: Any, tmp_path: Path) -> Any:
+    """The page of a session; requests and errors are kept in `asked` and `faults`."""
+    exported.fill(kernel)
+    path = tmp_path / "session.html"
+    exported.exported(kernel, path)
+    opened = context.new_page()
+    opened.asked, opened.faults = [], []  # type: ignore[attr-defined]
+    opened.on("request", lambda one: opened.asked.append(one.url))  # type: ignore[attr-defined]
+    opened.on("pageerror", lambda one: opened.faults.append(str(one)))  # type: ignore[attr-defined]
+    opened.on("console", lambda one: one.type == "error" and opened.faults.append(one.text))  # type: ignore[attr-defined]
+    opened.goto(path.as_uri())
+    yield opened
+    opened.close()
+
+
+def test_the_page_shows_the_session_loads_nothing_and_runs_no_code_of_outputs(page: Any):
+    expect(page.get_by_role("main").get_by_role("article").first).to_contain_text("x = 1")
+    expect(page.get_by_role("main")).not_to_contain_text("ZeroDivisionError")
+    page.get_by_role("complementary").get_by_role("link", name="s7").click()
+    expect(page.get_by_role("main")).to_contain_text("ZeroDivisionError")
+    expect(page.get_by_role("main")).to_contain_text("<script>window.broken = 1</script>")
+    page.wait_for_timeout(300)
+    assert page.evaluate("window.broken") is None
+    assert [url for url in page.asked if not url.startswith(("file:", "data:"))] == []
+    assert page.faults == []
+    assert page.evaluate("[...document.images].filter(one => one.loading !== 'lazy' && !one.naturalWidth).length") == 0
+
+
+def test_search_and_branches_and_links_work_by_keyboard(page: Any):
+    words = page.get_by_role("searchbox", name="Search")
+    words.focus()
+    page.keyboard.type("another branch")
+    expect(page.get_by_role("status")).to_contain_text("of")
+    rows = page.locator("ol.rows li:visible")
+    expect(rows).to_have_count(1)
+    words.fill("")
+    expect(page.get_by_role("main")).to_contain_text("other = 'of another branch'")
+    chooser = page.get_by_role("combobox", name="Branch")
+    chooser.focus()
+    chooser.select_option(index=0)
+    expect(page.get_by_role("main")).not_to_contain_text("other = 'of another branch'")
+    link = page.get_by_role("complementary").get_by_role("link").last
+    link.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("main")).to_contain_text("other = 'of another branch'")
+
+
+def test_the_page_has_landmarks_headings_and_texts_for_images(page: Any):
+    for role in ("main", "complementary", "banner", "search"):
+        expect(page.get_by_role(role)).to_have_count(1)
+    for name in ("Notebook", "Timeline", "Comparisons", "Projection"):
+        expect(page.get_by_role("heading", level=2).filter(has_text=name)).to_have_count(1)
+    assert page.evaluate("[...document.images].every(one => one.alt)")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for width in (360, 1400):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_have_enough_contrast(page: Page, scheme: Any):
+    """WCAG AA, by the colours of the style."""
+    page.emulate_media(color_scheme=scheme)
+    script = (Path(__file__).parent / "contrast.js").read_text("utf-8")
+    ratios = page.locator("body").evaluate(script)
+    assert len(ratios) > 50
+    assert [one for one in ratios if one[0] < 4.5] == []

@@ -1,0 +1,37 @@
+"""Moves of a person in a notebook, that the tests of marks and of following a return share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import Locator, expect
+
+CURRENT = "jupyterapp.shell.currentWidget"
+
+
+def run_all(desk: Any, name: str, cells: list[str], *more: str) -> Any:
+    """Open a notebook, run its cells one by one, and have more cells below."""
+    desk.open(name, [*cells, *more]).live()
+    desk.select(0)
+    for n in range(1, len(cells) + 1):
+        desk.enter(f"s{n}")
+    return desk
+
+
+def mark(desk: Any, index: int) -> Locator:
+    """The mark of a cell."""
+    return desk.cell(index).locator(".ctxk-mark")
+
+
+def go_back(desk: Any, statement: str) -> None:
+    """Go back by the menu of a row."""
+    desk.row(statement).last.locator(".ctxk-more").click()
+    desk.view.locator(".ctxk-menuitem", has_text="Go back here").click()
+    expect(desk.row(statement).last).to_have_attribute("aria-current", "step")
+
+
+def labels(desk: Any) -> list[str]:
+    """What a screen reader says of the marks."""
+    return desk.page.eval_on_selector_all(
+        ".jp-NotebookPanel:not(.lm-mod-hidden) .ctxk-mark:not([hidden])", "all => all.map(el => el.ariaLabel)"
+    )

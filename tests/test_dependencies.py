@@ -1,0 +1,209 @@
+"""The graph of reads and writes (`replay.dependencies`): which cells are stale, and the cost of knowing it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scale import examples
+
+from ctxkernel.replay.dependencies import CellRun, DependencyGraph
+
+NAMES = ("a", "b", "c")
+
+
+def run(n: int, cell: str, reads: str = "", **made: Any) -> CellRun:
+    """An execution: `reads` are names of one letter, `made` their values."""
+    return CellRun(f"s{n}.1", f"s{n}", cell, source=f"{reads}{made}", reads=[*reads], made=made, bound=[*made])
+
+
+def states(graph: DependencyGraph) -> dict[str, str]:
+    return {one.cell: graph.freshness(one.cell).state for one in graph.cells()}
+
+
+def test_a_cell_is_stale_once_a_later_statement_changed_what_it_read():
+    graph = DependencyGraph([run(1, "A", a="1"), run(2, "B", "a", b="2"), run(3, "C", "b", c="3")])
+    assert states(graph) == {"A": "fresh", "B": "fresh", "C": "fresh"}
+    graph.take_changed()
+
+    graph.add(run(4, "A", a="9"))
+
+    assert states(graph) == {"B": "stale", "C": "stale", "A": "fresh"}
+    assert graph.freshness("B").because == ("a was changed by s4",)
+    assert graph.freshness("B").upstream == ("s4",)
+    assert graph.freshness("C").because == ("it reads b of s2, which is stale",)
+    assert graph.take_changed() == {"A", "B", "C"}
+
+
+def test_a_cell_is_fresh_again_once_what_it_read_is_as_it_was():
+    graph = DependencyGraph([run(1, "A", a="1"), run(2, "B", "a", b="2"), run(3, "C", "b", c="3")])
+    graph.add(run(4, "A", a="9"))
+    graph.add(run(5, "A", a="1"))
+    assert states(graph) == {"B": "fresh", "C": "fresh", "A": "fresh"}
+
+
+def test_a_stale_cell_that_is_run_again_with_the_same_result_leaves_its_readers_fresh():
+    graph = DependencyGraph([run(1, "A", a="1"), run(2, "B", "a", b="2"), run(3, "C", "b", c="3")])
+    graph.add(run(4, "A", a="9"))
+    graph.add(CellRun("s2.2", "s2", "B", source=run(2, "B", "a", b="2").source, reads=["a"], bound=["b"]))
+    assert states(graph) == {"C": "fresh", "A": "fresh", "B": "fresh"}
+
+
+def test_a_cell_is_stale_once_the_cell_that_made_what_it_read_ran_again_without_making_it():
+    graph = DependencyGraph([run(1, "A", a="1"), run(2, "B", "a", b="2"), run(3, "A", c="3")])
+    assert states(graph) == {"B": "stale", "A": "fresh"}
+    (why,) = graph.freshness("B").because
+    assert why == "a came from s1; its cell ran again as s3 without it"
+
+
+def test_a_cell_that_changes_what_it_reads_is_unknown_and_its_readers_are_fresh():
+    graph = DependencyGraph([run(1, "A", a="1"), run(2, "B", "a", a="2"), run(3, "C", "a", c="3")])
+    assert states(graph) == {"A": "fresh", "B": "unknown", "C": "fresh"}
+    assert graph.freshness("B").because == ("it changes a, which it also reads",)
+    graph.add(run(4, "D", "a", a="5"))
+    assert states(graph) == {"A": "fresh", "B": "stale", "C": "stale", "D": "unknown"}
+
+
+def test_a_name_that_was_deleted_and_a_name_without_fingerprint_make_their_readers_stale():
+    graph = DependencyGraph([run(1, "A", a="", b="1"), run(2, "B", "a", c="2"), run(3, "C", "b")])
+    graph.add(CellRun("s4.1", "s4", "D", made={"a": ""}, deleted=["b"]))
+    assert graph.freshness("B").because == ("a was changed by s4",)
+    assert graph.freshness("C").because == ("b was deleted by s4",)
+
+
+def test_a_name_that_could_not_be_compared_makes_its_readers_unknown():
+    graph = DependencyGraph([run(1, "A", a="1"), run(2, "B", "a", b="2")])
+    graph.add(CellRun("s3.1", "s3", "C", doubtful=["a"]))
+    assert graph.freshness("B").state == "unknown"
+    assert graph.freshness("B").because == ("a may have been changed by s3",)
+
+
+def test_a_file_is_followed_from_the_cell_that_wrote_it_to_the_cells_that_read_it():
+    read = CellRun("s2.1", "s2", "B", files={"x.csv": "xxh3:1"}, made={"b": "1"})
+    graph = DependencyGraph([CellRun("s1.1", "s1", "A", written=["x.csv"]), read])
+    assert states(graph) == {"A": "fresh", "B": "fresh"}
+    graph.see_file("x.csv", "xxh3:2")
+    assert graph.freshness("B").because == ("x.csv was changed outside of the notebook",)
+    graph.see_file("x.csv", "xxh3:1")
+    assert graph.freshness("B").state == "fresh"
+    graph.add(CellRun("s1.2", "s1", "A", written=["x.csv"]))
+    assert graph.freshness("B").because == ("x.csv was written by s1",)
+    graph.see_file("x.csv", "xxh3:1")
+    assert graph.freshness("B").state == "fresh"
+
+
+def test_cells_that_read_from_each_other_do_not_keep_each_other_stale():
+    graph = DependencyGraph([run(1, "A", a="1"), run(2, "B", "a", b="1"), run(3, "A", "b", a="2")])
+    assert states(graph) == {"B": "stale", "A": "fresh"}  # what A itself changed is no reason against it
+    graph.add(run(4, "C", "b"))
+    assert states(graph) == {"B": "stale", "A": "fresh", "C": "stale"}
+    graph.add(CellRun("s2.2", "s2", "B", source=run(2, "B", "a", b="1").source, reads=["a"], bound=["b"]))
+    assert states(graph) == {"A": "fresh", "B": "fresh", "C": "fresh"}
+
+
+def test_the_affected_cells_are_those_that_read_from_a_cell_in_the_order_of_the_path():
+    graph = DependencyGraph([run(1, "A", a="1"), run(2, "B", "a", b="2"), run(3, "D", c="1"), run(4, "C", "b")])
+    assert [one.cell for one in graph.affected(["A"])] == ["A", "B", "C"]
+
+
+class Model:
+    """The definition, computed anew from all executions."""
+
+    def __init__(self, runs: list[CellRun]) -> None:
+        self.newest: dict[str, CellRun] = {}
+        self.read: dict[str, dict[str, tuple[str, str]]] = {}
+        self.first: dict[tuple[str, str], str] = {}
+        """The first execution that changed what a cell read from what it left."""
+        self.lost: dict[str, dict[str, str]] = {}
+        now: dict[str, tuple[str, str]] = {}
+        after: dict[str, dict[str, str]] = {}
+        for one in runs:
+            old = self.newest.get(one.cell)
+            self.newest[one.cell] = one
+            self.read[one.cell] = {name: now.setdefault(name, ("@start", "")) for name in one.reads}
+            self.lost[one.cell] = {}
+            for name, value in one.made.items():
+                now[name] = value, one.cell
+            after[one.cell] = {name: now[name][0] for name in one.reads}
+            for cell, read in self.read.items():
+                for name, (version, _) in read.items():
+                    if now[name][0] in (version, after[cell][name]):
+                        self.first.pop((cell, name), None)
+                    else:
+                        self.first.setdefault((cell, name), one.execution_id)
+            if old is not None:
+                again = {*one.made, *one.bound}
+                for cell, read in self.read.items():
+                    if cell == one.cell:
+                        continue
+                    from_it = {name for name, (_, source) in read.items() if source == one.cell}
+                    if one.source == old.source or from_it <= again:
+                        self.lost[cell].pop(one.cell, None)
+                    else:
+                        self.lost[cell][one.cell] = one.execution_id
+        self.now, self.after = now, after
+
+    def states(self) -> dict[str, str]:
+        causes: dict[str, set[str]] = {cell: set(self.lost[cell].values()) for cell in self.read}
+        own: set[str] = set()
+        for cell, read in self.read.items():
+            for name, (version, _) in read.items():
+                value = self.now[name][0]
+                if value != version and value == self.after[cell][name]:
+                    own.add(cell)
+                elif value != version:
+                    causes[cell].add(self.first[cell, name])
+        changed = True
+        while changed:
+            before = {cell: set(found) for cell, found in causes.items()}
+            for cell, read in self.read.items():
+                for _, source in read.values():
+                    if source and source != cell:
+                        causes[cell] |= causes[source] - {self.newest[cell].execution_id}
+            changed = before != causes
+        return {c: "stale" if causes[c] else "unknown" if c in own else "fresh" for c in self.newest}
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from("ABCDE"),
+        st.sets(st.sampled_from(NAMES), max_size=2),
+        st.dictionaries(st.sampled_from(NAMES), st.sampled_from("12"), max_size=2),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=examples(500), deadline=None)
+@given(steps)
+def test_the_states_are_those_of_the_definition_after_every_execution(made):
+    """Any order of executions, with cells that read from each other in circles."""
+    graph, runs = DependencyGraph(), []
+    for n, (cell, reads, values) in enumerate(made):
+        runs.append(run(n, cell, "".join(sorted(reads)), **values))
+        graph.add(runs[-1])
+        assert states(graph) == Model(runs).states()
+
+
+@pytest.mark.parametrize("shape", ["chain", "one name for all", "independent"])
+def test_the_cost_of_an_execution_does_not_grow_with_the_session(shape: str):
+    """Median of processor time at most 0.2 ms at 2,000 cells; 0.04 ms on an idle machine."""
+
+    def made(n: int) -> CellRun:
+        if shape == "chain":
+            return CellRun(f"s{n}.1", f"s{n}", f"c{n}", reads=[f"x{n - 1}"], made={f"x{n}": "1"})
+        if shape == "one name for all":
+            return CellRun(f"s{n}.1", f"s{n}", f"c{n}", reads=["df"], made={"df": str(n)})
+        return CellRun(f"s{n}.1", f"s{n}", f"c{n}", made={f"x{n}": "1"})
+
+    graph, took = DependencyGraph(), []
+    for n in range(2000):
+        begun = time.process_time()
+        graph.add(made(n))
+        for cell in graph.take_changed():
+            graph.freshness(cell)
+        took.append(time.process_time() - begun)
+    assert sorted(took[-500:])[250] < 2e-4

@@ -1,0 +1,136 @@
+"""The HTML page of a session: what it holds, what it masks, and its size."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import exported
+import pytest
+
+from ctxkernel.cli import main
+from ctxkernel.export import images, page, session_data
+from ctxkernel.projection.masker import Masker
+
+
+def data_of(text: str) -> dict[str, Any]:
+    """Return the data in a page."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+@pytest.fixture
+def text(kernel: Any, tmp_path: Path) -> str:
+    exported.fill(kernel)
+    return exported.exported(kernel, tmp_path / "session.html")
+
+
+def test_a_page_holds_executions_branches_comparisons_and_the_projection(text):
+    data = data_of(text)
+    runs = {one["id"]: one for one in data["executions"]}
+    assert runs["s1.1"]["source"] == "import time\nx = 1"
+    assert {one["name"]: one["after"] for one in runs["s1.1"]["changes"]}["x"] == "1"
+    assert "ZeroDivisionError" in runs["s7.1"]["error"]
+    assert runs["s8.2"]["comparison"]["against"] == "s8.1"
+    assert any(row["subject"] == "t" for row in runs["s8.2"]["comparison"]["rows"])
+    assert sum(one["head"] for one in data["branches"]) == 1
+    assert len(data["branches"]) >= 2
+    assert {data["head"], *(one["leaf"] for one in data["branches"])} <= runs.keys()
+    assert any("other" in one["text"] for one in data["differences"])
+    assert data["projection"]["tokens"] > 0
+    assert runs["s1.1"]["tokens"] > 0
+    assert [one["kind"] for one in runs["s5.1"]["outputs"]] == ["image"]
+    assert data["images"][runs["s5.1"]["outputs"][0]["image"]].startswith("data:image/png;base64,")
+
+
+def test_a_page_shows_no_secret_and_no_private_name(text):
+    assert exported.SECRET not in text
+    assert exported.KEY not in text
+    assert "private-value-4711" not in json.dumps([one["changes"] for one in data_of(text)["executions"]])
+    assert not re.search(r"\bsalary\b", text)
+
+
+def test_a_page_has_a_policy_that_loads_nothing_and_no_markup_of_outputs(text):
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy
+    assert policy[1].startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy[1]
+    assert "<script>window.broken" not in text
+    assert "<img" not in text
+    assert len(re.findall(r"<script", text)) == 2
+    svg = next(one for one in data_of(text)["executions"] if one["id"] == "s4.1")["outputs"][0]
+    assert data_of(text)["images"][svg["image"]].startswith("data:image/svg+xml;base64,")
+
+
+def test_the_command_line_exports_a_notebook_and_reads_its_texts(tmp_path, capsys):
+    cells = [
+        {"cell_type": "markdown", "id": "m", "metadata": {}, "source": ["# A <b>title</b>\n", "text"]},
+        {"cell_type": "code", "id": "a", "metadata": {}, "source": "x = 1", "outputs": [], "execution_count": None},
+    ]
+    notebook = tmp_path / "book.ipynb"
+    spec = {"kernelspec": {"name": "ctxkernel", "display_name": "x", "language": "python"}}
+    notebook.write_text(json.dumps({"cells": cells, "metadata": spec, "nbformat": 4, "nbformat_minor": 5}))
+    assert main(["run", str(notebook)]) == 0
+    capsys.readouterr()
+
+    assert main(["export", str(notebook), "--html", "--json"]) == 0
+
+    told = json.loads(capsys.readouterr().out)
+    assert told["file"] == str(tmp_path / "book.html")
+    assert told["bytes"] == (tmp_path / "book.html").stat().st_size
+    data = data_of((tmp_path / "book.html").read_text("utf-8"))
+    assert data["title"] == "book"
+    assert data["notebook"][0] == {"type": "markdown", "cell": "m", "source": "# A <b>title</b>\ntext"}
+    assert data["notebook"][1]["cell"] == data["executions"][0]["cell"]
+
+
+def test_an_output_that_cannot_be_written_is_refused_and_nothing_is_left(tmp_path, capsys, kernel):
+    ran = kernel.run(f"%ctx export {tmp_path / 'none' / 'x.html'}")
+    assert ran.status == "error"
+    assert "cannot be written" in ran.error["evalue"]
+    assert main(["export", str(tmp_path / "none.ipynb")]) == 2
+    assert list(tmp_path.glob("*.html")) == []
+
+
+def large(kernel: Any, path: Path, cells: int) -> tuple[str, float]:
+    """Return the page of a session with long outputs and many images, and the seconds that it takes to write it."""
+    kernel.run("from IPython.display import display")
+    kernel.run(f"pictures = {[exported.png(220, seed) for seed in range(30)]!r}")
+    for n in range(cells):
+        picture = f"display({{'image/png': pictures[{n % 30}], 'text/plain': 'p'}}, raw=True)" if n % 5 == 0 else ""
+        kernel.run(f"value_{n} = list(range({n}))\nprint('line ' * 2000)\n{picture}")
+    begun = time.monotonic()
+    return exported.exported(kernel, path), time.monotonic() - begun
+
+
+def test_images_and_texts_of_a_large_session_are_bounded_and_the_page_says_so(kernel, tmp_path, monkeypatch):
+    """As for 500 cells, with smaller bounds."""
+    large(kernel, tmp_path / "none.html", 30)
+    (session,) = kernel.folder.rglob("*.sqlite")
+    monkeypatch.setattr(images, "ALL_BYTES", 200_000)
+    monkeypatch.setattr(session_data, "ALL_CHARS", 80_000)
+    left_out = page.write_page(session, tmp_path / "x.html", notebook=None, masker=Masker())
+    assert (tmp_path / "x.html").stat().st_size < 400_000
+    assert any("images are scaled" in one for one in left_out)
+    assert any("texts are cut" in one for one in left_out)
+
+
+def test_five_hundred_cells_with_images_take_at_most_five_megabytes(kernel, tmp_path):
+    """And at most 30 s on a busy machine."""
+    text, seconds = large(kernel, tmp_path / "large.html", 500)
+    print(f"{len(text.encode()) / 1e6:.2f} MB in {seconds:.1f} s")
+    assert len(text.encode()) <= 5_000_000
+    assert seconds < 30
+    data = data_of(text)
+    assert len(data["executions"]) == 502
+    assert data["images"]
+
+
+def test_text_that_ends_a_script_element_stays_data():
+    text = page.page_text({"title": "</title><script>1</script>", "x": "</script><!--<script>"})
+    assert len(re.findall(r"<script", text)) == 2
+    assert data_of(text)["x"] == "</script><!--<script>"

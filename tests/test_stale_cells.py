@@ -1,0 +1,353 @@
+"""The marks of cells in a real kernel: fresh, stale, of another branch, unknown; and `%ctx stale`."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from scale import share
+from test_panel import Front
+
+
+class Notebook:
+    """A notebook whose cells have names, in a kernel."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.front = Front(kernel)
+        self.marks: dict[str, dict[str, Any]] = dict(self.front.snapshot["cells"])
+        self.told: dict[str, Any] = {}
+        self.failed: str | None = None
+
+    def run(self, cell: str, source: str, **more: Any) -> dict[str, Any]:
+        """Run a cell, take the marks that changed, and return its mark."""
+        turn = self.front.run(source, cell_id=cell, **more)
+        self.told, self.failed = turn["cells"], (turn["statement"]["exception"] or {}).get("type")
+        self.marks |= self.told
+        return self.marks.get(cell, {})
+
+    def gesture(self, source: str) -> None:
+        self.told = self.front.run(source, gesture=True)["cells"]
+        self.marks |= self.told
+
+    def states(self) -> dict[str, str]:
+        return {cell: mark["state"] for cell, mark in self.marks.items()}
+
+
+@pytest.fixture
+def book(kernel: Any) -> Notebook:
+    return Notebook(kernel)
+
+
+def test_a_cell_is_stale_once_what_it_read_is_changed_and_fresh_once_it_ran_again(book):
+    book.run("a", "x = 1")
+    book.run("b", "y = x + 1")
+    book.run("c", "z = y + 1")
+    assert book.states() == {"a": "fresh", "b": "fresh", "c": "fresh"}, book.marks
+    book.run("a", "x = 5")
+    assert book.states() == {"a": "fresh", "b": "stale", "c": "stale"}
+    assert book.marks["b"]["because"] == ["x was changed by s4"]
+    assert book.marks["b"]["upstream"] == ["s4"]
+    assert book.marks["c"]["because"] == ["it reads y of s2, which is stale"]
+    book.run("b", "y = x + 1")
+    assert book.states() == {"a": "fresh", "b": "fresh", "c": "stale"}
+    assert set(book.told) == {"b", "c"}
+    book.run("c", "z = y + 1")
+    assert set(book.states().values()) == {"fresh"}
+    assert book.front.ask(type="snapshot")["cells"] == book.marks
+
+
+def test_only_the_marks_that_changed_are_sent(book):
+    for n in range(5):
+        book.run(f"c{n}", f"x{n} = {n}")
+        assert set(book.told) == {f"c{n}"}
+    book.run("again", "x3")
+    assert set(book.told) == {"again"}
+
+
+def test_a_return_marks_the_cells_of_the_other_branch(book):
+    book.run("a", "x = 1")
+    book.run("b", "x = x + 1; y = 2")
+    book.gesture("%ctx goto s1")
+    assert book.states() == {"a": "fresh", "b": "branch"}
+    assert book.marks["b"]["on_head"] is None
+    book.run("a", "x = 3")
+    book.gesture("%ctx goto s2")
+    assert book.states() == {"a": "branch", "b": "unknown"}
+    assert book.marks["a"]["on_head"] == "s1.1"
+    assert book.marks["a"]["execution_id"] == "s4.1"
+
+
+def test_a_mark_of_a_person_is_shown(book):
+    book.run("a", "x = 1")
+    book.gesture("%ctx mark s1 asks")
+    assert book.states() == {"a": "asks"}
+    book.gesture("%ctx mark s1 none")
+    assert book.states() == {"a": "fresh"}
+
+
+def test_a_re_run_that_came_out_differently_is_marked(book):
+    book.run("a", "import time; t = time.perf_counter()")
+    book.gesture("%ctx rerun s1")
+    book.run("b", "1")
+    assert book.marks["a"]["state"] == "diverged"
+    assert "t" in book.marks["a"]["because"][0]
+
+
+def test_the_number_of_the_prompt_and_the_digest_of_the_text_are_told(book):
+    book.run("a", "x = 1")
+    mark = book.run("b", "y = 'ä'")
+    assert mark["count"] == 2
+    import hashlib
+
+    assert mark["source"] == hashlib.sha256("y = 'ä'".encode()).hexdigest()[:16]
+    assert mark["checkpoint"] in ("durable", "writing")
+
+
+UNKNOWN = [
+    ("import time; t = time.time()", "clock"),
+    ("import random; r = random.random()", "random numbers"),
+    ("import uuid; u = uuid.uuid4().hex", "random numbers"),
+    ("import os; home = os.environ.get('HOME')", "environment"),
+    ("import os; names = os.listdir('.')", "list files"),
+    ("counter = counter + 1", "counter, which it also reads"),
+    ("items.append(1)", "items, which it also reads"),
+    ("first = next(numbers)", "numbers"),
+    ("!echo hello", "shell"),
+    ("exec('k = 1')", "any variable"),
+    ("w = clock()", "clock"),
+    ("w = Watch().read()", "clock"),
+]
+SETUP = """
+import time
+counter = 0; items = []; numbers = iter(range(100)); gen = (i for i in range(9))
+def clock(): return time.time()
+class Watch:
+    def read(self): return time.time()
+"""
+
+
+def test_a_cell_that_reads_what_cannot_be_seen_is_unknown(book):
+    book.run("setup", SETUP)
+    wrong = []
+    for n, (source, reason) in enumerate(UNKNOWN):
+        mark = book.run(f"c{n}", source)
+        if mark["state"] != "unknown" or reason not in "; ".join(mark["because"]):
+            wrong.append((source, mark["state"], mark["because"]))
+    assert wrong == []
+
+
+FRESH = [
+    "import math",
+    "import numpy as np",
+    "a = np.arange(5)",
+    "b = a.sum() + math.pi",
+    "def f(v): return v * 2 + k",
+    "k = 3",
+    "c = f(b)",
+    "import random; random.seed(1)",
+    "random.seed(2)\nr = random.random()",
+    "for i in range(3):\n    j = i * 2",
+    "total = 0\nfor i in range(3):\n    total += i",
+    "class P:\n    def __init__(self, v): self.v = v",
+    "p = P(3); q = p.v",
+    "print(c, q)",
+    "text = [str(one) for one in a]",
+    "d = {'x': a}",
+    "with open('data.txt', 'w') as file:\n    _ = file.write('1')",
+    "data = open('data.txt').read()",
+]
+
+
+def test_ordinary_cells_are_fresh_also_when_they_run_again(book):
+    wrong = []
+    for turn in range(2):
+        for n, source in enumerate(FRESH):
+            mark = book.run(f"c{n}", source)
+            if mark["state"] != "fresh":
+                wrong.append((turn, source, mark["state"], mark["because"]))
+    assert wrong == []
+    assert set(book.states().values()) == {"fresh"}
+
+
+def test_a_file_that_was_changed_makes_its_readers_stale(book, tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text("1")
+    book.run("a", f"data = open({str(path)!r}).read()")
+    book.run("b", "n = len(data)")
+    path.write_text("22")
+    book.run("c", "0")
+    assert book.states() == {"a": "stale", "b": "stale", "c": "fresh"}
+    assert "data.csv was" in book.marks["a"]["because"][0]
+    path.write_text("1")
+    book.run("c", "0")
+    states = book.states()
+    assert (states["b"], states["c"]) == ("fresh", "fresh")
+    # A busy machine may not have had the time to see what the cell read: then it says so.
+    assert states["a"] == "fresh" or (states["a"] == "unknown" and book.marks["a"]["because"])
+
+
+def test_a_function_that_is_defined_anew_makes_its_callers_stale(book):
+    book.run("f", "def f(v): return v + k")
+    book.run("k", "k = 1")
+    book.run("use", "r = f(2)")
+    book.run("k", "k = 2")
+    assert book.states()["use"] == "stale"
+    book.run("use", "r = f(2)")
+    book.run("f", "def f(v): return v - k")
+    assert book.states()["use"] == "stale"
+
+
+def test_an_alias_that_is_changed_makes_readers_of_the_other_name_stale(book):
+    book.run("a", "x = [1]")
+    book.run("b", "y = x")
+    book.run("c", "n = sum(x)")
+    book.run("d", "y.append(5)")
+    assert book.states()["c"] == "stale"
+
+
+def test_the_command_lists_stale_cells_and_explains_one(book, kernel):
+    """It leaves no statement."""
+    book.run("a", "x = 1")
+    book.run("b", "y = x + 1")
+    book.run("c", "z = y + 1")
+    book.run("a", "x = 5")
+    told = kernel.run("%ctx stale").data[0]["text/plain"]
+    assert told.splitlines() == [
+        "3 cells on the path to HEAD: 1 fresh, 2 stale, 0 unknown",
+        "s2    stale    x was changed by s4",
+        "      y = x + 1",
+        "s3    stale    it reads y of s2, which is stale",
+        "      z = y + 1",
+    ]
+    assert kernel.run("%ctx why stale s3").data[0]["text/plain"].splitlines() == [
+        "s3 is stale: z = y + 1",
+        "  it reads y of s2, which is stale",
+        "  s2 is stale: y = x + 1",
+        "    x was changed by s4",
+    ]
+    assert kernel.run("%ctx why stale 2").data[0]["text/plain"].splitlines()[-1] == "read from it: s3"
+    assert len(book.front.rows()) == 4
+
+
+def test_the_marks_are_the_same_after_the_session_was_resumed(start_kernel, tmp_path):
+    """The reads are in the log."""
+    first = start_kernel(tmp_path)
+    book = Notebook(first)
+    for cell, source in [("a", "x = 1"), ("b", "y = x + 1"), ("c", "x = 3"), ("d", "import time; t = time.time()")]:
+        book.run(cell, source)
+    states = book.states()
+    assert states == {"a": "fresh", "b": "stale", "c": "fresh", "d": "unknown"}
+    first.stop()
+    second = start_kernel(tmp_path)
+    ran = second.run("%ctx resume")
+    assert ran.status == "ok", ran.error
+    book = Notebook(second)
+    assert book.front.ask(type="snapshot")["cells"].keys() == states.keys()
+    assert {cell: mark["state"] for cell, mark in book.front.ask(type="snapshot")["cells"].items()} == states
+
+
+# -- never a false "fresh" --------------------------------------------------------------------------
+
+PROBE = """
+def _probe(source, names):
+    import copy, types
+    copies, memo = {}, {}
+    for name, value in list(globals().items()):
+        if not name.startswith("_") and type(value) in (int, str, list, dict, tuple, set, type(None)):
+            copies[name] = copy.deepcopy(value, memo)
+    for name, value in list(globals().items()):
+        if type(value) is types.FunctionType and not name.startswith('_'):
+            copies[name] = types.FunctionType(value.__code__, copies, name, value.__defaults__)
+    try:
+        exec(source, copies)
+    except Exception as fault:
+        return type(fault).__name__
+    return _values(names, copies)
+
+def _values(names, space):
+    return {name: repr(space[name]) if not callable(space.get(name)) else 'function' for name in names if name in space}
+"""
+TEMPLATES = [
+    ("{a} = {n}", "a", ""),
+    ("{a} = [{n}]", "a", ""),
+    ("{a} = repr({b})", "a", "b"),
+    ("{a} = {b}", "a", "b"),
+    ("{a} = [{b}, {c}]", "a", "bc"),
+    ("{a} = repr({b}) + repr({c})", "a", "bc"),
+    ("{l}.append({n})", "l", "l"),
+    ("{l}.append(len(repr({b})))", "l", "lb"),
+    ("{l} = []\nfor i in range({n}):\n    {l}.append(i)", "l", ""),
+    ("if {n} > 2:\n    {a} = 0\n{b} = repr({a})", "ab", "a"),
+    ("def {f}(v): return repr(v) + repr({b})", "f", ""),
+    ("{a} = {f}({n})", "a", "f"),
+    ("{f} = lambda v: [v, {n}]", "f", ""),
+    ("{a} = [one for one in range({n})]; {b} = repr({a})", "ab", ""),
+    ("{a} = {n}\n{a} = repr({a})", "a", ""),
+    ("try:\n    {a} = {b}[{n}]\nexcept Exception:\n    {a} = None", "a", "b"),
+    ("del {a}\n{a} = {n}", "a", ""),
+    ("{d} = {{'k': {l}}}", "d", "l"),
+    ("{d}['n'] = {n}", "d", "d"),
+    ("with open('/dev/null') as h{a}:\n    {a} = {n}", "a", ""),
+]
+"""Cells with the names that they make and those that they use."""
+
+
+class Program:
+    """A random notebook whose cells are edited and run in any order."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.names = {"a": ["p", "q", "r"], "b": ["p", "q", "r", "l1"], "c": ["q", "l1", "l2"]}
+        self.names |= {"l": ["l1", "l2"], "f": ["f1", "f2"], "d": ["d1"]}
+        self.seed = seed
+        self.texts: dict[str, tuple[str, list[str], list[str]]] = {}
+
+    def step(self) -> tuple[str, str, list[str], list[str]]:
+        """Return a cell, its text, and the names that it makes and uses."""
+        cell = f"c{self.seed}-{self.random.randrange(6)}"
+        if cell not in self.texts or self.random.random() < 0.4:
+            text, makes, uses = self.random.choice(TEMPLATES)
+            names = {key: f"{self.random.choice(values)}_{self.seed}" for key, values in self.names.items()}
+            made = [names[key] for key in makes]
+            self.texts[cell] = text.format(n=self.random.randrange(5), **names), made, [names[key] for key in uses]
+        return cell, *self.texts[cell]
+
+
+def evaluate(kernel: Any, expression: str) -> Any:
+    """Return the value of an expression, of which the kernel keeps nothing."""
+    told = kernel.client.execute("", silent=True, user_expressions={"v": expression})
+    while (reply := kernel.client.get_shell_msg(timeout=30))["parent_header"].get("msg_id") != told:
+        pass
+    found = reply["content"]["user_expressions"]["v"]
+    assert found["status"] == "ok", found
+    return eval(found["data"]["text/plain"])
+
+
+@pytest.mark.scaled
+@pytest.mark.parametrize("seed", share(range(60), 6))
+def test_a_fresh_cell_gives_its_values_again_and_one_whose_input_changed_is_stale(book, kernel, seed):
+    """Random notebooks: each cell that is called fresh is repeated on a copy of the present state."""
+    book.run("probe", PROBE)
+    program = Program(seed)
+    start = [f"{n}_{seed} = {v}" for n, v in [("p", 1), ("q", 2), ("r", 3), ("l1", "[1]"), ("l2", "[2]"), ("d1", "{}")]]
+    book.run("start", "; ".join([*start, *(f"f{n}_{seed} = lambda v: v" for n in (1, 2))]))
+    gave: dict[str, tuple[str, list[str], Any, list[str], Any, Any]] = {}
+    fresh = 0
+    for _ in range(14):
+        cell, text, makes, uses = program.step()
+        before = evaluate(kernel, f"_values({uses!r}, globals())")
+        book.run(cell, text)
+        after = evaluate(kernel, f"_values({uses!r}, globals())")
+        values = book.failed or evaluate(kernel, f"_values({makes!r}, globals())")
+        gave[cell] = text, makes, values, uses, before, after
+        for one, (source, made, values, read, was, left) in gave.items():
+            state = book.marks[one]["state"]
+            now = evaluate(kernel, f"_values({read!r}, globals())")
+            told = f"{one} {source!r} is {state} {book.marks[one]['because']} after {cell} {text!r}"
+            if state == "fresh":
+                fresh += 1
+                assert evaluate(kernel, f"_probe({source!r}, {made!r})") == values, told
+            if any(now.get(name) not in (was.get(name), left.get(name)) for name in read):
+                assert state == "stale", told
+    assert fresh
