@@ -48,7 +48,7 @@ BUDGETS = (32_000, 200_000, 10_000_000)
 """Tokens of a projection; with the last of them everything stands."""
 TURNS, PER_TURN, PER_STATEMENT = 30, 10, 100
 CONDENSATIONS = 500
-THOUGHT = ({"type": "thinking", "thinking": "let me see", "signature": "c2ln"},)
+THOUGHT = {"type": "thinking", "thinking": "let me see", "signature": "c2ln"}
 
 
 def history(size: int, share: int) -> list[HistoryEvent]:
@@ -61,10 +61,12 @@ def history(size: int, share: int) -> list[HistoryEvent]:
         for _ in range(4):
             rounds += 1
             calls = 2 if rounds % 5 == 0 else 1
-            thinking = THOUGHT if rounds * share // 100 > (rounds - 1) * share // 100 else ()
+            thinks = rounds * share // 100 > (rounds - 1) * share // 100
             for n in range(calls):
                 call_id = f"c{rounds}_{n}"
-                events.append(Action(f"a{rounds}.{n}", call_id, "run", {"n": n}, f"r{rounds}", () if n else thinking))
+                used = {"type": "tool_use", "id": call_id, "name": "run", "input": {"n": n}}
+                blocks = (THOUGHT, used) if thinks and not n else (used,)
+                events.append(Action(f"a{rounds}.{n}", call_id, "run", {"n": n}, f"r{rounds}", blocks))
             events += [Observation(f"o{rounds}.{n}", f"c{rounds}_{n}", "ok") for n in range(calls)]
         events.append(AssistantMessage(f"m{ask}", "since the sensor was changed"))
     return events
@@ -167,7 +169,7 @@ def condensed(size: int) -> list[HistoryEvent]:
         part = events[at : at + step]
         out += part
         view = HistoryView(part)
-        begin, end = view.find_next(0), view.boundaries.find_last(len(view.events) // 2)
+        begin, end = view.boundaries.find_next(0), view.boundaries.find_last(len(view.events) // 2)
         forgotten = tuple(event.event_id for event in view.events[begin:end])
         offset = max(len(out) - len(part), 0)  # past the end stands for the end: where exactly does not matter here
         out.append(Condensation(f"k{at}", forgotten, (SummaryText("what was done", offset),)))

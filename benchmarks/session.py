@@ -347,12 +347,16 @@ def simulate(
         else:
             texts = tuple(piece.text for piece in projection.tail if piece.role == "user")
             status = "".join(piece.text for piece in projection.tail if piece.role == "system")
-            timeline.record(Context(f"x{at}", texts, status))
+            timeline.record(Context(f"x{at}", texts, status, projection.basis))
         if step == ROUNDS_PER_ASK - 1:
-            timeline.record(AssistantMessage(f"m{at}", text_of(ANSWER_TOKENS, 300 + at), f"r{at}", thinking))
+            said = text_of(ANSWER_TOKENS, 300 + at)
+            blocks = (*thinking, {"type": "text", "text": said})
+            timeline.record(AssistantMessage(f"m{at}", said, f"r{at}", blocks))
             continue
         size, goes_stale = plan[at]
-        run = Action(f"a{at}", f"c{at}", "run_cell", {"code": text_of(CALL_TOKENS, 400 + at)}, f"r{at}", thinking)
+        code = {"code": text_of(CALL_TOKENS, 400 + at)}
+        blocks = (*thinking, {"type": "tool_use", "id": f"c{at}", "name": "run_cell", "input": code})
+        run = Action(f"a{at}", f"c{at}", "run_cell", code, f"r{at}", blocks)
         shown = list(engine.past.view.events)
         seen = {event.event_id for event in shown}  # the model cannot cite what was condensed
         marked = [event_id for since, event_id in stale.items() if since + STALE_AFTER <= at and event_id in seen]
@@ -433,7 +437,8 @@ def main() -> None:
 
 
 def told(settings: Settings) -> str:
-    return f"budget {settings.projection_tokens:,}, an output at most {settings.statement_tokens:,}"
+    budget = ProjectionEngine(settings, count).settings.projection_tokens
+    return f"budget {budget:,}, an output at most {settings.statement_tokens:,}"
 
 
 if __name__ == "__main__":

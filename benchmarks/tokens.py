@@ -1,26 +1,33 @@
 """How far the token estimate is off, by kind of text: run it where `ctok` is installed (Python 3.12), read the table.
 
-    python benchmarks/tokens.py [--texts 60] [--family 4.8]
+    python benchmarks/tokens.py [--texts 60] [--family 4.8] [--german FOLDER]
 
 The texts are slices of files of this interpreter's own library and packages, picked by the hash of their path, and
 printed data frames and logs that are made here. `error` is the mean of |estimate/count - 1|, `bias` that of the sums,
-`worst` the largest error, `anchored` the mean error after a correction by the sums of the other texts.
+`worst` the largest error, `anchored` the mean error after a correction by the sums of the other texts. FOLDER has
+German texts, such as those of Debian's package debian-faq-de. The last line counts the renderings of views of all these
+texts that are over their budget by ctok.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import html
 import random
+import re
 import site
 import sysconfig
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ctok import token_count
 
+from ctxkernel.core.ports import RenderRequest
 from ctxkernel.projection.tokens import count_tokens
+from ctxkernel.sources import open_source
 
 LENGTHS = (300, 4000)
 """Characters of a text: a note, and a whole statement with its output."""
@@ -84,6 +91,44 @@ def frames(texts: int, length: int) -> list[str]:
     return out
 
 
+def numbers(texts: int, length: int) -> list[str]:
+    """Return tables of numbers: as CSV, in columns, and as lists."""
+    chance = random.Random(9)
+
+    def row(kind: int, digits: int) -> str:
+        values = [chance.gauss(0, 10**digits) for _ in range(6)]
+        if kind == 0:
+            return ",".join(f"{value:.{digits}f}" for value in values)
+        if kind == 1:
+            return " ".join(f"{value:{digits + 8}.3f}" for value in values)
+        return str([round(value) for value in values])
+
+    return ["\n".join(row(n % 3, n % 5) for _ in range(length // 20))[:length] for n in range(texts)]
+
+
+def german(folder: Path | None, texts: int, length: int) -> list[str]:
+    """Return slices of the German texts in a folder; none without one."""
+    read = (
+        [path.read_text("utf-8", "replace") for path in sorted(folder.rglob("*")) if path.is_file()] if folder else []
+    )
+    whole = html.unescape(re.sub(r"<[^>]+>", "", "\n".join(read)))
+    step = max(len(whole) // max(texts, 1), 1)
+    return [whole[at : at + length] for at in range(0, len(whole), step)][:texts]
+
+
+def over_budget(texts: Sequence[str], family: str, frame: int) -> tuple[int, int]:
+    """Return (how many renderings of these texts are over their budget by ctok, how many there are)."""
+    counts: list[bool] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for text in texts:
+            path = Path(folder) / "text.txt"
+            path.write_text(text, "utf-8")
+            for tokens in (200, 500, 1000):
+                shown = open_source(path).render(RenderRequest(0, "0", tokens)).text
+                counts.append(token_count(shown, family) - frame > tokens)
+    return sum(counts), len(counts)
+
+
 KINDS: dict[str, Callable[[int, int], list[str]]] = {
     "Python": lambda n, length: slices(["*.py"], n, length),
     "JavaScript": lambda n, length: slices(["*.js"], n, length),
@@ -93,6 +138,7 @@ KINDS: dict[str, Callable[[int, int], list[str]]] = {
     "CSV": lambda n, length: slices(["*.csv"], n, length),
     "log": logs,
     "table": frames,
+    "numbers": numbers,
 }
 
 
@@ -101,7 +147,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--texts", type=int, default=60)
     parser.add_argument("--family", default="4.8", help="version that ctok is asked for: 4.8, 4.7 or 3.0")
+    parser.add_argument("--german", type=Path, help="a folder with German texts")
     arguments = parser.parse_args()
+    KINDS["German"] = lambda n, length: german(arguments.german, n, length)
     frame = token_count("a", arguments.family) - 1
     for length in LENGTHS:
         print(f"\ntexts of up to {length} characters, family {arguments.family}")
@@ -122,6 +170,9 @@ def main() -> None:
                 f"{kind:12}{len(texts):6}{sum(errors) / len(errors):8.1%}{guessed / counted - 1:8.1%}{max(errors):8.1%}"
                 f"{sum(scaled) / max(len(scaled), 1):10.1%}{speed:11.2f}"
             )
+    every = [text for make in KINDS.values() for text in make(6, 8000)]
+    over, made = over_budget(every, arguments.family, frame)
+    print(f"\n{over} of {made} renderings are over their budget by ctok, family {arguments.family}")
 
 
 if __name__ == "__main__":
