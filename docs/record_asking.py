@@ -3,15 +3,17 @@
     python docs/record_asking.py
 
 Run it when the projection has changed, because the files contain the receipts of its requests; then
-`pytest --ctx notebooks/04-asking.ipynb --ctx-strict` reports the difference. No model is asked: a server on this
-machine gives the answers of a good model. Up to its last ask, neither a notebook nor its answers may show values that
-differ between machines and versions: results of `sum` (Python 3.12 adds differently), frames of comprehensions,
-addresses, the size of a figure, or more digits of a float than libraries agree on.
+`pytest --ctx notebooks/04-asking.ipynb --ctx-strict` reports the difference. The outputs of that notebook are stored
+too. No model is asked: a server on this machine gives the answers of a good model. Up to its last ask, neither a
+notebook nor its answers may show values that differ between machines and versions: results of `sum` (Python 3.12 adds
+differently), frames of comprehensions, addresses, the size of a figure, or more digits of a float than libraries agree
+on.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,6 +23,8 @@ from typing import Any
 import nbformat
 from nbformat.v4 import new_code_cell
 
+from ctxkernel.agent import turn_files
+from ctxkernel.store.trust_registry import content_digest
 from ctxkernel.testing import MessagesServer, call, say
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
@@ -168,9 +172,46 @@ def record(folder: Path, notebook: Path) -> Path:
     return turns_of(folder / notebook.name)
 
 
+def write_digest(turns: Path) -> None:
+    """Write the digest of a file of turns into the module that knows those of the package."""
+    module = Path(turn_files.__file__)
+    row = rf'("{re.escape(turns.name)}": ")[0-9a-f]*'
+    text = re.sub(row, rf"\g<1>{content_digest(turns.read_bytes())}", module.read_text("utf-8"))
+    module.write_text(text, "utf-8")
+
+
+def replay(folder: Path, notebook: Path) -> nbformat.NotebookNode:
+    """Run a copy of the notebook in `folder` as a reader without a key does, and return it with its outputs."""
+    for path in (notebook, turns_of(notebook)):
+        (folder / path.name).write_bytes(path.read_bytes())
+    none = ("CTXKERNEL_", "ANTHROPIC_")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(none)}
+    command = [sys.executable, "-m", "ctxkernel", "run", notebook.name, "--inplace", "--trust"]
+    subprocess.run(command, cwd=folder, env=environment, check=True)
+    made = nbformat.read(folder / notebook.name, as_version=4)
+    for one in made.cells:
+        one.metadata.pop("execution", None)
+        if one.cell_type == "code":
+            # No counts and no tracebacks: they differ between versions, and a test compares neither.
+            one.execution_count = None
+            for output in one.outputs:
+                output.update(_PLAIN.get(output.output_type, {}))
+    return made
+
+
+_PLAIN: dict[str, dict[str, Any]] = {"error": {"traceback": []}, "execute_result": {"execution_count": None}}
+WITH_OUTPUTS = ("04-asking",)
+"""The notebooks whose outputs are stored, so that `pytest --ctx` finds a wrong result."""
+
+
 if __name__ == "__main__":
     for stem in ANSWERS:
         book = NOTEBOOKS / f"{stem}.ipynb"
         with tempfile.TemporaryDirectory() as made:
             turns_of(book).write_bytes(record(Path(made), book).read_bytes())
+        write_digest(turns_of(book))
         print(f"{turns_of(book)} is made anew")
+        if stem in WITH_OUTPUTS:
+            with tempfile.TemporaryDirectory() as made:
+                nbformat.write(replay(Path(made), book), book)
+            print(f"{book} has the outputs of a replay")

@@ -30,6 +30,13 @@ TOUR = DOCS.parent / "notebooks/01-tour.ipynb"
 PAGE = {"width": 1440, "height": 900}
 SHOWN = "table = view("
 """The statement to show: a handle on the table, below the figure."""
+MARKED = (
+    "import random\nrows = [3, 1, 2]",
+    "total = sum(rows)\nprint('total', total)",
+    "scaled = [row / total for row in rows]\nscaled",
+    "luck = random.random()\nprint(round(luck, 3))",
+)
+"""The cells that show the marks of the notebook."""
 EDIT = ("LassoCV(cv=5", "LassoCV(cv=10")
 """The edit that shows a re-run: another number of folds of the cross-validation."""
 SHOT = {"animations": "disabled", "scale": "css"}
@@ -106,6 +113,7 @@ def take(tools: ModuleType, lab: Any, browser: Browser, notebook: Path, theme: s
             desk.page.wait_for_timeout(300)
             desk.panel.screenshot(path=IMAGES / f"{tab}.png", **SHOT)
         rerun(desk, [source for _, source in cells])
+    marks(desk, dark)
     desk.page.context.close()
     lab.forget()
 
@@ -177,6 +185,33 @@ def rerun(desk: Any, sources: list[str]) -> None:
     desk.view.locator(".ctxk-told button", has_text="Show").click()
     desk.page.wait_for_timeout(500)
     desk.page.screenshot(path=IMAGES / "rerun.png", **SHOT)
+
+
+def marks(desk: Any, dark: bool) -> None:
+    """Run a small notebook, change it, and go back: screenshots of the marks, and of the cells as they were."""
+    desk.open("marks.ipynb", MARKED).live()
+    desk.select(0)
+    for n in range(len(MARKED)):
+        desk.enter(f"s{n + 1}")
+    for cell, text, statement in ((1, "total = 10 * sum(rows)\nprint('total', total)", "s5"), (2, "scaled = 0", "")):
+        desk.select(cell)
+        desk.page.keyboard.press("Enter")
+        desk.page.keyboard.press("Control+a")
+        desk.page.keyboard.insert_text(text)
+        if statement:
+            desk.enter(statement)
+    desk.page.keyboard.press("Escape")
+    desk.row("s3").last.locator(".ctxk-more").click()
+    desk.view.locator(".ctxk-menuitem", has_text="Go back here").click()
+    desk.page.locator(".ctxk-offer").wait_for()
+    desk.page.mouse.move(600, 880)
+    desk.page.wait_for_timeout(800)
+    desk.page.screenshot(path=IMAGES / f"marks-{'dark' if dark else 'light'}.png", **SHOT)
+    if not dark:
+        desk.page.locator(".ctxk-offer button").first.click()
+        desk.page.wait_for_timeout(500)
+        desk.page.get_by_role("dialog").screenshot(path=IMAGES / "cells.png", **SHOT)
+        desk.page.keyboard.press("Escape")
 
 
 @contextlib.contextmanager
