@@ -20,6 +20,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from ctxkernel.projection.dialect import picture_tokens
 from ctxkernel.projection.tokens import count_tokens
 
 LOOKBACK = 20
@@ -46,7 +47,8 @@ class RequestPart(NamedTuple):
 def part(path: str, whose: str, block: Mapping[str, Any], *, cleared: bool = False) -> RequestPart:
     """Return the part of one block."""
     text = json.dumps(_plain(block), ensure_ascii=False)
-    return RequestPart(path, f"{whose} {text}", 0 if cleared else _tokens(text), _ttl(block), block)
+    tokens = (picture_tokens(text) if block.get("type") == "image" else None) or _tokens(text)
+    return RequestPart(path, f"{whose} {text}", 0 if cleared else tokens, _ttl(block), block)
 
 
 def _ttl(data: Mapping[str, Any]) -> str:
@@ -136,7 +138,7 @@ def signature(before: Sequence[RequestPart], thought: str) -> str:
         if one.thinking:
             previous = _id(one.block["signature"])
         else:
-            bound.update(one.text.encode() + b"\n")
+            bound.update(_bytes(one.text) + b"\n")
     return _signed(bound, thought, previous)
 
 
@@ -144,9 +146,13 @@ def _id(signed: str) -> bytes:
     return hashlib.sha256(signed.encode()).digest()[:_ID]
 
 
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")  # a model can write a lone surrogate in JSON
+
+
 def _signed(bound: Any, thought: str, previous: bytes) -> str:
     digest = bound.copy()
-    digest.update(previous + thought.encode())
+    digest.update(previous + _bytes(thought))
     return base64.b64encode(previous + digest.digest()).decode()
 
 
@@ -159,7 +165,7 @@ def unbound(parts: Sequence[RequestPart]) -> str:
     previous = b""
     for one in parts:
         if not one.thinking:
-            bound.update(one.text.encode() + b"\n")
+            bound.update(_bytes(one.text) + b"\n")
             continue
         signed = one.block["signature"]
         try:
