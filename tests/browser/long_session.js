@@ -1,4 +1,5 @@
-// Mount the renderer with `count` rows; tell how many rows the page has, and how many elements the next turn and a return touch. With `stay` return what runs more turns.
+// Mount the renderer with `count` rows; tell how many rows the page has, how many elements the next turn and a return touch, and how
+// many elements (`drawn`) the rows had before the return and after it. With `stay` return what runs more turns.
 async (count, stay = false) => {
   const loaded = performance.getEntriesByType('resource').map((entry) => entry.name);
   const { mount } = await import(loaded.find((name) => /jupyter-ctxkernel\/app-[^/]+\/render\.js/.test(name)));
@@ -62,6 +63,8 @@ async (count, stay = false) => {
   });
   await painted();
   const rows = host.querySelectorAll('.ctxk-row').length;
+  /** The elements of the rows that are in the page. */
+  const elements = () => host.querySelectorAll('.ctxk-row, .ctxk-row *').length;
   let at = count;
   if (stay)
     return {
@@ -85,15 +88,17 @@ async (count, stay = false) => {
   await painted();
   const turn = touchedNow();
 
+  const before = elements();
   const moved = { ...row(count + 2), source: '%ctx goto s10', moved: { to: 's10.1', reason: 'goto' } };
   view.turn({ type: 'turn', statement: moved, head: 's10.1', ...rest });
   await painted();
   const move = touchedNow();
+  const drawn = before + elements();
   const here = host.querySelector('.ctxk-here').getBoundingClientRect();
   const seen = here.height > 0 && here.top > 0 && here.bottom < 600;
 
   observer.disconnect();
   view.dispose();
   host.remove();
-  return { rows, turn, move, seen };
+  return { rows, turn, move, drawn, seen };
 };
