@@ -250,6 +250,23 @@ def test_an_ask_of_a_strangers_session_replays_in_a_run_that_trusts_it(stranger:
     assert run("--trust").returncode == 0
 
 
+def test_a_run_that_resumes_with_trust_loads_a_strangers_state(stranger: Path):
+    session = session_of(stranger)
+    nbformat.write(new_notebook(cells=[new_code_cell("x = [1, 3]"), new_code_cell("print(x)")]), stranger / "note.ipynb")
+    command = [sys.executable, "-m", "ctxkernel", "run", "note.ipynb", "--session", str(session), "--resume"]
+
+    def run(*more: str) -> Any:
+        return subprocess.run([*command, *more], cwd=stranger, capture_output=True, text=True, check=False, timeout=120)
+
+    refused = run()
+    assert refused.returncode == 1
+    assert f"ctxkernel trust {session}" in refused.stderr
+    assert states(session) == {"session": "untrusted"}, "without the word nothing is trusted"
+    done = run("--trust")
+    assert done.returncode == 0, done.stderr
+    assert states(session) == {"session": "yours"}
+
+
 def test_trust_in_a_session_is_revoked(stranger: Path, start_kernel: StartKernel):
     session = session_of(stranger)
     assert ran_cli("trust", str(session))[0] == 0

@@ -145,7 +145,8 @@ def _add_running(command: AddCommand) -> None:
     run.add_argument(
         "--trust",
         action="store_true",
-        help="for this run, trust the recorded turns and the settings beside the notebook (docs/trust.md)",
+        help="for this run, trust the recorded turns and the settings beside the notebook; with --resume also the "
+        "session, for good, as `ctxkernel trust` does (docs/trust.md)",
     )
     to = run.add_mutually_exclusive_group()
     to.add_argument("--output", type=Path, metavar="FILE", help="write the executed notebook to FILE")

@@ -21,6 +21,7 @@ from typing import IO, Any
 import nbformat
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
+from ctxkernel.agent.logged_asks import trust_session_file
 from ctxkernel.agent.trust_review import trusted_subjects
 from ctxkernel.cli import INTERRUPTED, Failed, Unusable
 from ctxkernel.cli.kernel import RESUME, OwnKernel, has_statements, keep_off, kernel_log, last_line, resumed_at
@@ -111,6 +112,8 @@ async def _execute(
         environment[OVERRIDE] = str(session.resolve())
         if arguments.resume and has_statements(session):
             keep_off(session)
+            if arguments.trust and (fault := trust_session_file(session)):
+                raise Failed(f"{session} cannot be trusted: {safe_line(fault)}")
             environment[RESUME] = "1"
             resumed = session
     seconds = None if arguments.timeout is None else int(arguments.timeout + GRACE_SECONDS)
