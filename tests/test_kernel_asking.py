@@ -287,6 +287,7 @@ def test_a_pause_of_the_server_is_gone_on_from(shared: Bench):
         ("%%ask --mode yes\nhm", "say ask or auto"),
         ("%%ask --max-turns none\nhm", "a whole number from 1"),
         ("%%ask --budget much\nhm", "give USD as 0.50"),
+        ("%%ask --model own-model --budget $1\nhm", "the price of own-model is not known"),
         ("%%ask --model\nhm", "a value is missing"),
         ("x = 1\nget_ipython().run_cell_magic('ask', '', 'hm')", "needs a cell of its own"),
         ("%ctx approve", "nothing waits for you"),

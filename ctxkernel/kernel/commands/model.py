@@ -49,8 +49,14 @@ def ask(ctx: CommandContext, line: str, cell: str | None) -> None:
     mode = given.get("--mode", "")
     if mode not in ("", "ask", "auto"):
         raise BadCommand(f"%%ask --mode {mode}: say ask or auto")
-    if "--model" in given and given["--model"] != settings.model:
-        _set(ctx, "model", given["--model"])
+    asked = given.get("--model", settings.model)
+    if "--budget" in given and usd and price_of(asked).input is None:
+        raise BadCommand(
+            f"%%ask --budget {given['--budget']}: the price of {asked} is not known, so a bound in USD cannot be kept; "
+            "give tokens, as in --budget 50k"
+        )
+    if asked != settings.model:
+        _set(ctx, "model", asked)
     bounds = Bounds(rounds, tokens, usd, settings.ask_seconds)
     ctx.models.asks.ask(ctx.masker(question), bounds=bounds, mode=mode, again="--again" in given)
 
@@ -176,7 +182,7 @@ def model(ctx: CommandContext, args: Sequence[str]) -> str:
     key, url = ctx.models.connections.key(), ctx.models.connections.base_url()
     server = f"at {url}" if url else "at the provider's own server"
     reach = f"{server}, with{'' if key else 'out'} a key" if key or url else "no key and no server: recorded turns only"
-    cost = "price not known"
+    cost = "price not known: ask_usd bounds nothing, ask_tokens does"
     if price.input is not None:
         cost = f"${price.input:g} in, ${price.output:g} out a million tokens, cached reads at {price.read:g}"
     dialect = ctx.configuration.engine.dialect
