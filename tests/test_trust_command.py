@@ -252,7 +252,9 @@ def test_an_ask_of_a_strangers_session_replays_in_a_run_that_trusts_it(stranger:
 
 def test_a_run_that_resumes_with_trust_loads_a_strangers_state(stranger: Path):
     session = session_of(stranger)
-    nbformat.write(new_notebook(cells=[new_code_cell("x = [1, 3]"), new_code_cell("print(x)")]), stranger / "note.ipynb")
+    nbformat.write(
+        new_notebook(cells=[new_code_cell("x = [1, 3]"), new_code_cell("print(x)")]), stranger / "note.ipynb"
+    )
     command = [sys.executable, "-m", "ctxkernel", "run", "note.ipynb", "--session", str(session), "--resume"]
 
     def run(*more: str) -> Any:
