@@ -16,7 +16,7 @@ from test_kernel_asking import Bench, bench_in, cell, script, shown
 
 from ctxkernel.cli import main
 from ctxkernel.store.log.session import SessionReader
-from ctxkernel.testing import say, think
+from ctxkernel.testing import call, say, think
 
 PLOT = "import matplotlib.pyplot as plt\nfig, ax = plt.subplots()\nax.plot([1, 2, 3])\nplt.show()"
 PREPARE = (
@@ -383,6 +383,21 @@ def test_a_redacted_output_has_no_image_and_a_view_of_it_neither(bench: Bench):
     assert asked(bench) == [[]]
     bench.run("%ctx redact --undo s2")
     assert asked(bench) == [[("png", 64, 48)]]
+
+
+def test_what_is_expanded_comes_with_its_images(bench: Bench):
+    bench.run("print('a long line\\n' * 50)\nphoto", "%ctx config image_tokens 500")
+    for n in range(8):
+        bench.run(f"photo.resize((280, {200 + n}))")
+    assert ("png", 64, 48) not in asked(bench)[-1], "left out in a batch"
+    expand = call("expand", {"id": "s2"})
+    assert asked(bench, [expand], say("A red square."))[-1][-1] == ("png", 64, 48)
+    assert asked(bench)[-1].count(("png", 64, 48)) == 1, "it stays in the result"
+    verified(bench)
+    bench.run('%ctx redact s2 "a red square"')
+    expand = call("expand", {"id": "s2.1"})
+    assert asked(bench, [expand], say("I cannot see it."))[-1].count(("png", 64, 48)) == 1, "the earlier result only"
+    verified(bench)
 
 
 def test_the_thinking_that_saw_an_image_goes_back_with_it_and_is_left_out_with_it(bench: Bench):

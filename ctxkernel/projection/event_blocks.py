@@ -6,14 +6,14 @@ outputs, and of the views that are shown where they were made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ctxkernel.core.ports import Picture
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.history.events import Action, Context, HistoryEvent, HumanStatement, Observation, Summary
-from ctxkernel.history.redact import note
+from ctxkernel.history.redact import Edit, note
 from ctxkernel.projection.budget import REFILL
 from ctxkernel.projection.dialect import Dialect, EventRendering, picture_tokens, short, with_images
 from ctxkernel.projection.displayed_handles import DisplayedHandles, EndedExecutions, with_references
@@ -21,6 +21,7 @@ from ctxkernel.projection.images import ImageLimits
 from ctxkernel.projection.layout import StatementLayout, attribute, redacted_block
 from ctxkernel.projection.placed_views import Placed, rewritten
 from ctxkernel.projection.privacy import Hiding
+from ctxkernel.projection.toolset import EXPAND
 from ctxkernel.projection.value import Piece
 
 Views = Mapping[str, tuple[Placed, ...]]
@@ -99,6 +100,19 @@ class EventBlocks:
         text = with_references(event.content, [one for one in displayed if one[0] in hidden])
         return replace(event, content=text)
 
+    def expand(self, result: HistoryEvent, events: Sequence[HistoryEvent], edits: Iterable[Edit]) -> None:
+        """Give the result of a call of `expand` the images of the statement that it shows, unless it is redacted."""
+        if not self.images or not isinstance(result, Observation):
+            return
+        calls = (one for one in reversed(events) if isinstance(one, Action))
+        call = next((one for one in calls if one.tool_call_id == result.tool_call_id), None)
+        if call is None or call.tool_name != EXPAND:
+            return
+        target = str(call.input.get("id", "")).strip().partition(":")[0]
+        redacted = {one.directive.target_id.partition(":")[0] for one in edits}
+        for name in (one for one in (*self.images,) if target in (one, short(one)) and one not in redacted):
+            self.images[result.event_id] = self.images[name]
+
     def _images_of(self, event: HistoryEvent) -> tuple[Picture, ...]:
         """Return the images that an event shows: the newest of its execution that one event has room for."""
         if not self.images or not isinstance(event, HumanStatement | Observation):
@@ -106,7 +120,7 @@ class EventBlocks:
         name = event.event_id
         if isinstance(event, Observation):
             execution_id, _, number = name.partition(":")
-            name = execution_id if number == "1" else ""  # the others are results of calls that were not run with it
+            name = execution_id if number == "1" else name  # the others are results of calls that ran no cell
         limits = self.limits
         found, room = list[Picture](), int(limits.history() * REFILL)
         for one in reversed(self.images.get(name, ())):

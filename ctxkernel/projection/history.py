@@ -332,6 +332,8 @@ class Past:
                 self._reshaped.append(number)
         elif isinstance(event, Unbinding):
             self._edits = self._edits._replace(unbound=number)
+        elif event.place == "result":
+            self.blocks.expand(event, self.events, self.redactions.edits.values())
         elif isinstance(event, Pin):
             if event.pinned:
                 self.pins[event.target_id] = event.reason

@@ -22,8 +22,8 @@ RUN_CELL_TOOL: Mapping[str, Json] = {
 EXPAND_TOOL: Mapping[str, Json] = {
     "name": EXPAND,
     "description": (
-        "Return the whole text of what is short, cut, masked or condensed: a cell or result by its id (s12, s12.1:2), "
-        "a handle by its name. Runs nothing."
+        "Return the whole text, and the images, of what is short, cut, masked or condensed: a cell or result by its id "
+        "(s12, s12.1:2), a handle by its name. Runs nothing."
     ),
     "input_schema": {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]},
 }
