@@ -48,11 +48,11 @@ def test_what_lab_loads_exists_and_is_not_served_as_immutable():
 
 def test_the_settings_are_those_that_the_plugin_asks_for():
     """Lab finds a plugin's settings by its id: NAME:plugin reads schemas/NAME/plugin.json."""
-    assert "const ID = 'jupyter-ctxkernel:plugin'" in (LAB / "app/plugin.js").read_text(encoding="utf-8")
+    assert "const ID = 'jupyter-ctxkernel:plugin'" in (LAB / "app/labparts.js").read_text(encoding="utf-8")
     schema = json.loads((LAB / "schemas/jupyter-ctxkernel/plugin.json").read_text(encoding="utf-8"))
     assert all(one["default"] is True for one in schema["properties"].values())
-    plugin = (LAB / "app/plugin.js").read_text(encoding="utf-8")
-    assert all(re.search(rf"\b{name}\b", plugin) for name in schema["properties"])
+    panel = (LAB / "app/panel.js").read_text(encoding="utf-8")
+    assert all(re.search(rf"\b{name}\b", panel) for name in schema["properties"])
 
 
 def names_of(fields: str) -> set[str]:
@@ -86,13 +86,28 @@ OF_NOTEBOOK = (
 )
 """The modules of what stands in the notebook itself; the inline panel has no notebook."""
 
+OF_LAB = (
+    "connection.js",
+    "handleoutput.js",
+    "labparts.js",
+    "link.js",
+    "notebook.js",
+    "panel.js",
+    "panelcommands.js",
+    "plugin.js",
+    "proposaloutput.js",
+    "remoteEntry.js",
+    "timelinetab.js",
+)
+"""The modules that need JupyterLab."""
+
 
 def test_the_renderer_stands_alone():
     """Joined, its parts are the inline widget's module, and a widget's module can import nothing beside it."""
     text = renderer()
     assert not re.search(r"^(import|export (?!default))", text, re.MULTILINE)
     assert text.count("export default") == 1
-    of_lab = {"remoteEntry.js", "plugin.js", "notebook.js", "handleoutput.js", *OF_NOTEBOOK}
+    of_lab = {*OF_LAB, *OF_NOTEBOOK}
     assert {module.path.name for module in modules_of(APP / "inline.js")} == {path.name for path in SCRIPTS} - of_lab
     assert set(STYLES) == {path.name for path in (LAB / "app").glob("*.css")} - {"notebook.css"}
 
@@ -139,7 +154,7 @@ def commands_in(value: object) -> set[str]:
 def test_the_commands_of_menus_toolbars_and_keys_are_those_that_the_plugin_adds():
     """JupyterLab shows nothing, and says nothing, for a command that nobody adds."""
     listed = commands_in(json.loads((LAB / "schemas/jupyter-ctxkernel/plugin.json").read_text(encoding="utf-8")))
-    scripts = "".join((LAB / "app" / name).read_text(encoding="utf-8") for name in ("plugin.js", "commands.js"))
+    scripts = "".join((LAB / "app" / name).read_text(encoding="utf-8") for name in ("panelcommands.js", "commands.js"))
     sections = {f"ctxkernel:show-{name}" for name in re.findall(r"\['(\w+)', '[\w-]+'\]", scripts)}
     added = {*re.findall(r"'(ctxkernel:[\w-]+)'", scripts), *sections}
     assert len(listed) > 20

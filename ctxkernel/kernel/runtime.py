@@ -31,7 +31,8 @@ from ctxkernel.kernel.configuration import Configuration
 from ctxkernel.kernel.display.cell_marks import CellMarks, CellQueries
 from ctxkernel.kernel.display.handles import LiveDisplays
 from ctxkernel.kernel.display.notices import Notices
-from ctxkernel.kernel.display.panel import Panel, StateQueries
+from ctxkernel.kernel.display.panel import Panel
+from ctxkernel.kernel.display.panel_answers import StateQueries
 from ctxkernel.kernel.display.panel_rows import StateNotes
 from ctxkernel.kernel.display.widgets import Gestures
 from ctxkernel.kernel.execution.activity import Activity

@@ -1228,7 +1228,7 @@ HANDS = """async ([statuses, tagged, stopAt]) => {
     kernel,
     live: true,
     notebook: { content: { widgets, model: { deletedCells: ['old'] }, notebookConfig: { recordTiming: true } } },
-    controlMessage: (kernel, msgType, content) => ({ msgType, content })
+    connection: { kernel, controlMessage: (kernel, msgType, content) => ({ msgType, content }) }
   };
   const hands = new NotebookHands(link, {
     execute: (one, context, { ctxkernel, recordTiming, deletedCells }) =>

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ctxkernel._version import __version__
-from ctxkernel.core.errors import BadCommand, CtxError
+from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import GroupHandle
 from ctxkernel.core.replay import CheckpointInfo, Comparison
@@ -26,22 +26,19 @@ from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import OpenTurn, TurnResult
 from ctxkernel.kernel.display import panel_rows as rows
 from ctxkernel.kernel.display.cell_marks import CellMarks
-from ctxkernel.kernel.display.cell_versions import cell_versions
 from ctxkernel.kernel.display.copies import notebook_copy
 from ctxkernel.kernel.display.history_rows import HistoryRows, HistorySnapshot, changed_history
+from ctxkernel.kernel.display.panel_answers import PanelAnswers, StateQueries
 from ctxkernel.kernel.display.panel_rows import StateNotes, TurnFacts
 from ctxkernel.kernel.display.projection_rows import projection_sizes
-from ctxkernel.kernel.display.section_answers import SectionAnswers
+from ctxkernel.kernel.display.section_answers import Answers
 from ctxkernel.kernel.display.timeline_pages import PAGE, Run, TimelinePages
 from ctxkernel.kernel.execution.capture import Capture
 from ctxkernel.kernel.execution.cell import moves_head
 from ctxkernel.kernel.messages import timeline
 from ctxkernel.kernel.messages import wire as messages
-from ctxkernel.kernel.messages.cells import CellVersions
 from ctxkernel.kernel.messages.page_input import is_short, request_fields
-from ctxkernel.kernel.messages.projection import Prices
 from ctxkernel.projection.history import Past
-from ctxkernel.projection.value import Projection
 from ctxkernel.store.log.masking import Mask, mask_for, masked_json, unmasked
 from ctxkernel.store.log.session import SessionStore
 
@@ -59,36 +56,13 @@ ROWS_OF_PATH = 100
 FACTS = 500
 """Most executions whose changes are kept for the feed of a page that comes later."""
 DELTAS = 300
-CHANGES = 500
-"""Most blocks of a comparison."""
 PAGES = 32
 """Most front ends with a comm: a new one closes the oldest."""
 _MOST_ERROR = 1000
 _MASKED = ("projection", "request", "image")
 """Answers that contain nothing but a projection, which is masked already: exactly what would be sent."""
-ACTIONS = ("goto", "undo", "rerun")
 BETWEEN_CELLS = ("whatif",)
 """Requests that are not answered on the control channel while a cell runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class StateQueries:
-    """Questions of the panel about the states of the session. None of them changes anything."""
-
-    info: Callable[[str], CheckpointInfo | None]
-    """Execution → the checkpoint after it."""
-    storage: Callable[[], messages.Storage | None]
-    notes: Callable[[], StateNotes]
-    plan: Callable[..., messages.Plan]
-    """(action, target, before, upto) → the plan. Raises CtxError."""
-    resume_offer: Callable[[], messages.Resume | None]
-    prices: Callable[[str], Prices]
-    """Supposed changes, one a line → what each would cost. Runs the sources of handles, so only between cells."""
-    base_url: Callable[[], str | None]
-    summaries: Callable[[], int]
-    """The number of summaries that are being written."""
-    difference: Callable[[str, str | None, list[str]], messages.StateDifference]
-    """(old, new, names) → the differences of two states. Raises CtxError."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -238,74 +212,19 @@ class Panel:
         return TimelinePages(self.loop.log, self._row)
 
     @property
-    def _answers(self) -> dict[str, Callable[[Request], Any]]:
+    def _answers(self) -> Answers:
         """What answers each kind of request now: a resume replaces the log."""
-        sections = SectionAnswers(
-            projection=lambda: self._projection_after(None),
-            handles=lambda: self._last.handles if self._last is not None else (),
-            base_url=self.states.base_url,
-            prices=self.states.prices,
-            log=self.store.path,
+        return PanelAnswers(
+            timeline=self._timeline,
+            store=self.store,
+            states=self.states,
+            marks=self.marks,
             account=self.account,
-        )
-        return {
-            "plan": self._plan,
-            "events": self._events,
-            "compare": self._compare,
-            "cells": self._cells,
-            "difference": self._difference,
-            "rows": lambda asked: self._timeline.rows(asked, self.states.notes()),
-            "details": self._timeline.details,
-            "search": lambda asked: self._timeline.search(asked, self._verdicts, self.states.notes()),
-            **sections.answers(),
-        }
-
-    # -- requests -----------------------------------------------------------------------------
-
-    def _plan(self, asked: Request) -> messages.Plan:
-        action, target, upto = asked.get("action"), asked.get("target"), asked.get("upto")
-        if action not in ACTIONS or not isinstance(target, str):
-            raise BadCommand(f"there is no plan for {action!r} of {target!r}")
-        before, upto = asked.get("before") is True, upto if isinstance(upto, str) else None
-        return self.states.plan(action, target, before=before, upto=upto)
-
-    def _events(self, asked: Request) -> messages.CondensedEvents:
-        """Return the events behind a condensation, as of the last turn."""
-        if self._history is None:
-            raise BadCommand("nothing is condensed here")
-        return self._history.condensed(str(asked.get("of")))
-
-    def _compare(self, asked: Request) -> messages.Compared:
-        """Compare the projections after two statements; a `new` of None is that of the last turn."""
-        from ctxkernel.projection.compare import compare_projections
-
-        old, new = self._projection_after(asked.get("old")), self._projection_after(asked.get("new"))
-        found = cast("messages.Compared", compare_projections(old, new).to_json())
-        more = max(0, len(found["changes"]) - CHANGES)
-        return {**found, "changes": found["changes"][:CHANGES], "more": more, "sizes": [old.tokens, new.tokens]}
-
-    def _cells(self, asked: Request) -> CellVersions:
-        """Return the cells as they were at an execution."""
-        at, cell = asked.get("at"), asked.get("cell")
-        if not isinstance(at, str | None) or not isinstance(cell, str | None):
-            raise BadCommand(f"there are no cells at {at!r}: expected the id of an execution, or null for HEAD")
-        return cell_versions(self.loop.log, self.marks.counts, self.mask, at=at, cell_id=cell)
-
-    def _difference(self, asked: Request) -> messages.StateDifference:
-        """Compare two states by the values in their checkpoints; the variables are not read."""
-        old, new = asked.get("old"), asked.get("new")
-        if not isinstance(old, str) or not (new is None or isinstance(new, str)):
-            raise BadCommand("the difference request needs an old place, and a new one or null")
-        return self.states.difference(old, new, asked.get("names", []))
-
-    def _projection_after(self, place: Any) -> Projection:
-        from ctxkernel.store.log.reader import stored_projection
-
-        if isinstance(place, str):
-            return stored_projection(self.store.path, place)
-        if self._last is None or self._last.projection is None:
-            raise BadCommand("there is no projection yet: run a cell first")
-        return self._last.projection
+            mask=self.mask,
+            last=lambda: self._last,
+            history=lambda: self._history,
+            verdicts=lambda: self._verdicts,
+        ).answers()
 
     # -- events of the kernel -----------------------------------------------------------------
 

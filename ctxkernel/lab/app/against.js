@@ -5,7 +5,7 @@ import { askKernel, clean, count, dict, foldable, h, headline, keyOf, label, lis
 
 /** @import {BlockChange, Compared} from '../messages.js' */
 /** @import {Child} from '../types.js' */
-/** @import {View} from './render.js' */
+/** @import {View} from './view.js' */
 
 /** Statements that can be chosen, the newest ones. */
 const CHOICES = 200;

@@ -28,7 +28,7 @@ import { priced } from './pricing.js';
 
 /** @import {Block, Handle, History, RedactionEntry, Violation} from '../messages.js' */
 /** @import {PricedItem} from './pricing.js' */
-/** @import {View} from './render.js' */
+/** @import {View} from './view.js' */
 /** @import {Next} from './returning.js' */
 
 /**

@@ -3,7 +3,7 @@
 import { emptyState, h, headline } from './base.js';
 
 /** @import {DeltaItem} from '../messages.js' */
-/** @import {View} from './render.js' */
+/** @import {View} from './view.js' */
 
 /** @type {Record<string, string>} */
 const DELTA_WORDS = {

@@ -9,8 +9,10 @@
 import { find } from './base.js';
 
 /** @import {Cell, CommandArgs} from '../jupyterlab.js' */
-/** @import {Link, Panel, Parts} from './plugin.js' */
-/** @import {Tab} from './render.js' */
+/** @import {Parts} from './labparts.js' */
+/** @import {Link} from './link.js' */
+/** @import {Panel} from './panel.js' */
+/** @import {Tab} from './sections.js' */
 
 const MENU = 'ctxkernel:menu';
 const SETTING = { gutter: 'ctxkernel:toggle-gutter', fadeOutputs: 'ctxkernel:toggle-fading' };

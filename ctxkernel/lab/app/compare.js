@@ -3,7 +3,7 @@
 import { h, keyOf, label } from './base.js';
 import { showDifferences } from './differences.js';
 
-/** @import {View} from './render.js' */
+/** @import {View} from './view.js' */
 /** @import {AnyRow} from './tree.js' */
 
 /**

@@ -22,7 +22,7 @@ import { verdict } from './rowparts.js';
 
 /** @import {Comparison, Divergence} from '../messages.js' */
 /** @import {Child} from '../types.js' */
-/** @import {View} from './render.js' */
+/** @import {View} from './view.js' */
 /** @import {AnyRow} from './tree.js' */
 
 /** @type {Record<string, string>} */

@@ -4,7 +4,7 @@ import { statementLink } from './blocks.js';
 import { askKernel, clean, count, dict, duration, emptyState, h, list, number, plural } from './base.js';
 
 /** @import {CostLine, CostPoint} from '../messages.js' */
-/** @import {View} from './render.js' */
+/** @import {View} from './view.js' */
 
 const SVG = 'http://www.w3.org/2000/svg';
 /** The plot's size, in its own units. */

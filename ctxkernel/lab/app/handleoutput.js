@@ -7,7 +7,8 @@
  */
 
 /** @import {MimeModel} from '../jupyterlab.js' */
-/** @import {Link, Parts} from './plugin.js' */
+/** @import {Parts} from './labparts.js' */
+/** @import {Link} from './link.js' */
 
 const HANDLE_MIME = 'application/vnd.ctxkernel.handle+json';
 const WIDGET_MIME = 'application/vnd.jupyter.widget-view+json';
@@ -78,7 +79,7 @@ function handleOutput(lab, linkOf) {
  */
 async function knows(link, id) {
   try {
-    await link.context.ready; // A notebook is drawn before its kernel is found.
+    await link.connection.context.ready; // A notebook is drawn before its kernel is found.
     const found = await link.kernel?.requestCommInfo({ target_name: 'jupyter.widget' });
     return id in (found?.content.comms ?? {});
   } catch {

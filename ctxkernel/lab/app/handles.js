@@ -9,7 +9,7 @@ import { priced } from './pricing.js';
 
 /** @import {Handle} from '../messages.js' */
 /** @import {PricedItem} from './pricing.js' */
-/** @import {View} from './render.js' */
+/** @import {View} from './view.js' */
 
 /** @type {Record<string, string>} */
 const LODS = { 0: 'raw', 1: 'structure', 2: 'summary', 3: 'diff' };

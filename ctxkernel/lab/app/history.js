@@ -33,7 +33,7 @@ import {
 /** @import {BatchEntry, CondensationEntry, CondensedEvents, Entry, History, PinnedEvent} from '../messages.js' */
 /** @import {RedactionEntry, RepairEntry} from '../messages.js' */
 /** @import {Child} from '../types.js' */
-/** @import {View} from './render.js' */
+/** @import {View} from './view.js' */
 
 /** @typedef {{word: string, title: Child, body: Child, undo?: Child}} Drawn how an entry is drawn */
 

@@ -11,7 +11,7 @@ import { list, reasonOf } from './base.js';
 /** @import {Cell, CodeCell, Outputs} from '../jupyterlab.js' */
 /** @import {Copy} from '../messages.js' */
 /** @import {Answers, Requests} from '../types.js' */
-/** @import {Link} from './plugin.js' */
+/** @import {Link} from './link.js' */
 /** @import {Actions} from './render.js' */
 
 const PROPOSAL_MIME = 'application/vnd.ctxkernel.proposal+json';
@@ -55,7 +55,7 @@ class NotebookHands {
    * @returns {Promise<Answers[Type] | {error: string}>}
    */
   async ask(type, request) {
-    const { kernel, comm } = this.link;
+    const { kernel, comm } = this.link.connection;
     if (!kernel) return { error: 'The notebook has no kernel.' };
     const id = Math.random().toString(36).slice(2);
     if (comm && kernel.status === 'idle') {
@@ -69,7 +69,7 @@ class NotebookHands {
       if (found) return found;
     }
     const reply = await kernel.sendControlMessage(
-      this.link.controlMessage(kernel, `ctxkernel_${type}_request`, { id, ...request }),
+      this.link.connection.controlMessage(kernel, `ctxkernel_${type}_request`, { id, ...request }),
       true
     ).done;
     return reply?.content?.type === type ? reply.content : { error: 'This kernel cannot tell that.' };
@@ -194,7 +194,7 @@ class NotebookHands {
 
   /** Run a cell as Ctrl+Enter does. @param {Cell} cell */
   async runCell(cell) {
-    const { context } = this.link;
+    const { context } = this.link.connection;
     const deletedCells = this.content.model?.deletedCells ?? [];
     try {
       await this.CodeCell.execute(cell, context, {
@@ -214,7 +214,7 @@ class NotebookHands {
    * @param {{stopped: boolean}} stop
    */
   async rerunCells(ids, told, stop) {
-    const { notebook, context } = this.link;
+    const { notebook, connection } = this.link;
     let ran = 0;
     for (const id of ids) {
       const cell = this.content.widgets.find((one) => one.model.id === id);
@@ -223,7 +223,7 @@ class NotebookHands {
       const deletedCells = notebook.content.model?.deletedCells ?? [];
       let status;
       try {
-        const reply = await this.CodeCell.execute(cell, context, {
+        const reply = await this.CodeCell.execute(cell, connection.context, {
           deletedCells,
           recordTiming: this.content.notebookConfig?.recordTiming,
           ctxkernel: { rerun: true, statement: cell.model.getMetadata('ctxkernel')?.statement }

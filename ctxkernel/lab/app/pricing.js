@@ -4,7 +4,7 @@ import { askKernel, clean, count, dict, h, list, number } from './base.js';
 
 /** @import {Price} from '../messages.js' */
 /** @import {Item} from './menu.js' */
-/** @import {View} from './render.js' */
+/** @import {View} from './view.js' */
 
 /** An item of a menu with the words of `%ctx whatif` for what it does. @typedef {Item & {change?: string}} PricedItem */
 

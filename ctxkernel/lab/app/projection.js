@@ -21,7 +21,7 @@ import {
 import { drawMeter } from './meter.js';
 
 /** @import {LeftOut, Projection, RequestBody, Violation} from '../messages.js' */
-/** @import {View} from './render.js' */
+/** @import {View} from './view.js' */
 
 /** A search begins when nothing was typed for this long. */
 const TYPED_MS = 150;

@@ -33,7 +33,8 @@ import { startOf } from './tree.js';
 /** @import {Plan, PlanRequest, Step as ToldStep} from '../messages.js' */
 /** @import {Child} from '../types.js' */
 /** @import {Item, Menu} from './menu.js' */
-/** @import {Cell, View} from './render.js' */
+/** @import {Cell} from './render.js' */
+/** @import {View} from './view.js' */
 /** @import {AnyRow, TreeNode} from './tree.js' */
 
 /**

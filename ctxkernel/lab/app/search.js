@@ -4,7 +4,7 @@ import { askKernel, count, h, icon, keyOf } from './base.js';
 import { pathTo } from './tree.js';
 
 /** @import {SearchRequest} from '../messages.js' */
-/** @import {View} from './render.js' */
+/** @import {View} from './view.js' */
 /** @import {Entry} from './tree.js' */
 
 /** The kernel is asked when typing has paused this long. */

@@ -5,7 +5,7 @@ import { nameOf } from './marks.js';
 import { costOf } from './projection.js';
 import { branchesOf } from './tree.js';
 
-/** @import {View} from './render.js' */
+/** @import {View} from './view.js' */
 
 /**
  * The parts of the line, and a sentence for each.

@@ -32,6 +32,7 @@ import {
   bytes
 } from './base.js';
 import { chips, fillDetails, isResponse } from './details.js';
+import { phaseBox } from './header.js';
 import {
   ASK_STATUSES,
   LARGE_BYTES,
@@ -51,7 +52,7 @@ import { layOut } from './tree.js';
 
 /** @import {Child} from '../types.js' */
 /** @import {Menu} from './menu.js' */
-/** @import {View} from './render.js' */
+/** @import {View} from './view.js' */
 /** @import {AnyRow, Branch, Entry} from './tree.js' */
 
 /** Height of a line, in pixels; style.css has it too. */
@@ -352,7 +353,7 @@ class Timeline {
     this.empty.hidden = view.rows.size > 0;
     this.bar.el.hidden = !view.rows.size;
     if (view.rows.size) return;
-    if (view.phaseNow) this.empty.replaceChildren(view.phaseBox(view.phaseNow, 'ctxk-phase'));
+    if (view.phaseNow) this.empty.replaceChildren(phaseBox(view, view.phaseNow, 'ctxk-phase'));
     else if (view.sent === null) this.empty.replaceChildren(emptyState('Connecting to the kernel…'));
     else
       this.empty.replaceChildren(

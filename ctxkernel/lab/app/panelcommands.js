@@ -1,0 +1,131 @@
+/** Commands that open and close the panel, move through the session from a cell, and decide on what waits. */
+
+import { PANEL_ID, RERUN_ICON } from './labparts.js';
+
+/** @import {Link} from './link.js' */
+/** @import {Panel} from './panel.js' */
+/** @import {Card} from './proposal.js' */
+
+const RERUN = 'ctxkernel:rerun-from-here';
+const GO_BACK = 'ctxkernel:go-back-to-cell';
+const UNDO = 'ctxkernel:undo';
+const APPROVE = 'ctxkernel:approve';
+const REJECT = 'ctxkernel:reject';
+/** Those that depend on the active cell, and those on what waits. */
+const ON_CELL = [RERUN, GO_BACK, UNDO];
+const ON_PROPOSAL = [APPROVE, REJECT];
+
+/** Add the commands. @param {Panel} panel */
+function addPanelCommands(panel) {
+  panelCommands(panel);
+  decidingCommands(panel);
+  cellCommands(panel);
+}
+
+/** @param {Panel} panel */
+function panelCommands(panel) {
+  const { app, palette } = panel.lab;
+  /** @param {string} command @param {string} label @param {() => void} execute */
+  const add = (command, label, execute) => {
+    app.commands.addCommand(command, { label, execute: () => void execute() });
+    palette?.addItem({ command, category: 'ctxkernel' });
+  };
+  add('ctxkernel:open-panel', 'ctxkernel: Open the panel', () => {
+    const widget = panel.ensure();
+    panel.remember(true);
+    if (widget.isVisible) widget.activate();
+    else app.shell.activateById(PANEL_ID);
+    const link = panel.link;
+    if (link && !link.live && link.connection.own === false) link.connection.reconnect();
+  });
+  add('ctxkernel:close-panel', 'ctxkernel: Close the panel', () => panel.close());
+  add('ctxkernel:reconnect', 'ctxkernel: Reconnect', () => {
+    panel.show();
+    panel.link?.connection.reconnect();
+  });
+  add('ctxkernel:open-timeline', 'ctxkernel: Open the timeline in a tab', () => panel.openTimeline());
+}
+
+/** Commands on the active cell of the notebook in front. @param {Panel} panel */
+function cellCommands(panel) {
+  const { app, palette } = panel.lab;
+  const rerunIcon = new panel.lab.LabIcon({ name: 'jupyter-ctxkernel:rerun', svgstr: RERUN_ICON });
+  /**
+   * @param {string} command
+   * @param {string} label
+   * @param {string} caption
+   * @param {object | undefined} icon
+   * @param {(link: Link, cellId: string) => void} execute
+   */
+  const onCell = (command, label, caption, icon, execute) => {
+    app.commands.addCommand(command, {
+      // The palette lists it among ours; in a menu of the notebook its place says enough.
+      label: (args) => (args.isPalette ? `ctxkernel: ${label}` : label),
+      caption,
+      icon,
+      isEnabled: () => panel.cellInReach() !== null,
+      isVisible: () => panel.cellInReach() !== null,
+      execute: () => {
+        const cellId = panel.cellInReach();
+        const { link } = panel;
+        if (cellId === null || !link) return;
+        panel.show();
+        execute(link, cellId);
+      }
+    });
+    palette?.addItem({ command, category: 'ctxkernel', args: { isPalette: true } });
+  };
+  onCell(
+    RERUN,
+    'Re-run from here',
+    'Re-run from here (restores the state before this cell)',
+    rerunIcon,
+    ({ view, hands }, cellId) => void view.rerunFromCell(cellId, hands.codeCells)
+  );
+  onCell(
+    GO_BACK,
+    'Go back to after this cell',
+    'Restore the state after this cell as it was when it last ran',
+    undefined,
+    ({ view }, cellId) => void view.goBackToCell(cellId)
+  );
+  onCell(
+    UNDO,
+    'Undo the last cell or move',
+    'Restore the state before the last cell, or before the last move',
+    undefined,
+    ({ view }) => void view.undo()
+  );
+}
+
+/** Commands on what waits: there only while something does. @param {Panel} panel */
+function decidingCommands(panel) {
+  const { app, palette } = panel.lab;
+  /** @param {string} command @param {string} label @param {(card: Card) => void} execute */
+  const add = (command, label, execute) => {
+    app.commands.addCommand(command, {
+      label: `ctxkernel: ${label}`,
+      isEnabled: () => {
+        const { link } = panel;
+        const proposal = link?.view.proposal();
+        if (!link || !proposal) return false;
+        const { live, busy } = link.view.stands(proposal);
+        return Boolean(live) && !busy;
+      },
+      execute: () => {
+        // What is decided on is seen.
+        panel.show();
+        // The palette first gives the keyboard back to where it was.
+        setTimeout(() => {
+          const card = panel.link?.view.card();
+          if (card) execute(card);
+        }, 50);
+      }
+    });
+    palette?.addItem({ command, category: 'ctxkernel' });
+  };
+  add(APPROVE, 'Approve the proposal', (card) => card.run());
+  add(REJECT, 'Reject the proposal', (card) => card.refuse());
+}
+
+export { ON_CELL, ON_PROPOSAL, addPanelCommands };
