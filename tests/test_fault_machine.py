@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="its kernels are forks"),
     pytest.mark.scaled,
 ]
-MANY = "5" if QUICK else "20"
+MANY = "3" if QUICK else "20"
 MACHINE = Path(__file__).with_name("fault_machine.py")
 
 

@@ -1,4 +1,4 @@
-"""Hostile session files, data folders, turns, settings and messages: 150 in the quick run, 500 in the full one.
+"""Hostile session files, data folders, turns, settings and messages: 60 in the quick run, 500 in the full one.
 
 `python tests/fuzz_files.py --cases 20000` tries more of them.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from scale import QUICK
 
-CASES = 150 if QUICK else 500
+CASES = 60 if QUICK else 500
 FUZZER = Path(__file__).with_name("fuzz_files.py")
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks and limits of Linux")
 

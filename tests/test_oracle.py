@@ -18,12 +18,12 @@ import oracle_graph
 import oracle_programs
 import pytest
 from oracle_programs import Cell, Goto, Program, Undo, program
-from scale import QUICK
+from scale import QUICK, share
 from told import named_by
 
 HERE = Path(__file__).parent
 linux = pytest.mark.skipif(sys.platform != "linux", reason="programs run in forked processes")
-PARTS, PROGRAMS = (1, 30) if QUICK else (8, 250)
+PARTS, PROGRAMS = (1, 15) if QUICK else (8, 250)
 MOST_SECONDS = 900  # a machine may be busy; a program takes half a second
 
 
@@ -60,7 +60,7 @@ def test_no_return_is_silently_wrong(part):
     assert not found["failed"], f"{found['failed']} of {PROGRAMS} programs: {found['kinds']}\n{told}"
     # To name everything, or to refuse, would pass too.
     assert found["refused"] == 0
-    assert found["named_though_storable"] <= found["names"] / 100, found["examples_of_named"]
+    assert found["named_though_storable"] <= max(3, found["names"] / 100), found["examples_of_named"]
 
 
 # -- the oracle itself -----------------------------------------------------------------------------
@@ -87,25 +87,27 @@ SPOILS = {
     "one byte of an array": "a[8] += 1",
     "an array is read-only": "a.flags.writeable = False",
 }
+TRIED = dict(share(SPOILS.items(), 5))
 
 
 @linux
+@pytest.mark.scaled
 def test_a_spoiled_return_is_seen():
     """Each of these done behind the kernel's back after a return is found; without it the program passes."""
     found = script(
         """
         import json, sys
-        from test_oracle import SPOILED, SPOILS
+        from test_oracle import SPOILED, TRIED
         import oracle
         with oracle.bench() as ready:
             print(json.dumps({
                 name: (outcome := ready.play(SPOILED, sabotage=code)).failure and outcome.failure.kind
-                for name, code in {"nothing": "", **SPOILS}.items()
+                for name, code in {"nothing": "", **TRIED}.items()
             }))
         """
     )
 
-    assert found == {"nothing": None, **dict.fromkeys(SPOILS, "wrong")}
+    assert found == {"nothing": None, **dict.fromkeys(TRIED, "wrong")}
 
 
 HIDDEN = Program(

@@ -325,7 +325,7 @@ def evaluate(kernel: Any, expression: str) -> Any:
 
 
 @pytest.mark.scaled
-@pytest.mark.parametrize("seed", share(range(60), 6))
+@pytest.mark.parametrize("seed", share(range(60), 4))
 def test_a_fresh_cell_gives_its_values_again_and_one_whose_input_changed_is_stale(book, kernel, seed):
     """Random notebooks: each cell that is called fresh is repeated on a copy of the present state."""
     book.run("probe", PROBE)

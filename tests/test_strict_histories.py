@@ -10,7 +10,7 @@ from ctxkernel.core.settings import Settings
 from ctxkernel.projection.binding import BoundBlocks
 
 PARTS = 8
-EACH = 25 if QUICK else 250
+EACH = 10 if QUICK else 250
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": ""}
 CELL = {"type": "tool_use", "id": "", "name": "run_cell", "input": {"code": "1"}}
 

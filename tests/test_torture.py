@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from scale import QUICK
 
-KILLS = int(os.environ.get("TORTURE_KILLS", "40" if QUICK else "200"))
+KILLS = int(os.environ.get("TORTURE_KILLS", "24" if QUICK else "200"))
 SEED = os.environ.get("TORTURE_SEED", "1")
 
 

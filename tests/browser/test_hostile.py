@@ -218,7 +218,7 @@ def notebook_of(bundles: dict[str, dict[str, Any]]) -> dict[str, Any]:
         said = {"ctxkernel": {"kind": "meta", "statement": "s1", "ask": {}, "after": []}, "trusted": True}
         cells.append({"cell_type": "code", "id": f"c{number}", "metadata": said, "source": f"# {name}",
                       "outputs": outputs, "execution_count": number})  # fmt: skip
-    for number, text in enumerate(share(TEXTS.values(), 12)):
+    for number, text in enumerate(share(TEXTS.values(), 6)):
         text = sendable(text)[:50_000]
         outputs = [
             {"output_type": "stream", "name": "stdout", "text": text},
