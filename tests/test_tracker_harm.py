@@ -34,6 +34,24 @@ def test_when_time_runs_out_it_says_so_or_finds_all(late: bool):
     assert notebook.tracker.pending.deferred >= {"a", "b", "c"} - known
 
 
+def test_a_small_variable_beside_a_slow_one_is_told():
+    """What a name holds is known, though how it is stored together with others is found in the background."""
+    slow = "big = [[i] for i in range(300_000)]; notes = []; fits = {}; kept = [1]; view = np.arange(9)[2:]"
+    notebook = Notebook(slow, may_defer=lambda: True, settings=Settings(end_phase_ms=40))
+    touch = "; fits; kept; view; big"
+    notebook.run("notes" + touch)
+
+    for n in range(3):
+        diff = notebook.run(f"notes.append({n}); fits[{n}] = np.arange(3); big[5].append(1)" + touch)
+        assert set(diff.changed) == {"notes", "fits"}, n
+        assert diff.changed["notes"].how == "mutated"
+        assert diff.incomplete == "still being compared: big"
+    diff = notebook.run("view[3] = 77" + touch)
+    assert set(diff.changed) == {"view"}
+    assert diff.incomplete == "still being compared: big"
+    assert notebook.tracker.pending.deferred >= {"notes", "fits", "kept", "view", "big"}
+
+
 def test_the_name_that_a_cell_touches_is_packed_and_no_other():
     """With a thousand variables that were never looked at, one is packed."""
     namespace: dict[str, Any] = {"__name__": "__main__", **{f"l{i}": [[i]] for i in range(1000)}}

@@ -30,6 +30,10 @@ COMPARED_BYTES = 512 * 1024
 PLAIN_BYTES = 16 * 1024
 """Largest stream, and largest one of plain data, of which a fingerprint is made: to tell whether content differs."""
 VISIBLE_BYTES = 1024 * 1024
+DEFERRED_SHARE = 0.25
+"""Of the time for packing: more time to compare deferred names, each by itself."""
+Content = tuple[bytes, tuple[str, ...], str]
+"""What tells whether a name changed: key, labels, and fingerprint where there is one."""
 
 
 @dataclass(slots=True)
@@ -47,6 +51,10 @@ class Group:
     """… and hashing."""
     prints: dict[str, str] = field(default_factory=dict[str, str])
     """Fingerprints by name, as far as they were asked for."""
+    slow: set[str] = field(default_factory=set[str])
+    """While the key is empty: the names that took too long to be packed by themselves …"""
+    contents: dict[str, Content] = field(default_factory=dict[str, Content])
+    """… and what the others held when they were."""
 
 
 @dataclass(slots=True)
@@ -78,12 +86,14 @@ class FoundChanges:
     """Names whose bytes differ, whether the content differs for a person or not."""
     deferred: set[str] = field(default_factory=set[str])
     """Names that could not be packed in time."""
+    told: set[str] = field(default_factory=set[str])
+    """Those of them that are known not to have changed."""
     parts: set[str] = field(default_factory=set[str])
     """Labels of shared objects and classes whose content differs."""
 
     def incomplete(self, watched: set[str]) -> str:
         """Return one line that names the variables that are still being compared; empty where there are none."""
-        unknown = sorted(self.deferred - watched - self.added.keys() - self.changed.keys())
+        unknown = sorted(self.deferred - watched - self.told - self.added.keys() - self.changed.keys())
         return f"still being compared: {some_of(unknown)}" if unknown else ""
 
 
@@ -161,6 +171,10 @@ class PackedVariables:
         # Only names that were slow themselves are deferred at once the next time.
         seconds = 0.0 if moment.slow.isdisjoint(names) else self._pack_seconds
         group = Group(tuple(sorted(names)), b"", tuple(labels), deps, seconds)
+        for one in known:
+            group.slow |= one.slow
+            alone = {one.names[0]: (one.key, one.labels, one.prints.get(one.names[0], ""))} if one.key else {}
+            group.contents |= one.contents or (alone if len(one.names) == 1 else {})
         self._groups |= dict.fromkeys(group.names, group)
 
     def _moment(self, seconds: float | None) -> Moment:
@@ -190,7 +204,7 @@ class PackedVariables:
             if (variable := self._variables.get(name)) is not None:
                 variable.turn = self.turn
                 variable.visible = _visible(self._value(name)) if packed.shared else b""
-        if len(packed.stream) <= (COMPARED_BYTES if packed.noted else PLAIN_BYTES):
+        if _has_print(piece):
             group.prints = self._prints(piece)
         return group
 
@@ -250,9 +264,49 @@ class PackedVariables:
         self._take_pieces(moment, old, found)
         if found.parts:
             self._store_users(found.parts, moment)
+        if deferred and not hurry:
+            self._compare_deferred(deferred, found)
         self.pending.deferred |= deferred
         self.pending.names |= {*deferred, *moment.faults}
         self.pending.faults |= moment.faults
+
+    def _compare_deferred(self, names: Collection[str], found: FoundChanges) -> None:
+        """Compare deferred names by what each holds, as far as time is left: how they are stored is found later."""
+        left = most = self._pack_seconds * DEFERRED_SHARE
+        for name in sorted(names):
+            group = self._groups[name]
+            if name not in self._variables or name in found.added or name in group.slow:
+                continue
+            moment = self._moment(left / 2)
+            moment.pack([(name,)], join=False)
+            if (piece := moment.pieces.get(name)) is None and left > most / 2:
+                group.slow.add(name)
+            left = left / 2 + (moment.seconds or 0.0)
+            if piece is None:
+                continue
+            now = piece.key, piece.packed.labels, self._prints(piece).get(name, "") if _has_print(piece) else ""
+            before, group.contents[name] = group.contents.get(name), now
+            if before is None:
+                continue
+            if before[:2] == now[:2] or (before[2] and before[2] == now[2]):
+                if self._refers_to_same(piece, moment):
+                    found.told.add(name)
+            elif (before[2] and now[2]) or before[1] == now[1]:
+                self._change(name, found)
+
+    def _refers_to_same(self, piece: PackPiece, moment: Moment) -> bool:
+        """Return whether the objects with packs of their own that a piece refers to are known, and unchanged."""
+        todo, seen = list(piece.packed.labels), set[str]()
+        while todo:
+            label = todo.pop()
+            if label in seen or label.startswith("live:"):
+                continue
+            seen.add(label)
+            one = moment.pieces.get(label)
+            if one is None or not self._is_same(one, label, {}):
+                return False
+            todo += one.packed.labels
+        return True
 
     def _take_pieces(self, moment: Moment, old: Mapping[str, Group], found: FoundChanges) -> None:
         """Take in the pieces of a moment, but for deferred names."""
@@ -416,6 +470,11 @@ def _visible(value: Any) -> bytes:
     if numpy is None or class_of(value) is not numpy.ndarray or value.nbytes > VISIBLE_BYTES or value.dtype.hasobject:
         return b""
     return xxh3_128_digest(value.tobytes())
+
+
+def _has_print(piece: PackPiece) -> bool:
+    """Return whether fingerprints are made of a piece."""
+    return len(piece.packed.stream) <= (COMPARED_BYTES if piece.packed.noted else PLAIN_BYTES)
 
 
 def distinct(pieces: Mapping[str, PackPiece]) -> list[PackPiece]:
