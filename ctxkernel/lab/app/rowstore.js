@@ -24,6 +24,8 @@ class RowStore {
     this.rows = new Map();
     /** Those with content. @type {Map<string, AnyRow>} */
     this.full = new Map();
+    /** The newest run of each statement. @type {Map<string, string>} */
+    this.newest = new Map();
     /** Rows that were asked for. @type {Set<string>} */
     this.coming = new Set();
     /** Statements whose rows came last, to find holes. @type {number[]} */
@@ -41,6 +43,21 @@ class RowStore {
     this.disposed = false;
   }
 
+  /** Forget all rows; know only those. @param {Iterable<AnyRow>} rows */
+  startWith(rows) {
+    this.rows = new Map();
+    this.full = new Map();
+    this.newest = new Map();
+    this.indexes = [];
+    for (const row of rows) this.know(keyOf(row), row);
+  }
+
+  /** @param {string} key @param {AnyRow} row */
+  know(key, row) {
+    if (!this.rows.has(key) && row.statement_id) this.newest.set(row.statement_id, key);
+    this.rows.set(key, row);
+  }
+
   /** Keep a row with its content; of the oldest of too many only a stub stays. @param {AnyRow} row */
   keep(row) {
     const key = keyOf(row);
@@ -49,7 +66,7 @@ class RowStore {
       this.indexes.push(index);
       if (this.indexes.length > 50) this.indexes.shift();
     }
-    this.rows.set(key, row);
+    this.know(key, row);
     this.full.delete(key);
     this.full.set(key, row);
     if (this.full.size <= MAX_ROWS) return;
@@ -146,10 +163,7 @@ class RowStore {
 
   /** The newest run of a statement. @param {string} statementId */
   rowOf(statementId) {
-    /** @type {AnyRow | undefined} */
-    let found;
-    for (const row of this.rows.values()) if (row.statement_id === statementId) found = row;
-    return found;
+    return this.rows.get(this.newest.get(statementId) ?? '');
   }
 
   hole() {
