@@ -43,9 +43,9 @@ def in_sight(page: Page, of: str) -> list[str]:
     """The items of which a part can be seen, with those that are not made."""
     return page.locator(f".ctxk-{of}").evaluate(
         """(section) => {
-          const seen = section.getBoundingClientRect();
+          const { top, bottom } = section.getBoundingClientRect();
           return [...section.querySelectorAll('[data-item]')]
-            .filter((el) => el.getBoundingClientRect().bottom > seen.top && el.getBoundingClientRect().top < seen.bottom)
+            .filter((el) => el.getBoundingClientRect().bottom > top && el.getBoundingClientRect().top < bottom)
             .map((el) => el.dataset.item + ('later' in el.dataset ? ' (later)' : ''));
         }"""
     )
@@ -56,9 +56,9 @@ def settle(page: Page, of: str) -> None:
     page.wait_for_function(
         """(of) => {
           const section = document.querySelector(`.ctxk-${of}`);
-          const seen = section.getBoundingClientRect();
+          const { top, bottom } = section.getBoundingClientRect();
           return [...section.querySelectorAll('[data-later]')]
-            .every((el) => el.getBoundingClientRect().bottom <= seen.top || el.getBoundingClientRect().top >= seen.bottom);
+            .every((el) => el.getBoundingClientRect().bottom <= top || el.getBoundingClientRect().top >= bottom);
         }""",
         arg=of,
     )
@@ -102,9 +102,8 @@ def test_a_turn_leaves_the_reader_of_a_long_projection_where_she_was(long):
     """Blocks are drawn anew with each turn; what is in sight, and the keyboard, stay."""
     long.locator(".ctxk-projection").evaluate("el => (el.scrollTop = 40000)")
     settle(long, "projection")
-    long.evaluate(
-        "() => [...document.querySelectorAll('.ctxk-projection [data-item]:not([data-later]) .ctxk-link')].at(-8).focus()"
-    )
+    made = "[...document.querySelectorAll('.ctxk-projection [data-item]:not([data-later]) .ctxk-link')]"
+    long.evaluate(f"() => {made}.at(-8).focus()")
     settle(long, "projection")
     before, keyboard = in_sight(long, "projection"), long.evaluate("document.activeElement.dataset.keep")
     assert keyboard

@@ -25,7 +25,7 @@ import {
   put,
   runOf
 } from './base.js';
-import { later, makeNow } from './lazylist.js';
+import { madeLater, makeNow } from './lazylist.js';
 import { priced } from './pricing.js';
 
 /** @import {Block, Handle, History, RedactionEntry, Violation} from '../messages.js' */
@@ -260,7 +260,7 @@ function drawBlock(drawing, block, by, isNew) {
     },
     `${clean(id)} ~${count(block.tokens)}`
   );
-  return later(li, id, () => fillBlock(li, drawing, block, by, isNew));
+  return madeLater(li, id, () => fillBlock(li, drawing, block, by, isNew));
 }
 
 /**

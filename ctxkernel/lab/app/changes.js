@@ -1,7 +1,7 @@
 /** The section Changes: the delta feed, grouped by the statement that made them. */
 
 import { emptyState, h, headline, put } from './base.js';
-import { later } from './lazylist.js';
+import { madeLater } from './lazylist.js';
 
 /** @import {DeltaItem} from '../messages.js' */
 /** @import {AnyRow} from './tree.js' */
@@ -35,7 +35,7 @@ function drawChanges(view) {
   }
   return [...groups.entries()].reverse().map(([id, items]) => {
     const section = h('section', { class: 'ctxk-group', 'data-group': id }, id || 'outside');
-    return later(section, id, () => fillGroup(section, view.rowOf(id), id, items));
+    return madeLater(section, id, () => fillGroup(section, view.rowOf(id), id, items));
   });
 }
 

@@ -29,7 +29,7 @@ const waiting = new WeakMap();
  * @param {() => void} make puts the content in the place of that line
  * @returns {T}
  */
-function later(el, key, make) {
+function madeLater(el, key, make) {
   el.dataset.item = key;
   el.dataset.later = '';
   waiting.set(el, make);
@@ -147,4 +147,4 @@ function nearOf(items, top, bottom) {
   return items.slice(low, end);
 }
 
-export { LazySection, later, makeNow };
+export { LazySection, madeLater, makeNow };
