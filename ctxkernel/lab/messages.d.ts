@@ -224,6 +224,12 @@ export interface Span {
   parent: string | null;
 }
 
+/** The tokens of a response, and the execution that asked. */
+export interface SpentByAsk {
+  ask: string;
+  tokens: number;
+}
+
 /** The tree of all executions that have ended, in the order in which they began, without their content. */
 export interface Shape {
   spans: readonly Span[];
@@ -233,6 +239,7 @@ export interface Shape {
   meta: readonly number[];
   moved: readonly number[];
   usd: Readonly<Record<string, number>>;
+  responses: Readonly<Record<string, SpentByAsk>>;
   verdicts: Readonly<Record<string, string>>;
 }
 

@@ -6,6 +6,7 @@
  */
 
 import { askKernel, keyOf, list, number } from './base.js';
+import { Spending } from './spending.js';
 import { attach, lastRerun, pathTo, plant, prune, spansOf, stubOf } from './tree.js';
 
 /** @import {Actions} from './render.js' */
@@ -26,6 +27,10 @@ class RowStore {
     this.full = new Map();
     /** The newest run of each statement. @type {Map<string, string>} */
     this.newest = new Map();
+    /** What responses have cost. */
+    this.spending = new Spending();
+    /** Whether any run was compared with the one that it repeats. */
+    this.rerun = false;
     /** Rows that were asked for. @type {Set<string>} */
     this.coming = new Set();
     /** Statements whose rows came last, to find holes. @type {number[]} */
@@ -48,6 +53,8 @@ class RowStore {
     this.rows = new Map();
     this.full = new Map();
     this.newest = new Map();
+    this.spending = new Spending();
+    this.rerun = false;
     this.indexes = [];
     for (const row of rows) this.know(keyOf(row), row);
   }
@@ -56,6 +63,8 @@ class RowStore {
   know(key, row) {
     if (!this.rows.has(key) && row.statement_id) this.newest.set(row.statement_id, key);
     this.rows.set(key, row);
+    this.spending.take(row);
+    if (row.comparison) this.rerun = true;
   }
 
   /** Keep a row with its content; of the oldest of too many only a stub stays. @param {AnyRow} row */
@@ -140,7 +149,7 @@ class RowStore {
     if (row && attach(tree, row, head)) {
       if (was !== head) prune(tree, was, head);
     } else this.tree = plant(this.rows.values(), head, true);
-    this.compared = lastRerun(this.tree, this.headKnown);
+    this.compared = this.rerun ? lastRerun(this.tree, this.headKnown) : [];
   }
 
   /** HEAD as far as the rows can tell: kernels without branches have theirs at the newest row. */
