@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from mark_tables import MarkReader, marks_of
 from test_projection_history import after
 
 from ctxkernel.core.settings import Settings
@@ -487,15 +488,29 @@ def test_the_marks_of_cells_come_back_with_a_resume(start_kernel):
     first.kernel.manager.provisioner.process.send_signal(signal.SIGKILL)
     first.kernel.manager.provisioner.process.wait()
     front = Front(start_kernel())
-    assert front.snapshot["cells"] == {}
+    assert marks_of(front.snapshot["cells"]) == {}
 
     front.run("%ctx resume", gesture=True)
     again = front._told(lambda data: data["type"] == "snapshot")
 
-    assert {name: one["on_head"] for name, one in again["cells"].items()} == {"a": "s1.1", "b": "s2.1"}
+    assert {name: one["on_head"] for name, one in marks_of(again["cells"]).items()} == {"a": "s1.1", "b": "s2.1"}
     cells = {one["cell_id"]: one for one in front.ask(type="cells", at=None)["cells"]["cells"]}
     assert cells["a"]["outputs"] == [{"output_type": "stream", "name": "stdout", "text": "one\n"}]
     assert front.ask(type="details", of="s1.1")["details"]["row"]["source"] == "kept = [1]\nprint('one')"
+
+
+def test_a_page_asks_for_the_marks_of_some_cells_or_of_all(front):
+    """The answer about some names no ids: the page knows the numbers from the snapshot and the turns."""
+    reader = MarkReader()
+    reader.read(front.snapshot["cells"])
+    for cell, source in {"a": "x = 1", "b": "y = x", "c": "x = 2"}.items():
+        reader.read(front.run(source, cell_id=cell)["cells"])
+    assert reader.marks["b"]["because"] == ["x was changed by s3"]
+
+    some = front.ask(type="marks", names=["b", "nobody"])["marks"]
+    assert not some["ids"]
+    assert reader.read(some) == {"b": reader.marks["b"]}
+    assert marks_of(front.ask(type="marks")["marks"]) == reader.marks
 
 
 def test_a_cell_of_another_branch_says_how_its_execution_on_this_one_stands(front):
@@ -506,7 +521,7 @@ def test_a_cell_of_another_branch_says_how_its_execution_on_this_one_stands(fron
     front.run("y = x + 1", cell_id="b")
     front.run("%ctx goto s3", gesture=True)
 
-    mark = front.ask(type="snapshot")["cells"]["b"]
+    mark = marks_of(front.ask(type="snapshot")["cells"])["b"]
 
     assert (mark["execution_id"], mark["on_head"], mark["state"], mark["here"]) == ("s4.1", "s2.1", "branch", "stale")
     assert mark["because"]

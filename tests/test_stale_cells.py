@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from mark_tables import MarkReader, marks_of
 from scale import share
 from test_panel import Front
 
@@ -15,20 +16,28 @@ class Notebook:
 
     def __init__(self, kernel: Any) -> None:
         self.front = Front(kernel)
-        self.marks: dict[str, dict[str, Any]] = dict(self.front.snapshot["cells"])
+        self.reader = MarkReader()
+        self.reader.read(self.front.snapshot["cells"])
         self.told: dict[str, Any] = {}
         self.failed: str | None = None
 
     def run(self, cell: str, source: str, **more: Any) -> dict[str, Any]:
         """Run a cell, take the marks that changed, and return its mark."""
         turn = self.front.run(source, cell_id=cell, **more)
-        self.told, self.failed = turn["cells"], (turn["statement"]["exception"] or {}).get("type")
-        self.marks |= self.told
+        self.told, self.failed = self.reader.read(turn["cells"]), (turn["statement"]["exception"] or {}).get("type")
         return self.marks.get(cell, {})
 
     def gesture(self, source: str) -> None:
-        self.told = self.front.run(source, gesture=True)["cells"]
-        self.marks |= self.told
+        self.told = self.reader.read(self.front.run(source, gesture=True)["cells"])
+
+    @property
+    def marks(self) -> dict[str, dict[str, Any]]:
+        """The marks of all cells, as a page knows them."""
+        return self.reader.marks
+
+    def asked(self) -> dict[str, dict[str, Any]]:
+        """The marks of all cells, as a page that is opened now takes them."""
+        return marks_of(self.front.ask(type="snapshot")["cells"])
 
     def states(self) -> dict[str, str]:
         return {cell: mark["state"] for cell, mark in self.marks.items()}
@@ -54,7 +63,7 @@ def test_a_cell_is_stale_once_what_it_read_is_changed_and_fresh_once_it_ran_agai
     assert set(book.told) == {"b", "c"}
     book.run("c", "z = y + 1")
     assert set(book.states().values()) == {"fresh"}
-    assert book.front.ask(type="snapshot")["cells"] == book.marks
+    assert book.asked() == book.marks
 
 
 def test_only_the_marks_that_changed_are_sent(book):
@@ -243,8 +252,8 @@ def test_the_marks_are_the_same_after_the_session_was_resumed(start_kernel, tmp_
     ran = second.run("%ctx resume")
     assert ran.status == "ok", ran.error
     book = Notebook(second)
-    assert book.front.ask(type="snapshot")["cells"].keys() == states.keys()
-    assert {cell: mark["state"] for cell, mark in book.front.ask(type="snapshot")["cells"].items()} == states
+    assert book.asked().keys() == states.keys()
+    assert {cell: mark["state"] for cell, mark in book.asked().items()} == states
 
 
 # -- never a false "fresh" --------------------------------------------------------------------------

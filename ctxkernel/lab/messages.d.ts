@@ -224,6 +224,12 @@ export interface Span {
   parent: string | null;
 }
 
+/** The tokens of a response, and the execution that asked. */
+export interface SpentByAsk {
+  ask: string;
+  tokens: number;
+}
+
 /** The tree of all executions that have ended, in the order in which they began, without their content. */
 export interface Shape {
   spans: readonly Span[];
@@ -233,6 +239,7 @@ export interface Shape {
   meta: readonly number[];
   moved: readonly number[];
   usd: Readonly<Record<string, number>>;
+  responses: Readonly<Record<string, SpentByAsk>>;
   verdicts: Readonly<Record<string, string>>;
 }
 
@@ -288,22 +295,61 @@ export interface DeltaItem {
   text: string;
 }
 
+/** The part of a mark that many cells have in common. A page asks for the reasons if they are left out. */
+export interface CellLook {
+  here: 'fresh' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown' | null;
+  author: 'human' | 'model' | 'panel';
+  state: 'fresh' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown';
+  because?: readonly string[];
+  upstream?: readonly string[];
+  checkpoint: 'writing' | 'durable' | 'skipped' | 'thinned' | 'damaged' | null;
+}
+
 /** The state of one cell of the notebook.
 
     Where `on_head` is another execution than the newest one, `here` is its state, and `because` and `upstream` are its.
      */
 export interface CellMark {
-  statement_id: string;
-  execution_id: string;
-  on_head: string | null;
   here: 'fresh' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown' | null;
   author: 'human' | 'model' | 'panel';
   state: 'fresh' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown';
-  because: readonly string[];
-  upstream: readonly string[];
-  source: string;
+  because?: readonly string[];
+  upstream?: readonly string[];
   checkpoint: 'writing' | 'durable' | 'skipped' | 'thinned' | 'damaged' | null;
+  statement_id: string;
+  execution_id: string;
+  on_head: string | null;
+  source: string;
   count: number | null;
+}
+
+/** Values of cells: the one numbered `cells[i]` and those after it, `lengths[i]` in all, have `values[i]`.
+
+    A value that is an execution is that of the first; each cell after it has the same run of the next statement.
+     */
+export interface CellSpans {
+  cells: readonly number[];
+  lengths: readonly number[];
+  values: readonly (string | number | boolean | null)[];
+}
+
+/** The marks that changed, in short.
+
+    `ids` are those of the cells numbered from `first` on that no table before has named. `newest` are the newest
+    executions; `sources` and `counts` belong to their cells, in this order. A value of `on_head` is true if it is the
+    newest execution, null if there is none. `stands` has places in `looks`. `more`: too much changed for one message,
+    so the table is empty; a `marks` request gives all marks.
+     */
+export interface CellTable {
+  first: number;
+  ids: readonly string[];
+  newest: CellSpans;
+  sources: readonly string[];
+  counts: readonly (number | null)[];
+  on_head: CellSpans;
+  looks: readonly CellLook[];
+  stands: CellSpans;
+  more?: boolean;
 }
 
 /** The text and the outputs of a cell as its execution left them; `cut` says what is missing, or is empty.
@@ -796,7 +842,7 @@ export interface SnapshotMessage {
   proposal: Proposal | null;
   asking: Asking | null;
   shape: Shape;
-  cells: Readonly<Record<string, CellMark>>;
+  cells: CellTable;
 }
 
 /** A statement began. */
@@ -820,7 +866,7 @@ export interface TurnMessage {
   work: readonly string[];
   type: 'turn';
   statement: Row;
-  cells: Readonly<Record<string, CellMark>>;
+  cells: CellTable;
   outside?: Row;
   rows?: readonly AmendedRow[];
   insert?: Copy;
@@ -832,7 +878,7 @@ export interface CheckpointMessage {
   execution_id: string;
   checkpoint: Checkpoint;
   storage: Storage | null;
-  cells?: Readonly<Record<string, CellMark>>;
+  cells?: CellTable;
 }
 
 /** The proposal that waits for the user now. */
@@ -846,7 +892,7 @@ export interface AskingMessage {
   type: 'asking';
   asking: Asking | null;
   rows?: readonly AmendedRow[];
-  cells?: Readonly<Record<string, CellMark>>;
+  cells?: CellTable;
 }
 
 /** The fields that all answers have: the request's id, and an error instead of a result. */
@@ -971,6 +1017,14 @@ export interface CellsAnswer {
   cells: CellVersions | null;
 }
 
+/** The answer to a `marks` request. */
+export interface MarksAnswer {
+  id: any;
+  error: string | null;
+  type: 'marks';
+  marks: CellTable | null;
+}
+
 /** The answer to a `difference` request. */
 export interface DifferenceAnswer {
   id: any;
@@ -979,9 +1033,9 @@ export interface DifferenceAnswer {
   difference: StateDifference | null;
 }
 
-export type Answer = PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | HandleAnswer;
+export type Answer = PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | MarksAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | HandleAnswer;
 
-export type KernelMessage = SnapshotMessage | BeginMessage | TurnMessage | CheckpointMessage | ProposalMessage | AskingMessage | PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | HandleAnswer;
+export type KernelMessage = SnapshotMessage | BeginMessage | TurnMessage | CheckpointMessage | ProposalMessage | AskingMessage | PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | MarksAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | HandleAnswer;
 
 /** The data of the comm's opening. */
 export interface OpenRequest {
@@ -1046,6 +1100,13 @@ export interface CellsRequest {
   cell?: string;
 }
 
+/** Asks for the marks of some cells, at most 50, or of all. */
+export interface MarksRequest {
+  type: 'marks';
+  id: string;
+  names?: readonly string[];
+}
+
 /** Asks for the execution `of` in full. */
 export interface DetailsRequest {
   type: 'details';
@@ -1104,7 +1165,7 @@ export interface HandleRequest {
   of: string;
 }
 
-export type PanelRequest = SnapshotRequest | PlanRequest | EventsRequest | CompareRequest | DifferenceRequest | CellsRequest | RowsRequest | DetailsRequest | SearchRequest | ProjectionRequest | BodyRequest | ImageRequest | WhatIfRequest | CostRequest | HandleRequest;
+export type PanelRequest = SnapshotRequest | PlanRequest | EventsRequest | CompareRequest | DifferenceRequest | CellsRequest | MarksRequest | RowsRequest | DetailsRequest | SearchRequest | ProjectionRequest | BodyRequest | ImageRequest | WhatIfRequest | CostRequest | HandleRequest;
 
 /** The widget's trait `facts`; `tokens` is null for no limit. */
 export interface HandleFacts {

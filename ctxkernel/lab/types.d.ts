@@ -11,7 +11,7 @@ import type {
   RowsRequest,
   SearchRequest
 } from './messages.js';
-import type { ProjectionRequest, BodyRequest, ImageRequest, WhatIfRequest, CostRequest, HandleRequest } from './messages.js';
+import type { ProjectionRequest, BodyRequest, ImageRequest, WhatIfRequest, CostRequest, HandleRequest, MarksRequest } from './messages.js';
 
 /** A child of an element. Null, undefined and false are left out. */
 export type Child = Node | string | number | boolean | null | undefined | readonly Child[];
@@ -31,6 +31,7 @@ export type Requests = {
   whatif: Asked<WhatIfRequest>;
   cost: Asked<CostRequest>;
   cells: Asked<CellsRequest>;
+  marks: Asked<MarksRequest>;
   handle: Asked<HandleRequest>;
   difference: Asked<DifferenceRequest>;
 };

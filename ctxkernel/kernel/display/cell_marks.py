@@ -2,6 +2,7 @@
 
 Rule 1: a mark describes the newest execution of a cell; `on_head` is the newest one on the path to HEAD.
 Rule 2: the work of a turn grows with the cells whose marks change, not with the session. Only a move of HEAD reads all.
+Rule 3: what is told of a turn has at most `MOST_TOLD` bytes.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ import hashlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 from ctxkernel.core.replay import CheckpointInfo, Comparison
 from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
-from ctxkernel.kernel.messages.cells import CellMark, CellState
+from ctxkernel.kernel.display.mark_table import MarkChange, mark_table
+from ctxkernel.kernel.messages.cells import CellMark, CellState, CellTable
 from ctxkernel.replay.dependencies import GONE, MOST_REASONS, CellRun, DependencyGraph, Freshness
 
+MOST_TOLD = 3000
+"""Most bytes of the marks in a message; a page asks for the rest."""
 FILES = 32
 """Files that cells read and that are looked at after each turn: the newest."""
 Run = tuple[Statement, Execution]
@@ -58,7 +62,13 @@ class CellMarks:
     counts: dict[str, int] = field(default_factory=dict[str, int])
     """Execution → the number of its prompt."""
     _marks: dict[str, CellMark] = field(default_factory=dict[str, CellMark])
-    _unsent: dict[str, CellMark] = field(default_factory=dict[str, CellMark])
+    _told: dict[str, CellMark] = field(default_factory=dict[str, CellMark])
+    """The marks that the messages told, as the last one left them."""
+    _numbers: dict[str, int] = field(default_factory=dict[str, int])
+    """Cell → its number in the messages."""
+    _named: int = 0
+    """The number of cells that the messages named."""
+    _unsent: set[str] = field(default_factory=set[str])
     _newest: dict[str, Run] = field(default_factory=dict[str, Run])
     _on_head: dict[str, str] = field(default_factory=dict[str, str])
     _at: str | None = None
@@ -78,18 +88,40 @@ class CellMarks:
         """The log of the session."""
         return self.current_log()
 
-    def all(self) -> dict[str, CellMark]:
-        """Return the marks of all cells, by cell id."""
+    def all(self) -> CellTable:
+        """Return the marks of all cells."""
         with self._lock:
             self._update()
-            return dict(self._marks)
+            return self._table(self._marks, ids=list(self._numbers))
 
-    def changed(self) -> dict[str, CellMark]:
+    def of(self, cells: Iterable[str]) -> CellTable:
+        """Return the marks of some cells, with their reasons."""
+        with self._lock:
+            self._update()
+            return self._table([cell for cell in cells if cell in self._marks])
+
+    def changed(self) -> CellTable:
         """Return the marks that changed since the last call."""
         with self._lock:
             self._update()
-            changed, self._unsent = self._unsent, {}
-            return changed
+            changes = [MarkChange(self._numbers[one], self._marks[one], self._told.get(one)) for one in self._unsent]
+            first = self._named
+            new = list(islice(self._numbers, first, None))
+            self._note_told()
+            return mark_table(changes, ids=new, first=first, limit=MOST_TOLD)
+
+    def forget_changes(self) -> None:
+        """Tell nobody of what changed until now: the first page takes all marks."""
+        with self._lock:
+            self._update()
+            self._note_told()
+
+    def _note_told(self) -> None:
+        self._told |= {cell: self._marks[cell] for cell in self._unsent}
+        self._unsent, self._named = set(), len(self._numbers)
+
+    def _table(self, cells: Iterable[str], *, ids: Sequence[str] = ()) -> CellTable:
+        return mark_table([MarkChange(self._numbers[cell], self._marks[cell]) for cell in cells], ids=ids)
 
     def current_graph(self, *, every_file: bool = False) -> DependencyGraph:
         """Return the graph of the path to HEAD; `every_file`: look at all files that its cells read."""
@@ -140,7 +172,8 @@ class CellMarks:
             if (run := self._newest.get(cell)) is not None and (mark := self._mark(cell, *run)) != self._marks.get(
                 cell
             ):
-                self._marks[cell] = self._unsent[cell] = mark
+                self._marks[cell] = mark
+                self._unsent.add(cell)
 
     def _subject(self, subject: str) -> str | None:
         statement = self.log.get(subject)
@@ -184,6 +217,7 @@ class CellMarks:
 
     def _note_newest(self, statement: Statement, execution: Execution) -> None:
         cell = str(statement.cell_id)
+        self._numbers.setdefault(cell, len(self._numbers))
         known = self._newest.get(cell)
         if known is None or execution.started_at >= known[1].started_at:
             self._newest[cell] = statement, execution
@@ -230,7 +264,7 @@ class CellMarks:
         self, statement: Statement, execution: Execution, fresh: Freshness | None
     ) -> tuple[CellState, list[str]]:
         if fresh is None:
-            return "branch", [f"{statement.statement_id} is on another branch"]
+            return "branch", []
         because = list(fresh.because)
         if fresh.state == "stale":
             return "stale", because

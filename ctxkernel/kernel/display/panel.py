@@ -119,6 +119,8 @@ class Panel:
         def receive(message: Any) -> None:
             self._reply(comm.send, _data(message))
 
+        if not self.pages:
+            self.marks.forget_changes()
         while len(self.comms) >= PAGES:
             self.comms.pop(next(iter(self.comms))).close()
         self.comms[comm.comm_id] = comm

@@ -19,7 +19,7 @@ from ctxkernel.kernel.display.panel_rows import StateNotes
 from ctxkernel.kernel.display.section_answers import Answers, SectionAnswers
 from ctxkernel.kernel.display.timeline_pages import TimelinePages
 from ctxkernel.kernel.messages import wire as messages
-from ctxkernel.kernel.messages.cells import CellVersions
+from ctxkernel.kernel.messages.cells import CellTable, CellVersions
 from ctxkernel.kernel.messages.projection import Prices
 from ctxkernel.projection.value import Projection
 from ctxkernel.store.log.masking import Mask
@@ -86,6 +86,7 @@ class PanelAnswers:
             "events": self._events,
             "compare": self._compare,
             "cells": self._cells,
+            "marks": self._marks,
             "difference": self._difference,
             "rows": lambda asked: self.timeline.rows(asked, self.states.notes()),
             "details": self.timeline.details,
@@ -122,6 +123,11 @@ class PanelAnswers:
         if not isinstance(at, str | None) or not isinstance(cell, str | None):
             raise BadCommand(f"there are no cells at {at!r}: expected the id of an execution, or null for HEAD")
         return cell_versions(self.timeline.log, self.marks.counts, self.mask, at=at, cell_id=cell)
+
+    def _marks(self, asked: Request) -> CellTable:
+        """Return the marks of some cells, or of all."""
+        names = asked.get("names")
+        return self.marks.all() if names is None else self.marks.of(names)
 
     def _difference(self, asked: Request) -> messages.StateDifference:
         """Compare two states by the values in their checkpoints; the variables are not read."""

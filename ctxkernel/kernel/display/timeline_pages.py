@@ -72,6 +72,7 @@ class TimelinePages:
             "meta": [at for at, (statement, _) in enumerate(ended) if statement.kind == "meta"],
             "moved": moved,
             "usd": {run.execution_id: usd for _, run in ended if (usd := run.cost.tool_cost) is not None},
+            "responses": {run.execution_id: spent for one, run in ended if (spent := _spent(one, run)) is not None},
             "verdicts": {
                 run.execution_id: verdicts[run.execution_id] for _, run in ended if run.execution_id in verdicts
             },
@@ -158,6 +159,14 @@ class TimelinePages:
 
 def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return [name for name in {*before, *now} if before.get(name) != now.get(name)]
+
+
+def _spent(statement: Statement, run: Execution) -> messages.SpentByAsk | None:
+    """Return the tokens of a response of a model; None for any other execution."""
+    ask, tags = statement.tags.get("ask"), statement.tags
+    if statement.author != "model" or statement.kind != "meta" or tags.get("held") or not run.cost.tokens:
+        return None
+    return {"ask": str(ask), "tokens": run.cost.tokens}
 
 
 def _next(execution_id: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from ctxkernel.core.replay import CheckpointState
 from ctxkernel.core.timeline import Author
@@ -15,7 +15,18 @@ HEAD · `diverged`: its re-run gave another result · `asks`: it asks before it 
 cannot know whether it is stale."""
 
 
-class CellMark(TypedDict):
+class CellLook(TypedDict):
+    """The part of a mark that many cells have in common. A page asks for the reasons if they are left out."""
+
+    here: CellState | None
+    author: Author
+    state: CellState
+    because: NotRequired[Sequence[str]]
+    upstream: NotRequired[Sequence[str]]
+    checkpoint: CheckpointState | None
+
+
+class CellMark(CellLook):
     """The state of one cell of the notebook.
 
     Where `on_head` is another execution than the newest one, `here` is its state, and `because` and `upstream` are its.
@@ -24,14 +35,39 @@ class CellMark(TypedDict):
     statement_id: str
     execution_id: str
     on_head: str | None
-    here: CellState | None
-    author: Author
-    state: CellState
-    because: Sequence[str]
-    upstream: Sequence[str]
     source: str
-    checkpoint: CheckpointState | None
     count: int | None
+
+
+class CellSpans(TypedDict):
+    """Values of cells: the one numbered `cells[i]` and those after it, `lengths[i]` in all, have `values[i]`.
+
+    A value that is an execution is that of the first; each cell after it has the same run of the next statement.
+    """
+
+    cells: Sequence[int]
+    lengths: Sequence[int]
+    values: Sequence[str | int | bool | None]
+
+
+class CellTable(TypedDict):
+    """The marks that changed, in short.
+
+    `ids` are those of the cells numbered from `first` on that no table before has named. `newest` are the newest
+    executions; `sources` and `counts` belong to their cells, in this order. A value of `on_head` is true if it is the
+    newest execution, null if there is none. `stands` has places in `looks`. `more`: too much changed for one message,
+    so the table is empty; a `marks` request gives all marks.
+    """
+
+    first: int
+    ids: Sequence[str]
+    newest: CellSpans
+    sources: Sequence[str]
+    counts: Sequence[int | None]
+    on_head: CellSpans
+    looks: Sequence[CellLook]
+    stands: CellSpans
+    more: NotRequired[bool]
 
 
 class CellVersion(TypedDict):

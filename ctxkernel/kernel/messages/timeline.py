@@ -209,6 +209,13 @@ class Span(TypedDict):
     parent: str | None
 
 
+class SpentByAsk(TypedDict):
+    """The tokens of a response, and the execution that asked."""
+
+    ask: str
+    tokens: int
+
+
 class Shape(TypedDict):
     """The tree of all executions that have ended, in the order in which they began, without their content."""
 
@@ -219,6 +226,7 @@ class Shape(TypedDict):
     meta: Sequence[int]
     moved: Sequence[int]
     usd: Mapping[str, float]
+    responses: Mapping[str, SpentByAsk]
     verdicts: Mapping[str, str]
 
 

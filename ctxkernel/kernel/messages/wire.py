@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
-from ctxkernel.kernel.messages.cells import CellMark, CellVersions
+from ctxkernel.kernel.messages.cells import CellTable, CellVersions
 from ctxkernel.kernel.messages.projection import (
     Compared,
     CondensedEvents,
@@ -60,7 +60,7 @@ class SnapshotMessage(State):
     proposal: Proposal | None
     asking: Asking | None
     shape: Shape
-    cells: Mapping[str, CellMark]
+    cells: CellTable
 
 
 class BeginMessage(TypedDict):
@@ -76,7 +76,7 @@ class TurnMessage(State):
 
     type: Literal["turn"]
     statement: Row
-    cells: Mapping[str, CellMark]
+    cells: CellTable
     outside: NotRequired[Row]
     rows: NotRequired[Sequence[AmendedRow]]
     insert: NotRequired[Copy]
@@ -89,7 +89,7 @@ class CheckpointMessage(TypedDict):
     execution_id: str
     checkpoint: Checkpoint
     storage: Storage | None
-    cells: NotRequired[Mapping[str, CellMark]]
+    cells: NotRequired[CellTable]
 
 
 class ProposalMessage(TypedDict):
@@ -105,7 +105,7 @@ class AskingMessage(TypedDict):
     type: Literal["asking"]
     asking: Asking | None
     rows: NotRequired[Sequence[AmendedRow]]
-    cells: NotRequired[Mapping[str, CellMark]]
+    cells: NotRequired[CellTable]
 
 
 class AnswerFields(TypedDict):
@@ -220,6 +220,13 @@ class CellsAnswer(AnswerFields):
     cells: CellVersions | None
 
 
+class MarksAnswer(AnswerFields):
+    """The answer to a `marks` request."""
+
+    type: Literal["marks"]
+    marks: CellTable | None
+
+
 class DifferenceAnswer(AnswerFields):
     """The answer to a `difference` request."""
 
@@ -232,6 +239,7 @@ Answer = (
     | EventsAnswer
     | CompareAnswer
     | CellsAnswer
+    | MarksAnswer
     | DifferenceAnswer
     | RowsAnswer
     | DetailsAnswer
@@ -321,6 +329,14 @@ class CellsRequest(TypedDict):
     cell: NotRequired[str]
 
 
+class MarksRequest(TypedDict):
+    """Asks for the marks of some cells, at most 50, or of all."""
+
+    type: Literal["marks"]
+    id: str
+    names: NotRequired[Sequence[str]]
+
+
 class DetailsRequest(TypedDict):
     """Asks for the execution `of` in full."""
 
@@ -394,6 +410,7 @@ PanelRequest = (
     | CompareRequest
     | DifferenceRequest
     | CellsRequest
+    | MarksRequest
     | RowsRequest
     | DetailsRequest
     | SearchRequest

@@ -22,8 +22,10 @@ import {
   bringToMiddle,
   quoted,
   plural,
+  put,
   runOf
 } from './base.js';
+import { madeLater, makeNow } from './lazylist.js';
 import { priced } from './pricing.js';
 
 /** @import {Block, Handle, History, RedactionEntry, Violation} from '../messages.js' */
@@ -241,12 +243,34 @@ function foundText(text, words) {
 }
 
 /**
+ * A block; its content is made when it comes near to what is seen.
  * @param {Drawing} drawing
  * @param {Partial<Block>} block
  * @param {Speaker} by
  * @param {boolean} isNew whether another one spoke before
  */
 function drawBlock(drawing, block, by, isNew) {
+  const id = String(block.id ?? '');
+  const li = h(
+    'li',
+    {
+      class: `ctxk-block ctxk-by-${by}${block.cached ? ' ctxk-cached' : ''}${drawing.broken.has(id) ? ' ctxk-broken' : ''}`,
+      'data-block': id,
+      tabindex: '-1'
+    },
+    `${clean(id)} ~${count(block.tokens)}`
+  );
+  return madeLater(li, id, () => fillBlock(li, drawing, block, by, isNew));
+}
+
+/**
+ * @param {HTMLElement} li
+ * @param {Drawing} drawing
+ * @param {Partial<Block>} block
+ * @param {Speaker} by
+ * @param {boolean} isNew
+ */
+function fillBlock(li, drawing, block, by, isNew) {
   const { view, broken, pins, redactions, widest, total, price, words } = drawing;
   const pictures = picturesOf(view, block);
   const isImage = IMAGES.has(block.kind ?? '');
@@ -283,13 +307,8 @@ function drawBlock(drawing, block, by, isNew) {
   const redaction = redactions.get(event);
   const items = actionsOf(view, block, event, pins.has(event), redaction);
   const faults = broken.get(id) ?? [];
-  const li = h(
-    'li',
-    {
-      class: `ctxk-block ctxk-by-${by}${block.cached ? ' ctxk-cached' : ''}${faults.length ? ' ctxk-broken' : ''}`,
-      'data-block': id,
-      tabindex: '-1'
-    },
+  put(
+    li,
     isNew && h('p', { class: 'ctxk-speaker' }, icon(by), AUTHORS[by]),
     h(
       'div',
@@ -336,7 +355,6 @@ function drawBlock(drawing, block, by, isNew) {
       : ((words ? foundText(block.text, words) : null) ?? foldedText(view.openBlocks, key('all'), block.text)),
     pictures
   );
-  return li;
 }
 
 /** Who gave a directive. @param {string | undefined} by */
@@ -491,7 +509,9 @@ function draftRedaction(view, event) {
   view.drafts.set(event, view.drafts.get(event) ?? '');
   view.refresh('projection');
   const block = blockOf(view, event);
-  if (block) find(block, '.ctxk-input')?.focus();
+  if (!block) return;
+  makeNow(block);
+  find(block, '.ctxk-input')?.focus();
 }
 
 /** @param {View} view @param {string} event */
@@ -510,7 +530,9 @@ function redactForm(view, event) {
     view.drafts.delete(event);
     view.refresh('projection');
     const block = blockOf(view, event);
-    if (block) find(block, '.ctxk-blockmore')?.focus();
+    if (!block) return;
+    makeNow(block);
+    find(block, '.ctxk-blockmore')?.focus();
   };
   input.addEventListener('keydown', (key) => {
     if (key.key !== 'Escape') return;
@@ -629,6 +651,7 @@ const blockOf = (view, id) =>
 function goToBlock(view, id) {
   const el = blockOf(view, id);
   if (!el) return;
+  makeNow(el);
   bringToMiddle(view.sections.projection, el);
   el.focus({ preventScroll: true });
   flash(el);

@@ -1,8 +1,10 @@
 /** The section Changes: the delta feed, grouped by the statement that made them. */
 
-import { emptyState, h, headline } from './base.js';
+import { emptyState, h, headline, put } from './base.js';
+import { madeLater } from './lazylist.js';
 
 /** @import {DeltaItem} from '../messages.js' */
+/** @import {AnyRow} from './tree.js' */
 /** @import {View} from './view.js' */
 
 /** @type {Record<string, string>} */
@@ -32,34 +34,43 @@ function drawChanges(view) {
     else groups.set(id, [item]);
   }
   return [...groups.entries()].reverse().map(([id, items]) => {
-    const row = view.rowOf(id);
-    return h(
-      'section',
-      { class: 'ctxk-group', 'data-group': id },
-      h(
-        'h3',
-        { class: 'ctxk-grouphead' },
-        h('span', { class: 'ctxk-index' }, id || 'outside'),
-        row && h('code', { class: 'ctxk-src' }, headline(row.source))
-      ),
-      h(
-        'ul',
-        { class: 'ctxk-deltas' },
-        items.map((item) =>
+    const section = h('section', { class: 'ctxk-group', 'data-group': id }, id || 'outside');
+    return madeLater(section, id, () => fillGroup(section, view.rowOf(id), id, items));
+  });
+}
+
+/**
+ * @param {HTMLElement} section
+ * @param {AnyRow | undefined} row
+ * @param {string} id
+ * @param {Partial<DeltaItem>[]} items
+ */
+function fillGroup(section, row, id, items) {
+  put(
+    section,
+    h(
+      'h3',
+      { class: 'ctxk-grouphead' },
+      h('span', { class: 'ctxk-index' }, id || 'outside'),
+      row && h('code', { class: 'ctxk-src' }, headline(row.source))
+    ),
+    h(
+      'ul',
+      { class: 'ctxk-deltas' },
+      items.map((item) =>
+        h(
+          'li',
+          null,
           h(
-            'li',
-            null,
-            h(
-              'span',
-              { class: `ctxk-kind ctxk-kind-${item.kind && item.kind in DELTA_WORDS ? item.kind : 'other'}` },
-              DELTA_WORDS[item.kind ?? ''] ?? item.kind
-            ),
-            h('span', { class: 'ctxk-summary' }, h('code', { class: 'ctxk-subject' }, item.subject), ' ', item.summary)
-          )
+            'span',
+            { class: `ctxk-kind ctxk-kind-${item.kind && item.kind in DELTA_WORDS ? item.kind : 'other'}` },
+            DELTA_WORDS[item.kind ?? ''] ?? item.kind
+          ),
+          h('span', { class: 'ctxk-summary' }, h('code', { class: 'ctxk-subject' }, item.subject), ' ', item.summary)
         )
       )
-    );
-  });
+    )
+  );
 }
 
 export { drawChanges };

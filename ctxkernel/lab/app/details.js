@@ -21,6 +21,7 @@ import {
   put,
   spentTold
 } from './base.js';
+import { isResponse } from './spending.js';
 
 /** @import {Child} from '../types.js' */
 /** @import {Details, NameChange, Size} from '../messages.js' */
@@ -269,9 +270,6 @@ function drawEvents(found) {
   );
 }
 
-/** Whether a row is what a model said, in words; its cells are rows of their own. @param {AnyRow} row */
-const isResponse = (row) => row.author === 'model' && row.kind === 'meta' && !dict(row.tags).held;
-
 /** @param {string} kind @param {string} sign @param {string} name @param {Partial<NameChange>} x */
 function diffLine(kind, sign, name, x) {
   const size = sizeText(x.size);
@@ -327,4 +325,4 @@ function sizeText(size) {
     .join(', ');
 }
 
-export { chips, fillDetails, isResponse };
+export { chips, fillDetails };

@@ -12,13 +12,15 @@ import { MarkCard } from './markcard.js';
 import { Marks, nameOf } from './marks.js';
 
 /** @import {Cell, NotebookContent} from '../jupyterlab.js' */
-/** @import {CellMark, KernelMessage} from '../messages.js' */
+/** @import {CellMark, CellTable, KernelMessage} from '../messages.js' */
 /** @import {Look, Shown} from './marks.js' */
 
 /** A cell's text is compared with what ran when its typist pauses this long. */
 const PAUSE_MS = 250;
 /** Cells that are drawn in one go: a large notebook must not hold up the page. */
 const BATCH = 150;
+/** Most cells that one request names. */
+const MOST_ASKED = 50;
 
 /**
  * What the host does for the gutter.
@@ -32,6 +34,7 @@ const BATCH = 150;
  * @property {(cell: Cell) => number} keptTexts how many texts are kept with the cell
  * @property {(statement: string) => string | null} cellOf the cell of a statement
  * @property {(cellId: string) => Promise<boolean>} goto scroll to a cell
+ * @property {(names: string[] | null) => Promise<Partial<CellTable> | null>} marks ask for the marks of some cells, or of all
  *
  * What we add to a cell.
  * @typedef {{button: HTMLButtonElement, line: HTMLElement | null, look: Look | null, drawn: string, stop: () => void}} Beside
@@ -54,6 +57,9 @@ class Gutter {
     this.list = undefined;
     /** Timers: for drawing all soon, and for drawing the rest. */
     this.pending = this.rest = 0;
+    /** Cells whose reasons are to be asked for, and the timer for it. @type {Set<string>} */
+    this.unexplained = new Set();
+    this.asking = 0;
     /** The cell whose mark is the tab stop. @type {Cell | null} */
     this.stop = null;
     this.onCells = () => this.soon();
@@ -84,6 +90,26 @@ class Gutter {
     if (msg?.type === 'snapshot') this.live = true;
     const changed = this.marks.take(msg);
     if (changed === null || changed.size) this.draw(changed);
+    return this.marks.behind ? this.catchUp(null) : null;
+  }
+
+  /** Ask for the marks of some cells, or of all, and draw what has changed. @param {string[] | null} names */
+  async catchUp(names) {
+    const table = await this.host.marks(names);
+    if (table) this.draw(this.marks.takeTable(table));
+  }
+
+  /** The reasons of a cell's state were not told: ask for them, soon and together. @param {string} id */
+  askReasons(id) {
+    this.unexplained.add(id);
+    this.asking ||= setTimeout(() => {
+      this.asking = 0;
+      const names = [...this.unexplained].slice(0, MOST_ASKED);
+      for (const one of names) this.unexplained.delete(one);
+      void this.catchUp(names);
+      const [next] = this.unexplained;
+      if (next) this.askReasons(next);
+    }, PAUSE_MS);
   }
 
   /** The kernel is not connected any more. */
@@ -132,6 +158,7 @@ class Gutter {
     beside.button.hidden = !look;
     const foreign = Boolean(look?.foreign) && this.options.fade && model.outputs.length > 0;
     const mark = this.marks.cells.get(model.id);
+    if (this.live && mark?.state && mark.because === undefined) this.askReasons(model.id);
     // The same as before: leave the page alone.
     const drawn = JSON.stringify([look, foreign, this.live, mark?.author, mark?.checkpoint, mark?.count, mark?.on_head]);
     if (drawn === beside.drawn) return;
@@ -288,6 +315,7 @@ class Gutter {
   dispose() {
     clearTimeout(this.pending);
     clearTimeout(this.rest);
+    clearTimeout(this.asking);
     this.card.close(false);
     this.list?.disconnect(this.onCells);
     this.content.modelChanged?.disconnect(this.onModel);

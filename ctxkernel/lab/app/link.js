@@ -137,7 +137,11 @@ class Link {
       kept: (cell) => this.versions.compareKept(cell),
       keptTexts: (cell) => this.kept.of(cell.model).length,
       cellOf: (statement) => this.view.cellOf(statement),
-      goto: (cellId) => this.goto(cellId)
+      goto: (cellId) => this.goto(cellId),
+      marks: async (names) => {
+        const answer = await this.hands.ask('marks', names ? { names } : {});
+        return 'marks' in answer ? answer.marks : null;
+      }
     };
   }
 
@@ -173,7 +177,8 @@ class Link {
 
   /** @param {any} data a message of the kernel */
   tellNotebook(data) {
-    this.gutter.take(data);
+    // Where one message could not tell all, the rest is asked for; then the offer to follow a move is right, too.
+    void this.gutter.take(data)?.then(() => this.versions.take(data));
     this.versions.take(data);
     this.owner.drawStatus();
   }

@@ -7,8 +7,9 @@
  */
 
 import { clean, dict, keyOf, list, textOf } from './base.js';
+import { readTable } from './marktable.js';
 
-/** @import {CellMark, KernelMessage} from '../messages.js' */
+/** @import {CellMark, CellTable, KernelMessage} from '../messages.js' */
 
 /**
  * What the metadata of a cell say that was shown as at another state.
@@ -100,6 +101,10 @@ class Marks {
   constructor() {
     /** By the cell's id. @type {Map<string, Partial<CellMark>>} */
     this.cells = new Map();
+    /** Ids of cells by the number that the kernel gave them. @type {string[]} */
+    this.names = [];
+    /** More changed than one message could tell: all marks are to be asked for. */
+    this.behind = false;
     /** Whether the kernel tells marks at all. */
     this.known = false;
     /** HEAD's execution; null: before all. @type {string | null} */
@@ -120,7 +125,9 @@ class Marks {
     const changed = new Set();
     if (msg?.type === 'snapshot') {
       this.known = msg.cells !== undefined;
-      this.cells = new Map(Object.entries(msg.cells ?? {}).map(([id, mark]) => [id, dict(mark)]));
+      this.cells = new Map();
+      this.names = [];
+      this.takeTable(msg.cells);
       this.head = msg.head ?? null;
       this.running = msg.running?.cell_id ?? null;
       return null;
@@ -136,11 +143,15 @@ class Marks {
       this.running = null;
       this.head = msg.head ?? null;
     }
-    for (const [id, mark] of Object.entries('cells' in (msg ?? {}) ? dict(/** @type {any} */ (msg).cells) : {})) {
-      this.cells.set(id, dict(mark));
-      changed.add(id);
-    }
+    if (msg?.type === 'turn' || msg?.type === 'asking' || msg?.type === 'checkpoint')
+      for (const id of this.takeTable(msg.cells)) changed.add(id);
     return changed;
+  }
+
+  /** Take a table of marks. Returns the ids of the cells that it changes. @param {Partial<CellTable> | null | undefined} table */
+  takeTable(table) {
+    this.behind = dict(table).more === true;
+    return readTable(this.cells, this.names, dict(table));
   }
 
   /** The kernel went away: nothing runs, and what is known is the last that was. Returns what that changes. */

@@ -106,6 +106,7 @@ function drawBlocks(view, violations) {
     told.textContent = words ? `${plural(chosen.length, 'block')} of ${count(blocks.length)}` : '';
     box.replaceChildren();
     put(box, drawMessages(view, blocks, new Set(chosen), broken, words));
+    if (box.isConnected) view.lazy.projection.makeNear();
   };
   /** @type {number | undefined} */
   let typed;

@@ -1,7 +1,7 @@
 /** The parts of a row of the timeline: what it says of a statement, in one line. */
 
-import { bytes, clean, clock, dict, duration, h, headline, label, list, marked, number, plural, spentTold } from './base.js';
-import { isResponse } from './details.js';
+import { bytes, clean, clock, dict, duration, h, headline, label, list, marked, number, plural } from './base.js';
+import { isResponse } from './spending.js';
 
 /** @import {Checkpoint, Comparison, Divergence} from '../messages.js' */
 /** @import {Icon} from './base.js' */
@@ -66,24 +66,6 @@ function verdict(comparison) {
   const same = typeof comparison?.same === 'boolean' ? comparison.same : !found.length;
   if (same) return { word: 'same', glyph: '=', found };
   return comparison?.expected ? { word: 'expected', glyph: '≈', found } : { word: 'differs', glyph: '≠', found };
-}
-
-/**
- * What the responses to each ask have cost together, by the ask's run. Of an unknown price there is no sum.
- * @param {Map<string, AnyRow>} rows
- */
-function spentByAsk(rows) {
-  /** @type {Map<string, {tokens: number, usd: number | null}>} */
-  const sums = new Map();
-  for (const row of rows.values()) {
-    const own = number(row.tokens);
-    if (!isResponse(row) || !own) continue;
-    const ask = clean(dict(row.tags).ask);
-    const { tokens, usd } = sums.get(ask) ?? { tokens: 0, usd: 0 };
-    const more = number(row.usd);
-    sums.set(ask, { tokens: tokens + own, usd: usd === null || more === null ? null : usd + more });
-  }
-  return new Map([...sums].map(([ask, sum]) => [ask, spentTold(sum)]));
 }
 
 /** The question of a statement that asks the model; empty where it does not. @param {AnyRow} row */
@@ -180,7 +162,6 @@ export {
   decisionOf,
   questionOf,
   spanOf,
-  spentByAsk,
   tipOf,
   verdict,
   wordsOf

@@ -6,6 +6,7 @@
  */
 
 import { askKernel, keyOf, list, number } from './base.js';
+import { Spending } from './spending.js';
 import { attach, lastRerun, pathTo, plant, prune, spansOf, stubOf } from './tree.js';
 
 /** @import {Actions} from './render.js' */
@@ -24,6 +25,12 @@ class RowStore {
     this.rows = new Map();
     /** Those with content. @type {Map<string, AnyRow>} */
     this.full = new Map();
+    /** The newest run of each statement. @type {Map<string, string>} */
+    this.newest = new Map();
+    /** What responses have cost. */
+    this.spending = new Spending();
+    /** Whether any run was compared with the one that it repeats. */
+    this.rerun = false;
     /** Rows that were asked for. @type {Set<string>} */
     this.coming = new Set();
     /** Statements whose rows came last, to find holes. @type {number[]} */
@@ -41,6 +48,25 @@ class RowStore {
     this.disposed = false;
   }
 
+  /** Forget all rows; know only those. @param {Iterable<AnyRow>} rows */
+  startWith(rows) {
+    this.rows = new Map();
+    this.full = new Map();
+    this.newest = new Map();
+    this.spending = new Spending();
+    this.rerun = false;
+    this.indexes = [];
+    for (const row of rows) this.know(keyOf(row), row);
+  }
+
+  /** @param {string} key @param {AnyRow} row */
+  know(key, row) {
+    if (!this.rows.has(key) && row.statement_id) this.newest.set(row.statement_id, key);
+    this.rows.set(key, row);
+    this.spending.take(row);
+    if (row.comparison) this.rerun = true;
+  }
+
   /** Keep a row with its content; of the oldest of too many only a stub stays. @param {AnyRow} row */
   keep(row) {
     const key = keyOf(row);
@@ -49,7 +75,7 @@ class RowStore {
       this.indexes.push(index);
       if (this.indexes.length > 50) this.indexes.shift();
     }
-    this.rows.set(key, row);
+    this.know(key, row);
     this.full.delete(key);
     this.full.set(key, row);
     if (this.full.size <= MAX_ROWS) return;
@@ -123,7 +149,7 @@ class RowStore {
     if (row && attach(tree, row, head)) {
       if (was !== head) prune(tree, was, head);
     } else this.tree = plant(this.rows.values(), head, true);
-    this.compared = lastRerun(this.tree, this.headKnown);
+    this.compared = this.rerun ? lastRerun(this.tree, this.headKnown) : [];
   }
 
   /** HEAD as far as the rows can tell: kernels without branches have theirs at the newest row. */
@@ -146,10 +172,7 @@ class RowStore {
 
   /** The newest run of a statement. @param {string} statementId */
   rowOf(statementId) {
-    /** @type {AnyRow | undefined} */
-    let found;
-    for (const row of this.rows.values()) if (row.statement_id === statementId) found = row;
-    return found;
+    return this.rows.get(this.newest.get(statementId) ?? '');
   }
 
   hole() {

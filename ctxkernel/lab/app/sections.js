@@ -6,6 +6,7 @@ import { drawComparisons } from './comparisons.js';
 import { drawCosts } from './costs.js';
 import { drawHandles } from './handles.js';
 import { drawHistory } from './history.js';
+import { makeNow } from './lazylist.js';
 import { drawProjection } from './projection.js';
 
 /** @import {Child} from '../types.js' */
@@ -42,9 +43,12 @@ function keyboardIn(section) {
   const el = document.activeElement;
   const key = el instanceof HTMLElement && section.contains(el) ? el.dataset.keep : undefined;
   if (key === undefined) return null;
+  const item = el?.closest('[data-item]')?.getAttribute('data-item');
   const text = el instanceof HTMLInputElement && el.type === 'text' ? el : null;
   const [start, end] = [text?.selectionStart ?? null, text?.selectionEnd ?? null];
   return () => {
+    const drawn = findAll(section, '[data-item]').find((one) => one.dataset.item === item);
+    if (drawn) makeNow(drawn);
     const now = findAll(section, '[data-keep]').find((one) => one.dataset.keep === key);
     now?.focus({ preventScroll: true });
     if (text && now instanceof HTMLInputElement) now.setSelectionRange(start, end);

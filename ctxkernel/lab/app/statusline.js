@@ -15,6 +15,7 @@ function statusParts(view) {
   if (view.phaseNow || view.sent === null) return [];
   const { projection: p } = view;
   const { leaves, at } = branchesOf(view.tree, view.head);
+  const spent = view.spending.usd;
   const here = view.head ? nameOf(view.head) : 'the start';
   const branch = leaves.length > 1 && at >= 0 ? ` · branch ${at + 1} of ${leaves.length}` : '';
   /** @type {[string, string][]} */
@@ -23,7 +24,6 @@ function statusParts(view) {
     const cost = costOf(p);
     parts.push([`~${count(p.tokens)} tokens`, `The projection has about ${count(p.tokens)} tokens${cost ? `; to send it would cost ${cost}` : ''}`]);
   }
-  const spent = [...view.rows.values()].reduce((sum, row) => sum + (number(row.usd) ?? 0), 0);
   if (spent) parts.push([`spent $${spent.toFixed(spent < 1 ? 4 : 2)}`, 'The cost of the responses in this session']);
   if (p) {
     const report = dict(p.report);

@@ -31,7 +31,7 @@ import {
   statusOf,
   bytes
 } from './base.js';
-import { chips, fillDetails, isResponse } from './details.js';
+import { chips, fillDetails } from './details.js';
 import { phaseBox } from './header.js';
 import {
   ASK_STATUSES,
@@ -43,17 +43,17 @@ import {
   decisionOf,
   questionOf,
   spanOf,
-  spentByAsk,
   tipOf,
   wordsOf
 } from './rowparts.js';
 import { SearchBar } from './search.js';
-import { layOut } from './tree.js';
+import { isResponse } from './spending.js';
+import { extend, laidOut, layOut } from './tree.js';
 
 /** @import {Child} from '../types.js' */
 /** @import {Menu} from './menu.js' */
 /** @import {View} from './view.js' */
-/** @import {AnyRow, Branch, Entry} from './tree.js' */
+/** @import {AnyRow, Branch, Entry, Laid} from './tree.js' */
 
 /** Height of a line, in pixels; style.css has it too. */
 const LINE = 25;
@@ -102,8 +102,10 @@ class Timeline {
     this.entries = [];
     /** Top of each entry, and the end of the last one. @type {number[]} */
     this.tops = [0];
-    /** What asks have cost, as it is told; by the ask's run. @type {Map<string, string>} */
-    this.spent = new Map();
+    /** What the entries were laid out of; null: they are laid out anew. @type {Laid | null} */
+    this.laid = null;
+    /** The place of `here` in the entries; -1: HEAD is at the end. */
+    this.hereAt = -1;
     /** The entry that the keyboard is on. @type {string | null} */
     this.active = null;
     this.stuck = true;
@@ -178,6 +180,7 @@ class Timeline {
     this.ol.replaceChildren();
     this.heights.clear();
     this.entries = [];
+    this.laid = null;
     this.active = null;
     this.stuck = true;
     this.bar.clear();
@@ -190,12 +193,9 @@ class Timeline {
     const moved = this.moves !== view.moves;
     this.moves = view.moves;
     const before = this.entries.length;
-    const was = this.entries.some((entry) => entry.kind === 'here');
-    this.entries = this.bar.found
-      ? this.bar.entries(view)
-      : layOut(view.tree, view.headKnown, (key) => this.open.has(key));
-    this.spent = spentByAsk(view.full);
-    const here = this.entries.findIndex((entry) => entry.kind === 'here');
+    const was = this.hereAt >= 0;
+    this.layOut();
+    const here = this.hereAt;
     // Out of the past again: what comes now is followed.
     if (moved || (was && here < 0)) this.stuck = true;
     // Only rows that came by themselves: not those of a fold that the reader opened.
@@ -206,19 +206,28 @@ class Timeline {
       this.newest.textContent = `${count(this.unseen)} new ↓`;
     }
     this.drawEmpty();
-    this.measure();
     if (here >= 0 && (moved || !before)) this.lookAt('here');
     this.shown();
     if (this.stuck) this.seen();
     this.drawPane();
   }
 
+  /** Have the entries up to date: a turn that only goes on adds one. */
+  layOut() {
+    const { tree, headKnown } = this.view;
+    if (!this.bar.found && extend(this.entries, this.laid, tree, headKnown)) return this.measure(this.tops.length - 1);
+    this.laid = this.bar.found ? null : laidOut(tree, headKnown);
+    this.entries = this.bar.found ? this.bar.entries(this.view) : layOut(tree, headKnown, (key) => this.open.has(key));
+    this.hereAt = this.entries.findIndex((entry) => entry.kind === 'here');
+    this.measure();
+  }
+
   /* ------------------------------------------------------------ what is seen */
 
-  /** Compute where each entry stands. */
-  measure() {
-    const tops = [0];
-    for (const entry of this.entries)
+  /** Compute where each entry stands, from one on. @param {number} [from] */
+  measure(from = 0) {
+    const tops = from ? this.tops : [0];
+    for (const entry of from ? this.entries.slice(from) : this.entries)
       tops.push(tops[tops.length - 1] + (this.heights.get(entry.key) ?? (entry.kind === 'here' ? HERE : LINE)));
     this.tops = tops;
     this.ol.setAttribute('aria-rowcount', String(this.entries.length));
@@ -453,7 +462,7 @@ class Timeline {
   item(entry, index) {
     const old = this.items.get(entry.key);
     const sign = entry.kind === 'row' ? entry.row : JSON.stringify(this.sign(entry));
-    const spent = this.spent.get(entry.key); // grows with each response, while the row of the ask stays
+    const spent = this.spentOn(entry.key); // grows with each response, while the row of the ask stays
     let item = old;
     if (!item || item.sign !== sign || item.spent !== spent || item.kind !== entry.kind) {
       if (entry.kind === 'row' && !this.view.isStub(entry.row) && this.room-- <= 0) return this.later(entry, index);
@@ -578,6 +587,7 @@ class Timeline {
     else this.open.add(key);
     this.stuck = false;
     this.flipping = true;
+    this.laid = null;
     this.draw();
     this.flipping = false;
   }
@@ -840,11 +850,17 @@ class Timeline {
     return button;
   }
 
+  /** What an ask has cost, as it is told; empty where it is none. @param {string} key */
+  spentOn(key) {
+    const sum = this.view.spending.ofAsk.get(key);
+    return sum ? spentTold(sum) : '';
+  }
+
   /** Its names and marks: what a person said of it. @param {AnyRow} row */
   tags(row) {
     const marks = dict(row.marks);
     const { fenced, held, replayed } = dict(row.tags);
-    const spent = isResponse(row) ? spentTold(row) : this.spent.get(keyOf(row));
+    const spent = isResponse(row) ? spentTold(row) : this.spentOn(keyOf(row));
     const out = [
       held && h('span', { class: 'ctxk-tag ctxk-held' }, 'held: what it had seen changed'),
       fenced &&

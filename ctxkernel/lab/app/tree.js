@@ -6,9 +6,9 @@
  * Rule 3: a statement that only moved HEAD, and that nothing follows, is no branch and has no place in the tree.
  */
 
-import { dict, keyOf, list, number } from './base.js';
+import { dict, keyOf, list, number, textOf } from './base.js';
 
-/** @import {Row, Shape} from '../messages.js' */
+/** @import {Row, Shape, SpentByAsk} from '../messages.js' */
 
 /** Most runs of one span: a shape is a stranger's. */
 const MOST_RUNS = 1e6;
@@ -16,7 +16,9 @@ const MOST_RUNS = 1e6;
 /**
  * A row as it came: older kernels leave fields out. A stub has only what the shape of the tree tells.
  * @typedef {Partial<Row> & {stub?: boolean}} AnyRow
- * @typedef {{nodes: Map<string, TreeNode>, roots: TreeNode[], last: TreeNode | null}} Tree nodes in the order of time
+ * @typedef {{nodes: Map<string, TreeNode>, roots: TreeNode[], last: TreeNode | null, leaves: string[] | null, bends: number}} Tree
+ *   nodes in the order of time; the ends of branches, where they were asked for; how often it has changed otherwise than
+ *   by growing at its end
  * @typedef {'path' | 'ahead' | 'branch'} Place
  */
 
@@ -102,7 +104,7 @@ function plant(rows, head = null, inOrder = false) {
     node.latest = Math.max(node.seq, ...node.children.map((child) => child.latest));
     node.size = 1 + node.children.reduce((sum, child) => sum + child.size, 0);
   }
-  return { nodes, roots, last: newestOf(nodes) };
+  return { nodes, roots, last: newestOf(nodes), leaves: null, bends: 0 };
 }
 
 /**
@@ -125,6 +127,12 @@ function attach(tree, row, head) {
     const last = [...tree.roots, tree.last].reduce((seq, node) => Math.max(seq, node?.latest ?? 0), 0);
     const node = { key, row, parent, children: [], seq: last + 1, latest: last + 1, size: 1 };
     tree.nodes.set(key, node);
+    if (!parent || parent !== tree.last || parent.children.length) tree.bends += 1;
+    if (tree.leaves) {
+      // It was the end of a branch.
+      if (parent && !parent.children.length) tree.leaves.splice(tree.leaves.lastIndexOf(parent.key), 1);
+      tree.leaves.push(key);
+    }
     (parent ? parent.children : tree.roots).push(node);
     tree.last = node;
     for (let at = parent; at; at = at.parent) {
@@ -146,6 +154,8 @@ function prune(tree, key, head) {
   const node = tree.nodes.get(String(key));
   if (!node?.row.moved || node.children.length || node.key === head) return;
   tree.nodes.delete(node.key);
+  tree.bends += 1;
+  tree.leaves = null;
   const beside = node.parent ? node.parent.children : tree.roots;
   beside.splice(beside.indexOf(node), 1);
   for (let at = node.parent; at; at = at.parent) {
@@ -169,6 +179,7 @@ function stubsOf(shape) {
   const moved = new Set(list(shape.moved));
   const verdicts = dict(shape.verdicts);
   const spent = dict(shape.usd);
+  const responses = dict(shape.responses);
   for (const span of list(shape.spans)) {
     const [, index, run] = /^s(\d+)\.(\d+)$/.exec(String(span.first)) ?? [];
     let parent = span.parent;
@@ -186,6 +197,7 @@ function stubsOf(shape) {
         kind: meta.has(at) ? 'meta' : 'python',
         time_ms: number(list(shape.time_ms)[at]) ?? 0,
         usd: number(spent[execution_id]),
+        ...(execution_id in responses && responseOf(responses[execution_id])),
         moved: moved.has(at) ? { to: null, reason: 'goto' } : null,
         comparison: word ? /** @type {any} */ ({ same: word === 'same', expected: word === 'expected' }) : null
       });
@@ -194,6 +206,9 @@ function stubsOf(shape) {
   }
   return stubs;
 }
+
+/** What a stub of a response has, too. @param {Partial<SpentByAsk> | undefined} told @returns {AnyRow} */
+const responseOf = (told) => ({ author: 'model', tokens: number(told?.tokens), tags: { ask: textOf(told?.ask) } });
 
 /** A row without its content, so that a long session needs little memory. @param {AnyRow} row @returns {AnyRow} */
 const stubOf = ({ execution_id, statement_id, index, parent_execution_id, cell_id, kind, time_ms, usd, moved, comparison }) => ({
@@ -265,12 +280,61 @@ function lineFrom(node) {
 
 /**
  * What stands in the timeline, from top to bottom.
- * @typedef {{kind: 'row', key: string, row: AnyRow, place: Place, depth: number, head: boolean}
+ * @typedef {{readonly kind: 'row', key: string, readonly row: AnyRow, place: Place, depth: number, head: boolean}
  *   | {kind: 'here', key: string, head: TreeNode | null, known: boolean, ahead: TreeNode[]}
  *   | {kind: 'fold', key: string, fork: TreeNode | null, branches: Branch[], open: boolean, depth: number}
  *   | {kind: 'branch', key: string, branch: Branch, open: boolean, depth: number}} Entry
  * @typedef {{key: string, first: TreeNode, line: TreeNode[], size: number}} Branch
  */
+
+/** A row of the timeline; its content is that of its node, which may change. */
+class RowEntry {
+  /** @param {TreeNode} node @param {Place} place @param {number} depth @param {boolean} head */
+  constructor(node, place, depth, head) {
+    this.node = node;
+    this.key = node.key;
+    this.place = place;
+    this.depth = depth;
+    this.head = head;
+  }
+
+  get kind() {
+    return /** @type {const} */ ('row');
+  }
+
+  get row() {
+    return this.node.row;
+  }
+}
+
+/**
+ * Which tree entries were laid out of, and HEAD where it was the end of the newest line; undefined: it was not.
+ * @typedef {{tree: Tree, bends: number, end: string | undefined}} Laid
+ * @param {Tree} tree @param {string | null | undefined} head @returns {Laid}
+ */
+const laidOut = (tree, head) => ({ tree, bends: tree.bends, end: head && tree.last?.key === head ? head : undefined });
+
+/**
+ * Add to entries what the tree has grown at its end since they were laid out, at a cost that does not grow with the tree.
+ * False: they have to be laid out anew.
+ * @param {Entry[]} entries
+ * @param {Laid | null} laid
+ * @param {Tree} tree
+ * @param {string | null | undefined} head
+ */
+function extend(entries, laid, tree, head) {
+  if (!laid?.end || laid.tree !== tree || laid.bends !== tree.bends || !head || tree.last?.key !== head) return false;
+  const old = entries[entries.length - 1];
+  if (!(old instanceof RowEntry) || old.key !== laid.end) return false;
+  /** @type {RowEntry[]} */
+  const added = [];
+  for (let node = /** @type {TreeNode | null} */ (tree.last); node && node.key !== laid.end; node = node.parent)
+    added.push(new RowEntry(node, 'path', 0, node.key === head));
+  if (added.length) old.head = false;
+  entries.push(...added.reverse());
+  laid.end = head;
+  return true;
+}
 
 /**
  * Lay the tree out: the path to HEAD, `here` where that is not the end of its line, what lies ahead; branches folded
@@ -306,7 +370,7 @@ function layOut(tree, head, isOpen) {
   /** @param {TreeNode[]} line @param {Place} place @param {number} depth */
   const lay = (line, place, depth) => {
     line.forEach((node, i) => {
-      out.push({ kind: 'row', key: node.key, row: node.row, place, depth, head: node === at });
+      out.push(new RowEntry(node, place, depth, node === at));
       // The path's last row is HEAD's: what comes after it is `ahead`, told below.
       if (place === 'path' && node === at) return;
       fold(
@@ -340,7 +404,7 @@ function layOut(tree, head, isOpen) {
  * @param {string | null | undefined} head
  */
 function branchesOf(tree, head) {
-  const leaves = [...tree.nodes.values()].filter((node) => !node.children.length).map((node) => node.key);
+  const leaves = (tree.leaves ??= [...tree.nodes.values()].filter((node) => !node.children.length).map((node) => node.key));
   const end = lineFrom(tree.nodes.get(String(head)) ?? null).at(-1);
   return { leaves, at: end ? leaves.indexOf(end.key) : -1 };
 }
@@ -353,10 +417,10 @@ function branchesOf(tree, head) {
  * @param {string | null | undefined} head
  */
 function lastRerun(tree, head) {
-  const path = head === undefined ? lineFrom(newest(tree.roots)) : pathTo(tree, head);
   /** @type {AnyRow[]} */
   const found = [];
-  for (const node of path.reverse()) {
+  const end = head === undefined ? lineFrom(newest(tree.roots)).at(-1) : tree.nodes.get(String(head));
+  for (let node = end ?? null; node; node = node.parent) {
     if (node.row.comparison) found.push(node.row);
     const fork = (node.parent ? node.parent.children : tree.roots).length > 1;
     if (found.length && fork) break;
@@ -384,4 +448,4 @@ function startOf(path, cells, from) {
   return since[0] ?? runs.findLast((row) => row.cell_id === from) ?? null;
 }
 
-export { attach, branchesOf, layOut, lastRerun, lineFrom, pathTo, plant, prune, sorted, spansOf, startOf, stubOf, stubsOf };
+export { attach, branchesOf, extend, laidOut, layOut, lastRerun, lineFrom, pathTo, plant, prune, sorted, spansOf, startOf, stubOf, stubsOf };

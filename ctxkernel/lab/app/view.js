@@ -11,6 +11,7 @@ import { Decisions } from './decisions.js';
 import { Frame } from './frame.js';
 import { drawBanners, drawHeader, drawState } from './header.js';
 import { goToEntry } from './history.js';
+import { LazySection } from './lazylist.js';
 import { Menu } from './menu.js';
 import { showBlock } from './projection.js';
 import { Returning } from './returning.js';
@@ -88,6 +89,8 @@ class View extends Session {
     this.id = this.frame.id;
     this.tabs = this.frame.tabs;
     this.sections = this.frame.sections;
+    /** Sections whose items are made when they are near. */
+    this.lazy = { projection: new LazySection(this.sections.projection), changes: new LazySection(this.sections.changes) };
     this.menu = new Menu(this.root);
     this.timeline = new Timeline(this, this.sections.timeline);
     this.timelines.add(this.timeline);
@@ -127,9 +130,12 @@ class View extends Session {
     try {
       if (this.tab === 'timeline') this.timeline.draw();
       else {
+        const lazy = this.tab in this.lazy ? this.lazy[/** @type {keyof View['lazy']} */ (this.tab)] : null;
+        lazy?.remember();
         const made = DRAW[this.tab](this);
         section.replaceChildren();
         put(section, made);
+        lazy?.restore();
       }
     } catch (error) {
       console.error('ctxkernel panel', error);
@@ -138,6 +144,7 @@ class View extends Session {
       );
     }
     if (this.tab !== 'timeline') section.scrollTop = top;
+    if (this.tab in this.lazy) this.lazy[/** @type {keyof View['lazy']} */ (this.tab)].makeNear();
     kept?.();
   }
 
@@ -206,9 +213,7 @@ class View extends Session {
     this.python = msg.python ?? null;
     this.truncated = msg.shape ? 0 : (number(msg.timeline_truncated) ?? 0);
     const told = list(msg.statements);
-    this.rows = new Map(stubsOf(msg.shape).map((row) => [keyOf(row), row]));
-    this.full = new Map();
-    this.indexes = [];
+    this.startWith(stubsOf(msg.shape));
     for (const row of this.rows.size ? told : sorted(told)) this.keep(row);
     this.takeReturning(msg);
     const known = new Set(this.deltas.map(deltaKey));
@@ -439,7 +444,7 @@ class View extends Session {
     this.disposed = true;
     clearInterval(this.ticker);
     clearInterval(this.asker);
-    for (const one of [...this.timelines]) one.dispose();
+    for (const one of [...this.timelines, ...Object.values(this.lazy)]) one.dispose();
     this.menu.close(false);
     this.root.remove();
   }
