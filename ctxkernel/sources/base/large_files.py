@@ -142,10 +142,29 @@ class Window:
     indexed: int | None = None
     """Percent of a large file that were indexed, while that goes on."""
 
+    @property
+    def about(self) -> str:
+        """What stands before its number of the line: `~` where that is an estimate."""
+        return "" if self.exact else "~"
+
+    @property
+    def of(self) -> str:
+        """The number of lines of the whole text, `~` before an estimate and `+` after a lower bound."""
+        if self.total is not None:
+            return f"{self.total:,}"
+        if self.offset is None:
+            return f"{self.known:,}+"
+        return f"~{self.estimate:,}" + (f" (indexing, {self.indexed} %)" if self.indexed is not None else "")
+
+    @property
+    def known(self) -> int:
+        """The number of lines up to the end of `lines`: in memory the least that the text has."""
+        return self.line + len(self.lines)
+
     def place_after(self, count: int, chars: int = 0) -> str | None:
         """Return the position after `count` lines and `chars` characters of the next; None at the end."""
         if self.offset is None:
-            if count >= len(self.lines):
+            if count >= len(self.lines) and self.total in (None, self.known):
                 return None
             return str(Place(self.line + count, (self.col if count == 0 else 0) + chars))
         used = sum(self.widths[:count])
@@ -159,7 +178,7 @@ class Window:
 
 
 def whole_window(text: Text, place: Place) -> Window:
-    """Return the window of a text that is held in memory."""
+    """Return the window of a text that is held in memory, whole or its beginning."""
     lines, line, col = text.lines, place.line, place.col
     if place.offset is not None:  # a position in a file that was larger once
         start = text.text.rfind("\n", 0, place.offset) + 1
@@ -174,7 +193,7 @@ def whole_window(text: Text, place: Place) -> Window:
     if col and rest:
         col = min(col, len(rest[0]))
         rest[0] = rest[0][col:]
-    return Window(rest, line, col, total=total, past_end=past)
+    return Window(rest, line, col, total=total if text.whole else None, past_end=past)
 
 
 class LargeFile:

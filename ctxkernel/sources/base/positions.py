@@ -45,6 +45,8 @@ class Outline:
     """What the entries are, in the plural: `symbols`, `headings`, …"""
     lines: Sequence[str] = field(default=())
     """For what has no entries with a place: the structure as lines."""
+    unit: str = "lines"
+    """What each of these lines is one of, in the plural."""
 
 
 DETAILS = ((99, True), (99, False), (1, False), (0, True), (0, False))

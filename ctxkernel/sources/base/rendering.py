@@ -25,8 +25,9 @@ from ctxkernel.core.jobs import Preparation, Summary
 from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest
 from ctxkernel.core.reflection import class_of, type_name
-from ctxkernel.core.text import one_line, plural
+from ctxkernel.core.text import one_line
 from ctxkernel.projection.tokens import count_tokens, largest, most_chars, trim_to_tokens
+from ctxkernel.sources.base.amounts import Amounts, Line, marked
 from ctxkernel.sources.base.positions import find_name, find_pattern, no_place, pattern_of, unbracketed
 
 _LINE_TOKENS = 12  # about
@@ -137,11 +138,14 @@ def fit(high: int, build: Callable[[int], str], budget: int, guess: int = 64) ->
     return (k, build(k)) if k >= 0 else (-1, squeezed(build(0), budget))
 
 
-def squeezed(text: str, budget: int, cut: bool = False) -> str:
-    """Return `text` cut to `budget`, the mark at its end kept, or a shorter one; `cut` says that there must be one."""
+def squeezed(text: str, budget: int, cut: bool = False, *, items: bool = False) -> str:
+    """Return `text` cut to `budget`, the mark at its end kept, or a shorter one; `cut` says that there must be one.
+
+    `items` says that the text has some of the items that its mark counts: without them the count would be false.
+    """
     head, mark = parted(text)
     marks = shorter(mark) if mark or cut else []
-    return cut_to(head, marks, budget, count_tokens, trim_to_tokens)
+    return cut_to(head, marks, budget, count_tokens, trim_to_tokens, items=items)
 
 
 def fit_lines(
@@ -151,44 +155,38 @@ def fit_lines(
     what: str,
     *,
     place: Callable[[int], str | None] | None = None,
+    hidden: Sequence[Line] = (),
 ) -> Draft:
-    """Return as many of `lines` after `head` as fit, with a mark that says how many `what` were left out.
+    """Return as many of `lines` after `head` as fit, with a mark that says how many items were left out.
 
-    `place(k)` is the position that shows line k first; without it, or where no line is shown and so the position would
-    be the same one again, the mark only names `tokens`.
+    A line is one of `what` unless it is a `Line`; `hidden` are counted and never shown. `place(k)` is the position that
+    shows line k first; without it, or where no line is shown and so the position would be the same one again, the mark
+    only names `tokens`.
     """
 
     def build(k: int) -> str:
-        mark = [marked(len(lines) - k, what, cut(k), place(k) if place and k else None)] if k < len(lines) else []
+        cut_off = k < len(lines) or hidden
+        mark = [marked(amounts.after(k), cut(k), next_place(k))] if cut_off else []
         return "\n".join([*head, *lines[:k], *mark])
 
     def cut(k: int) -> int:
-        return max(1, total * (len(lines) - k) // max(len(lines), 1))
+        return max(1, int(total * amounts.weight_after(k)) // max(len(lines), 1))
+
+    def next_place(k: int) -> str | None:
+        return place(k) if place and 0 < k < len(lines) else None
 
     def part(n: int) -> str:
-        mark = marked(len(lines) - 1, what, cut(0), place(1) if place and len(lines) > 1 else None)
-        return "\n".join([*head, lines[0][:n] + "…", mark])
+        return "\n".join([*head, lines[0][:n] + "…", marked(amounts.after(1), cut(0), next_place(1))])
 
-    total = count_tokens("\n".join(lines))
+    total, amounts = count_tokens("\n".join(lines)), Amounts(lines, what, hidden)
     k, text = fit(len(lines), build, budget, guess=budget // 12 + 1)
-    if k == len(lines):
+    if k == len(lines) and not hidden:
         return Draft(text)
-    if k == 0 and (n := largest(len(lines[0]), lambda n: count_tokens(part(n)) <= budget, budget)) > 0:
-        return Draft(part(n), cut_tokens=cut(0), next_pos=place(1) if place and len(lines) > 1 else None)
+    partial = k == 0 and lines and not isinstance(lines[0], Line)
+    if partial and (n := largest(len(lines[0]), lambda n: count_tokens(part(n)) <= budget, budget)) > 0:
+        return Draft(part(n), cut_tokens=cut(0), next_pos=next_place(1))
     shown = max(k, 0)
-    return Draft(text, cut_tokens=cut(shown), next_pos=place(shown) if place and shown else None)
-
-
-def marked(count: int, what: str, tokens: int, pos: str | None = None) -> str:
-    """Return the line that stands for what a budget cut."""
-    amount = f"{plural(count, f'more {what}')}, " if count else ""
-    goes_on = f'h.pos = "{pos}" goes on, ' if pos is not None else ""
-    return f"[… {amount}~{tokens:,} tokens; {goes_on}h.tokens shows more]"
-
-
-def more_lines(count: int, what: str) -> list[str]:
-    """Return the line that says how many more `what` there are, none where there are none."""
-    return [f"[… {plural(count, f'more {what}')}]"] if count > 0 else []
+    return Draft(text, cut_tokens=cut(shown), next_pos=next_place(shown))
 
 
 def as_now(draft: Draft, before: str = "nothing rendered before") -> Draft:
@@ -408,7 +406,7 @@ class BaseSource:
         text = (remark + draft.text).encode("utf-8", "replace").decode()  # without surrogates
         tokens, cut, picture = count_tokens(text), draft.cut_tokens, draft.picture
         if tokens > budget:
-            text = squeezed(text, budget, cut > 0 or "\n" in text)
+            text = squeezed(text, budget, cut > 0 or "\n" in text, items=True)
             cut += max(1, tokens - budget)
             tokens = count_tokens(text)
         if picture is not None and tokens + picture.tokens > budget:

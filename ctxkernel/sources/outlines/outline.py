@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ctxkernel.core.text import one_line
+from ctxkernel.sources.base.amounts import Line
 from ctxkernel.sources.base.file_reader import Text
 from ctxkernel.sources.base.positions import Entry, Outline
 from ctxkernel.sources.outlines.grammars import GRAMMARS, Grammar
@@ -165,7 +166,8 @@ def table_outline(text: Text) -> Outline:
     table = read_table(text)
     if table is None:
         return prose_outline(text)
-    return Outline([table.headline], [], "columns", [*table.column_lines(), "first rows:", *table.head_lines()])
+    head = map(Line, ["first rows:", *table.head_lines()])
+    return Outline([table.headline], [], "columns", [*table.column_lines(), *head], unit="columns")
 
 
 def json_outline(text: Text) -> Outline:
@@ -181,7 +183,7 @@ def fields_outline(text: Text) -> Outline:
     fields = json_fields(text)
     if fields is None:
         return replace(prose_outline(text), head=["not a JSON value a line as far as it was read"])
-    return Outline(fields[0], [], "fields", fields[1])
+    return Outline(fields[0], [], "fields", fields[1], unit="fields")
 
 
 def code_outline(grammar: Grammar, text: Text) -> Outline:

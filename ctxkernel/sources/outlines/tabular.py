@@ -20,7 +20,6 @@ from ctxkernel.sources.base.file_reader import Text
 
 SCAN_CELLS = 200_000
 _HEAD_ROWS = 5
-_SHOWN_COLUMNS = 200
 _NULLS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "#N/A", "-"})
 DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?")
 _NUMBER = re.compile(r"\s*[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?\s*")
@@ -73,11 +72,10 @@ class Table:
         """Return name, type, nulls and range, a line a column."""
         about = "" if self.scanned >= self.rows else "~"
         lines: list[str] = []
-        for column in self.columns[:_SHOWN_COLUMNS]:
+        for column in self.columns:
             nulls = f", {about}{plural(column.nulls, 'nulls')}" if column.nulls else ""
             lines.append(f"{column.name}: {column.dtype}{nulls}{column.detail}")
-        rest = len(self.columns) - len(lines)
-        return [*lines, f"… {rest:,} more columns"] if rest else lines
+        return lines
 
     def head_lines(self) -> list[str]:
         """Return the first rows as the file has them."""
