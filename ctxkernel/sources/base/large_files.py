@@ -12,8 +12,6 @@ Rule 4: an index is believed for a file that can have grown only: the same inode
 from __future__ import annotations
 
 import os
-import time
-import weakref
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -21,7 +19,6 @@ from dataclasses import dataclass, field
 
 import xxhash
 
-from ctxkernel.core.jobs import Publish, Stopped
 from ctxkernel.projection.tokens import most_chars
 from ctxkernel.sources.base.file_reader import Gone, Text, read_at, read_regular
 from ctxkernel.sources.base.rendering import Place, lines_within
@@ -32,10 +29,9 @@ SCAN_BYTES = 16 << 20
 INDEX_BYTES = 64 << 30
 """A larger file is not read through unasked; its numbers of lines stay estimates."""
 _PROOF_BYTES = 4096
-_PUBLISH_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True)
 class LineIndex:
     """The line ends of the first `scanned` bytes of a file."""
 
@@ -55,7 +51,7 @@ class LineIndex:
     def holds(self, descriptor: int, found: os.stat_result) -> bool:
         """Say whether the file still begins with what was scanned."""
         same = self.inode == found.st_ino and self.scanned <= found.st_size
-        return same and self.proof == _proof(descriptor, self.scanned)
+        return same and self.proof == proof_of(descriptor, self.scanned)
 
     def further(self, descriptor: int, inode: int, *, line: int | None = None, offset: int, most: int) -> LineIndex:
         """Return an index up to line `line`, or up to byte `offset`; or, where that is further, up to byte `most`."""
@@ -71,41 +67,14 @@ class LineIndex:
             if len(chunk) < CHUNK:
                 whole = True
                 break
-        return LineIndex(before, scanned, inode, _proof(descriptor, scanned), whole)
+        return LineIndex(before, scanned, inode, proof_of(descriptor, scanned), whole)
 
 
 EMPTY = LineIndex()
-ACCEPTED: weakref.WeakValueDictionary[str, LineIndex] = weakref.WeakValueDictionary()
-"""By path, what a tick accepted for a view last, while that view has it: another one of the file begins with it."""
 
 
-def build(path: str, known: LineIndex, stopped: Stopped, publish: Publish) -> LineIndex:
-    """Return the index of the whole file, `known` taken further; for a worker.
-
-    What is found so far is published twice a second. Raises OSError for a file that can be read no more.
-    """
-
-    def index_of(descriptor: int, found: os.stat_result) -> LineIndex:
-        index = known if known.holds(descriptor, found) else EMPTY
-        due = time.monotonic() + _PUBLISH_SECONDS
-        while not stopped():
-            # In small steps: each gives the interpreter to the cell that runs.
-            top = index.scanned // CHUNK * CHUNK + 8 * CHUNK
-            index = index.further(descriptor, found.st_ino, offset=top, most=top)
-            if index.whole:
-                break
-            if time.monotonic() >= due:
-                publish(index)
-                due = time.monotonic() + _PUBLISH_SECONDS
-        return index
-
-    index = read_regular(path, index_of)
-    if isinstance(index, Gone):
-        raise OSError(f"{path}: {index.reason}")
-    return index
-
-
-def _proof(descriptor: int, scanned: int) -> str:
+def proof_of(descriptor: int, scanned: int) -> str:
+    """Return a hash that the first `scanned` bytes of a file are known by: of their beginning and end."""
     state = xxhash.xxh3_64(read_at(descriptor, 0, min(scanned, _PROOF_BYTES)))
     start = max(0, scanned - _PROOF_BYTES)
     state.update(read_at(descriptor, start, scanned - start))

@@ -47,6 +47,8 @@ class Outline:
     """For what has no entries with a place: the structure as lines."""
     unit: str = "lines"
     """What each of these lines is one of, in the plural."""
+    whole: bool = True
+    """Whether it is of all that was read of the text."""
 
 
 DETAILS = ((99, True), (99, False), (1, False), (0, True), (0, False))

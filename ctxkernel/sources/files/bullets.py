@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.file_reader import Text
 from ctxkernel.sources.base.positions import Outline
+from ctxkernel.sources.outlines.logs import Kind
 from ctxkernel.sources.outlines.outline import Language
-from ctxkernel.sources.outlines.tabular import read_table
+from ctxkernel.sources.outlines.tabular import Table
 
 _WORD = re.compile(r"[^\W\d_]{4,}")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -36,6 +37,8 @@ class Bullet:
     line: int
     text: str
     score: float
+    about: str = ""
+    """`~` where the number of the line is an estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +50,24 @@ class Points:
     """How much of the text they were chosen from; empty for all of it."""
 
 
+def points_of_log(kinds: Sequence[Kind], about: str) -> Points:
+    """Return a bullet for each kind of entries, in their order; `about` stands before estimates."""
+    found: list[Bullet] = []
+    for at, kind in enumerate(kinds):
+        like = f" (and {about}{plural(kind.count - 1, 'lines')} like it, the last at {about}{kind.last})"
+        found.append(Bullet(kind.first, kind.text + like * (kind.count > 1), -at, about))
+    return Points(found)
+
+
+def points_of_table(table: Table) -> Points:
+    """Return a bullet for each column."""
+    return Points([Bullet(0, line, -at) for at, line in enumerate(table.statistic_lines())])
+
+
 def points_of(text: Text, language: Language, outline: Outline) -> Points:
-    """Return the bullets of a text."""
+    """Return the bullets of any other text."""
     scanned = ""
-    if language.name == "table" and (table := read_table(text)) is not None:
-        found = [Bullet(0, line, -at) for at, line in enumerate(table.statistic_lines())]
-    elif language.name in ("json", "jsonlines") and outline.lines:
+    if language.name in ("json", "jsonlines") and outline.lines:
         found = [Bullet(at, line.strip(), -_indent(line)) for at, line in enumerate(outline.lines)]
     elif outline.what == "symbols":
         found = _definitions(text, outline)

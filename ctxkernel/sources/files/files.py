@@ -15,13 +15,13 @@ from typing import Any, Generic, TypeVar
 
 import xxhash
 
-from ctxkernel.core.jobs import Preparation, Summary
+from ctxkernel.core.jobs import Preparation
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base import thumbnails
 from ctxkernel.sources.base.file_reader import Binary, Gone, Text, file_stamp, load, read_at, read_regular
-from ctxkernel.sources.base.large_files import ACCEPTED, INDEX_BYTES, LargeFile, Window, build, whole_window
+from ctxkernel.sources.base.large_files import INDEX_BYTES, LargeFile, Window, whole_window
 from ctxkernel.sources.base.rendering import (
     BaseSource,
     Draft,
@@ -33,8 +33,11 @@ from ctxkernel.sources.base.rendering import (
     parse_place,
     with_remark,
 )
+from ctxkernel.sources.base.surveys import ACCEPTED, CATCH_UP_BYTES, Pass, Survey, run_pass
+from ctxkernel.sources.files.samples import known_of, sampled
 from ctxkernel.sources.files.text_levels import (
     Document,
+    Known,
     PlainBasis,
     TextBasis,
     difference,
@@ -43,6 +46,7 @@ from ctxkernel.sources.files.text_levels import (
     render_document,
     render_text,
 )
+from ctxkernel.sources.outlines.outline import FACTS
 
 F = TypeVar("F")
 _TAIL_BYTES = 4096
@@ -64,6 +68,7 @@ class FileSource(BaseSource):
         self._stamp = ""
         self._found: Gone | Binary | Document = Gone("missing")
         self._large: LargeFile | None = None
+        self._survey: Survey | None = None
 
     def stamp(self) -> str:
         """Return a stat as text (2 µs): time of change, size, inode. Never raises."""
@@ -104,42 +109,72 @@ class FileSource(BaseSource):
         stamp = self.stamp()
         if stamp != self._stamp or isinstance(self._found, Gone):
             loaded = self._load()
-            self._found = Document(self.label, self._name, loaded) if isinstance(loaded, Text) else loaded
             large = isinstance(loaded, Text) and not loaded.whole and self._in_windows
             self._large = self._open_large() if large else None
+            self._found = self._document(loaded) if isinstance(loaded, Text) else loaded
             self._stamp = stamp
         return self._found
 
     def _load(self) -> Gone | Binary | Text:
         return load(self.path)
 
-    # -- the index of a large one, made in the background
+    def _document(self, text: Text) -> Document:
+        """Return the document of a text; of a large log or table with the facts that are known about all of it."""
+        found = Document(self.label, self._name, text)
+        if self._large is None or not _is_utf8(found) or found.language.name not in FACTS:
+            return found
+        known = read_regular(self.path, lambda descriptor, stat: self._known(found, descriptor, stat))
+        return Document(self.label, self._name, text, known) if isinstance(known, Known) else found
+
+    # -- what is found in a large one in the background
+
+    def _passes(self) -> list[Pass]:
+        return [one for one in (self.prepared.get("pass"), ACCEPTED.get(self.path)) if one is not None]
 
     def _open_large(self) -> LargeFile:
-        return LargeFile(self.path, self.prepared.get("index") or ACCEPTED.get(self.path))
+        known = next(iter(self._passes()), None)
+        return LargeFile(self.path, known.index if known is not None else None)
+
+    def _known(self, document: Document, descriptor: int, found: os.stat_result) -> Known:
+        """Return what the survey found, with what was appended since; else what a sample shows."""
+        surveys = [self._survey, *(one.survey for one in self._passes())]
+        held = [one for one in surveys if one is not None and one.holds(descriptor, found)]
+        if held:
+            survey = max(held, key=lambda one: one.offset)
+            if found.st_size - survey.offset <= CATCH_UP_BYTES:
+                survey = survey.further(descriptor, found.st_ino, CATCH_UP_BYTES + 1)
+                self._survey = survey
+                return known_of(survey.with_last_line(descriptor), found.st_size)
+        return sampled(document, descriptor, found.st_size)
 
     def preparation(self) -> Preparation | None:
-        """Return the indexing of what lies further on than is looked through at once; None where nothing does."""
+        """Return the pass over what was not read yet; None where all was."""
         large, found = self._large, self._found
         if large is None or not isinstance(found, Document) or not _is_utf8(found):
             return None
-        if not large.indexed < found.text.size <= INDEX_BYTES:
+        facts = FACTS.get(found.language.name)
+        if found.text.size > INDEX_BYTES or (large.indexed >= found.text.size and (facts is None or found.surveyed)):
             return None
-        path, known, inode = self.path, large.index, "".join(self._stamp.split(".")[2:3])
-        return Preparation(f"file {path} {inode}", lambda stopped, publish: build(path, known, stopped, publish))
+        inode = "".join(self._stamp.split(".")[2:3])
+        path, known = self.path, Pass(large.index, next((one.survey for one in self._passes()), None))
+        return Preparation(
+            f"file {path} {inode}", lambda stopped, publish: run_pass(path, known, facts, stopped, publish)
+        )
 
     def accept(self, result: Any) -> bool:
-        """Take an index as far as it still holds. Returns whether no more of it is needed."""
-        if isinstance(result, Summary):
+        """Take the result of a pass as far as it still holds. Returns whether no more of it is needed."""
+        if not isinstance(result, Pass):
             return super().accept(result)
-        known, self.prepared["index"] = self.prepared.get("index"), result
+        before, self.prepared["pass"] = self.prepared.get("pass"), result
         large = self._open_large()
-        if large.index is not result:
-            self.prepared["index"] = known
+        if large.index is not result.index:
+            self.prepared["pass"] = before
             return False
         ACCEPTED[self.path] = result
         if self._large is not None:
             self._large = large
+            if isinstance(self._found, Document):
+                self._found = self._document(self._found.text)
         self._renderings.clear()
         return self.preparation() is None
 

@@ -17,7 +17,7 @@ from ctxkernel.core.text import format_size, plural, truncate
 from ctxkernel.core.text_diff import changes, counted, unified
 from ctxkernel.projection.tokens import count_tokens, largest
 from ctxkernel.sources.base.amounts import Amounts, Line, marked, more
-from ctxkernel.sources.base.file_reader import Text, make_text
+from ctxkernel.sources.base.file_reader import EXCERPT, Text, make_text
 from ctxkernel.sources.base.large_files import Window, whole_window
 from ctxkernel.sources.base.positions import (
     DETAILS,
@@ -30,8 +30,17 @@ from ctxkernel.sources.base.positions import (
     symbols_of,
 )
 from ctxkernel.sources.base.rendering import NO_CAP, PAST_END, Draft, Names, Place, as_now, fit, fit_lines
-from ctxkernel.sources.files.bullets import Points, points_of
-from ctxkernel.sources.outlines.outline import Language, language_of
+from ctxkernel.sources.files.bullets import Points, points_of, points_of_log, points_of_table
+from ctxkernel.sources.outlines.logs import LogFacts
+from ctxkernel.sources.outlines.outline import (
+    FACTS,
+    Language,
+    language_of,
+    log_facts,
+    outline_of_table,
+    prose_outline,
+)
+from ctxkernel.sources.outlines.tabular import Table, read_table
 
 BASIS_CHARS = 2 << 20
 """Longest text that is kept whole for a later diff; of a longer one a window is kept."""
@@ -69,13 +78,30 @@ class PlainBasis:
     about: str
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was found in a text of which only the beginning is at hand."""
+
+    facts: LogFacts | Table | None
+    """None for what turned out to be neither."""
+    size: int
+    sample: str = ""
+    """Which parts it is of; empty for the whole text."""
+    lines: int = 0
+    """The number of lines, an estimate for a sample."""
+
+
 class Document:
     """A text with its language and outline, each found once."""
 
-    def __init__(self, label: str, path: str, text: Text) -> None:
+    def __init__(self, label: str, path: str, text: Text, known: Known | None = None) -> None:
+        """`known` is about the whole of a text of which only the beginning is in `text`."""
         self.label = label
         self.text = text
         self.language: Language = language_of(path, text)
+        self._known = known if known is not None and known.facts is not None else None
+        self.surveyed = known is not None and not known.sample
+        """Whether facts were looked for in the whole text."""
 
     @property
     def worded(self) -> bool:
@@ -83,25 +109,51 @@ class Document:
         return self.language.name not in _RECORDS and bool(self.text.text.strip())
 
     @cached_property
+    def _facts(self) -> LogFacts | Table | None:
+        if self._known is not None:
+            return self._known.facts
+        if self.language.name == "log":
+            return log_facts(self.text)
+        return read_table(self.text) if self.language.name == "table" else None
+
+    @cached_property
     def outline(self) -> Outline:
         """The structure."""
-        return self.language.outline(self.text)
+        facts, known = self._facts, self._known
+        if isinstance(facts, LogFacts):
+            return facts.outline(known.sample, known.lines) if known is not None else facts.outline()
+        if isinstance(facts, Table):
+            return outline_of_table(facts)
+        return prose_outline(self.text) if self.language.name in FACTS else self.language.outline(self.text)
 
     @cached_property
     def points(self) -> Points:
         """The most informative lines, best first."""
+        if isinstance(self._facts, LogFacts):
+            return points_of_log(self._facts.ranked(), "~" * bool(self._known is not None and self._known.sample))
+        if isinstance(self._facts, Table):
+            return points_of_table(self._facts)
         return points_of(self.text, self.language, self.outline)
+
+    @property
+    def is_log(self) -> bool:
+        """Whether it has the entries of a log."""
+        return isinstance(self._facts, LogFacts)
 
     @cached_property
     def read(self) -> str:
         """How much of the text structure and summary are made from, where that is not all of it."""
-        if self.text.whole:
+        if self.text.whole or (self._known is not None and not self._known.sample):
             return ""
+        if self._known is not None:
+            return f"a sample: {self._known.sample}"
         return f"only its first {format_size(len(self.text.text.encode('utf-8', 'replace')))} were read"
 
     def unread(self, what: str) -> list[Line]:
         """Return the line below a list of `what` that may have more of them in the part that was not read."""
-        return [Line("[… what follows was not read]", 0, what, exact=False)] if self.read else []
+        if not self.read and self.outline.whole:
+            return []
+        return [Line("[… the rest was not read]", 0, what, exact=False)]
 
     @cached_property
     def tokens(self) -> int:
@@ -130,7 +182,11 @@ class Document:
 
     def headline(self, shown: str = "", *, read: bool = False) -> str:
         """Return the first line of a rendering; `read` says that it tells how much of the text was read."""
-        text = self.text
+        text, known = self.text, self._known
+        if read and known is not None and not known.sample:
+            lines = plural(known.lines, "lines")
+            others = [remark for remark in text.remarks if not remark.startswith(EXCERPT)]
+            return " · ".join(filter(None, (self.label, lines, format_size(known.size), *others)))
         lines = plural(len(text.lines), "lines") if text.whole else ""
         # Of an excerpt the remark says the size; of an object's text it says nothing.
         size = format_size(text.size) if text.whole and text.size >= 0 else ""
@@ -182,7 +238,7 @@ def excerpt(document: Document, window: Window, budget: int) -> Draft:
         place = window.place_after(k)
         mark = [marked(amount(k), rest(k), place)] if place is not None else []
         if place is None and in_memory and part:
-            mark = [*document.unread("lines")]
+            mark = ["[… the rest was not read]"]
         return "\n".join([document.headline(numbers(k)), *lines[:k], *mark])
 
     def after(n: int) -> str | None:
@@ -219,7 +275,8 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
     heads = ([headline, *outline.head[:n]] for n in (len(outline.head), 1, 0))
     head = next((head for head in heads if 2 * count_tokens("\n".join(head)) <= budget), [headline])
     if not outline.entries:
-        draft = fit_lines(head, outline.lines, budget, outline.unit)
+        rest = unread if document.language.name not in FACTS else []  # these say so themselves
+        draft = fit_lines(head, [*outline.lines, *rest], budget, outline.unit)
         return draft if draft.cut_tokens else _with_nearby(document, window, draft, budget)
     share = budget if budget >= NO_CAP or not (place.line or place.offset) else max(1, budget * 3 // 4)
     richest = 0
@@ -275,14 +332,14 @@ def summary(document: Document, budget: int) -> Draft:
     points = document.points
     ranked, part = points.bullets, document.read or points.scanned
     headline = document.headline(read=True) + (f" · {points.scanned}" if points.scanned else "")
-    head = [headline, *document.outline.head[:1]]
+    head = [headline, *document.outline.head[: 3 if document.is_log else 1]]
     if 2 * count_tokens("\n".join(head)) > budget:
         head = head[:1]
     with_lines = document.language.name not in ("table", "json", "jsonlines")
 
     def build(k: int) -> str:
         chosen = sorted(ranked[:k], key=lambda bullet: bullet.line) if with_lines else ranked[:k]
-        shown = [f"- {f'{bullet.line}: ' if with_lines else ''}{bullet.text}" for bullet in chosen]
+        shown = [f"- {f'{bullet.about}{bullet.line}: ' if with_lines else ''}{bullet.text}" for bullet in chosen]
         mark = [marked(more(len(ranked) - k, "points", exact=not part), cut(k))] if k < len(ranked) else []
         return "\n".join([*head, *shown, *mark])
 
