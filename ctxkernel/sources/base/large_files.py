@@ -186,6 +186,26 @@ class LargeFile:
         count = min(WINDOW_BYTES, most_chars(budget) + 8192)
         return read_regular(self._path, lambda descriptor, found: self._window(descriptor, found.st_size, place, count))
 
+    def end(self, count: int | None, tokens: int) -> Place | None:
+        """Return the place of the last `count` lines, or of as many as are within `tokens`; None if it is gone."""
+
+        def place(descriptor: int, found: os.stat_result) -> Place:
+            size = found.st_size
+            start = max(0, size - WINDOW_BYTES if count is not None else size - most_chars(tokens) - 8192)
+            start = max(start, size - WINDOW_BYTES)
+            pieces = read_at(descriptor, start, size - start).removesuffix(b"\n").split(b"\n")
+            whole = pieces[bool(start) :]
+            steps = count or lines_within([shown_line(piece) for piece in whole], tokens, last=True)
+            if steps <= len(whole):
+                ends = _ends_with_break(descriptor, size)
+                return Place(offset=max(0, size - sum(len(piece) + 1 for piece in whole[-steps:]) + (not ends)))
+            self._scan(descriptor, offset=size)
+            total = self.index.lines if self.index.scanned >= size else self._estimate(size)
+            return Place(max(0, total - steps))
+
+        found = read_regular(self._path, place)
+        return None if isinstance(found, Gone) else found
+
     def further(self, place: Place, tokens: int) -> str | None:
         """Return the position that is `tokens` after `place` (before, if negative), at most `WINDOW_BYTES`.
 
@@ -224,7 +244,7 @@ class LargeFile:
                 break
         if not whole:  # within a very long line, or its beginning
             return f"@{start}" if start else "0"
-        steps = lines_within([_shown(piece) for piece in whole], -tokens, last=True)
+        steps = lines_within([shown_line(piece) for piece in whole], -tokens, last=True)
         offset -= sum(len(piece) + 1 for piece in whole[-steps:]) + len(pieces[-1])
         line, exact = self._line_of(descriptor, offset, size) if offset < self._reach else (0, False)
         return str(line) if exact else f"@{offset}"
@@ -254,7 +274,7 @@ class LargeFile:
             pieces.pop()  # cut short by the window, or the nothing after a last line end
         cut = len(pieces) == 1 and not at_end and b"\n" not in raw
         widths = [len(piece) + (not cut) for piece in pieces]
-        lines = [_shown(piece) for piece in pieces]
+        lines = [shown_line(piece) for piece in pieces]
         if size <= self._reach:
             self._scan(descriptor, offset=size)
         index = self.index
@@ -350,5 +370,6 @@ def _ends_with_break(descriptor: int, size: int) -> bool:
     return read_at(descriptor, max(0, size - 1), 1) in (b"\n", b"")
 
 
-def _shown(raw: bytes) -> str:
+def shown_line(raw: bytes) -> str:
+    """Return a line as it is shown, without its end."""
     return raw.removesuffix(b"\r").decode("utf-8", "replace").replace("\0", "\u2400").replace("\r", "\u240d")

@@ -28,7 +28,14 @@ from ctxkernel.core.reflection import class_of, type_name
 from ctxkernel.core.text import one_line
 from ctxkernel.projection.tokens import count_tokens, largest, most_chars, trim_to_tokens
 from ctxkernel.sources.base.amounts import Amounts, Line, marked
-from ctxkernel.sources.base.positions import find_name, find_pattern, no_place, pattern_of, unbracketed
+from ctxkernel.sources.base.positions import (
+    find_name,
+    find_pattern,
+    lines_from_end,
+    no_place,
+    pattern_of,
+    unbracketed,
+)
 
 _LINE_TOKENS = 12  # about
 
@@ -52,6 +59,10 @@ def moved(lines: Sequence[str], line: int, tokens: int) -> int:
     return min(line + lines_within(lines[line:], tokens), len(lines) - 1) if tokens else line
 
 
+class NotFound(Exception):
+    """A position that was not found, or not yet; the text of the exception is the remark that says so."""
+
+
 PAST_END = " (the position is past the end)"
 NO_CAP = 1 << 40
 """The budget that stands for `All`."""
@@ -59,6 +70,11 @@ RESERVE = 4
 """One part in so many of a budget is left free, so that it holds under a model's own vocabulary too …"""
 SMALL_RESERVE = 24
 """… and of a small budget two fifths, up to so many tokens: its text is mostly a path and numbers."""
+LAST_PARTS = 500
+"""Lines that are looked at for the position "end"."""
+_HEAD_TOKENS = 48
+_WAS = "; this is where it was, h.pos sets another"
+_GONE = ("any more", "?)")
 _CACHED_RENDERINGS = 8
 _CACHED_CHARS = 256 * 1024
 _PLACE = re.compile(r"(?:(?P<line>\d{1,15})(?::(?P<col>\d{1,15}))?|@(?P<offset>\d{1,18})(?P<shift>[+-]\d{1,12})?)")
@@ -345,6 +361,31 @@ class BaseSource:
         """
         return self.names().find(self.label, pos)
 
+    def end(self, count: int | None, request: RenderRequest) -> Place:
+        """Return the place of the last `count` lines (rows, entries, cells); of None, of as many as have room.
+
+        Raises BadPolicy where that is not known.
+        """
+        total, last = self.length(), self.last_parts(LAST_PARTS)
+        if count is None:
+            count = lines_within(last, self.room(request), last=True) if last else 1
+        if not total:
+            raise BadPolicy(f"{self.label} has no end that is known; give a line, or a name")
+        return Place(max(0, total - count))
+
+    def room(self, request: RenderRequest) -> int:
+        """Return about how many tokens a rendering has for lines: all but a few of its head, at other levels a part."""
+        budget = NO_CAP if isinstance(request.tokens, AllTokens) else within_reserve(request.tokens)
+        return max(1, (budget - count_tokens(self.label) - _HEAD_TOKENS) // (1 if request.lod == 0 else 4))
+
+    def length(self) -> int:
+        """Return the number of lines, entries or cells that positions count; 0 where it is not known. May raise."""
+        return len(self.parts())
+
+    def last_parts(self, most: int) -> Sequence[str]:
+        """Return the text of at most `most` of the last ones. May raise anything."""
+        return self.parts()[-most:]
+
     def parts(self) -> Sequence[str]:
         """Return the text of each line, entry or cell that positions count; none where it is not at hand. May raise."""
         return ()
@@ -366,13 +407,20 @@ class BaseSource:
 
     def _placed(self, request: RenderRequest, stamp: str) -> tuple[Place, str]:
         """Return where `pos` is; where it is no more, where it was and a remark. Raises BadPolicy."""
+        from_end = lines_from_end(request.pos)
+        if from_end:
+            return self.end(from_end, request), ""
         key = stamp, request.pos
-        if self._found_at is not None and self._found_at[0] == key and self.covers(stamp):
+        if from_end is None and self._found_at is not None and self._found_at[0] == key and self.covers(stamp):
             return self._found_at[1], ""
         last = parse_place(request.last)
         try:
             found = self.find(request.pos)
+        except NotFound as fault:
+            return last or Place(), str(fault)
         except BadPolicy as fault:
+            if from_end is not None:
+                return self.end(None, request), ""
             if last is None:
                 raise
             close = re.search(r"\. Is it (.*?\?) You can", str(fault))
@@ -387,7 +435,7 @@ class BaseSource:
         return found, ""
 
     def _render(self, request: RenderRequest, place: Place, missed: str, budget: int) -> Rendered:
-        remark = f"[{missed}; this is where it was, h.pos sets another]\n" if missed else ""
+        remark = f"[{missed}{_WAS if missed.endswith(_GONE) else ''}]\n" if missed else ""
         room = budget - count_tokens(remark)
         if 2 * room < budget:  # a remark must not take the place of what it is about: the notes have it
             remark, room = "", budget

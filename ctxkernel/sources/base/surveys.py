@@ -14,7 +14,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
 from ctxkernel.core.jobs import Publish, Stopped
@@ -122,20 +122,21 @@ def run_pass(path: str, known: Pass, facts: Callable[[], Facts] | None, stopped:
     """
 
     def found_in(descriptor: int, found: os.stat_result) -> Pass:
-        index = known.index if known.index.holds(descriptor, found) else EMPTY
-        survey = known.survey
+        # What was the end of the file may not be any more.
+        index = replace(known.index, whole=False) if known.index.holds(descriptor, found) else EMPTY
+        survey = replace(known.survey, whole=False) if known.survey is not None else None
         if facts is not None and (survey is None or not survey.holds(descriptor, found)):
             survey = Survey(facts(), inode=found.st_ino)
-        step = _Steps(stopped)
+        rest = Rest()
         result = Pass(index, survey)
         due = time.monotonic() + _PUBLISH_SECONDS
-        while not result.whole and not step.stopped():
+        while not result.whole and not stopped():
             if not index.whole:
                 top = index.scanned // CHUNK * CHUNK + 8 * CHUNK
                 index = index.further(descriptor, found.st_ino, offset=top, most=top)
             if survey is not None and not survey.whole and (index.whole or survey.offset < index.scanned):
                 survey = survey.further(descriptor, found.st_ino, 4 * PART_BYTES)
-                step.rest()
+                rest()
             result = Pass(index, survey)
             if time.monotonic() >= due:
                 publish(result)
@@ -149,13 +150,12 @@ def run_pass(path: str, known: Pass, facts: Callable[[], Facts] | None, stopped:
 
 
 @dataclass(slots=True)
-class _Steps:
+class Rest:
     """Sleeps between the steps of a pass."""
 
-    stopped: Stopped
     begun: float = field(default_factory=time.thread_time)
 
-    def rest(self) -> None:
+    def __call__(self) -> None:
         """Sleep for a share of the processor time since the last call."""
         time.sleep(min(0.1, _REST * max(0.0, time.thread_time() - self.begun)))
         self.begun = time.thread_time()

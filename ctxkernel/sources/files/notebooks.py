@@ -23,7 +23,7 @@ from ctxkernel.sources.base.amounts import Line
 from ctxkernel.sources.base.file_reader import Data, Gone, cut_at_line, decode, load_bytes, make_text, sniff
 from ctxkernel.sources.base.positions import MOST_NAMES, find_pattern, no_place, pattern_of, symbols_of
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines
-from ctxkernel.sources.files.files import FormatSource
+from ctxkernel.sources.files.formats import FormatSource
 from ctxkernel.sources.outlines.json_outline import is_list, is_object
 from ctxkernel.sources.outlines.outline import markdown_outline
 from ctxkernel.sources.outlines.python_outline import python_outline

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size, plural, truncate
 from ctxkernel.core.text_diff import changes, counted, unified
@@ -173,6 +174,8 @@ class Document:
             return self.names().find(self.label, pos)
         line = find_pattern(pattern, self.text.lines)
         if line is None:
+            if not self.text.whole:
+                raise BadPolicy(f"{self.label} has no position {pos!r} in what was read of it: {self.read}")
             raise no_place(self.label, pos)
         return Place(line)
 

@@ -26,7 +26,7 @@ from ctxkernel.sources.base.amounts import Line, marked, more, more_lines
 from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_bytes, read_at, read_regular, reason_of
 from ctxkernel.sources.base.positions import MOST_NAMES, find_name, find_pattern, no_place, pattern_of, unbracketed
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit, fit_lines
-from ctxkernel.sources.files.files import FormatSource
+from ctxkernel.sources.files.formats import FormatSource
 from ctxkernel.sources.outlines.json_outline import is_object
 from ctxkernel.sources.tables.tables import named_types
 
