@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 import xxhash
 
 from ctxkernel.projection.tokens import most_chars
+from ctxkernel.sources.base.amounts import lines_within
 from ctxkernel.sources.base.file_reader import Gone, Text, read_at, read_regular
-from ctxkernel.sources.base.rendering import Place, lines_within
+from ctxkernel.sources.base.rendering import Place
 
 CHUNK = 1 << 20
 SCAN_BYTES = 16 << 20

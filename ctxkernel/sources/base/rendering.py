@@ -26,8 +26,8 @@ from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest
 from ctxkernel.core.reflection import class_of, type_name
 from ctxkernel.core.text import one_line
-from ctxkernel.projection.tokens import count_tokens, largest, most_chars, trim_to_tokens
-from ctxkernel.sources.base.amounts import Amounts, Line, marked
+from ctxkernel.projection.tokens import count_tokens, largest, trim_to_tokens
+from ctxkernel.sources.base.amounts import Amounts, Line, lines_within, marked, moved
 from ctxkernel.sources.base.positions import (
     find_name,
     find_pattern,
@@ -36,27 +36,6 @@ from ctxkernel.sources.base.positions import (
     pattern_of,
     unbracketed,
 )
-
-_LINE_TOKENS = 12  # about
-
-
-def lines_within(lines: Sequence[str], tokens: int, *, last: bool = False) -> int:
-    """Return how many of the first (or last) lines are within `tokens`, at least 1 where there is one."""
-
-    def fits(k: int) -> bool:
-        return count_tokens("\n".join(lines[len(lines) - k :] if last else lines[:k])) <= tokens
-
-    most = min(len(lines), most_chars(tokens) + 1)  # each has a line end, which is a character
-    return min(max(largest(most, fits, tokens // _LINE_TOKENS), 1), len(lines))
-
-
-def moved(lines: Sequence[str], line: int, tokens: int) -> int:
-    """Return the line that is `tokens` after (before, if negative) line `line`; 0 … len(lines) - 1."""
-    if tokens < 0:
-        line = min(line, len(lines))  # from past the end, the last one is the first to come
-        return line - lines_within(lines[:line], -tokens, last=True)
-    line = min(line, len(lines) - 1)
-    return min(line + lines_within(lines[line:], tokens), len(lines) - 1) if tokens else line
 
 
 class NotFound(Exception):
@@ -343,6 +322,8 @@ class BaseSource:
             self._renderings.move_to_end(key)
             return hit
         rendered = self._render(request, place, missed, budget)
+        if request.pos == "end" and (later := self._nearer(place, rendered)) is not None:
+            rendered = self._render(request, later, missed, budget)
         # What was read may be newer than the stamp; then the next stamp differs, and this entry is never hit.
         if self.covers(stamp) and "failed" not in rendered.notes and len(rendered.text) <= _CACHED_CHARS:
             self._renderings[key] = rendered
@@ -409,7 +390,7 @@ class BaseSource:
         """Return where `pos` is; where it is no more, where it was and a remark. Raises BadPolicy."""
         from_end = lines_from_end(request.pos)
         if from_end:
-            return self.end(from_end, request), ""
+            return self._end(from_end, request), ""
         key = stamp, request.pos
         if from_end is None and self._found_at is not None and self._found_at[0] == key and self.covers(stamp):
             return self._found_at[1], ""
@@ -420,7 +401,7 @@ class BaseSource:
             return last or Place(), str(fault)
         except BadPolicy as fault:
             if from_end is not None:
-                return self.end(None, request), ""
+                return self._end(None, request), ""
             if last is None:
                 raise
             close = re.search(r"\. Is it (.*?\?) You can", str(fault))
@@ -433,6 +414,26 @@ class BaseSource:
             return last or Place(), ""
         self._found_at = key, found
         return found, ""
+
+    def _nearer(self, place: Place, shown: Rendered) -> Place | None:
+        """Return a later place where the end was not reached from `place`: by as many lines as there were too many."""
+        after = parse_place(shown.next_pos or "")
+        if after is None or after.offset is not None or place.offset is not None or after.line <= place.line:
+            return None
+        try:
+            return Place(place.line + max(self.length() - after.line, 0))
+        except Exception:  # a target that changes meanwhile
+            return None
+
+    def _end(self, count: int | None, request: RenderRequest) -> Place:
+        try:
+            return self.end(count, request)
+        except BadPolicy:
+            raise
+        except Exception as fault:  # a target that changes while it is read
+            raise BadPolicy(
+                f"{self.label}: its end could not be looked for ({type(fault).__name__}); give a line"
+            ) from None
 
     def _render(self, request: RenderRequest, place: Place, missed: str, budget: int) -> Rendered:
         remark = f"[{missed}{_WAS if missed.endswith(_GONE) else ''}]\n" if missed else ""

@@ -26,10 +26,10 @@ from itertools import islice
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size, one_line, plural
-from ctxkernel.sources.base.amounts import Line, more_lines
+from ctxkernel.sources.base.amounts import Line, more_lines, moved
 from ctxkernel.sources.base.file_reader import content_hash, file_stamp, reason_of
 from ctxkernel.sources.base.positions import pattern_of
-from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, moved, parse_place
+from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, parse_place
 from ctxkernel.sources.files.gitignore import Ignoring, above
 from ctxkernel.sources.files.globs import NOT_ENTERED, PatternSearch, folder_of
 

@@ -58,6 +58,21 @@ class FormatSource(FileSource, Generic[F]):
         """Return the text of each part that positions count; none where it is not at hand."""
         return ()
 
+    def length_of(self, found: F) -> int:
+        """Return the number of parts that positions count."""
+        return len(self.parts_of(found))
+
+    def end(self, count: int | None, request: RenderRequest) -> Place:
+        """Return the place of the last parts; the last lines of what is shown as it is. Raises BadPolicy."""
+        if self._readable() is None:
+            return super().end(count, request)
+        return BaseSource.end(self, count, request)
+
+    def length(self) -> int:
+        """Return the number of parts that positions count."""
+        found = self._readable()
+        return super().length() if found is None else self.length_of(found)
+
     def parts(self) -> Sequence[str]:
         """Return the text of each part; the lines of what is shown as it is."""
         found = self._readable()

@@ -119,6 +119,10 @@ class PdfSource(FormatSource[Pdf]):
         headings = [(name, places[place.line]) for name, place in document.names().places]
         return Names(names.what if names.places else "headings", [*names.places, *headings]).find(self.label, pos)
 
+    def length_of(self, found: Pdf) -> int:
+        """Return the number of pages."""
+        return found.pages
+
     def parts_of(self, found: Pdf) -> list[str]:
         """Return the pages, where all were read."""
         return ["\n".join(text) for text in found.texts] if len(found.texts) == found.pages else []

@@ -251,7 +251,7 @@ def excerpt(document: Document, window: Window, budget: int) -> Draft:
         return window.place_after(0, n) if n > 0 else None
 
     def build_long(n: int) -> str:
-        mark = marked(amount(1), rest(0, n), after(n))
+        mark = marked(amount(1 if n else 0), rest(0, n), after(n))
         return "\n".join([document.headline(numbers(1)), *([lines[0][:n]] if n else []), mark])
 
     everything = sum(map(len, lines)) + len(lines)
@@ -298,7 +298,7 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
     first = 0
     if place.line:  # begin with the entry that the position lies in
         first = max(0, next((i for i, e in enumerate(kept) if e.line > place.line), len(kept)) - 1)
-    before = [f"[… {first:,} {outline.what} before]"] if first else []
+    before = [f"[… {plural(first, outline.what)} before]"] if first else []
     rest = kept[first:]
     nested = len(outline.entries) - len(kept)
     draft = fit_lines(

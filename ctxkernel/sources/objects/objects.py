@@ -142,6 +142,14 @@ class ObjectSource(TargetSource):
             lines[0] = lines[0][col:]
         return Window(lines, start, col, total=max(total, start + len(lines)), past_end=past)
 
+    def length(self) -> int:
+        """Return the number of lines of the value."""
+        return line_count(self.target)
+
+    def last_parts(self, most: int) -> list[str]:
+        """Return the last lines of the value."""
+        return list(islice(value_lines(self.target, max(0, self.length() - most)), most))
+
     def parts(self) -> list[str]:
         """Return the first lines of the value."""
         return list(islice(value_lines(self.target), _MOST_LINES))

@@ -41,6 +41,7 @@ MOST_CHUNKS = 20_000
 """Column chunks whose statistics are put together."""
 _COLUMNS = 200
 _ROW_COLUMNS = 50
+_LAST_ROWS = 200  # that are looked at for the position "end"
 _GROUPS = 8  # that one window of rows may come from
 _BATCH = 256
 _MAGIC = b"PAR1"
@@ -165,6 +166,21 @@ class ParquetSource(FormatSource[ParquetFile]):
         except Exception:  # the data may be cut, encrypted, or of a codec that is missing; the columns are known
             return []
         return [label for (label,) in labels]
+
+    def length_of(self, found: ParquetFile) -> int:
+        """Return the number of rows."""
+        return found.metadata.num_rows
+
+    def last_parts(self, most: int) -> list[str]:
+        """Return the text of the last rows; none where they cannot be read."""
+        found, most = self._readable(), min(most, _LAST_ROWS)
+        if found is None:
+            return []
+        try:
+            rows = self._read_rows(found, max(0, found.metadata.num_rows - most), 0, most)[1]
+        except Exception:  # the rendering says why
+            return []
+        return [" | ".join([str(found.metadata.num_rows), *row]) for row in rows]
 
     def show(self, found: ParquetFile, lod: int, place: Place, budget: int) -> Draft:
         """Render level 0, 1 or 2."""

@@ -34,6 +34,7 @@ _WINDOW_ROWS = 2_000
 _WINDOW_CELLS = 40_000
 _BASIS_ROWS = 50
 _HEAD_ROWS, _HEAD_COLUMNS = 5, 30
+_LAST_ROWS = 200  # that are looked at for the position "end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +189,15 @@ class TableSource(TargetSource):
     def rows_within(self, budget: int, columns: int) -> int:
         """Return a bound of the rows of so many columns that a budget has room for."""
         return most_chars(budget) // 4 + 1
+
+    def length(self) -> int:
+        """Return the number of rows."""
+        return self.table_shape(self.stamped[1] if self.stamped is not None else self.facts(STAMP_BYTES))[0]
+
+    def last_parts(self, most: int) -> list[str]:
+        """Return the text of the last rows, of their first columns."""
+        total, most = self.length(), min(most, _LAST_ROWS)
+        return self.window(Place(max(0, total - most)), most, _HEAD_COLUMNS).lines(_HEAD_COLUMNS)[1:]
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the table as it is now."""
