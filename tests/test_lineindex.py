@@ -11,8 +11,9 @@ from scale import examples
 
 from ctxkernel.sources.base import file_reader, large_files
 from ctxkernel.sources.base.file_reader import Gone
-from ctxkernel.sources.base.large_files import EMPTY, LargeFile, build
+from ctxkernel.sources.base.large_files import EMPTY, LargeFile
 from ctxkernel.sources.base.rendering import Place
+from ctxkernel.sources.base.surveys import Pass, run_pass
 from ctxkernel.testing import HeldJobs, Turns
 from ctxkernel.testing.renderings import opened, render, written
 
@@ -21,7 +22,7 @@ CODE = b"".join(b"%07d a line of a training log, step %d, loss 0.123\n" % (i, i)
 
 
 def indexed(path, known=EMPTY, stopped=lambda: False):
-    return build(str(path), known, stopped, lambda part: None)
+    return run_pass(str(path), Pass(known), None, stopped, lambda part: None).index
 
 
 @pytest.fixture

@@ -15,8 +15,9 @@ from scale import examples
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base import large_files
+from ctxkernel.sources.base.amounts import moved
 from ctxkernel.sources.base.large_files import LargeFile
-from ctxkernel.sources.base.rendering import Place, moved, parse_place
+from ctxkernel.sources.base.rendering import Place, parse_place
 from ctxkernel.sources.registry import open_named
 from ctxkernel.testing import Turns
 from ctxkernel.testing.renderings import opened, render, written

@@ -414,7 +414,7 @@ def test_level_1_of_lines_of_json_is_their_fields_with_types_shares_and_ranges(t
         "tags: array, 0–2 items of int",
         "rare: float, missing in 99.9 %, 1.5",
     ]
-    assert lines[11] == "--- from line 0 ---"
+    assert lines[11] == "--- from line 0, 20 of 1,000 lines ---"
     assert "- x: float, null in 50.0 %" in render(tmp_path / "a.jsonl", 2).text
 
 

@@ -141,7 +141,8 @@ def test_every_row_and_column_of_a_polars_frame_is_reached(pl: Any):
 
     assert seen == [str(i) for i in range(40)]
     assert "c500" in render(wide, pos="0:500", tokens=150).text.split("\n")[1]
-    assert "more columns" in render(wide, 1, tokens=All).text
+    assert "more columns" in render(wide, 1, tokens=400).text
+    assert "\nc999: Int64\n" in render(wide, 1, tokens=All).text
 
 
 def test_a_large_polars_frame_is_sampled_and_says_so(pl: Any):

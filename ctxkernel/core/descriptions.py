@@ -89,20 +89,21 @@ def length_of(value: Any) -> int | None:
     return next((_LENGTHS[id(base)](value) for base in class_mro(class_of(value)) if id(base) in _LENGTHS), None)
 
 
-def items_of(value: Any, most: int) -> Iterator[tuple[str, Any]]:
-    """Yield (expression of the item, item) for the first `most` items of a known container."""
+def items_of(value: Any, most: int, start: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield (expression of the item, item) for at most `most` items of a known container, from item `start` on."""
     base: Any = next((base for base in class_mro(class_of(value)) if id(base) in _BRACKETS), None)
+    end = start + most
     if base is dict:
-        yield from ((f"[{brief(key, 60)}]", item) for key, item in list(islice(dict_items(value), most)))
+        yield from ((f"[{brief(key, 60)}]", item) for key, item in list(islice(dict_items(value), start, end)))
     elif base in (set, frozenset):
-        yield from (("", item) for item in _members(value, base, max(most, _SORTED_SET))[:most])
+        yield from (("", item) for item in _members(value, base, max(end, _SORTED_SET))[start:end])
     elif base is not None:
-        yield from ((f"[{at}]", item) for at, item in enumerate(_first(value, base, most)))
+        yield from ((f"[{at}]", item) for at, item in enumerate(_first(value, base, most, start), start))
 
 
-def _first(value: Any, base: Any, most: int) -> list[Any]:
-    """Return the first items of a container, read as `base` reads them."""
-    return list(islice(base.__iter__(value), most))
+def _first(value: Any, base: Any, most: int, start: int = 0) -> list[Any]:
+    """Return at most `most` items of a container from item `start` on, read as `base` reads them."""
+    return list(islice(base.__iter__(value), start, start + most))
 
 
 def _members(value: Any, base: Any, most: int, depth: int = 0) -> list[Any]:

@@ -43,6 +43,11 @@ class Summary:
     model: str
     lines: tuple[str, ...]
 
+    @property
+    def notice(self) -> str:
+        """What the user of a paused view is told."""
+        return f"{self.model} has written its summary"
+
 
 @dataclass(frozen=True, slots=True)
 class Summarised:

@@ -2,6 +2,7 @@
 
 Rule 1: a text that is truncated again keeps the mark at its end.
 Rule 2: where the mark exceeds the budget, a shorter one replaces it, and at last `…`.
+Rule 3: where the text above a mark is truncated, a mark without a count replaces it: the count would be too low.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 
 from ctxkernel.core.ports import CountTokens, Trim
 
+_COUNT = re.compile(r"\[… [\d,]+\+? more ")
 _AMOUNT = re.compile(r"~[\d,]+ tokens")
 
 
@@ -28,11 +30,17 @@ def shorter(mark: str, holder: str = "h") -> list[str]:
     return [*told, f"[… {holder}.tokens shows more]"]
 
 
-def cut_to(text: str, marks: Sequence[str], budget: int, count: CountTokens, trim: Trim) -> str:
+def cut_to(text: str, marks: Sequence[str], budget: int, count: CountTokens, trim: Trim, *, items: bool = True) -> str:
     """Return as much of `text` as fits before the first of `marks` that is within `budget` tokens.
 
-    Where none is, return `text` as `trim` truncates it. Holds: count(result) <= budget, for the count of `trim`.
+    Where none is, return `text` as `trim` truncates it. If `text` has `items` that the first mark does not count, that
+    mark stays only below the whole of it. Holds: count(result) <= budget, for the count of `trim`.
     """
+    if items and marks and _COUNT.match(marks[0]):
+        whole = f"{text}\n{marks[0]}"
+        if count(whole) <= budget:
+            return whole
+        marks = marks[1:]
     mark = next((one for one in marks if count(one) <= budget), None)
     if mark is None:
         return trim(f"{text}\n…" if marks else text, budget)

@@ -98,8 +98,9 @@ def format_date(timestamp: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return `1 line`, `1,200 lines`: `noun` is in the plural and ends in `s`."""
-    return f"{count:,} {noun if count != 1 else noun.removesuffix('s')}"
+    """Return `1 line`, `1 entry`, `1,200 lines`: `noun` is in the plural and ends in `s`."""
+    one = f"{noun[:-3]}y" if noun.endswith("ies") else noun.removesuffix("s")
+    return f"{count:,} {one if count == 1 else noun}"
 
 
 def join_names(names: Collection[str], limit: int = 8) -> str:

@@ -32,17 +32,18 @@ CHANGE_TOKENS = 400
 def parse_pos(pos: object) -> str:
     """Return a position as text. Raises BadPolicy.
 
-    A line from 0, "line", "line:col", a name, a pattern (`re.compile(…)` or "/…/"), or a token from a rendering.
+    A line from 0, "line", "line:col", a line from the end (-20, "end"), a name, a pattern (`re.compile(…)` or "/…/"),
+    or a token from a rendering.
     """
-    if isinstance(pos, int) and not isinstance(pos, bool) and pos >= 0:
-        return f"{pos}:0"
+    if isinstance(pos, int) and not isinstance(pos, bool):
+        return f"{pos}:0" if pos >= 0 else str(pos)
     if isinstance(pos, str) and pos.strip():
         return pos.strip()
     if isinstance(pos, re.Pattern):
         return pattern_text(cast("re.Pattern[Any]", pos))
     raise BadPolicy(
-        f'pos={show_value(pos)!r} is not a position; use a line number from 0, "line:col", a name such as "Model.fit", '
-        f'or a pattern such as "/def fit/"'
+        f'pos={show_value(pos)!r} is not a position; use a line number from 0, "line:col", "end", a name such as '
+        f'"Model.fit", or a pattern such as "/def fit/"'
     )
 
 
@@ -301,6 +302,26 @@ class ViewHandle(NodeBase):
             raise BadPolicy(f"{self.obj_id} is at {self._pos!r}, which is no line; set pos to a line first")
         return self
 
+    @recorded
+    def next_match(self, step: int = 1) -> Self:
+        """Move to the next match of the pattern that is the position; -1 as `step` is the one before. Chains.
+
+        Raises BadPolicy where the position is no pattern, or there is no such match.
+        """
+        found = re.fullmatch(r"(/.+/[aisx]*)(-?[1-9]\d{0,8})?", self._pos, re.DOTALL)
+        number = int(found[2] or 1) if found is not None else 0
+        if found is None or not number + step or (number < 0) != (number + step < 0):
+            raise BadPolicy(
+                f"{self.obj_id} is at {self._pos!r}: there is no match {'after' if step > 0 else 'before'} it; "
+                f'set pos to a pattern such as "/error/" first'
+            )
+        self._set({"pos": f"{found[1]}{number + step}"})
+        return self
+
+    def previous_match(self) -> Self:
+        """Move to the match before. See `next_match`."""
+        return self.next_match(-1)
+
     def render(self, lod: int | None = None, tokens: Budget | None = None, *, pos: object = None) -> Rendered:
         """Return a rendering at another level, budget or position. Changes nothing. Raises BadPolicy."""
         level = self._lod if lod is None else parse_lod(lod)
@@ -418,9 +439,9 @@ class ViewHandle(NodeBase):
         complete = cast("Any", self._source).accept(data)
         self._accepted += complete
         summary = data if isinstance(data, Summary) else None
-        if complete and summary is not None and self._mode == "paused" and self._lod == 2:
-            told = f"{summary.model} has written its summary; {self.obj_id}.refresh() shows it"
-            return TickResult(looked=True, notice=told)
+        notice: str = getattr(data, "notice", "") if summary is None or self._lod == 2 else ""
+        if complete and notice and self._mode == "paused":
+            return TickResult(looked=True, notice=f"{notice}; {self.obj_id}.refresh() shows it")
         if not complete or self._mode == "paused" or self._lod == 3:  # at level 3 the diff stays until the next one
             return TickResult(looked=complete)
         # A stale rendering is not updated because of a preparation.

@@ -28,6 +28,8 @@ WHOLE_BYTES = 4 << 20
 """Largest file that is held as a whole."""
 EXCERPT_BYTES = 1 << 20
 """The beginning of a larger one that structure and summary are made from."""
+EXCERPT = "excerpt of"
+"""How the remark on a text begins of which only the beginning was read."""
 _SNIFF_BYTES = 8192
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _SPECIAL = (
@@ -243,7 +245,7 @@ def _load(descriptor: int, before: os.stat_result, path: str) -> Binary | Text:
     if len(data) <= most:
         return _decoded(data, encoding, path, len(data), content_hash(data), remarks, whole=True)
     size = max(after.st_size, len(data))
-    remarks = (*remarks, f"excerpt of {format_size(size)}")
+    remarks = (*remarks, f"{EXCERPT} {format_size(size)}")
     return _decoded(data[:EXCERPT_BYTES], encoding, path, size, _sampled_hash(descriptor, after), remarks, whole=False)
 
 
@@ -257,7 +259,7 @@ def text_of(data: bytes, size: int, name: str = "", remark: str = "") -> Binary 
         image = read_image(lambda offset, count: data[offset : offset + count])
         return Binary(what, size, data[:64], content_hash(data), image)
     whole = len(data) >= size and not remark
-    remarks = () if whole else (remark or f"excerpt of {format_size(size)}",)
+    remarks = () if whole else (remark or f"{EXCERPT} {format_size(size)}",)
     return _decoded(data, encoding, name, size, content_hash(data), remarks, whole=whole)
 
 

@@ -12,8 +12,6 @@ Rule 4: an index is believed for a file that can have grown only: the same inode
 from __future__ import annotations
 
 import os
-import time
-import weakref
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -21,10 +19,10 @@ from dataclasses import dataclass, field
 
 import xxhash
 
-from ctxkernel.core.jobs import Publish, Stopped
 from ctxkernel.projection.tokens import most_chars
+from ctxkernel.sources.base.amounts import lines_within
 from ctxkernel.sources.base.file_reader import Gone, Text, read_at, read_regular
-from ctxkernel.sources.base.rendering import Place, lines_within
+from ctxkernel.sources.base.rendering import Place
 
 CHUNK = 1 << 20
 SCAN_BYTES = 16 << 20
@@ -32,10 +30,9 @@ SCAN_BYTES = 16 << 20
 INDEX_BYTES = 64 << 30
 """A larger file is not read through unasked; its numbers of lines stay estimates."""
 _PROOF_BYTES = 4096
-_PUBLISH_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True)
 class LineIndex:
     """The line ends of the first `scanned` bytes of a file."""
 
@@ -55,7 +52,7 @@ class LineIndex:
     def holds(self, descriptor: int, found: os.stat_result) -> bool:
         """Say whether the file still begins with what was scanned."""
         same = self.inode == found.st_ino and self.scanned <= found.st_size
-        return same and self.proof == _proof(descriptor, self.scanned)
+        return same and self.proof == proof_of(descriptor, self.scanned)
 
     def further(self, descriptor: int, inode: int, *, line: int | None = None, offset: int, most: int) -> LineIndex:
         """Return an index up to line `line`, or up to byte `offset`; or, where that is further, up to byte `most`."""
@@ -71,41 +68,14 @@ class LineIndex:
             if len(chunk) < CHUNK:
                 whole = True
                 break
-        return LineIndex(before, scanned, inode, _proof(descriptor, scanned), whole)
+        return LineIndex(before, scanned, inode, proof_of(descriptor, scanned), whole)
 
 
 EMPTY = LineIndex()
-ACCEPTED: weakref.WeakValueDictionary[str, LineIndex] = weakref.WeakValueDictionary()
-"""By path, what a tick accepted for a view last, while that view has it: another one of the file begins with it."""
 
 
-def build(path: str, known: LineIndex, stopped: Stopped, publish: Publish) -> LineIndex:
-    """Return the index of the whole file, `known` taken further; for a worker.
-
-    What is found so far is published twice a second. Raises OSError for a file that can be read no more.
-    """
-
-    def index_of(descriptor: int, found: os.stat_result) -> LineIndex:
-        index = known if known.holds(descriptor, found) else EMPTY
-        due = time.monotonic() + _PUBLISH_SECONDS
-        while not stopped():
-            # In small steps: each gives the interpreter to the cell that runs.
-            top = index.scanned // CHUNK * CHUNK + 8 * CHUNK
-            index = index.further(descriptor, found.st_ino, offset=top, most=top)
-            if index.whole:
-                break
-            if time.monotonic() >= due:
-                publish(index)
-                due = time.monotonic() + _PUBLISH_SECONDS
-        return index
-
-    index = read_regular(path, index_of)
-    if isinstance(index, Gone):
-        raise OSError(f"{path}: {index.reason}")
-    return index
-
-
-def _proof(descriptor: int, scanned: int) -> str:
+def proof_of(descriptor: int, scanned: int) -> str:
+    """Return a hash that the first `scanned` bytes of a file are known by: of their beginning and end."""
     state = xxhash.xxh3_64(read_at(descriptor, 0, min(scanned, _PROOF_BYTES)))
     start = max(0, scanned - _PROOF_BYTES)
     state.update(read_at(descriptor, start, scanned - start))
@@ -142,10 +112,29 @@ class Window:
     indexed: int | None = None
     """Percent of a large file that were indexed, while that goes on."""
 
+    @property
+    def about(self) -> str:
+        """What stands before its number of the line: `~` where that is an estimate."""
+        return "" if self.exact else "~"
+
+    @property
+    def of(self) -> str:
+        """The number of lines of the whole text, `~` before an estimate and `+` after a lower bound."""
+        if self.total is not None:
+            return f"{self.total:,}"
+        if self.offset is None:
+            return f"{self.known:,}+"
+        return f"~{self.estimate:,}" + (f" (indexing, {self.indexed} %)" if self.indexed is not None else "")
+
+    @property
+    def known(self) -> int:
+        """The number of lines up to the end of `lines`: in memory the least that the text has."""
+        return self.line + len(self.lines)
+
     def place_after(self, count: int, chars: int = 0) -> str | None:
         """Return the position after `count` lines and `chars` characters of the next; None at the end."""
         if self.offset is None:
-            if count >= len(self.lines):
+            if count >= len(self.lines) and self.total in (None, self.known):
                 return None
             return str(Place(self.line + count, (self.col if count == 0 else 0) + chars))
         used = sum(self.widths[:count])
@@ -159,7 +148,7 @@ class Window:
 
 
 def whole_window(text: Text, place: Place) -> Window:
-    """Return the window of a text that is held in memory."""
+    """Return the window of a text that is held in memory, whole or its beginning."""
     lines, line, col = text.lines, place.line, place.col
     if place.offset is not None:  # a position in a file that was larger once
         start = text.text.rfind("\n", 0, place.offset) + 1
@@ -174,7 +163,7 @@ def whole_window(text: Text, place: Place) -> Window:
     if col and rest:
         col = min(col, len(rest[0]))
         rest[0] = rest[0][col:]
-    return Window(rest, line, col, total=total, past_end=past)
+    return Window(rest, line, col, total=total if text.whole else None, past_end=past)
 
 
 class LargeFile:
@@ -197,6 +186,26 @@ class LargeFile:
         """Return the lines from `place` on, as many as `budget` tokens could hold."""
         count = min(WINDOW_BYTES, most_chars(budget) + 8192)
         return read_regular(self._path, lambda descriptor, found: self._window(descriptor, found.st_size, place, count))
+
+    def end(self, count: int | None, tokens: int) -> Place | None:
+        """Return the place of the last `count` lines, or of as many as are within `tokens`; None if it is gone."""
+
+        def place(descriptor: int, found: os.stat_result) -> Place:
+            size = found.st_size
+            start = max(0, size - WINDOW_BYTES if count is not None else size - most_chars(tokens) - 8192)
+            start = max(start, size - WINDOW_BYTES)
+            pieces = read_at(descriptor, start, size - start).removesuffix(b"\n").split(b"\n")
+            whole = pieces[bool(start) :]
+            steps = count or lines_within([shown_line(piece) for piece in whole], tokens, last=True)
+            if steps <= len(whole):
+                ends = _ends_with_break(descriptor, size)
+                return Place(offset=max(0, size - sum(len(piece) + 1 for piece in whole[-steps:]) + (not ends)))
+            self._scan(descriptor, offset=size)
+            total = self.index.lines if self.index.scanned >= size else self._estimate(size)
+            return Place(max(0, total - steps))
+
+        found = read_regular(self._path, place)
+        return None if isinstance(found, Gone) else found
 
     def further(self, place: Place, tokens: int) -> str | None:
         """Return the position that is `tokens` after `place` (before, if negative), at most `WINDOW_BYTES`.
@@ -236,7 +245,7 @@ class LargeFile:
                 break
         if not whole:  # within a very long line, or its beginning
             return f"@{start}" if start else "0"
-        steps = lines_within([_shown(piece) for piece in whole], -tokens, last=True)
+        steps = lines_within([shown_line(piece) for piece in whole], -tokens, last=True)
         offset -= sum(len(piece) + 1 for piece in whole[-steps:]) + len(pieces[-1])
         line, exact = self._line_of(descriptor, offset, size) if offset < self._reach else (0, False)
         return str(line) if exact else f"@{offset}"
@@ -266,7 +275,7 @@ class LargeFile:
             pieces.pop()  # cut short by the window, or the nothing after a last line end
         cut = len(pieces) == 1 and not at_end and b"\n" not in raw
         widths = [len(piece) + (not cut) for piece in pieces]
-        lines = [_shown(piece) for piece in pieces]
+        lines = [shown_line(piece) for piece in pieces]
         if size <= self._reach:
             self._scan(descriptor, offset=size)
         index = self.index
@@ -362,5 +371,6 @@ def _ends_with_break(descriptor: int, size: int) -> bool:
     return read_at(descriptor, max(0, size - 1), 1) in (b"\n", b"")
 
 
-def _shown(raw: bytes) -> str:
+def shown_line(raw: bytes) -> str:
+    """Return a line as it is shown, without its end."""
     return raw.removesuffix(b"\r").decode("utf-8", "replace").replace("\0", "\u2400").replace("\r", "\u240d")

@@ -11,6 +11,7 @@ import difflib
 import importlib
 import re
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -45,6 +46,10 @@ class Outline:
     """What the entries are, in the plural: `symbols`, `headings`, …"""
     lines: Sequence[str] = field(default=())
     """For what has no entries with a place: the structure as lines."""
+    unit: str = "lines"
+    """What each of these lines is one of, in the plural."""
+    whole: bool = True
+    """Whether it is of all that was read of the text."""
 
 
 DETAILS = ((99, True), (99, False), (1, False), (0, True), (0, False))
@@ -82,18 +87,42 @@ _GROUPS: Final = {"SUBPATTERN": 3, "ASSERT": 1, "ASSERT_NOT": 1, "ATOMIC_GROUP":
 """Where the pattern within a group stands."""
 
 
-def pattern_of(pos: str) -> re.Pattern[str] | None:
-    """Return the pattern that "/…/" or "/…/i" stands for (flags i, s, x), or None for any other text.
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A pattern that lines are searched for."""
 
-    Raises BadPolicy for one that `re` refuses.
+    compiled: re.Pattern[str]
+    number: int = 1
+    """Which line that matches is meant: 1 the first, -1 the last."""
+
+    @property
+    def shown(self) -> str:
+        """The pattern as a position has it, without its number."""
+        flags = "".join(flag for flag in "aisx" if self.compiled.flags & re.RegexFlag[flag.upper()])
+        return f"/{self.compiled.pattern}/{flags}"
+
+
+def pattern_of(pos: str) -> Pattern | None:
+    """Return the pattern that "/…/" or "/…/i" stands for (flags a, i, s, x), or None for any other text.
+
+    A number after it says which match is meant: "/…/2" the second, "/…/-1" the last. Raises BadPolicy for a pattern
+    that `re` refuses.
     """
-    found = re.fullmatch(r"/(.+)/([aisx]*)", pos, re.DOTALL)
+    found = re.fullmatch(r"/(.+)/([aisx]*)(-?[1-9]\d{0,8})?", pos, re.DOTALL)
     if found is None:
         return None
     try:
-        return re.compile(found[1], sum({re.RegexFlag[flag.upper()] for flag in found[2]}, re.RegexFlag(0)))
+        compiled = re.compile(found[1], sum({re.RegexFlag[flag.upper()] for flag in found[2]}, re.RegexFlag(0)))
     except (re.error, RecursionError, OverflowError) as fault:
         raise BadPolicy(f"pos={pos!r} is no regular expression: {fault}") from None
+    return Pattern(compiled, int(found[3] or 1))
+
+
+def lines_from_end(pos: str) -> int | None:
+    """Return 20 for the position "-20"; 0 for "end"; None for any other."""
+    if pos == "end":
+        return 0
+    return int(pos[1:]) if re.fullmatch(r"-[1-9]\d{0,14}", pos) else None
 
 
 def find_name(names: Sequence[tuple[str, P]], name: str, within: str = ".") -> P | None:
@@ -156,19 +185,36 @@ def symbols_of(outline: Outline) -> list[tuple[str, int]]:
     return found
 
 
-def find_pattern(pattern: re.Pattern[str], lines: Iterable[str]) -> int | None:
-    """Return the first line that the pattern is found in. Raises BadPolicy where looking could take very long."""
-    chars = _chars_for(pattern)
+def find_pattern(pattern: Pattern, lines: Iterable[str]) -> int | None:
+    """Return the line of the match that is meant. Raises BadPolicy where looking could take very long."""
+    chars, search, number = chars_for(pattern.compiled), pattern.compiled.search, pattern.number
     deadline = time.monotonic() + SEARCH_SECONDS
+    last: deque[int] = deque(maxlen=max(-number, 1))
+    count = 0
     for at, line in enumerate(lines):
-        if pattern.search(line, 0, chars):
-            return at
+        if search(line, 0, chars):
+            count += 1
+            last.append(at)
+            if count == number:
+                return at
         if not at % 64 and time.monotonic() > deadline:
             raise BadPolicy(
-                f"/{pattern.pattern}/ was not found within {SEARCH_SECONDS:g} s, in the first {at:,} lines; "
+                f"{pattern.shown} was not found within {SEARCH_SECONDS:g} s, in the first {at:,} lines; "
                 f"give a line, or a simpler pattern"
             )
-    return None
+    return last[0] if 0 < -number <= count else None
+
+
+def literal_of(pattern: re.Pattern[str]) -> bytes:
+    """Return ASCII text that every match contains, as long as can be told; empty where there is none."""
+    if pattern.flags & (re.IGNORECASE | re.VERBOSE):
+        return b""
+    parser: Any = importlib.import_module("re._parser")
+    best, run = "", ""
+    for op, value in parser.parse(pattern.pattern, pattern.flags):
+        run = run + chr(value) if str(op) == "LITERAL" and 32 <= value < 127 else ""
+        best = max(best, run, key=len)
+    return best.encode("ascii")
 
 
 def no_place(label: str, pos: str, known: Sequence[str] = (), what: str = "symbols") -> BadPolicy:
@@ -189,7 +235,8 @@ def close_to(pos: str, known: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(last[one] for one in difflib.get_close_matches(pos.lower(), list(last), _CLOSE, 0.5)))
 
 
-def _chars_for(pattern: re.Pattern[str]) -> int:
+def chars_for(pattern: re.Pattern[str]) -> int:
+    """Return how much of a line is searched. Raises BadPolicy for a pattern that could take very long."""
     parser: Any = importlib.import_module("re._parser")
     tree = parser.parse(pattern.pattern, pattern.flags)
     for chars in LINE_CHARS:

@@ -25,30 +25,21 @@ from ctxkernel.core.jobs import Preparation, Summary
 from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest
 from ctxkernel.core.reflection import class_of, type_name
-from ctxkernel.core.text import one_line, plural
-from ctxkernel.projection.tokens import count_tokens, largest, most_chars, trim_to_tokens
-from ctxkernel.sources.base.positions import find_name, find_pattern, no_place, pattern_of, unbracketed
-
-_LINE_TOKENS = 12  # about
-
-
-def lines_within(lines: Sequence[str], tokens: int, *, last: bool = False) -> int:
-    """Return how many of the first (or last) lines are within `tokens`, at least 1 where there is one."""
-
-    def fits(k: int) -> bool:
-        return count_tokens("\n".join(lines[len(lines) - k :] if last else lines[:k])) <= tokens
-
-    most = min(len(lines), most_chars(tokens) + 1)  # each has a line end, which is a character
-    return min(max(largest(most, fits, tokens // _LINE_TOKENS), 1), len(lines))
+from ctxkernel.core.text import one_line
+from ctxkernel.projection.tokens import count_tokens, largest, trim_to_tokens
+from ctxkernel.sources.base.amounts import Amounts, Line, lines_within, marked, moved
+from ctxkernel.sources.base.positions import (
+    find_name,
+    find_pattern,
+    lines_from_end,
+    no_place,
+    pattern_of,
+    unbracketed,
+)
 
 
-def moved(lines: Sequence[str], line: int, tokens: int) -> int:
-    """Return the line that is `tokens` after (before, if negative) line `line`; 0 … len(lines) - 1."""
-    if tokens < 0:
-        line = min(line, len(lines))  # from past the end, the last one is the first to come
-        return line - lines_within(lines[:line], -tokens, last=True)
-    line = min(line, len(lines) - 1)
-    return min(line + lines_within(lines[line:], tokens), len(lines) - 1) if tokens else line
+class NotFound(Exception):
+    """A position that was not found, or not yet; the text of the exception is the remark that says so."""
 
 
 PAST_END = " (the position is past the end)"
@@ -58,6 +49,11 @@ RESERVE = 4
 """One part in so many of a budget is left free, so that it holds under a model's own vocabulary too …"""
 SMALL_RESERVE = 24
 """… and of a small budget two fifths, up to so many tokens: its text is mostly a path and numbers."""
+LAST_PARTS = 500
+"""Lines that are looked at for the position "end"."""
+_HEAD_TOKENS = 48
+_WAS = "; this is where it was, h.pos sets another"
+_GONE = ("any more", "?)")
 _CACHED_RENDERINGS = 8
 _CACHED_CHARS = 256 * 1024
 _PLACE = re.compile(r"(?:(?P<line>\d{1,15})(?::(?P<col>\d{1,15}))?|@(?P<offset>\d{1,18})(?P<shift>[+-]\d{1,12})?)")
@@ -137,11 +133,14 @@ def fit(high: int, build: Callable[[int], str], budget: int, guess: int = 64) ->
     return (k, build(k)) if k >= 0 else (-1, squeezed(build(0), budget))
 
 
-def squeezed(text: str, budget: int, cut: bool = False) -> str:
-    """Return `text` cut to `budget`, the mark at its end kept, or a shorter one; `cut` says that there must be one."""
+def squeezed(text: str, budget: int, cut: bool = False, *, items: bool = False) -> str:
+    """Return `text` cut to `budget`, the mark at its end kept, or a shorter one; `cut` says that there must be one.
+
+    `items` says that the text has some of the items that its mark counts: without them the count would be false.
+    """
     head, mark = parted(text)
     marks = shorter(mark) if mark or cut else []
-    return cut_to(head, marks, budget, count_tokens, trim_to_tokens)
+    return cut_to(head, marks, budget, count_tokens, trim_to_tokens, items=items)
 
 
 def fit_lines(
@@ -151,44 +150,38 @@ def fit_lines(
     what: str,
     *,
     place: Callable[[int], str | None] | None = None,
+    hidden: Sequence[Line] = (),
 ) -> Draft:
-    """Return as many of `lines` after `head` as fit, with a mark that says how many `what` were left out.
+    """Return as many of `lines` after `head` as fit, with a mark that says how many items were left out.
 
-    `place(k)` is the position that shows line k first; without it, or where no line is shown and so the position would
-    be the same one again, the mark only names `tokens`.
+    A line is one of `what` unless it is a `Line`; `hidden` are counted and never shown. `place(k)` is the position that
+    shows line k first; without it, or where no line is shown and so the position would be the same one again, the mark
+    only names `tokens`.
     """
 
     def build(k: int) -> str:
-        mark = [marked(len(lines) - k, what, cut(k), place(k) if place and k else None)] if k < len(lines) else []
+        cut_off = k < len(lines) or hidden
+        mark = [marked(amounts.after(k), cut(k), next_place(k))] if cut_off else []
         return "\n".join([*head, *lines[:k], *mark])
 
     def cut(k: int) -> int:
-        return max(1, total * (len(lines) - k) // max(len(lines), 1))
+        return max(1, int(total * amounts.weight_after(k)) // max(len(lines), 1))
+
+    def next_place(k: int) -> str | None:
+        return place(k) if place and 0 < k < len(lines) else None
 
     def part(n: int) -> str:
-        mark = marked(len(lines) - 1, what, cut(0), place(1) if place and len(lines) > 1 else None)
-        return "\n".join([*head, lines[0][:n] + "…", mark])
+        return "\n".join([*head, lines[0][:n] + "…", marked(amounts.after(1), cut(0), next_place(1))])
 
-    total = count_tokens("\n".join(lines))
+    total, amounts = count_tokens("\n".join(lines)), Amounts(lines, what, hidden)
     k, text = fit(len(lines), build, budget, guess=budget // 12 + 1)
-    if k == len(lines):
+    if k == len(lines) and not hidden:
         return Draft(text)
-    if k == 0 and (n := largest(len(lines[0]), lambda n: count_tokens(part(n)) <= budget, budget)) > 0:
-        return Draft(part(n), cut_tokens=cut(0), next_pos=place(1) if place and len(lines) > 1 else None)
+    partial = k == 0 and lines and not isinstance(lines[0], Line)
+    if partial and (n := largest(len(lines[0]), lambda n: count_tokens(part(n)) <= budget, budget)) > 0:
+        return Draft(part(n), cut_tokens=cut(0), next_pos=next_place(1))
     shown = max(k, 0)
-    return Draft(text, cut_tokens=cut(shown), next_pos=place(shown) if place and shown else None)
-
-
-def marked(count: int, what: str, tokens: int, pos: str | None = None) -> str:
-    """Return the line that stands for what a budget cut."""
-    amount = f"{plural(count, f'more {what}')}, " if count else ""
-    goes_on = f'h.pos = "{pos}" goes on, ' if pos is not None else ""
-    return f"[… {amount}~{tokens:,} tokens; {goes_on}h.tokens shows more]"
-
-
-def more_lines(count: int, what: str) -> list[str]:
-    """Return the line that says how many more `what` there are, none where there are none."""
-    return [f"[… {plural(count, f'more {what}')}]"] if count > 0 else []
+    return Draft(text, cut_tokens=cut(shown), next_pos=next_place(shown))
 
 
 def as_now(draft: Draft, before: str = "nothing rendered before") -> Draft:
@@ -329,6 +322,8 @@ class BaseSource:
             self._renderings.move_to_end(key)
             return hit
         rendered = self._render(request, place, missed, budget)
+        if request.pos == "end" and (later := self._nearer(place, rendered)) is not None:
+            rendered = self._render(request, later, missed, budget)
         # What was read may be newer than the stamp; then the next stamp differs, and this entry is never hit.
         if self.covers(stamp) and "failed" not in rendered.notes and len(rendered.text) <= _CACHED_CHARS:
             self._renderings[key] = rendered
@@ -346,6 +341,31 @@ class BaseSource:
         Raises BadPolicy with what is there where it is not.
         """
         return self.names().find(self.label, pos)
+
+    def end(self, count: int | None, request: RenderRequest) -> Place:
+        """Return the place of the last `count` lines (rows, entries, cells); of None, of as many as have room.
+
+        Raises BadPolicy where that is not known.
+        """
+        total, last = self.length(), self.last_parts(LAST_PARTS)
+        if count is None:
+            count = lines_within(last, self.room(request), last=True) if last else 1
+        if not total:
+            raise BadPolicy(f"{self.label} has no end that is known; give a line, or a name")
+        return Place(max(0, total - count))
+
+    def room(self, request: RenderRequest) -> int:
+        """Return about how many tokens a rendering has for lines: all but a few of its head, at other levels a part."""
+        budget = NO_CAP if isinstance(request.tokens, AllTokens) else within_reserve(request.tokens)
+        return max(1, (budget - count_tokens(self.label) - _HEAD_TOKENS) // (1 if request.lod == 0 else 4))
+
+    def length(self) -> int:
+        """Return the number of lines, entries or cells that positions count; 0 where it is not known. May raise."""
+        return len(self.parts())
+
+    def last_parts(self, most: int) -> Sequence[str]:
+        """Return the text of at most `most` of the last ones. May raise anything."""
+        return self.parts()[-most:]
 
     def parts(self) -> Sequence[str]:
         """Return the text of each line, entry or cell that positions count; none where it is not at hand. May raise."""
@@ -368,13 +388,20 @@ class BaseSource:
 
     def _placed(self, request: RenderRequest, stamp: str) -> tuple[Place, str]:
         """Return where `pos` is; where it is no more, where it was and a remark. Raises BadPolicy."""
+        from_end = lines_from_end(request.pos)
+        if from_end:
+            return self._end(from_end, request), ""
         key = stamp, request.pos
-        if self._found_at is not None and self._found_at[0] == key and self.covers(stamp):
+        if from_end is None and self._found_at is not None and self._found_at[0] == key and self.covers(stamp):
             return self._found_at[1], ""
         last = parse_place(request.last)
         try:
             found = self.find(request.pos)
+        except NotFound as fault:
+            return last or Place(), str(fault)
         except BadPolicy as fault:
+            if from_end is not None:
+                return self._end(None, request), ""
             if last is None:
                 raise
             close = re.search(r"\. Is it (.*?\?) You can", str(fault))
@@ -388,8 +415,28 @@ class BaseSource:
         self._found_at = key, found
         return found, ""
 
+    def _nearer(self, place: Place, shown: Rendered) -> Place | None:
+        """Return a later place where the end was not reached from `place`: by as many lines as there were too many."""
+        after = parse_place(shown.next_pos or "")
+        if after is None or after.offset is not None or place.offset is not None or after.line <= place.line:
+            return None
+        try:
+            return Place(place.line + max(self.length() - after.line, 0))
+        except Exception:  # a target that changes meanwhile
+            return None
+
+    def _end(self, count: int | None, request: RenderRequest) -> Place:
+        try:
+            return self.end(count, request)
+        except BadPolicy:
+            raise
+        except Exception as fault:  # a target that changes while it is read
+            raise BadPolicy(
+                f"{self.label}: its end could not be looked for ({type(fault).__name__}); give a line"
+            ) from None
+
     def _render(self, request: RenderRequest, place: Place, missed: str, budget: int) -> Rendered:
-        remark = f"[{missed}; this is where it was, h.pos sets another]\n" if missed else ""
+        remark = f"[{missed}{_WAS if missed.endswith(_GONE) else ''}]\n" if missed else ""
         room = budget - count_tokens(remark)
         if 2 * room < budget:  # a remark must not take the place of what it is about: the notes have it
             remark, room = "", budget
@@ -408,7 +455,7 @@ class BaseSource:
         text = (remark + draft.text).encode("utf-8", "replace").decode()  # without surrogates
         tokens, cut, picture = count_tokens(text), draft.cut_tokens, draft.picture
         if tokens > budget:
-            text = squeezed(text, budget, cut > 0 or "\n" in text)
+            text = squeezed(text, budget, cut > 0 or "\n" in text, items=True)
             cut += max(1, tokens - budget)
             tokens = count_tokens(text)
         if picture is not None and tokens + picture.tokens > budget:

@@ -1,9 +1,9 @@
-"""A file as a source: whatever its path leads to, at four levels of detail; and the frames of texts and formats.
+"""A file as a source: whatever its path leads to, at four levels of detail; and the frame of texts in memory.
 
 Rule 1: a path that leads to no readable text renders as one line (or a few bytes of a binary), with a note.
 Rule 2: what was read and found is kept for one stamp, never longer.
-Rule 3: a file that is not of the format that its name says loses nothing: one line says so, and the text or bytes
-        follow.
+Rule 3: of a file above 4 MB one pass in the background finds what all levels need. Until then levels 1 and 2 are of a
+        sample. A pattern is searched for in the background too, where it is not found at once.
 """
 
 from __future__ import annotations
@@ -11,41 +11,44 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Self
 
 import xxhash
 
-from ctxkernel.core.jobs import Preparation, Summary
-from ctxkernel.core.ports import RenderRequest
-from ctxkernel.core.text import format_size
+from ctxkernel.core.errors import BadPolicy
+from ctxkernel.core.jobs import Preparation
+from ctxkernel.core.ports import Rendered, RenderRequest
+from ctxkernel.core.text import format_size, plural
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base import thumbnails
 from ctxkernel.sources.base.file_reader import Binary, Gone, Text, file_stamp, load, read_at, read_regular
-from ctxkernel.sources.base.large_files import ACCEPTED, INDEX_BYTES, LargeFile, Window, build, whole_window
+from ctxkernel.sources.base.large_files import INDEX_BYTES, LargeFile, Window, whole_window
+from ctxkernel.sources.base.positions import Pattern, pattern_of
 from ctxkernel.sources.base.rendering import (
     BaseSource,
     Draft,
     Names,
+    NotFound,
     Place,
-    as_now,
     fit_lines,
-    less,
     parse_place,
-    with_remark,
 )
+from ctxkernel.sources.base.searches import SEARCHED_AT_ONCE, Search, search_file
+from ctxkernel.sources.base.surveys import ACCEPTED, CATCH_UP_BYTES, Pass, Survey, run_pass
+from ctxkernel.sources.files.samples import known_of, sampled
 from ctxkernel.sources.files.text_levels import (
     Document,
+    Known,
     PlainBasis,
     TextBasis,
     difference,
-    lines_document,
-    make_basis,
     render_document,
     render_text,
 )
+from ctxkernel.sources.outlines.outline import FACTS
 
-F = TypeVar("F")
 _TAIL_BYTES = 4096
+_SEARCHES = 8
 
 
 class FileSource(BaseSource):
@@ -64,6 +67,11 @@ class FileSource(BaseSource):
         self._stamp = ""
         self._found: Gone | Binary | Document = Gone("missing")
         self._large: LargeFile | None = None
+        self._survey: Survey | None = None
+        self.searches: dict[str, Search] = {}
+        """By pattern, the newest last."""
+        self._sought: Pattern | None = None
+        """What the background is to search for."""
 
     def stamp(self) -> str:
         """Return a stat as text (2 µs): time of change, size, inode. Never raises."""
@@ -84,9 +92,53 @@ class FileSource(BaseSource):
         return found.names() if isinstance(found, Document) else Names()
 
     def find(self, pos: str) -> Place | None:
-        """Return where a symbol, a heading or a pattern is in the text."""
+        """Return where a symbol, a heading or a pattern is in the text. Raises BadPolicy and NotFound."""
+        found, pattern = self._find(), pattern_of(pos)
+        if not isinstance(found, Document):
+            return None
+        if pattern is None or self._large is None or not _is_utf8(found):
+            return found.find(pos)
+        self._sought = pattern
+        before = self.searches.get(pattern.shown) or Search(pattern.compiled)
+        search = read_regular(self.path, lambda descriptor, stat: _searched(before, pattern, descriptor, stat))
+        if isinstance(search, Gone):
+            return None
+        self._keep(pattern, search)
+        at = search.place(pattern.number)
+        if at is not None:
+            return Place(offset=at)
+        size = found.text.size
+        if not search.settled(pattern.number):
+            raise NotFound(
+                f"{pattern.shown} not found yet, {format_size(search.offset)} of {format_size(size)} searched"
+            )
+        count = search.count + (search.open_end >= 0)
+        about = f"; it matches {plural(count, 'lines')}" if count else ""
+        if size <= SEARCHED_AT_ONCE:
+            raise BadPolicy(f"{self.label} has no position {pos!r}: all {format_size(size)} were searched{about}")
+        raise NotFound(f"position {pos!r} is not there: all {format_size(size)} were searched{about}")
+
+    def _keep(self, pattern: Pattern, search: Search) -> None:
+        self.searches.pop(pattern.shown, None)
+        self.searches[pattern.shown] = search
+        if len(self.searches) > _SEARCHES:
+            del self.searches[next(iter(self.searches))]
+
+    def render(self, request: RenderRequest) -> Rendered:
+        """Render within `request.tokens`. Raises BadPolicy. A search for another position is given up."""
+        self._sought = None
+        return super().render(request)
+
+    def end(self, count: int | None, request: RenderRequest) -> Place:
+        """Return the place of the last lines. Raises BadPolicy where only the beginning was read."""
         found = self._find()
-        return found.find(pos) if isinstance(found, Document) else None
+        if not isinstance(found, Document):
+            return Place()
+        if self._large is not None and _is_utf8(found):
+            return self._large.end(count, self.room(request)) or Place()
+        if not found.text.whole:
+            raise BadPolicy(f"{self.label}: its end is not known, {found.read}; give a line")
+        return super().end(count, request) if found.text.lines else Place()
 
     def parts(self) -> Sequence[str]:
         """Return the lines."""
@@ -104,48 +156,112 @@ class FileSource(BaseSource):
         stamp = self.stamp()
         if stamp != self._stamp or isinstance(self._found, Gone):
             loaded = self._load()
-            self._found = Document(self.label, self._name, loaded) if isinstance(loaded, Text) else loaded
             large = isinstance(loaded, Text) and not loaded.whole and self._in_windows
             self._large = self._open_large() if large else None
+            self._found = self._document(loaded) if isinstance(loaded, Text) else loaded
             self._stamp = stamp
         return self._found
 
     def _load(self) -> Gone | Binary | Text:
         return load(self.path)
 
-    # -- the index of a large one, made in the background
+    def _document(self, text: Text) -> Document:
+        """Return the document of a text; of a large log or table with the facts that are known about all of it."""
+        found = Document(self.label, self._name, text)
+        if self._large is None or not _is_utf8(found) or found.language.name not in FACTS:
+            return found
+        known = read_regular(self.path, lambda descriptor, stat: self._known(found, descriptor, stat))
+        return Document(self.label, self._name, text, known) if isinstance(known, Known) else found
+
+    # -- what is found in a large one in the background
+
+    def _passes(self) -> list[Pass]:
+        return [one for one in (self.prepared.get("pass"), ACCEPTED.get(self.path)) if one is not None]
 
     def _open_large(self) -> LargeFile:
-        return LargeFile(self.path, self.prepared.get("index") or ACCEPTED.get(self.path))
+        known = next(iter(self._passes()), None)
+        return LargeFile(self.path, known.index if known is not None else None)
+
+    def _known(self, document: Document, descriptor: int, found: os.stat_result) -> Known:
+        """Return what the survey found, with what was appended since; else what a sample shows."""
+        surveys = [self._survey, *(one.survey for one in self._passes())]
+        held = [one for one in surveys if one is not None and one.holds(descriptor, found)]
+        if held:
+            survey = max(held, key=lambda one: one.offset)
+            if found.st_size - survey.offset <= CATCH_UP_BYTES:
+                survey = survey.further(descriptor, found.st_ino, CATCH_UP_BYTES + 1)
+                self._survey = survey
+                return known_of(survey.with_last_line(descriptor), found.st_size)
+        return sampled(document, descriptor, found.st_size)
 
     def preparation(self) -> Preparation | None:
-        """Return the indexing of what lies further on than is looked through at once; None where nothing does."""
+        """Return the pass over what was not read yet; None where all was."""
         large, found = self._large, self._found
         if large is None or not isinstance(found, Document) or not _is_utf8(found):
             return None
-        if not large.indexed < found.text.size <= INDEX_BYTES:
-            return None
-        path, known, inode = self.path, large.index, "".join(self._stamp.split(".")[2:3])
-        return Preparation(f"file {path} {inode}", lambda stopped, publish: build(path, known, stopped, publish))
+        sought = self._sought
+        search = None if sought is None else self.searches.get(sought.shown)
+        if sought is not None and search is not None and not search.settled(sought.number):
+            return self._searching(search, sought)
+        facts = FACTS.get(found.language.name)
+        indexed = large.indexed >= found.text.size or found.text.size > INDEX_BYTES
+        if not indexed or (facts is not None and not found.surveyed and found.text.size <= INDEX_BYTES):
+            path, known = self.path, Pass(large.index, next((one.survey for one in self._passes()), None))
+            return Preparation(
+                f"file {path} {self._inode}", lambda stopped, publish: run_pass(path, known, facts, stopped, publish)
+            )
+        if sought is not None and search is not None and not search.whole:  # for the matches after it
+            return self._searching(search, replace(sought, number=-1))
+        return None
+
+    @property
+    def _inode(self) -> str:
+        return "".join(self._stamp.split(".")[2:3])
+
+    def _searching(self, search: Search, sought: Pattern) -> Preparation:
+        path = self.path
+        return Preparation(
+            f"search {path} {self._inode} {sought.shown} {sought.number}",
+            lambda stopped, publish: search_file(path, search, sought, stopped, publish),
+        )
 
     def accept(self, result: Any) -> bool:
-        """Take an index as far as it still holds. Returns whether no more of it is needed."""
-        if isinstance(result, Summary):
+        """Take the result of a pass as far as it still holds. Returns whether no more of it is needed."""
+        if isinstance(result, Search):
+            return self._accept_search(result)
+        if not isinstance(result, Pass):
             return super().accept(result)
-        known, self.prepared["index"] = self.prepared.get("index"), result
+        before, self.prepared["pass"] = self.prepared.get("pass"), result
         large = self._open_large()
-        if large.index is not result:
-            self.prepared["index"] = known
+        if large.index is not result.index:
+            self.prepared["pass"] = before
             return False
         ACCEPTED[self.path] = result
         if self._large is not None:
             self._large = large
+            if isinstance(self._found, Document):
+                self._found = self._document(self._found.text)
         self._renderings.clear()
         return self.preparation() is None
+
+    def _accept_search(self, result: Search) -> bool:
+        sought = self._sought
+        if sought is None or result.pattern != sought.compiled or read_regular(self.path, result.holds) is not True:
+            return False
+        before = self.searches.get(sought.shown)
+        self._keep(sought, result)
+        self._renderings.clear()
+        return result.settled(sought.number) and not (before is not None and before.settled(sought.number))
 
     def worded(self) -> bool:
         """Whether it is prose or code."""
         return isinstance(self._found, Document) and self._found.worded
+
+    def twin(self) -> Self:
+        """Return a source of the same file for another thread."""
+        other = super().twin()
+        other.searches = dict(self.searches)
+        return other
 
     def absorb(self, twin: BaseSource) -> None:
         """Take over what a twin read; what was accepted meanwhile stays."""
@@ -198,6 +314,14 @@ class FileSource(BaseSource):
 
         found = read_regular(self.path, digest)
         return "" if isinstance(found, Gone) else found
+
+
+def _searched(before: Search, pattern: Pattern, descriptor: int, found: os.stat_result) -> Search:
+    """Return a search taken further by what is searched at once."""
+    search = before if before.holds(descriptor, found) else Search(pattern.compiled)
+    if search.settled(pattern.number) and not (search.whole and search.offset < found.st_size):
+        return search
+    return search.further(descriptor, found.st_ino, pattern.number, SEARCHED_AT_ONCE)
 
 
 def _is_utf8(document: Document) -> bool:
@@ -282,97 +406,3 @@ class TextSource(BaseSource):
     def path_hint(self) -> str:
         """Return a file name whose suffix says the language."""
         return ""
-
-
-class FormatSource(FileSource, Generic[F]):
-    """A file of a format. A subclass has `read()`, `show(…)` for levels 0 to 2, and `facts(…)` for the diff."""
-
-    def __init__(self, path: str, label: str) -> None:
-        super().__init__(path, label)
-        self._read_at = ""
-        self._read: F | Gone | str = Gone("missing")
-        self._compared: Document | None = None
-
-    @property
-    def found(self) -> F | Gone | str:
-        """What was read last."""
-        return self._read
-
-    def read(self) -> F | Gone | str:
-        """Return what the file holds, Gone, or in a line why it is not of this format. May raise anything."""
-        raise NotImplementedError(f"{type(self).__name__}.read")
-
-    def show(self, found: F, lod: int, place: Place, budget: int) -> Draft:
-        """Render level 0, 1 or 2."""
-        raise NotImplementedError(f"{type(self).__name__}.show")
-
-    def facts(self, found: F) -> tuple[list[str], int, str]:
-        """Return the lines that two states of the file are compared by, its bytes, and its fingerprint."""
-        raise NotImplementedError(f"{type(self).__name__}.facts")
-
-    def names_of(self, found: F) -> Names:
-        """Return what positions are called."""
-        return Names()
-
-    def place_of(self, found: F, pos: str) -> Place:
-        """Return the place of a name or "/pattern/". Raises BadPolicy."""
-        return self.names_of(found).find(self.label, pos)
-
-    def parts_of(self, found: F) -> Sequence[str]:
-        """Return the text of each part that positions count; none where it is not at hand."""
-        return ()
-
-    def parts(self) -> Sequence[str]:
-        """Return the text of each part; the lines of what is shown as it is."""
-        found = self._readable()
-        return super().parts() if found is None else self.parts_of(found)
-
-    def further(self, place: str, tokens: int, lod: int = 0) -> str | None:
-        """Return the position that is `tokens` after `place`. Never raises."""
-        if self._readable() is None:
-            return super().further(place, tokens, lod)
-        return BaseSource.further(self, place, tokens, lod)
-
-    def names(self) -> Names:
-        """Return what positions are called; of what is shown as it is, symbols and headings."""
-        found = self._readable()
-        return super().names() if found is None else self.names_of(found)
-
-    def find(self, pos: str) -> Place | None:
-        """Return the place of a name or "/pattern/"; in what is shown as it is, as in any file."""
-        found = self._readable()
-        return super().find(pos) if found is None else self.place_of(found, pos)
-
-    def _now(self) -> F | Gone | str:
-        stamp = self.stamp()
-        if stamp != self._read_at or isinstance(self._read, Gone):
-            self._read, self._read_at, self._compared = self.read(), stamp, None
-        return self._read
-
-    def _readable(self) -> F | None:
-        found = self._now()
-        return None if isinstance(found, (Gone, str)) else found
-
-    def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
-        """Render what the path leads to now."""
-        found = self._now()
-        if isinstance(found, Gone):
-            return super().draft(request, place, budget)
-        if isinstance(found, str):  # why it is shown as it is
-            line = f"[{found}]"
-            return with_remark(super().draft(request, place, less(budget, count_tokens(line) + 2)), line)
-        if self._compared is None:
-            lines, size, fingerprint = self.facts(found)
-            self._compared = lines_document(self.label, lines, fingerprint, size)
-        document, before = self._compared, request.basis
-        if request.lod < 3:
-            draft = self.show(found, request.lod, place, budget)
-        elif not isinstance(before, TextBasis):
-            draft = as_now(self.show(found, 1, place, less(budget, 12)))
-        elif before.text == document.text.text and before.fingerprint != document.text.fingerprint:
-            draft = Draft(f"{self.label} · changed, but in nothing that is shown of it")
-        else:
-            window = document.text.lines[: len(before.window)] if before.text is None else None
-            draft = difference(document, before, window, budget)
-        basis = make_basis(document, whole_window(document.text, Place()))
-        return replace(draft, fingerprint=document.text.fingerprint, basis=basis)

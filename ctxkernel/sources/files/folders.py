@@ -26,9 +26,10 @@ from itertools import islice
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size, one_line, plural
+from ctxkernel.sources.base.amounts import Line, more_lines, moved
 from ctxkernel.sources.base.file_reader import content_hash, file_stamp, reason_of
 from ctxkernel.sources.base.positions import pattern_of
-from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, moved, parse_place
+from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, parse_place
 from ctxkernel.sources.files.gitignore import Ignoring, above
 from ctxkernel.sources.files.globs import NOT_ENTERED, PatternSearch, folder_of
 
@@ -38,6 +39,7 @@ WATCHED = 256
 """Matches of a pattern, and folders, that are asked at each tick whether they changed."""
 _DEPTH = 4
 _WATCHED_ENTRIES = 64
+_SUFFIXES = 20
 _LOOKS = 4
 _LOOK_LINES = 8
 _LOOK_TOKENS = 400
@@ -168,7 +170,8 @@ class DirectorySource(BaseSource):
         except OSError as fault:
             reason = reason_of(fault)
             return Draft(f"{self.label} · {reason}", fingerprint=f"gone:{reason}", notes=(reason,))
-        notes = (f"the first {MOST_SHOWN:,} entries",) if len(found) > MOST_SHOWN else ()
+        part = len(found) > MOST_SHOWN
+        notes = (f"only the first {MOST_SHOWN:,} entries were read",) if part else ()
         cut = ", the rest not looked at" if ignored >= MOST_NAMES else ""
         notes = (*notes, f"{ignored:,} ignored (.gitignore){cut}") if ignored else notes
         found = found[:MOST_SHOWN]
@@ -176,12 +179,16 @@ class DirectorySource(BaseSource):
         if request.lod == 3 and isinstance(request.basis, ListingBasis):
             draft = _changes(self.label, request.basis, basis, found, budget)
         else:
-            draft = self._level(request.lod, place, budget, found, notes)
+            draft = self._level(request.lod, place, budget, found, notes, part)
         return replace(draft, fingerprint=basis.fingerprint, basis=basis, notes=notes)
 
-    def _level(self, lod: int, place: Place, budget: int, found: list[Found], notes: tuple[str, ...]) -> Draft:
+    def _level(
+        self, lod: int, place: Place, budget: int, found: list[Found], notes: tuple[str, ...], part: bool
+    ) -> Draft:
+        """Render level 0, 1 or 2; `part` says that there are more entries than `found`."""
         files = [entry for entry in found if not entry.folder]
-        head = _head(f"{self.label}/".replace("//", "/"), plural(len(files), "files"), files, notes)
+        counts = f"{len(files):,}+ files" if part else plural(len(files), "files")
+        head = _head(f"{self.label}/".replace("//", "/"), counts, files, notes, part)
         if lod == 2:
             return fit_lines([head], list(totals(files)), budget, "points")
         places = _places(found)
@@ -192,7 +199,12 @@ class DirectorySource(BaseSource):
         if lod == 0:  # its own entries; of the one that the position is in, what is below
             shown = [row for row in shown if not row[0].depth or (place.col and row[1].line == place.line)]
         lines = [entry.line() for entry, _ in shown]
-        return fit_lines([*_FIRST[lod == 3], head], lines, budget, "entries", place=lambda k: str(shown[k][1]))
+        lines += [Line("[… what follows was not read]", 0, "entries", exact=False)] if part else []
+
+        def place_of(k: int) -> str | None:
+            return str(shown[k][1]) if k < len(shown) else None
+
+        return fit_lines([*_FIRST[lod == 3], head], lines, budget, "entries", place=place_of)
 
 
 def _places(found: list[Found]) -> list[Place]:
@@ -265,8 +277,10 @@ def totals(files: list[Found]) -> Iterator[str]:
         suffix = os.path.splitext(entry.name)[1] or "no suffix"
         counts[suffix] += 1
         sizes[suffix] += entry.size
-    for suffix, count in sorted(counts.items(), key=lambda item: (-sizes[item[0]], item[0]))[:20]:
+    ranked = sorted(counts.items(), key=lambda item: (-sizes[item[0]], item[0]))
+    for suffix, count in ranked[:_SUFFIXES]:
         yield f"- {suffix}: {plural(count, 'files')}, {format_size(sizes[suffix])}"
+    yield from more_lines(len(ranked) - _SUFFIXES, "kinds of files")
     for entry in sorted(files, key=lambda entry: (-entry.size, entry.name))[:5]:
         yield f"- large: {entry.name} · {format_size(entry.size)}"
     # The newest, by order only: a time would differ from copy to copy.
@@ -296,8 +310,9 @@ def _changes(
     return fit_lines([f"{label} · changed{about}"], list(changed(old.entries, found)), budget, "changes")
 
 
-def _head(label: str, counts: str, files: list[Found], notes: tuple[str, ...]) -> str:
-    return " · ".join([label, counts, format_size(sum(entry.size for entry in files)), *notes])
+def _head(label: str, counts: str, files: list[Found], notes: tuple[str, ...], part: bool) -> str:
+    size = format_size(sum(entry.size for entry in files))
+    return " · ".join([label, counts, f"{size} or more" if part else size, *notes])
 
 
 def _plain_name(pos: str) -> str:
@@ -364,7 +379,8 @@ class GlobSource(BaseSource):
             notes = (*notes, f"changes of the first {WATCHED} are followed")
         basis = basis_of(found)
         files = [entry for entry in found if not entry.folder]
-        counts = plural(len(files), "files")
+        part = bool(walk.cut)
+        counts = f"{len(files):,}+ files" if part else plural(len(files), "files")
         if len(files) < len(found):
             counts += f", {plural(len(found) - len(files), 'folders')}"
         if request.lod == 3 and isinstance(request.basis, ListingBasis):
@@ -372,27 +388,34 @@ class GlobSource(BaseSource):
         elif not found:
             draft = Draft(f"{self.label} · no file matches yet", notes=("no match",))
         else:
-            head = _head(self.label, counts, files, notes)
+            head = _head(self.label, counts, files, notes, part)
             if request.lod == 2:
                 draft = fit_lines([head], list(totals(files)), budget, "points")
             else:
-                draft = self._entries(request.lod, head, place, budget, found, walk.paths)
+                draft = self._entries(request.lod, head, place, budget, found, walk)
         return replace(draft, fingerprint=basis.fingerprint, basis=basis, notes=(*notes, *draft.notes))
 
-    def _entries(self, lod: int, head: str, place: Place, budget: int, found: list[Found], paths: list[str]) -> Draft:
+    def _entries(
+        self, lod: int, head: str, place: Place, budget: int, found: list[Found], walk: PatternSearch
+    ) -> Draft:
         first = min(place.line, len(found) - 1)
         lines: list[str] = []
         places: list[str] = []
         looks = _LOOKS if lod in (1, 3) and budget >= _LEAST_TOKENS else 0
         for at, entry in enumerate(found[first:], first):
-            look = self._look(paths[at], entry) if looks and not entry.folder and not entry.note else []
+            look = self._look(walk.paths[at], entry) if looks and not entry.folder and not entry.note else []
             looks -= bool(look)
-            own = look or [_line(entry)]
+            # A look is one match, and its first line stands for it.
+            own = [look[0], *map(Line, look[1:])] if look else [_line(entry)]
             lines += own
             # What is left of the first look would begin it anew; more tokens show it. The next file goes on.
             places += [str(max(at, first + 1))] * len(own)
-        place_of = places.__getitem__ if first + 1 < len(found) else None
-        return fit_lines([*_FIRST[lod == 3], head], lines, budget, "lines", place=place_of)
+        lines += [Line("[… not all matches were read]", 0, "matches", exact=False)] if walk.cut else []
+
+        def place_of(k: int) -> str | None:
+            return places[k] if first + 1 < len(found) and k < len(places) else None
+
+        return fit_lines([*_FIRST[lod == 3], head], lines, budget, "matches", place=place_of)
 
     def _look(self, path: str, entry: Found) -> list[str]:
         """Return how a view of one match begins, at level 1: its first line, and what stands below it, indented."""

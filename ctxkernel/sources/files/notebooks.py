@@ -19,10 +19,11 @@ from typing import Any
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.text import format_size, one_line, plural, strip_ansi
+from ctxkernel.sources.base.amounts import Line
 from ctxkernel.sources.base.file_reader import Data, Gone, cut_at_line, decode, load_bytes, make_text, sniff
 from ctxkernel.sources.base.positions import MOST_NAMES, find_pattern, no_place, pattern_of, symbols_of
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines
-from ctxkernel.sources.files.files import FormatSource
+from ctxkernel.sources.files.formats import FormatSource
 from ctxkernel.sources.outlines.json_outline import is_list, is_object
 from ctxkernel.sources.outlines.outline import markdown_outline
 from ctxkernel.sources.outlines.python_outline import python_outline
@@ -188,7 +189,8 @@ def _numbered(cells: list[Cell], first: int, lod: int, budget: int) -> tuple[lis
     places: list[str] = []
     for at, cell in enumerate(cells[first:], first):
         if lod and max(len(lines), at - first) > max(budget, _OUTLINED):
-            lines.append(f"[{at}] … and the {plural(len(cells) - at, 'cells')} from here on")
+            rest = len(cells) - at
+            lines.append(Line(f"[{at}] … and the {plural(rest, 'cells')} from here on", rest, "cells"))
             places.append(str(at))
             break
         part = (cell.lines, cell.outline, cell.points)[lod]()

@@ -21,10 +21,11 @@ from typing import Any
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.projection.tokens import count_tokens
+from ctxkernel.sources.base.amounts import Line, more_lines
 from ctxkernel.sources.base.file_reader import Data, Gone, load_bytes, make_text
 from ctxkernel.sources.base.positions import find_name, pattern_of
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines
-from ctxkernel.sources.files.files import FormatSource
+from ctxkernel.sources.files.formats import FormatSource
 from ctxkernel.sources.files.text_levels import lines_document
 from ctxkernel.sources.outlines.json_outline import is_list
 
@@ -118,6 +119,10 @@ class PdfSource(FormatSource[Pdf]):
         headings = [(name, places[place.line]) for name, place in document.names().places]
         return Names(names.what if names.places else "headings", [*names.places, *headings]).find(self.label, pos)
 
+    def length_of(self, found: Pdf) -> int:
+        """Return the number of pages."""
+        return found.pages
+
     def parts_of(self, found: Pdf) -> list[str]:
         """Return the pages, where all were read."""
         return ["\n".join(text) for text in found.texts] if len(found.texts) == found.pages else []
@@ -129,10 +134,12 @@ class PdfSource(FormatSource[Pdf]):
         if lod == 0:
             return self._excerpt(found, head, place, budget)
         if lod == 2:
-            return fit_lines([head, *found.about], list(_summary(found)), budget, "points")
+            read = len(found.texts)
+            part = [f"of its first {plural(read, 'pages')}; the others were not read"] if read < found.pages else []
+            return fit_lines([head, *found.about, *part], list(_summary(found)), budget, "points")
         entries = _entries(found)
         what = [] if found.outline else ["no outline; how each page begins:"]
-        return fit_lines([head, *found.about, *what], entries, budget, "entries")
+        return fit_lines([head, *found.about, *what], entries, budget, "entries" if found.outline else "pages")
 
     def _excerpt(self, found: Pdf, head: str, place: Place, budget: int) -> Draft:
         past = place.line >= found.pages > 0
@@ -148,18 +155,18 @@ class PdfSource(FormatSource[Pdf]):
             lines += [f"{title}\n{rows[0]}", *rows[1:]]
             places += [Place(page, skip + at) for at in range(len(rows))]
         after = first + len(texts)
-        what = "lines" if after >= found.pages else f"lines up to page {after}"
+        lines += more_lines(found.pages - after, "pages")
         head = f"{head}{PAST_END if past else ''}"
-        draft = fit_lines([head], lines, budget, what, place=lambda k: str(places[k]))
+        draft = fit_lines([head], lines, budget, "lines", place=lambda k: str([*places, Place(after)][k]))
         if draft.cut_tokens or after >= found.pages:
             return draft
         rest = found.pages - after
         mark = f'[… {plural(rest, "more pages")}; h.pos = "{after}" goes on]'
         room = max(1, budget - count_tokens(mark) - 2)
-        draft = fit_lines([head], lines, room, what, place=lambda k: str(places[k]))
+        draft = fit_lines([head], lines, room, "lines", place=lambda k: str([*places, Place(after)][k]))
         if draft.cut_tokens:
             return draft
-        return Draft(f"{draft.text}\n{mark}", cut_tokens=max(1, rest), next_pos=str(after))
+        return Draft(f"{draft.text.rpartition(chr(10))[0]}\n{mark}", cut_tokens=max(1, rest), next_pos=str(after))
 
     def _further(self, first: int, count: int) -> tuple[tuple[str, ...], ...]:
         """Return the text of pages that were not read with the rest."""
@@ -240,6 +247,8 @@ def _outline(reader: Any) -> Iterator[tuple[int, str, int]]:
             yield depth, one_line(str(entry.title), 160), -1 if page is None else int(page)
         except Exception:  # one damaged entry must not hide the others
             yield depth, "[an entry that cannot be read]", -1
+    if waiting:
+        yield 0, f"[… more entries than the first {_ENTRIES:,}]", -1
 
 
 def _entries(found: Pdf) -> list[str]:
@@ -251,12 +260,12 @@ def _entries(found: Pdf) -> list[str]:
     firsts = (next((line for line in text if line.strip()), "") for text in found.texts)
     lines = [f"page {at + 1}: {one_line(line, 120)}" for at, line in enumerate(firsts)]
     rest = found.pages - len(lines)
-    return [*lines, *([f"[… {plural(rest, 'more pages')} were not read]"] if rest else [])]
+    return [*lines, *([Line(f"[… {plural(rest, 'more pages')} were not read]", rest, "pages")] if rest else [])]
 
 
 def _summary(found: Pdf) -> Iterator[str]:
     """Yield the most informative lines with their pages, in the order of the text."""
     pages = [at for at, text in enumerate(found.texts) for _ in text]
     document = lines_document("", [line for text in found.texts for line in text])
-    for bullet in sorted(document.bullets[:40], key=lambda bullet: bullet.line):
+    for bullet in sorted(document.points.bullets[:40], key=lambda bullet: bullet.line):
         yield f"- page {pages[bullet.line] + 1 if bullet.line < len(pages) else '?'}: {bullet.text}"

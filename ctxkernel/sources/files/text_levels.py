@@ -2,23 +2,23 @@
 
 Rule 1: each level is a function from a text (or a window of one) and a budget to a `Draft`.
 Rule 2: the first line says what is shown, of what, and how much there is.
-Rule 3: in a summary nothing is paraphrased: a bullet is cut out of the text, with the line it stands on. Bullets are
-        chosen by score and shown in the order of the text; ties go to the earlier line. No model, no randomness.
+Rule 3: where only a part of the text was read, the rendering says which part, and its counts have a `+` or a `~`.
+Rule 4: in a summary the bullets with the best scores are shown, in the order of the text.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import RenderRequest
-from ctxkernel.core.text import format_size, one_line, plural, truncate
+from ctxkernel.core.text import format_size, plural, truncate
 from ctxkernel.core.text_diff import changes, counted, unified
 from ctxkernel.projection.tokens import count_tokens, largest
-from ctxkernel.sources.base.file_reader import Text, make_text
+from ctxkernel.sources.base.amounts import Amounts, Line, marked, more
+from ctxkernel.sources.base.file_reader import EXCERPT, Text, make_text
 from ctxkernel.sources.base.large_files import Window, whole_window
 from ctxkernel.sources.base.positions import (
     DETAILS,
@@ -30,99 +30,18 @@ from ctxkernel.sources.base.positions import (
     pattern_of,
     symbols_of,
 )
-from ctxkernel.sources.base.rendering import NO_CAP, PAST_END, Draft, Names, Place, as_now, fit, fit_lines, marked
-from ctxkernel.sources.outlines.outline import Language, language_of
-from ctxkernel.sources.outlines.tabular import read_table
-
-_WORD = re.compile(r"[^\W\d_]{4,}")
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(])")
-_DIGITS = re.compile(r"\d+")
-_SCAN_LINES = 10_000
-_MOST_BULLETS = 400
-_ALERTS = re.compile(
-    r"\b(?:error|warning|warn|fatal|critical|exception|traceback|failed|TODO|FIXME|XXX)\b", re.IGNORECASE
+from ctxkernel.sources.base.rendering import NO_CAP, PAST_END, Draft, Names, Place, as_now, fit, fit_lines
+from ctxkernel.sources.files.bullets import Points, points_of, points_of_log, points_of_table
+from ctxkernel.sources.outlines.logs import LogFacts
+from ctxkernel.sources.outlines.outline import (
+    FACTS,
+    Language,
+    language_of,
+    log_facts,
+    outline_of_table,
+    prose_outline,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Bullet:
-    """One extracted line."""
-
-    line: int
-    text: str
-    score: float
-
-
-def bullets(text: Text, language: Language, outline: Outline) -> list[Bullet]:
-    """Return the bullets of a text, best first, at most 400."""
-    if language.name == "table" and (table := read_table(text)) is not None:
-        found = [Bullet(0, line, -at) for at, line in enumerate(table.statistic_lines())]
-    elif language.name in ("json", "jsonlines") and outline.lines:
-        found = [Bullet(at, line.strip(), -_indent(line)) for at, line in enumerate(outline.lines)]
-    elif outline.what == "symbols":
-        found = _definitions(text, outline)
-    elif outline.what == "headings":
-        found = [
-            Bullet(entry.line, entry.text.lstrip("# ") + (f" — {entry.doc}" if entry.doc else ""), -entry.depth)
-            for entry in outline.entries
-        ]
-    else:
-        found = _sentences(text.lines)
-    return sorted(found, key=lambda bullet: (-bullet.score, bullet.line))[:_MOST_BULLETS]
-
-
-def _definitions(text: Text, outline: Outline) -> list[Bullet]:
-    """Rank definitions by how often the text names them; a docstring counts like four namings."""
-    named = Counter(_NAME.findall(text.text))
-    entries = outline.entries
-    found: list[Bullet] = []
-    for at, entry in enumerate(entries):
-        uses = named[entry.name] - 1
-        members = 0
-        if entry.depth == 0 and " " in entry.text and "class " in entry.text:
-            members = next((i for i, e in enumerate(entries[at + 1 :]) if e.depth == 0), len(entries) - at - 1)
-        facts = [f"named {uses}×"] * (uses > 0) + [plural(members, "members")] * (members > 0)
-        private = entry.name.startswith("_") and not entry.name.startswith("__")
-        score = min(uses, 40) + 4 * bool(entry.doc) + min(members, 20) - 12 * entry.depth - 6 * private
-        tail = f" ({', '.join(facts)})" if facts else ""
-        found.append(Bullet(entry.line, f"{entry.text}{f' — {entry.doc}' if entry.doc else ''}{tail}", score))
-    return found
-
-
-def _sentences(lines: Sequence[str]) -> list[Bullet]:
-    """Rank first sentences and lines by the weight of their words; lines alike but for numbers count once."""
-    candidates: dict[str, tuple[int, str, int]] = {}
-    previous = ""
-    for at, line in enumerate(lines[:_SCAN_LINES]):
-        plain = line.strip()
-        if plain:
-            opens = not previous.strip()
-            sentence = _SENTENCE_END.split(plain, maxsplit=1)[0] if opens else plain
-            key = _DIGITS.sub("0", sentence[:200])
-            first, kept, often = candidates.get(key, (at, sentence, 0))
-            candidates[key] = (first, kept, often + 1)
-        previous = line
-    weights: Counter[str] = Counter()
-    words = {key: set(_WORD.findall(kept[:400].lower())) for key, (_, kept, _) in candidates.items()}
-    for found in words.values():
-        weights.update(found)
-    out: list[Bullet] = []
-    for key, (at, sentence, often) in candidates.items():
-        said = words[key]
-        score = sum(weights[word] for word in said) / (len(said) + 4) if said else 0.0
-        if not at or not lines[at - 1].strip():
-            score *= 2  # how a paragraph begins says what it is about
-        if _ALERTS.search(sentence[:200]):
-            score += 5
-        alike = f" (and {plural(often - 1, 'lines')} like it)" if often > 1 else ""
-        out.append(Bullet(at, one_line(sentence, 200) + alike, round(score, 6)))
-    return out
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
+from ctxkernel.sources.outlines.tabular import Table, read_table
 
 BASIS_CHARS = 2 << 20
 """Longest text that is kept whole for a later diff; of a longer one a window is kept."""
@@ -130,6 +49,7 @@ _BASIS_WINDOW_CHARS = 64 << 10
 _NEARBY_TOKENS = 64
 """Least room in which lines near the position are added to a structure."""
 _LONG_LINE = 2000
+_PRICED = 400  # bullets, whose mean length prices the others
 _RECORDS = ("table", "json", "jsonlines", "log")
 
 
@@ -159,13 +79,30 @@ class PlainBasis:
     about: str
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was found in a text of which only the beginning is at hand."""
+
+    facts: LogFacts | Table | None
+    """None for what turned out to be neither."""
+    size: int
+    sample: str = ""
+    """Which parts it is of; empty for the whole text."""
+    lines: int = 0
+    """The number of lines, an estimate for a sample."""
+
+
 class Document:
     """A text with its language and outline, each found once."""
 
-    def __init__(self, label: str, path: str, text: Text) -> None:
+    def __init__(self, label: str, path: str, text: Text, known: Known | None = None) -> None:
+        """`known` is about the whole of a text of which only the beginning is in `text`."""
         self.label = label
         self.text = text
         self.language: Language = language_of(path, text)
+        self._known = known if known is not None and known.facts is not None else None
+        self.surveyed = known is not None and not known.sample
+        """Whether facts were looked for in the whole text."""
 
     @property
     def worded(self) -> bool:
@@ -173,14 +110,51 @@ class Document:
         return self.language.name not in _RECORDS and bool(self.text.text.strip())
 
     @cached_property
-    def outline(self) -> Outline:
-        """The structure."""
-        return self.language.outline(self.text)
+    def _facts(self) -> LogFacts | Table | None:
+        if self._known is not None:
+            return self._known.facts
+        if self.language.name == "log":
+            return log_facts(self.text)
+        return read_table(self.text) if self.language.name == "table" else None
 
     @cached_property
-    def bullets(self) -> list[Bullet]:
+    def outline(self) -> Outline:
+        """The structure."""
+        facts, known = self._facts, self._known
+        if isinstance(facts, LogFacts):
+            return facts.outline(known.sample, known.lines) if known is not None else facts.outline()
+        if isinstance(facts, Table):
+            return outline_of_table(facts)
+        return prose_outline(self.text) if self.language.name in FACTS else self.language.outline(self.text)
+
+    @cached_property
+    def points(self) -> Points:
         """The most informative lines, best first."""
-        return bullets(self.text, self.language, self.outline)
+        if isinstance(self._facts, LogFacts):
+            return points_of_log(self._facts.ranked(), "~" * bool(self._known is not None and self._known.sample))
+        if isinstance(self._facts, Table):
+            return points_of_table(self._facts)
+        return points_of(self.text, self.language, self.outline)
+
+    @property
+    def is_log(self) -> bool:
+        """Whether it has the entries of a log."""
+        return isinstance(self._facts, LogFacts)
+
+    @cached_property
+    def read(self) -> str:
+        """How much of the text structure and summary are made from, where that is not all of it."""
+        if self.text.whole or (self._known is not None and not self._known.sample):
+            return ""
+        if self._known is not None:
+            return f"a sample: {self._known.sample}"
+        return f"only its first {format_size(len(self.text.text.encode('utf-8', 'replace')))} were read"
+
+    def unread(self, what: str) -> list[Line]:
+        """Return the line below a list of `what` that may have more of them in the part that was not read."""
+        if not self.read and self.outline.whole:
+            return []
+        return [Line("[… the rest was not read]", 0, what, exact=False)]
 
     @cached_property
     def tokens(self) -> int:
@@ -200,6 +174,8 @@ class Document:
             return self.names().find(self.label, pos)
         line = find_pattern(pattern, self.text.lines)
         if line is None:
+            if not self.text.whole:
+                raise BadPolicy(f"{self.label} has no position {pos!r} in what was read of it: {self.read}")
             raise no_place(self.label, pos)
         return Place(line)
 
@@ -207,18 +183,27 @@ class Document:
         """Return an estimate for `chars` characters of this text, from the price of its average one."""
         return max(1, self.tokens * chars // max(len(self.text.text), 1))
 
-    def headline(self, shown: str = "") -> str:
-        """Return the first line of a rendering."""
-        text = self.text
+    def headline(self, shown: str = "", *, read: bool = False) -> str:
+        """Return the first line of a rendering; `read` says that it tells how much of the text was read."""
+        text, known = self.text, self._known
+        if read and known is not None and not known.sample:
+            lines = plural(known.lines, "lines")
+            others = [remark for remark in text.remarks if not remark.startswith(EXCERPT)]
+            return " · ".join(filter(None, (self.label, lines, format_size(known.size), *others)))
         lines = plural(len(text.lines), "lines") if text.whole else ""
         # Of an excerpt the remark says the size; of an object's text it says nothing.
         size = format_size(text.size) if text.whole and text.size >= 0 else ""
-        return " · ".join(part for part in (self.label, shown or lines, size, *text.remarks) if part)
+        return " · ".join(
+            part for part in (self.label, shown or lines, size, *text.remarks, read and self.read) if part
+        )
 
 
 def lines_document(label: str, lines: Sequence[str], fingerprint: str = "", size: int = -1) -> Document:
     """Return some lines as a text in no language; of size -1 no size is shown."""
-    return Document(label, "", make_text("\n".join(lines), size=size, fingerprint=fingerprint))
+    text = make_text("\n".join(lines), size=size, fingerprint=fingerprint)
+    if len(text.lines) == len(lines):  # they keep what they stand for
+        text.lines[:] = [line if line == own else own for line, own in zip(lines, text.lines, strict=True)]
+    return Document(label, "", text)
 
 
 def excerpt(document: Document, window: Window, budget: int) -> Draft:
@@ -226,29 +211,37 @@ def excerpt(document: Document, window: Window, budget: int) -> Draft:
     lines = window.lines
     if not lines:
         return Draft(document.headline("empty"))
+    in_memory, part = window.offset is None, not document.text.whole
+    unread = max(0, window.total - window.known) if in_memory and window.total is not None else 0
 
     def numbers(k: int) -> str:
-        about = "" if window.exact else "~"
         if window.total is not None and k == window.total:
             return plural(k, "lines")
-        total = f"{window.total:,}" if window.total is not None else f"~{window.estimate:,}"
-        if window.indexed is not None:
-            total += f" (indexing, {window.indexed} %)"
         last = window.line + max(k - 1, 0)
-        span = f"line {about}{window.line}" if k < 2 else f"lines {about}{window.line}-{last}"
+        span = f"line {window.about}{window.line}" if k < 2 else f"lines {window.about}{window.line}-{last}"
         column = f" from column {window.col}" if window.col else ""
-        return f"{span}{column} of {total}{PAST_END if window.past_end else ''}"
+        return f"{span}{column} of {window.of}{_past_end(document, window)}"
 
     def rest(k: int, chars: int = 0) -> int:
         """Return the tokens after `k` lines and `chars` characters."""
         shown = sum(map(len, lines[:k])) + k + chars
-        whole = window.left if window.offset is not None else everything
-        return document.tokens_of(max(whole - shown, 1))
+        return document.tokens_of(max((everything if in_memory else window.left) - shown, 1))
+
+    def amount(k: int) -> str:
+        if window.total is None:
+            return more(len(lines) - k, "lines", exact=False) if in_memory else ""
+        if not window.exact:
+            return ""
+        inside = [line for line in lines[k:] if isinstance(line, Line) and line.what not in ("", "lines")]
+        return ", ".join(
+            filter(None, (more(window.total - window.line - k, "lines"), Amounts(inside, "lines").after(0)))
+        )
 
     def build(k: int) -> str:
         place = window.place_after(k)
-        count = window.total - window.line - k if window.total is not None and window.exact else 0
-        mark = [marked(count, "lines", rest(k), place)] if place is not None else []
+        mark = [marked(amount(k), rest(k), place)] if place is not None else []
+        if place is None and in_memory and part:
+            mark = ["[… the rest was not read]"]
         return "\n".join([document.headline(numbers(k)), *lines[:k], *mark])
 
     def after(n: int) -> str | None:
@@ -258,10 +251,11 @@ def excerpt(document: Document, window: Window, budget: int) -> Draft:
         return window.place_after(0, n) if n > 0 else None
 
     def build_long(n: int) -> str:
-        mark = marked(0, "", rest(0, n), after(n))
+        mark = marked(amount(1 if n else 0), rest(0, n), after(n))
         return "\n".join([document.headline(numbers(1)), *([lines[0][:n]] if n else []), mark])
 
     everything = sum(map(len, lines)) + len(lines)
+    everything += everything * unread // len(lines)
     k, text = fit(len(lines), build, budget, guess=budget // 12 + 1)
     if k >= 1:
         place = window.place_after(k)
@@ -270,15 +264,23 @@ def excerpt(document: Document, window: Window, budget: int) -> Draft:
     return Draft(text, cut_tokens=rest(0, max(n, 0)), next_pos=after(max(n, 0)))
 
 
-def structure(document: Document, place: Place, budget: int) -> Draft:
-    """Level 1: symbols, headings or columns, then lines near the position where there is room."""
-    outline = document.outline
+def _past_end(document: Document, window: Window) -> str:
+    if not window.past_end:
+        return ""
+    return PAST_END if document.text.whole or window.offset is not None else " (the position is past what was read)"
+
+
+def structure(document: Document, window: Window, place: Place, budget: int) -> Draft:
+    """Level 1: symbols, headings or columns, then lines of `window`, those at the position, where there is room."""
+    outline, unread = document.outline, document.unread(document.outline.what)
+    headline = document.headline(read=True)
     # Documentation and imports give way where they would leave no room for the structure itself.
-    heads = ([document.headline(), *outline.head[:n]] for n in (len(outline.head), 1, 0))
-    head = next((head for head in heads if 2 * count_tokens("\n".join(head)) <= budget), [document.headline()])
+    heads = ([headline, *outline.head[:n]] for n in (len(outline.head), 1, 0))
+    head = next((head for head in heads if 2 * count_tokens("\n".join(head)) <= budget), [headline])
     if not outline.entries:
-        draft = fit_lines(head, outline.lines, budget, "lines")
-        return draft if draft.cut_tokens else _with_nearby(document, draft, place, budget)
+        rest = unread if document.language.name not in FACTS else []  # these say so themselves
+        draft = fit_lines(head, [*outline.lines, *rest], budget, outline.unit)
+        return draft if draft.cut_tokens else _with_nearby(document, window, draft, budget)
     share = budget if budget >= NO_CAP or not (place.line or place.offset) else max(1, budget * 3 // 4)
     richest = 0
     for depth, docs in DETAILS:
@@ -288,29 +290,38 @@ def structure(document: Document, place: Place, budget: int) -> Draft:
         richest = richest or tokens
         cut = max(1, richest - tokens) if (depth, docs) != DETAILS[0] else 0
         omitted = len(outline.entries) - len(kept)
-        note = [marked(omitted, f"nested {outline.what}" if omitted else "", cut)] if cut else []
-        text = "\n".join([*head, *lines, *note])
+        note = [marked(more(omitted, f"nested {outline.what}"), cut)] if cut else []
+        text = "\n".join([*head, *lines, *unread, *note])
         if count_tokens(text) <= share:
-            return _with_nearby(document, Draft(text, cut_tokens=cut), place, budget)
+            return _with_nearby(document, window, Draft(text, cut_tokens=cut), budget)
     lines, kept = entry_lines(outline.entries, DETAILS[-1][0], DETAILS[-1][1])
     first = 0
     if place.line:  # begin with the entry that the position lies in
         first = max(0, next((i for i, e in enumerate(kept) if e.line > place.line), len(kept)) - 1)
-    before = [f"[… {first:,} {outline.what} before]"] if first else []
+    before = [f"[… {plural(first, outline.what)} before]"] if first else []
     rest = kept[first:]
-    draft = fit_lines([*head, *before], lines[first:], share, outline.what, place=lambda k: str(rest[k].line))
-    return _with_nearby(document, draft, place, budget) if share < budget else draft
+    nested = len(outline.entries) - len(kept)
+    draft = fit_lines(
+        [*head, *before],
+        [*lines[first:], *unread],
+        share,
+        outline.what,
+        place=lambda k: str(rest[k].line) if k < len(rest) else None,
+        hidden=[Line("", nested, f"nested {outline.what}")] if nested else (),
+    )
+    return _with_nearby(document, window, draft, budget) if share < budget else draft
 
 
-def _with_nearby(document: Document, draft: Draft, place: Place, budget: int) -> Draft:
+def _with_nearby(document: Document, window: Window, draft: Draft, budget: int) -> Draft:
     room = budget - count_tokens(draft.text) - 2
     if budget >= NO_CAP or room < _NEARBY_TOKENS or document.language.name == "table":
         return draft
-    window = whole_window(document.text, place)
     lines = [truncate(line, _LONG_LINE) for line in window.lines[: room + 1]]
 
     def build(k: int) -> str:
-        return "\n".join([draft.text, f"--- from line {window.line} ---", *lines[:k]])
+        part = "" if window.place_after(k) is None else f", {k} of {window.of} lines"
+        where = f"from line {window.about}{window.line}{part}{_past_end(document, window)}"
+        return "\n".join([draft.text, f"--- {where} ---", *lines[:k]])
 
     # A part of the room only: the rest of the text is asked for with level 0.
     k = largest(min(len(lines), 40), lambda n: count_tokens(build(n)) <= budget, guess=10)
@@ -321,21 +332,25 @@ def _with_nearby(document: Document, draft: Draft, place: Place, budget: int) ->
 
 def summary(document: Document, budget: int) -> Draft:
     """Level 2: the most informative lines, in the order of the text."""
-    ranked = document.bullets
-    head = [document.headline(), *document.outline.head[:1]]
+    points = document.points
+    ranked, part = points.bullets, document.read or points.scanned
+    headline = document.headline(read=True) + (f" · {points.scanned}" if points.scanned else "")
+    head = [headline, *document.outline.head[: 3 if document.is_log else 1]]
     if 2 * count_tokens("\n".join(head)) > budget:
         head = head[:1]
     with_lines = document.language.name not in ("table", "json", "jsonlines")
 
     def build(k: int) -> str:
         chosen = sorted(ranked[:k], key=lambda bullet: bullet.line) if with_lines else ranked[:k]
-        shown = [f"- {f'{bullet.line}: ' if with_lines else ''}{bullet.text}" for bullet in chosen]
-        mark = [marked(len(ranked) - k, "points", cut(k))] if k < len(ranked) else []
+        shown = [f"- {f'{bullet.about}{bullet.line}: ' if with_lines else ''}{bullet.text}" for bullet in chosen]
+        mark = [marked(more(len(ranked) - k, "points", exact=not part), cut(k))] if k < len(ranked) else []
         return "\n".join([*head, *shown, *mark])
 
     def cut(k: int) -> int:
-        return max(1, count_tokens("\n".join(bullet.text for bullet in ranked[k:])))
+        return max(1, priced * (len(ranked) - k) // len(some))
 
+    some = ranked[:_PRICED]
+    priced = count_tokens("\n".join(bullet.text for bullet in some))
     k, text = fit(len(ranked), build, budget, guess=budget // 30 + 1)
     return Draft(text, cut_tokens=cut(max(k, 0)) if k < len(ranked) else 0)
 
@@ -396,12 +411,12 @@ def render_text(
     if request.lod == 0:
         draft = excerpt(document, window, budget)
     elif request.lod == 1:
-        draft = structure(document, place, budget)
+        draft = structure(document, window, place, budget)
     elif request.lod == 2:
         draft = summary(document, budget)
     elif not isinstance(basis, TextBasis):
         before = f"was: {basis.about}" if isinstance(basis, PlainBasis) else "nothing rendered before"
-        draft = as_now(structure(document, place, max(1, budget - 12)), before)
+        draft = as_now(structure(document, window, place, max(1, budget - 12)), before)
     elif changes_since is not None:
         draft = changes_since(basis)
     else:

@@ -34,6 +34,7 @@ from typing import Any
 import xxhash
 
 from ctxkernel.core.errors import BadTarget
+from ctxkernel.core.jobs import Preparation, Summary
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.projection.secrets import mask
@@ -304,6 +305,23 @@ class UriSource(BaseSource):
         with self._lock:
             path = self._remote.state.path
             return None if path is None else self._copy_at(path, self.label).further(place, tokens, lod)
+
+    def end(self, count: int | None, request: RenderRequest) -> Place:
+        """Return the place of the last lines of what was fetched last. Raises BadPolicy."""
+        with self._lock:
+            path = self._known().path
+            return Place() if path is None else self._copy_at(path, self.label).end(count, request)
+
+    def preparation(self) -> Preparation | None:
+        """Return what the local copy needs from the background."""
+        return None if self._copy is None else self._copy.preparation()
+
+    def accept(self, result: Any) -> bool:
+        """Give the local copy what was prepared for it. Returns whether no more of it is needed."""
+        if isinstance(result, Summary) or self._copy is None:
+            return super().accept(result)
+        self._renderings.clear()
+        return self._copy.accept(result)
 
     def names(self) -> Names:
         """Return what positions are called in what was fetched last."""

@@ -37,7 +37,8 @@ import xxhash
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import attributes, class_of, is_a
 from ctxkernel.core.text import one_line, plural
-from ctxkernel.sources.base.rendering import more_lines, short_type, titled
+from ctxkernel.sources.base.amounts import indented, more_lines
+from ctxkernel.sources.base.rendering import short_type, titled
 from ctxkernel.sources.objects.facts import NotDrawn, PicturedSource, array_line, is_array
 from ctxkernel.sources.tables.columns import STAMP_BYTES, hash_column, modules
 
@@ -312,7 +313,7 @@ class FigureSource(PicturedSource):
         """Return each axes with its artists."""
         found: list[str] = []
         for at, axes in enumerate(self._axes()):
-            found += [f"axes {at}: {_titles(axes)}", *(f"  {line}" for line in _artists(axes))]
+            found += [f"axes {at}: {_titles(axes)}", *indented(_artists(axes))]
         return found
 
     def structure(self) -> list[str]:
@@ -391,7 +392,12 @@ def _artists(axes: Any) -> Iterator[str]:
     yield from more_lines(len(shown) - _ARTISTS, "artists")
     legend = attributes(axes).get("legend_")
     if legend is not None:
-        yield f"legend: {', '.join(brief(text.get_text()) for text in legend.get_texts()[:_TEXTS])}"
+        texts = legend.get_texts()
+        yield f"legend: {', '.join(brief(text.get_text()) for text in texts[:_TEXTS])}{_others(len(texts) - _TEXTS)}"
+
+
+def _others(count: int) -> str:
+    return f", … {count:,} more" if count > 0 else ""
 
 
 def _kind(artist: Any) -> str:

@@ -12,9 +12,10 @@ from typing import Any
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import attributes, class_of, type_name
 from ctxkernel.core.text import format_shape, format_size, one_line, plural
-from ctxkernel.sources.base.rendering import Place, more_lines, titled
+from ctxkernel.sources.base.amounts import indented, more_lines
+from ctxkernel.sources.base.rendering import Place, titled
 from ctxkernel.sources.objects.facts import FactsSource, array_line, is_array
-from ctxkernel.sources.tables.arrays import array_window
+from ctxkernel.sources.tables.arrays import array_window, table_shape
 from ctxkernel.sources.tables.columns import modules, numbers
 
 _VARIABLES = 200
@@ -54,11 +55,12 @@ class LabelledSource(FactsSource):
         """Return rows of every variable: a DataArray's own, a few of each of a Dataset's."""
         rows = _ROWS if self._is_array else _FEW_ROWS
         found: list[str] = []
-        for name, variable in list({**self._variables(), **self._coordinates()}.items())[:_VARIABLES]:
+        everything = list({**self._variables(), **self._coordinates()}.items())
+        for name, variable in everything[:_VARIABLES]:
             found.append(_line(name, variable))
             if (array := _in_memory(variable)) is not None and array.ndim and array.size > 6:
-                found += [f"  {line}" for line in array_window(array, Place(), rows, _COLUMNS).lines(_COLUMNS)[1:]]
-        return found
+                found += indented(_rows(array, rows))
+        return [*found, *more_lines(len(everything) - _VARIABLES, "variables")]
 
     def structure(self) -> list[str]:
         """Return coordinates, variables and attributes."""
@@ -67,11 +69,11 @@ class LabelledSource(FactsSource):
             shown = list(variables.items())[:_VARIABLES]
             if shown:
                 found += [f"{what}:", *(f"  {_line(name, variable)}" for name, variable in shown)]
-            found += [f"  [… {len(variables) - len(shown):,} more]"] if len(variables) > len(shown) else []
+            found += indented(more_lines(len(variables) - len(shown), what))
             for name, variable in shown:
-                found += [f"  {name}.{line}" for line in _attributes(variable.attrs)]
+                found += indented(_attributes(variable.attrs), f"  {name}.")
         if lines := list(_attributes(self.target.attrs)):
-            found += ["attributes:", *(f"  {line}" for line in lines)] if not self._is_array else []
+            found += ["attributes:", *indented(lines)] if not self._is_array else []
         return found
 
     def summary(self) -> list[str]:
@@ -88,7 +90,10 @@ class LabelledSource(FactsSource):
                 found.append(f"- {one_line(str(name), 80)}: {said}{f', {nan:,} NaN' if nan else ''}")
             else:
                 found.append(f"- {_line(name, variable)}")
-        ends = [f"- {_line(name, variable)}" for name, variable in list(self._coordinates().items())[:_VARIABLES]]
+        found += more_lines(len(self._variables()) - _VARIABLES, "variables")
+        coordinates = list(self._coordinates().items())
+        ends = [f"- {_line(name, variable)}" for name, variable in coordinates[:_VARIABLES]]
+        ends += more_lines(len(coordinates) - _VARIABLES, "coordinates")
         title = self.target.attrs.get("title")
         return [*([f"- {brief(title, 160)}"] if isinstance(title, str) else []), *found, *ends]
 
@@ -108,11 +113,20 @@ class TreeSource(FactsSource):
         return found
 
     def _of_all(self, lines: Callable[[LabelledSource], list[str]]) -> list[str]:
-        return [line for node in self._nodes() for line in (node.headline(), *(f"  {one}" for one in lines(node)))]
+        found = [line for node in self._nodes() for line in (node.headline(), *indented(lines(node)))]
+        return [*found, *more_lines(self._count() - _NODES, "nodes")]
+
+    def _count(self) -> int:
+        """Return the number of all nodes."""
+        waiting, count = [self.target], 0
+        while waiting:
+            count += 1
+            waiting += waiting.pop().children.values()
+        return count
 
     def headline(self) -> str:
         """Return label, type and number of nodes."""
-        return f"{titled(self.label, self.target)} · {plural(len(self._nodes()), 'nodes')}"
+        return f"{titled(self.label, self.target)} · {plural(self._count(), 'nodes')}"
 
     def value(self) -> list[str]:
         """Return rows of every variable, by node."""
@@ -158,6 +172,15 @@ def _line(name: Any, variable: Any) -> str:
     where = kind.partition(".")[0]
     chunks = f", {plural(data.npartitions, 'chunks')}" if where == "dask" else ""
     return f"{one_line(str(name), 80)} ({dims}): {shape} {variable.dtype}, not loaded ({where}{chunks})"
+
+
+def _rows(array: Any, most: int) -> Iterator[str]:
+    """Yield the first rows of an array; where these are not all rows or columns, lines say so."""
+    window = array_window(array, Place(), most, _COLUMNS)
+    yield from window.lines(_COLUMNS)[1:]
+    total, width = table_shape(array.shape)
+    yield from more_lines(total - len(window.labels), "rows")
+    yield from more_lines(width - len(window.names), "columns")
 
 
 def _attributes(attrs: Mapping[Any, Any]) -> Iterator[str]:

@@ -20,7 +20,8 @@ from typing import Any
 
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import attributes, class_of, is_a, type_name
-from ctxkernel.core.text import format_shape, format_size, one_line, plural
+from ctxkernel.core.text import format_shape, format_size, join_names, one_line, plural
+from ctxkernel.sources.base.amounts import more_lines
 from ctxkernel.sources.base.rendering import BaseSource, short_type, titled
 from ctxkernel.sources.objects.facts import FactsSource, array_line, is_array
 from ctxkernel.sources.tables.arrays import ArraySource
@@ -55,7 +56,7 @@ class EstimatorSource(FactsSource):
         names = own.get("feature_names_in_")
         lines = [f"- {one_line(doc, 120)}"] if doc else []
         if (count := own.get("n_features_in_")) is not None:
-            features = f": {one_line(', '.join(map(str, names[:20])), 160)}" if is_array(names) else ""
+            features = f": {one_line(join_names(list(map(str, names)), 20), 160)}" if is_array(names) else ""
             lines.append(f"- fitted on {plural(int(count), 'features')}{features}")
         rows = [(name, value) for name, value, default in _parameters(self.target) if not _is_default(value, default)]
         given = [f"{name}={_shown(value, short=True)}" for name, value in rows if not _holds_parts(value)]
@@ -100,8 +101,8 @@ def _parts(target: Any) -> list[tuple[str, Any]]:
     for name, value, _ in _parameters(target):
         if _is_estimator(value):
             found.append((name, value))
-        elif is_a(value, list, tuple):
-            found += [(brief(item[0])[1:-1], item[1]) for item in value[:_PARTS] if _is_part(item)]
+        elif _holds_parts(value):
+            found += [(brief(item[0])[1:-1], item[1]) for item in value if _is_part(item)]
     return found
 
 
@@ -151,6 +152,8 @@ def _shown(value: Any, *, short: bool) -> str:
 
 _FIRST = 6
 _MODULES = 500
+"""Modules of a network that have a line; the others are counted."""
+_HELD = ("_parameters", "_buffers")
 
 
 def open_tensor(target: Any, label: str) -> BaseSource:
@@ -265,22 +268,25 @@ class NetworkSource(FactsSource):
 
     def value(self) -> list[str]:
         """Return a line a parameter or buffer."""
-        found: list[str] = []
-        for path, module in _modules(self.target):
-            for what in ("_parameters", "_buffers"):
-                for name, tensor in _tensors(module, what):
-                    found.append(f"{'.'.join((*path, name))}: {_values(tensor)}")
-        return found or ["no parameters"]
+        modules = list(_modules(self.target))
+        found = [
+            f"{'.'.join((*path, name))}: {_values(tensor)}"
+            for path, module in modules[:_MODULES]
+            for name, tensor in _tensors(module, *_HELD)
+        ]
+        others = sum(len(_tensors(module, *_HELD)) for _, module in modules[_MODULES:])
+        return [*found, *more_lines(others, "parameters and buffers")] or ["no parameters"]
 
     def structure(self) -> list[str]:
         """Return the tree of modules, with the shapes of their parameters."""
         found: list[str] = []
-        for path, module in _modules(self.target):
+        modules = list(_modules(self.target))
+        for path, module in modules[:_MODULES]:
             own = [f"{name} {_shape(tensor)}" for name, tensor in _tensors(module, "_parameters")]
             name = f"{path[-1]}: " if path else ""
             kind = short_type(module)
             found.append(" · ".join([f"{'  ' * len(path)}{name}{kind}", *([", ".join(own)] if own else [])]))
-        return found
+        return [*found, *more_lines(len(modules) - _MODULES, "modules")]
 
     def summary(self) -> list[str]:
         """Return how many modules of each kind there are, and what is trained."""
@@ -292,7 +298,7 @@ class NetworkSource(FactsSource):
             places = sorted({str(tensor.device) for tensor in tensors})
         mode = "training" if attributes(self.target).get("training") else "evaluation"
         return [
-            *([f"- {', '.join(f'{count} {kind}' for kind, count in kinds.most_common(20))}"] if kinds else []),
+            *([f"- {join_names([f'{count} {kind}' for kind, count in kinds.most_common()], 20)}"] if kinds else []),
             f"- {plural(trained, 'parameters')} with a gradient; in {mode} mode",
             *([f"- on {', '.join(places)}"] if places else []),
         ]
@@ -302,7 +308,7 @@ def _modules(root: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield each module with its path, outer ones first; one that stands in two places once."""
     seen: set[int] = set()
     waiting: list[tuple[tuple[str, ...], Any]] = [((), root)]
-    while waiting and len(seen) < _MODULES:
+    while waiting:
         path, module = waiting.pop()
         if id(module) in seen:
             continue
@@ -312,9 +318,9 @@ def _modules(root: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
         waiting += [((*path, one_line(name, 40)), one) for name, one in reversed(inner.items()) if one is not None]
 
 
-def _tensors(module: Any, what: str) -> list[tuple[str, Any]]:
-    found: dict[str, Any] = attributes(module).get(what) or {}
-    return [(one_line(name, 40), tensor) for name, tensor in found.items() if tensor is not None]
+def _tensors(module: Any, *kinds: str) -> list[tuple[str, Any]]:
+    held: list[dict[str, Any]] = [attributes(module).get(kind) or {} for kind in kinds]
+    return [(one_line(name, 40), tensor) for one in held for name, tensor in one.items() if tensor is not None]
 
 
 def _shape(tensor: Any) -> str:

@@ -20,7 +20,8 @@ from typing import Any
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import attributes, class_of, defines, is_a, type_name
 from ctxkernel.core.text import format_size, one_line, plural
-from ctxkernel.sources.base.rendering import more_lines, short_type, titled
+from ctxkernel.sources.base.amounts import Amounts, Line, more_lines
+from ctxkernel.sources.base.rendering import short_type, titled
 from ctxkernel.sources.objects.facts import FactsSource, within
 
 
@@ -60,7 +61,6 @@ class LazyFrameSource(FactsSource):
 
 
 _NODES = 300
-_COLUMNS = 300
 _TOKEN = re.compile(r"-[0-9a-f]{16,32}\b|-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PLUMBING = frozenset(
     (
@@ -100,18 +100,25 @@ class DaskFrameSource(_Lazy):
             name: Any = getattr(meta, "name", None)
             return [f"{'values' if name is None else one_line(str(name), 80)}: {meta.dtype}"]
         names = list(zip(map(str, meta.columns), map(str, kinds if kinds is not None else ()), strict=False))
-        more = more_lines(len(names) - _COLUMNS, "columns")
-        return [*(f"{one_line(name, 80)}: {kind}" for name, kind in names[:_COLUMNS]), *more]
+        return [f"{one_line(name, 80)}: {kind}" for name, kind in names]
 
     def summary(self) -> list[str]:
         """Return numbers of columns and expressions, and where the data come from."""
         lines = self.value()
         leaves = [line.strip() for at, line in enumerate(lines) if not _has_deeper(lines, at)]
+        leaves = [leaf for leaf in leaves if not leaf.startswith("[… ")]
         leaves = [leaf for leaf in leaves if not leaf.endswith("(as above)")]
         return [
-            f"- {plural(len(self.structure()), 'columns')}, {plural(len(lines), 'expressions')}",
+            f"- {plural(len(self.structure()), 'columns')}, {_told(lines, 'expressions')}",
             *(f"- from {one_line(leaf, 160)}" for leaf in leaves),
         ]
+
+
+def _told(lines: list[str], what: str) -> str:
+    """Return how many `what` a list of lines stands for."""
+    exact = all(line.exact for line in lines if isinstance(line, Line))
+    count = Amounts(lines, what).count_after(0)
+    return plural(count, what) if exact else f"{count:,}+ {what}"
 
 
 def _has_deeper(lines: list[str], at: int) -> bool:
@@ -127,7 +134,7 @@ def _tree(root: Any) -> Iterator[str]:
     while waiting:
         node, depth = waiting.pop()
         if len(seen) >= _NODES:
-            yield f"[… more than {_NODES} expressions]"
+            yield from more_lines(len(waiting) + 1, "expressions", exact=False)
             return
         again = id(node) in seen
         seen.add(id(node))
@@ -216,7 +223,7 @@ class DaskSource(_Lazy):
 
     def summary(self) -> list[str]:
         """Return structure, and the number of layers."""
-        return [*(f"- {line}" for line in self.structure()), f"- {plural(len(self.value()), 'layers')} of graph"]
+        return [*(f"- {line}" for line in self.structure()), f"- {_told(self.value(), 'layers')} of graph"]
 
 
 def _plain(name: Any) -> str:
@@ -254,6 +261,7 @@ class RaySource(_Lazy):
             step, depth = waiting.pop()
             lines.append(f"{'  ' * depth}{one_line(str(step.name), 120)}")
             waiting += [(inner, depth + 1) for inner in step.input_dependencies]
+        lines += more_lines(len(waiting), "steps", exact=False)
         return lines or ["[its plan is not known]"]
 
     def structure(self) -> list[str]:
@@ -266,7 +274,7 @@ class RaySource(_Lazy):
         schema = self.target.schema(fetch_if_missing=False)
         if schema is None:
             return ["columns are not known before it runs"]
-        return [f"{name}: {kind}" for name, kind in zip(schema.names, schema.types, strict=False)][:_COLUMNS]
+        return [f"{name}: {kind}" for name, kind in zip(schema.names, schema.types, strict=False)]
 
     def summary(self) -> list[str]:
         """Return all that is known."""
@@ -292,7 +300,7 @@ class ActorSource(_Lazy):
     def structure(self) -> list[str]:
         """Return the names of its methods."""
         names = [name for name in attributes(self.target).get("_ray_method_signatures", ()) if name[:2] != "__"]
-        return [f"methods: {', '.join(one_line(name, 60) for name in names[:_COLUMNS])}"] if names else ["no methods"]
+        return [f"methods: {', '.join(one_line(name, 60) for name in names)}"] if names else ["no methods"]
 
     def summary(self) -> list[str]:
         """Return all that is known."""

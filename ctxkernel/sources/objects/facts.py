@@ -21,6 +21,7 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.reflection import is_a
 from ctxkernel.core.text import format_shape, one_line
 from ctxkernel.projection.tokens import count_tokens
+from ctxkernel.sources.base.amounts import bounded
 from ctxkernel.sources.base.file_reader import content_hash
 from ctxkernel.sources.base.large_files import whole_window
 from ctxkernel.sources.base.positions import key_of, pattern_of
@@ -89,6 +90,9 @@ def within(ask: Callable[[], list[str]]) -> list[str]:
 class FactsSource(TargetSource):
     """A view of an object by its facts. A subclass has `value`, `structure` and `summary`."""
 
+    unit = "lines"
+    """What each line of levels 1 and 2 is one of, in the plural; a line that is of none is a `Line`."""
+
     def headline(self) -> str:
         """Return the first line of every level."""
         return titled(self.label, self.target)
@@ -120,7 +124,7 @@ class FactsSource(TargetSource):
 
     def parts(self) -> list[str]:
         """Return the lines of the value."""
-        return self.value()[:MOST_LINES]
+        return bounded(self.value(), MOST_LINES)
 
     def names(self) -> Names:
         """Return what the lines of the value are about."""
@@ -134,7 +138,8 @@ class FactsSource(TargetSource):
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the object as it is now."""
-        head, value, structure = self.headline(), self.value()[:MOST_LINES], self.structure()[:MOST_LINES]
+        head = self.headline()
+        value, structure = bounded(self.value(), MOST_LINES), bounded(self.structure(), MOST_LINES)
         said = {line.strip() for line in structure}
         beside = [*(line for line in value if line.strip() not in said), *self.seen(request)]
         compared = [*structure, "--- value ---", *beside]
@@ -145,7 +150,7 @@ class FactsSource(TargetSource):
         if request.lod == 0:
             draft = render_document(lines_document(head, value), request, place, budget)
         else:
-            draft = fit_lines([head], structure if request.lod == 1 else self.summary(), budget, "lines")
+            draft = fit_lines([head], structure if request.lod == 1 else self.summary(), budget, self.unit)
         basis = make_basis(document, whole_window(document.text, Place()))
         return replace(draft, fingerprint=fingerprint, basis=basis)
 

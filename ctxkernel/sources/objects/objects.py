@@ -37,12 +37,13 @@ from ctxkernel.core.reflection import (
     type_name,
 )
 from ctxkernel.core.text import one_line, plural
+from ctxkernel.sources.base.amounts import Line, more_lines
 from ctxkernel.sources.base.file_reader import Text, content_hash, text_in_memory
-from ctxkernel.sources.base.large_files import whole_window
+from ctxkernel.sources.base.large_files import Window, whole_window
 from ctxkernel.sources.base.positions import key_of, pattern_of
-from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, more_lines, titled
+from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, parse_place, titled
 from ctxkernel.sources.files.files import TextSource
-from ctxkernel.sources.files.text_levels import lines_document, make_basis, render_document
+from ctxkernel.sources.files.text_levels import lines_document, make_basis, render_document, render_text
 
 _MOST_LINES = 5_000
 _LINE_CHARS = 200
@@ -118,15 +119,46 @@ class ObjectSource(TargetSource):
         lines = self.parts()
         fingerprint = content_hash("\n".join(lines).encode("utf-8", "replace"))
         document = lines_document(_headline(self.label, self.target), lines, fingerprint)
-        if request.lod in (0, 3):
+        if request.lod == 0:
+            return render_text(document, self._window(place), request, place, budget)
+        if request.lod == 3:
             return render_document(document, request, place, budget)
-        told = list(structure_lines(self.target) if request.lod == 1 else summary_lines(self.target))
+        if request.lod == 1:
+            what = "lines" if length_of(self.target) is None else "items"
+            draft = fit_lines([document.label], list(structure_lines(self.target)), budget, what)
+        else:
+            draft = fit_lines([document.label], list(summary_lines(self.target)), budget, "points")
         basis = make_basis(document, whole_window(document.text, Place()))
-        return replace(fit_lines([document.label], told, budget, "lines"), fingerprint=fingerprint, basis=basis)
+        return replace(draft, fingerprint=fingerprint, basis=basis)
+
+    def _window(self, place: Place) -> Window:
+        """Return the lines of the value from `place` on."""
+        total = line_count(self.target)
+        start = min(place.line, max(total - 1, 0))
+        lines = list(islice(value_lines(self.target, start), _MOST_LINES))
+        past, col = place.line >= total > 0, 0
+        if place.col and lines and not past:
+            col = min(place.col, len(lines[0]))
+            lines[0] = lines[0][col:]
+        return Window(lines, start, col, total=max(total, start + len(lines)), past_end=past)
+
+    def length(self) -> int:
+        """Return the number of lines of the value."""
+        return line_count(self.target)
+
+    def last_parts(self, most: int) -> list[str]:
+        """Return the last lines of the value."""
+        return list(islice(value_lines(self.target, max(0, self.length() - most)), most))
 
     def parts(self) -> list[str]:
-        """Return the lines of the value."""
+        """Return the first lines of the value."""
         return list(islice(value_lines(self.target), _MOST_LINES))
+
+    def further(self, place: str, tokens: int, lod: int = 0) -> str | None:
+        """Return the position that is `tokens` after `place`; None beyond the first lines. Never raises."""
+        at = parse_place(place)
+        known = at is not None and at.line < _MOST_LINES // 2
+        return super().further(place, tokens, lod) if known or line_count(self.target) <= _MOST_LINES else None
 
     def names(self) -> Names:
         """Return keys and attributes."""
@@ -170,24 +202,35 @@ def _headline(label: str, target: Any) -> str:
     return " · ".join([titled(label, target), *([plural(length, "items")] if length is not None else [])])
 
 
-def value_lines(target: Any) -> Iterator[str]:
-    """Yield the value, an item or attribute a line."""
+def line_count(target: Any) -> int:
+    """Return the number of lines of the value."""
+    length = length_of(target)
+    if length is None:
+        own = members_of(target) if type(target) is types.ModuleType else attributes(target)
+        return len(own) if own and not enum_name(target) else 1
     if is_a(target, str):
-        yield from str.__str__(target).split("\n")
+        return str.count(target, "\n") + 1
+    return -(-length // 64) if is_a(target, bytes, bytearray) else length
+
+
+def value_lines(target: Any, start: int = 0) -> Iterator[str]:
+    """Yield the value from line `start` on, an item or attribute a line."""
+    if is_a(target, str):
+        yield from str.__str__(target).split("\n")[start:]
     elif is_a(target, bytes, bytearray):
         base = bytes if is_a(target, bytes) else bytearray
-        for at in range(0, min(base.__len__(target), 64 * _MOST_LINES), 64):
+        for at in range(64 * start, base.__len__(target), 64):
             yield repr(bytes(base.__getitem__(target, slice(at, at + 64))))
     elif length_of(target) is not None:
-        for where, item in items_of(target, _MOST_LINES):
+        for where, item in items_of(target, _MOST_LINES, start):
             yield f"{where[1:-1]}: {brief(item, _LINE_CHARS)}" if where else brief(item, _LINE_CHARS)
     elif type(target) is types.ModuleType:
-        for name, item in members_of(target).items():
+        for name, item in islice(members_of(target).items(), start, None):
             yield f"{name} = {brief(item, _LINE_CHARS)}"
     elif (own := attributes(target)) and not enum_name(target):
-        for name, item in own.items():
+        for name, item in islice(own.items(), start, None):
             yield f".{name} = {brief(item, _LINE_CHARS)}"
-    else:
+    elif not start:
         yield brief(target, _LINE_CHARS)
 
 
@@ -195,20 +238,20 @@ def structure_lines(target: Any) -> Iterator[str]:
     """Yield documentation, attributes and items by type, and public methods."""
     kind = class_of(target)
     if doc := _doc(target, kind):
-        yield f'"""{doc}"""'
+        yield Line(f'"""{doc}"""')
     own = members_of(target) if kind is types.ModuleType else attributes(target)
     for name, item in own.items():
         if not name.startswith("_"):
-            yield f".{name}: {_typed(item)}"
+            yield Line(f".{name}: {_typed(item)}", 1, "attributes")
     for where, item in items_of(target, 40):
         yield f"{where}: {_typed(item)}" if where else _typed(item)
     if (length := length_of(target)) is not None and not is_a(target, str, bytes, bytearray):
         yield from more_lines(length - 40, "items")
     methods = [name for name in _methods(kind) if name not in own]
     if enum_name(target) or (length is None and not own):
-        yield brief(target, _LINE_CHARS)
+        yield Line(brief(target, _LINE_CHARS))
     if methods and length is None and class_flags(kind) & HEAP_TYPE:
-        yield "methods: " + ", ".join(methods)
+        yield Line("methods: " + ", ".join(methods), len(methods), "methods")
 
 
 def summary_lines(target: Any) -> Iterator[str]:
@@ -223,11 +266,13 @@ def summary_lines(target: Any) -> Iterator[str]:
     if items:
         counts = Counter(type_name(class_of(item)) for item in items)
         some = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:8]
-        part = "of the first 1,000 " if len(items) == 1000 else ""
-        yield f"- {part}items: " + ", ".join(f"{often:,} {name}" for name, often in some)
+        part = "of the first 1,000 " if (length_of(target) or 0) > 1000 else ""
+        others = f", {plural(len(counts) - len(some), 'more types')}" if len(counts) > len(some) else ""
+        yield f"- {part}items: " + ", ".join(f"{often:,} {name}" for name, often in some) + others
     numbers = [item for item in items if type(item) in (int, float)]
     if numbers and len(numbers) == len(items):
-        yield f"- from {brief(min(numbers))} to {brief(max(numbers))}"
+        part = "the first 1,000 are " if (length_of(target) or 0) > 1000 else ""
+        yield f"- {part}from {brief(min(numbers))} to {brief(max(numbers))}"
     if not public and not items:
         yield f"- {brief(target, _LINE_CHARS)}"
 

@@ -19,6 +19,7 @@ from typing import Any, TypeGuard
 
 from ctxkernel.core.reflection import class_of
 from ctxkernel.core.text import one_line, plural
+from ctxkernel.sources.base.amounts import Line, indented, more_lines
 from ctxkernel.sources.base.file_reader import Text
 from ctxkernel.sources.outlines.tabular import DATE
 
@@ -72,7 +73,8 @@ def _short(value: Any) -> str:
         return f"object, {len(value):,} keys"
     if is_list(value):
         kinds = sorted({_SHAPE_KINDS.get(class_of(item), "number") for item in value[:_ITEMS]})
-        return f"array, {len(value):,} items" + (f" of {' | '.join(kinds)}" if kinds else "")
+        about = "~" * (len(value) > _ITEMS)
+        return f"array, {plural(len(value), 'items')}" + (f" of {about}{' | '.join(kinds)}" if kinds else "")
     if isinstance(value, _Number):
         return f"number {one_line(value, 40)}"
     return f"string {_quoted(value, 60)}" if isinstance(value, str) else json.dumps(value)
@@ -87,12 +89,12 @@ def _below(value: Any, depth: int) -> Iterator[str]:
             yield f"{indent}{one_line(key, 60)}: {_short(item)}"
             yield from _below(item, depth + 1)
         if len(value) > _KEYS:
-            yield f"{indent}… {len(value) - _KEYS:,} more keys"
+            yield from indented(more_lines(len(value) - _KEYS, "keys"), indent)
     elif is_list(value):
         objects = [item for item in value[:_ITEMS] if is_object(item)]
         if objects:
             keys = dict.fromkeys(key for item in objects for key in item)
-            yield f"{indent}[each]"
+            yield f"{indent}[each]" if len(value) <= _ITEMS else f"{indent}[each of the first {_ITEMS}]"
             yield from _below({key: next(item[key] for item in objects if key in item) for key in keys}, depth + 1)
         elif value and is_list(value[0]):
             yield f"{indent}[0]: {_short(value[0])}"
@@ -180,7 +182,10 @@ def json_fields(text: Text) -> tuple[list[str], list[str]] | None:
     if bad:
         about.append(f"{len(bad):,} no JSON (line {', '.join(map(str, bad[:3]))}{', …' if len(bad) > 3 else ''})")
     shown = [one.line(path, records) for path, one in fields.items()]
-    return [", ".join(about)], [*shown, *([f"… more fields than {_FIELDS:,}"] if more else [])]
+    return [", ".join(about)], [
+        *shown,
+        *([Line(f"[… more fields than {_FIELDS:,}]", 1, "fields", exact=False)] if more else []),
+    ]
 
 
 def _collect(fields: dict[str, _Field], record: Any) -> bool:

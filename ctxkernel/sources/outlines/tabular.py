@@ -1,7 +1,7 @@
 """CSV and TSV texts: dialect, columns, types, ranges and nulls, from a bounded look.
 
 Rule 1: values are shown as the file writes them; only means and quartiles are computed, and exact ones.
-Rule 2: types and ranges are of the first `SCAN_CELLS` cells; where that is not all, counts carry a `~`.
+Rule 2: types and ranges are of the first `SCAN_CELLS` cells; where that is not all, they carry a `~`.
 Rule 3: no library beyond the standard one: a table is outlined also where pandas is not loaded.
 """
 
@@ -13,6 +13,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ctxkernel.core.text import one_line, plural
@@ -20,8 +21,7 @@ from ctxkernel.sources.base.file_reader import Text
 
 SCAN_CELLS = 200_000
 _HEAD_ROWS = 5
-_SHOWN_COLUMNS = 200
-_NULLS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "#N/A", "-"})
+NULLS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "#N/A", "-"})
 DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?")
 _NUMBER = re.compile(r"\s*[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?\s*")
 _DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "pipe"}
@@ -52,6 +52,13 @@ class Table:
     scanned: int
     preamble: int
     ragged: int
+    sample: str = ""
+    """Which parts of the text the rows that were looked at are from, where they are not the first."""
+
+    @property
+    def _about(self) -> str:
+        """What stands before a count or range: `~` where not all rows were looked at."""
+        return "" if self.exact and self.scanned >= self.rows else "~"
 
     @property
     def headline(self) -> str:
@@ -62,22 +69,23 @@ class Table:
             "header row" if self.has_header else "no header row",
         ]
         if self.scanned < self.rows:
-            parts.append(f"types and ranges from the first {self.scanned:,} rows")
+            where = f"{self.scanned:,} rows of {self.sample}" if self.sample else f"the first {self.scanned:,} rows"
+            parts.append(f"types and ranges from {where}")
         if self.preamble:
             parts.append(f"{plural(self.preamble, 'lines')} before the table")
         if self.ragged:
-            parts.append(f"{plural(self.ragged, 'rows')} of another length")
+            parts.append(f"{self._about}{plural(self.ragged, 'rows')} of another length")
         return ", ".join(parts)
 
     def column_lines(self) -> list[str]:
         """Return name, type, nulls and range, a line a column."""
-        about = "" if self.scanned >= self.rows else "~"
+        about = self._about
         lines: list[str] = []
-        for column in self.columns[:_SHOWN_COLUMNS]:
+        for column in self.columns:
             nulls = f", {about}{plural(column.nulls, 'nulls')}" if column.nulls else ""
-            lines.append(f"{column.name}: {column.dtype}{nulls}{column.detail}")
-        rest = len(self.columns) - len(lines)
-        return [*lines, f"… {rest:,} more columns"] if rest else lines
+            detail = f", {about}{column.detail[2:]}" if column.detail else ""
+            lines.append(f"{column.name}: {column.dtype}{nulls}{detail}")
+        return lines
 
     def head_lines(self) -> list[str]:
         """Return the first rows as the file has them."""
@@ -85,17 +93,57 @@ class Table:
 
     def statistic_lines(self) -> list[str]:
         """Return computed statistics, a line a column."""
-        return [f"{column.name}: {column.statistics}" for column in self.columns]
+        return [f"{column.name}: {self._about}{column.statistics}" for column in self.columns]
 
 
-def read_table(text: Text) -> Table | None:
-    """Return the table, or None where the text is none."""
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a table text is written."""
+
+    delimiter: str
+    has_header: bool
+    header: Sequence[str]
+    """The name of each column; `column 3` for one that has none."""
+    head: Sequence[Sequence[str]]
+    """The header, where there is one, and the first rows."""
+    preamble: int
+
+    @property
+    def skipped(self) -> int:
+        """The number of records before the first row."""
+        return self.preamble + self.has_header
+
+
+def dialect_of(lines: Sequence[str]) -> Dialect | None:
+    """Return the dialect of the text that begins with these lines, or None where it is no table."""
+    delimiter = _delimiter(lines)
+    rows: list[list[str]] = []
+    with suppress(csv.Error):  # a field larger than csv's limit: what was read until there
+        rows += (row for row in csv.reader(lines, delimiter=delimiter or ",") if row)
+    return _dialect(delimiter, rows) if delimiter is not None and rows else None
+
+
+def _dialect(delimiter: str, rows: Sequence[Sequence[str]]) -> Dialect:
+    width = max(Counter(map(len, rows)).items(), key=lambda item: (item[1], item[0]))[0]
+    # Titles, comments and counts before the table itself.
+    first = (i for i, row in enumerate(rows[:20]) if len(row) == width and (width == 1 or not row[0].startswith("#")))
+    preamble = next(first, 0)
+    rows = rows[preamble:]
+    has_header = _has_header(rows)
+    header = [name.strip() or f"column {i}" for i, name in enumerate(rows[0])] if has_header else []
+    header += [f"column {i}" for i in range(len(header), width)]
+    return Dialect(delimiter, has_header, header[:width], rows[: _HEAD_ROWS + has_header], preamble)
+
+
+def read_table(text: Text, sample: str = "") -> Table | None:
+    """Return the table, or None where the text is none; `sample` says of which parts of a larger text it consists."""
     delimiter = _delimiter(text.lines)
     if delimiter is None:
         return None
     records = csv.reader(text.lines, delimiter=delimiter)
     rows: list[list[str]] = []
     count = cells = 0
+    broken = False
     try:
         for row in records:
             if not row:
@@ -105,35 +153,30 @@ def read_table(text: Text) -> Table | None:
                 rows.append(row)
                 cells += len(row)
     except csv.Error:  # a field larger than csv's limit: what was read until there
-        pass
+        broken = True
     if not rows:
         return None
-    width = max(Counter(map(len, rows)).items(), key=lambda item: (item[1], item[0]))[0]
-    # Titles, comments and counts before the table itself.
-    first = (i for i, row in enumerate(rows[:20]) if len(row) == width and (width == 1 or not row[0].startswith("#")))
-    preamble = next(first, 0)
-    rows = rows[preamble:]
-    has_header = _has_header(rows)
-    header = [name.strip() or f"column {i}" for i, name in enumerate(rows[0])] if has_header else []
-    header += [f"column {i}" for i in range(len(header), width)]
-    body = rows[1:] if has_header else rows
+    dialect = _dialect(delimiter, rows)
+    width, body = len(dialect.header), rows[dialect.skipped :]
     padded = [row if len(row) == width else (row + [""] * width)[:width] for row in body]
     values: Sequence[Sequence[str]] = list(zip(*padded, strict=True)) if padded else [()] * width
-    total = count - has_header - preamble
-    if not text.whole:
-        read = sum(map(len, text.lines)) + len(text.lines)
-        total = max(total, round(total * text.size / max(read, 1)))
+    total = count - dialect.skipped
+    if not text.whole or broken:
+        read = records.line_num / max(len(text.lines), 1) if broken else 1.0
+        size = max(0, text.size)
+        total = max(total, round(total * size / max((sum(map(len, text.lines)) + len(text.lines)) * read, 1)))
     return Table(
         delimiter=delimiter,
-        has_header=has_header,
-        header=header,
-        columns=[_column(name, cells) for name, cells in zip(header[:width], values, strict=False)],
-        head=rows[: _HEAD_ROWS + has_header],
+        has_header=dialect.has_header,
+        header=dialect.header,
+        columns=[_column(name, cells) for name, cells in zip(dialect.header, values, strict=False)],
+        head=dialect.head,
         rows=total,
-        exact=text.whole,
+        exact=text.whole and not broken,
         scanned=len(body),
-        preamble=preamble,
+        preamble=dialect.preamble,
         ragged=sum(len(row) != width for row in body),
+        sample=sample,
     )
 
 
@@ -166,7 +209,7 @@ def _has_header(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _column(name: str, cells: Sequence[str]) -> Column:
-    there = [cell for cell in cells if cell not in _NULLS]
+    there = [cell for cell in cells if cell not in NULLS]
     nulls = len(cells) - len(there)
     name = one_line(name, 60)
     if not there:

@@ -17,16 +17,18 @@ from typing import Any
 from ctxkernel.core.ports import Picture, RenderRequest
 from ctxkernel.core.text import format_shape, format_size, plural
 from ctxkernel.projection.tokens import count_tokens
+from ctxkernel.sources.base.amounts import Line, more_lines
 from ctxkernel.sources.base.positions import no_place
-from ctxkernel.sources.base.rendering import Draft, Place, fit_lines, less, more_lines, titled
+from ctxkernel.sources.base.rendering import Draft, Place, fit_lines, less, titled
 from ctxkernel.sources.base.thumbnails import MOST_SIDE, encoded, scaled, side_within
 from ctxkernel.sources.tables.columns import EXACT_CELLS, cells, hash_column, modules, numbers
-from ctxkernel.sources.tables.tables import TableFacts, TableSource, TableWindow, clamp_window, table_facts
+from ctxkernel.sources.tables.tables import TableFacts, TableSource, TableWindow, clamp_window, first_rows, table_facts
 
 _SAMPLE_CELLS = 500_000
 _WINDOW_CELLS = 40_000
 _BASIS_CELLS = 2_000
 _LABELS = 1_000
+_HEAD_ROWS, _HEAD_COLUMNS = 8, 20
 _LEAST_SIDE = 16
 """Pixels: a smaller array of three columns is a table rather than an image."""
 _SHOWN = "[shown as 9,999 × 9,999, ~9,999 tokens]"
@@ -71,7 +73,7 @@ class ArraySource(TableSource):
 
     def table_shape(self, facts: TableFacts) -> tuple[int, int]:
         """Return rows and columns."""
-        return _table_shape(facts.shape)
+        return table_shape(facts.shape)
 
     def rows_within(self, budget: int, columns: int) -> int:
         """Return a bound of the rows that a budget has room for."""
@@ -80,7 +82,7 @@ class ArraySource(TableSource):
     def find(self, pos: str) -> Place:
         """Return the row that is shown as "[1, 3]"; "[1]" is the first one in it."""
         array = self.array()
-        total, width = _table_shape(array.shape)
+        total, width = table_shape(array.shape)
         sides = (array.shape[:-1] if array.ndim > 1 else array.shape) if width else ()
         if _ROW.fullmatch(pos) is not None:
             at = [int(number) for number in pos[1:-1].split(",")]
@@ -106,10 +108,11 @@ class ArraySource(TableSource):
         head = [f"{self.headline()} · {order}"]
         if array.dtype.names:
             head.append("fields: " + ", ".join(f"{name} {array.dtype[name]}" for name in array.dtype.names))
-        total, _ = _table_shape(array.shape)
-        lines = self.window(Place(), 8, 20).lines(20)[1:] if total else []
+        total, width = table_shape(array.shape)
+        lines = self.window(Place(), _HEAD_ROWS, _HEAD_COLUMNS).lines(_HEAD_COLUMNS)[1:] if total else []
         more = more_lines(total - len(lines), "rows")
-        return fit_lines(head, ["first rows:", *lines, *more] if lines else [], budget, "lines")
+        first = Line(first_rows(min(width, _HEAD_COLUMNS), width))
+        return fit_lines(head, [first, *lines, *more] if lines else [], budget, "rows")
 
 
 def looks_like_image(array: Any) -> bool:
@@ -169,7 +172,7 @@ def _statistics(array: Any) -> tuple[str, list[str]]:
 def array_window(array: Any, place: Place, rows: int, columns: int, most: int = _WINDOW_CELLS) -> TableWindow:
     """Return elements from row and column of `place` on, as texts."""
     numpy, _ = modules()
-    first, left, down, across = clamp_window(_table_shape(array.shape), place, rows, columns, most)
+    first, left, down, across = clamp_window(table_shape(array.shape), place, rows, columns, most)
     labels: list[str] = []
     table: list[list[str]] = []
     for row in range(first, first + down):
@@ -182,7 +185,7 @@ def array_window(array: Any, place: Place, rows: int, columns: int, most: int = 
     return TableWindow(first, left, tuple(labels), names, turned, (array.dtype.kind in "iufcb",) * across)
 
 
-def _table_shape(shape: tuple[int, ...]) -> tuple[int, int]:
+def table_shape(shape: tuple[int, ...]) -> tuple[int, int]:
     """Return rows and columns of an array as a table."""
     size = math.prod(shape)
     if len(shape) < 2:

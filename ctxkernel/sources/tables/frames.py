@@ -38,6 +38,7 @@ from ctxkernel.sources.tables.tables import (
     TableWindow,
     clamp_window,
     hash_columns,
+    named_types,
     table_facts,
 )
 
@@ -66,7 +67,6 @@ class FrameSource(TableSource):
 
     kind = "frame"
     most_columns = basis_columns = 30
-    described_columns = _SHOWN_COLUMNS
 
     def __init__(self, target: Any, label: str) -> None:
         super().__init__(target, label)
@@ -185,12 +185,14 @@ class FrameSource(TableSource):
             sample, about, note = _sampled(frame)
             self._asked = stamp if about else ""
             lines = [f"{name}: {column_facts(column, about)}" for name, column in _columns(sample, most)]
-        return f" · index {_index(frame)}{note}", lines
+        return f" · index {_index(frame)}{note}", [*lines, *_other_columns(frame, most)]
 
     def statistics(self, most: int) -> tuple[str, list[str]]:
         """Return counts, range, mean, std and quartiles, or the most frequent values, of each column."""
-        sample, about, note = _sampled(self._frame())
-        return note, [f"{name}: {describe(column, about)}" for name, column in _columns(sample, most)]
+        frame = self._frame()
+        sample, about, note = _sampled(frame)
+        lines = [f"{name}: {describe(column, about)}" for name, column in _columns(sample, most)]
+        return note, [*lines, *_other_columns(frame, most)]
 
 
 def _column_places(frame: Any) -> list[tuple[str, Place]]:
@@ -258,5 +260,13 @@ def _sampled(frame: Any) -> tuple[Any, str, str]:
 
 def _columns(frame: Any, most: int) -> Iterator[tuple[str, Any]]:
     """Yield name and values of the first columns."""
-    for at in range(min(frame.shape[1], most)):
+    for at in range(min(frame.shape[1], most, _SHOWN_COLUMNS)):
         yield column_name(frame, at), frame.iloc[:, at]
+
+
+def _other_columns(frame: Any, most: int) -> list[str]:
+    """Return name and type of the columns that are too many to be looked at."""
+    if most <= _SHOWN_COLUMNS:
+        return []
+    names = cells(frame.columns[_SHOWN_COLUMNS:most])
+    return named_types(zip(names, list(frame.dtypes)[_SHOWN_COLUMNS:most], strict=True), _SHOWN_COLUMNS)

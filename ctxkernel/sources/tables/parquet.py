@@ -22,11 +22,13 @@ from typing import Any
 
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.projection.tokens import count_tokens
+from ctxkernel.sources.base.amounts import Line, marked, more, more_lines
 from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_bytes, read_at, read_regular, reason_of
 from ctxkernel.sources.base.positions import MOST_NAMES, find_name, find_pattern, no_place, pattern_of, unbracketed
-from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit, fit_lines, marked
-from ctxkernel.sources.files.files import FormatSource
+from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit, fit_lines
+from ctxkernel.sources.files.formats import FormatSource
 from ctxkernel.sources.outlines.json_outline import is_object
+from ctxkernel.sources.tables.tables import named_types
 
 FOOTER_BYTES = 32 << 20
 """Largest footer that is read."""
@@ -39,6 +41,7 @@ MOST_CHUNKS = 20_000
 """Column chunks whose statistics are put together."""
 _COLUMNS = 200
 _ROW_COLUMNS = 50
+_LAST_ROWS = 200  # that are looked at for the position "end"
 _GROUPS = 8  # that one window of rows may come from
 _BATCH = 256
 _MAGIC = b"PAR1"
@@ -79,9 +82,12 @@ class ParquetFile:
 
     def column_lines(self) -> list[str]:
         """Return a line about the whole, and a line a column."""
-        rest = self.metadata.num_columns - len(self.columns)
-        more = [f"… {rest:,} more columns"] if rest else []
-        return [*([self.more] if self.more else []), *[column.line() for column in self.columns], *more]
+        count, shown = self.metadata.num_columns, len(self.columns)
+        others = map(self.metadata.schema.column, range(shown, min(count, MOST_NAMES)))
+        named = named_types(((one_line(column.path, 80), _type(column)) for column in others), shown)
+        about = [Line(self.more)] if self.more else []
+        lines = [column.line() for column in self.columns]
+        return [*about, *lines, *named, *more_lines(count - MOST_NAMES, "columns")]
 
 
 class ParquetSource(FormatSource[ParquetFile]):
@@ -161,6 +167,21 @@ class ParquetSource(FormatSource[ParquetFile]):
             return []
         return [label for (label,) in labels]
 
+    def length_of(self, found: ParquetFile) -> int:
+        """Return the number of rows."""
+        return found.metadata.num_rows
+
+    def last_parts(self, most: int) -> list[str]:
+        """Return the text of the last rows; none where they cannot be read."""
+        found, most = self._readable(), min(most, _LAST_ROWS)
+        if found is None:
+            return []
+        try:
+            rows = self._read_rows(found, max(0, found.metadata.num_rows - most), 0, most)[1]
+        except Exception:  # the rendering says why
+            return []
+        return [" | ".join([str(found.metadata.num_rows), *row]) for row in rows]
+
     def show(self, found: ParquetFile, lod: int, place: Place, budget: int) -> Draft:
         """Render level 0, 1 or 2."""
         head = f"{self.label} · Parquet · {found.about} · {format_size(found.size)}"
@@ -175,6 +196,7 @@ class ParquetSource(FormatSource[ParquetFile]):
             f"{format_size(column.plain)} decompressed"
             for column in ranked
         ]
+        lines += more_lines(found.metadata.num_columns - len(found.columns), "columns")
         return fit_lines([head, *([found.more] if found.more else [])], lines, budget, "columns")
 
     def _rows(self, found: ParquetFile, head: str, place: Place, budget: int) -> Draft:
@@ -199,7 +221,9 @@ class ParquetSource(FormatSource[ParquetFile]):
 
         def build(k: int) -> str:
             rest = total - start - k
-            return "\n".join([*heads, *lines[:k], *([marked(rest, "rows", price * rest, after(k))] if rest else [])])
+            return "\n".join(
+                [*heads, *lines[:k], *([marked(more(rest, "rows"), price * rest, after(k))] if rest else [])]
+            )
 
         k, text = fit(len(lines), build, budget, guess=budget // price + 1)
         if k < 1:  # a part of one row

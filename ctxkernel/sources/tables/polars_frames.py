@@ -15,6 +15,7 @@ import xxhash
 
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.text import format_size, one_line, plural
+from ctxkernel.sources.base.amounts import Line
 from ctxkernel.sources.base.positions import MOST_NAMES
 from ctxkernel.sources.base.rendering import Names, Place, titled
 from ctxkernel.sources.tables.columns import (
@@ -34,10 +35,13 @@ from ctxkernel.sources.tables.tables import (
     TableWindow,
     clamp_window,
     hash_columns,
+    named_types,
     table_facts,
 )
 
 _HASHED_COLUMNS = 256
+_DESCRIBED = 100
+"""Columns of levels 1 and 2 whose values are looked at; of the others name and type are shown."""
 _PAGES = 16
 _PAGE_ROWS = 512
 _SAMPLE_CELLS = 500_000
@@ -99,8 +103,10 @@ class PolarsSource(TableSource):
 
     def _lines(self, most: int, said: Callable[[Any, str], list[str]]) -> tuple[str, list[str]]:
         sample, about, note = _sampled(self._frame())
-        columns = sample.get_columns()[:most]
-        return "", [*note, *(f"{one_line(column.name, 80)}: {', '.join(said(column, about))}" for column in columns)]
+        columns = sample.get_columns()[: min(most, _DESCRIBED)]
+        lines = [f"{one_line(column.name, 80)}: {', '.join(said(column, about))}" for column in columns]
+        others = list(self._frame().schema.items())[_DESCRIBED:most]
+        return "", [*map(Line, note), *lines, *named_types(((one_line(n, 80), kind) for n, kind in others), _DESCRIBED)]
 
 
 def _hash(column: Any, limit: int, most_chunks: int) -> ColumnHash:
@@ -143,8 +149,8 @@ def _sampled(frame: Any) -> tuple[Any, str, list[str]]:
     rows, width = frame.shape
     if rows * width <= EXACT_CELLS:
         return frame, "", []
-    step = max(2, -(-rows * min(width, 100) // _SAMPLE_CELLS))
-    return frame[:, :100].gather_every(step), "~", [f"[sampled: every {step:,}th row]"]
+    step = max(2, -(-rows * min(width, _DESCRIBED) // _SAMPLE_CELLS))
+    return frame[:, :_DESCRIBED].gather_every(step), "~", [f"[sampled: every {step:,}th row]"]
 
 
 def _range(column: Any, about: str) -> list[str]:

@@ -7,7 +7,7 @@ Rule 3: the old state of a table is known by its hashes and the text of one wind
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,8 @@ import xxhash
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import align, format_shape, plural
 from ctxkernel.projection.tokens import most_chars
+from ctxkernel.sources.base.amounts import Line, marked, more, more_lines
+from ctxkernel.sources.base.positions import MOST_NAMES
 from ctxkernel.sources.base.rendering import (
     PAST_END,
     Draft,
@@ -25,14 +27,14 @@ from ctxkernel.sources.base.rendering import (
     fit,
     fit_lines,
     less,
-    marked,
-    more_lines,
 )
 from ctxkernel.sources.tables.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, spans
 
 _WINDOW_ROWS = 2_000
 _WINDOW_CELLS = 40_000
 _BASIS_ROWS = 50
+_HEAD_ROWS, _HEAD_COLUMNS = 5, 30
+_LAST_ROWS = 200  # that are looked at for the position "end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,17 @@ def clamp_window(
     return first, left, max(0, min(total - first, rows, max(1, most // max(across, 1)))), across
 
 
+def first_rows(shown: int, width: int) -> str:
+    """Return the heading of the first rows, of which the first `shown` of `width` columns are shown."""
+    return "first rows:" if shown == width else f"first rows, columns 0-{shown - 1} of {width:,}:"
+
+
+def named_types(columns: Iterable[tuple[str, object]], described: int) -> list[str]:
+    """Return a line a column for those after the first `described`: name and type, with a remark above them."""
+    lines = [f"{name}: {kind}" for name, kind in columns]
+    return [Line(f"[the values of the first {plural(described, 'columns')} only were looked at]"), *lines] * bool(lines)
+
+
 @dataclass(frozen=True, slots=True)
 class TableBasis:
     """What a later diff needs of a table."""
@@ -122,8 +135,6 @@ class TableSource(TargetSource):
 
     most_columns = 100
     """Columns of level 0."""
-    described_columns = 100
-    """Columns of levels 1 and 2."""
     basis_columns = 60
     has_names = True
     """Whether columns have names."""
@@ -160,7 +171,10 @@ class TableSource(TargetSource):
         raise NotImplementedError(f"{type(self).__name__}.headline")
 
     def schema(self, most: int) -> tuple[str, list[str]]:
-        """Return a remark for the headline, and a line for each of the first `most` columns: level 1."""
+        """Return a remark for the headline, and a line for each of the first `most` columns: level 1.
+
+        A line that is of no column is a `Line`.
+        """
         raise NotImplementedError(f"{type(self).__name__}.schema")
 
     def statistics(self, most: int) -> tuple[str, list[str]]:
@@ -175,6 +189,15 @@ class TableSource(TargetSource):
     def rows_within(self, budget: int, columns: int) -> int:
         """Return a bound of the rows of so many columns that a budget has room for."""
         return most_chars(budget) // 4 + 1
+
+    def length(self) -> int:
+        """Return the number of rows."""
+        return self.table_shape(self.stamped[1] if self.stamped is not None else self.facts(STAMP_BYTES))[0]
+
+    def last_parts(self, most: int) -> list[str]:
+        """Return the text of the last rows, of their first columns."""
+        total, most = self.length(), min(most, _LAST_ROWS)
+        return self.window(Place(max(0, total - most)), most, _HEAD_COLUMNS).lines(_HEAD_COLUMNS)[1:]
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the table as it is now."""
@@ -201,12 +224,13 @@ class TableSource(TargetSource):
     def described(self, facts: TableFacts, lod: int, budget: int) -> Draft:
         """Render level 1 or 2."""
         rows, width = self.table_shape(facts)
-        most = min(width, self.described_columns, budget // 4 + 1)
+        most = min(width, MOST_NAMES, budget // 4 + 1)
         note, lines = self.statistics(most) if lod == 2 else self.schema(most)
         lines += more_lines(width - most, "columns")
         if lod != 2 and rows:
-            lines += ["first rows:", *self.window(Place(), 5, 30).lines(30)]
-        draft = fit_lines([f"{self.headline()}{note}"], lines, budget, "columns" if lod == 2 else "lines")
+            head = self.window(Place(), _HEAD_ROWS, _HEAD_COLUMNS).lines(_HEAD_COLUMNS)
+            lines += map(Line, [first_rows(min(width, _HEAD_COLUMNS), width), *head])
+        draft = fit_lines([f"{self.headline()}{note}"], lines, budget, "columns")
         return replace(draft, notes=("sampled",) if note and lod == 2 else ())
 
     def _rows(self, facts: TableFacts, place: Place, budget: int) -> Draft:
@@ -241,7 +265,7 @@ class TableSource(TargetSource):
                 else []
             )
             rest = total - first - k
-            below = [marked(rest, "rows", max(1, rest * price // 2), after(k))] if rest > 0 else []
+            below = [marked(more(rest, "rows"), max(1, rest * price // 2), after(k))] if rest > 0 else []
             return "\n".join([head, *lines[top : k + 1], *side, *below])
 
         k, text = fit(len(found.labels), build, budget, guess=budget // 12 + 1)

@@ -1,0 +1,127 @@
+"""The amounts that a rendering leaves out, the mark that tells them, and the lines that are within some tokens.
+
+Rule 1: items shown + "more" = items of the target. A line of a list stands for one item unless it is a `Line`.
+Rule 2: a total of which only a lower bound is known has a `+`: `[… 1,990+ more entries]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from ctxkernel.core.text import plural
+from ctxkernel.projection.tokens import count_tokens, largest, most_chars
+
+
+class Line(str):
+    """A line of a list that stands for `items` items called `what`: for none, as a heading, or for many.
+
+    An empty `what` is that of the list. `exact` is false where there may be more of them.
+    """
+
+    items: int
+    what: str
+    exact: bool
+    __slots__ = ("exact", "items", "what")
+
+    def __new__(cls, text: str, items: int = 0, what: str = "", *, exact: bool = True) -> Line:
+        """Return the line."""
+        line = super().__new__(cls, text)
+        line.items, line.what, line.exact = items, what, exact
+        return line
+
+
+def more_lines(count: int, what: str, *, exact: bool = True) -> list[str]:
+    """Return the line that says how many more `what` there are; no line where there are none."""
+    if count <= 0:
+        return []
+    return [Line(f"[… {_more(count, what, exact)}]", count, what, exact=exact)]
+
+
+def indented(lines: Iterable[str], by: str = "  ") -> list[str]:
+    """Return lines with `by` before each; they stand for what they stood for."""
+    return [
+        Line(f"{by}{line}", line.items, line.what, exact=line.exact) if isinstance(line, Line) else f"{by}{line}"
+        for line in lines
+    ]
+
+
+def bounded(lines: Sequence[str], most: int, what: str = "lines") -> list[str]:
+    """Return at most the first `most` lines of a list, then the amount of the others."""
+    if len(lines) <= most:
+        return list(lines)
+    amounts = Amounts(lines, what)
+    return [*lines[:most], Line(f"[… {amounts.after(most)}]", amounts.count_after(most), what)]
+
+
+def marked(amount: str, tokens: int, pos: str | None = None) -> str:
+    """Return the line that stands for the content that a budget cut: `amount` as `Amounts.after` or `more` gives it."""
+    goes_on = f'h.pos = "{pos}" goes on, ' if pos is not None else ""
+    return f"[… {f'{amount}, ' if amount else ''}~{tokens:,} tokens; {goes_on}h.tokens shows more]"
+
+
+def more(count: int, what: str, *, exact: bool = True) -> str:
+    """Return `12 more lines`; empty for no more."""
+    return _more(count, what, exact) if count > 0 else ""
+
+
+def _more(count: int, what: str, exact: bool) -> str:
+    return plural(count, f"more {what}") if exact else f"{count:,}+ more {what}"
+
+
+class Amounts:
+    """The items that each line of a list stands for."""
+
+    def __init__(self, lines: Sequence[str], what: str, hidden: Sequence[Line] = ()) -> None:
+        """`hidden` are lines that are never shown, only counted."""
+        self._what, self._length = what, len(lines)
+        self._special = [(at, line) for at, line in enumerate(lines) if isinstance(line, Line)]
+        self._special += [(len(lines), line) for line in hidden]
+        weights = [max(line.items, 1) if isinstance(line, Line) else 1 for line in lines]
+        rest = sum(line.items for line in hidden)
+        self._weights = [*accumulate(reversed(weights), initial=rest)][::-1]
+
+    def after(self, k: int) -> str:
+        """Return the amount after the first `k` lines: `35 more items, 2 more rows`; empty for none."""
+        special = [line for at, line in self._special if at >= k]
+        inside = sum(k <= at < self._length for at, _ in self._special)
+        counts = {self._what: self._length - k - inside}
+        inexact: set[str] = set()
+        for line in special:
+            what = line.what or self._what
+            counts[what] = counts.get(what, 0) + line.items
+            if not line.exact:
+                inexact.add(what)
+        return ", ".join(_more(count, what, what not in inexact) for what, count in counts.items() if count > 0)
+
+    def count_after(self, k: int) -> int:
+        """Return the number of items after the first `k` lines, whatever they are."""
+        special = [line for at, line in self._special if at >= k]
+        inside = sum(k <= at < self._length for at, _ in self._special)
+        return self._length - k - inside + sum(line.items for line in special)
+
+    def weight_after(self, k: int) -> float:
+        """Return the size of the content after the first `k` lines, as a number of lines."""
+        return self._weights[k]
+
+
+_LINE_TOKENS = 12  # about
+
+
+def lines_within(lines: Sequence[str], tokens: int, *, last: bool = False) -> int:
+    """Return how many of the first (or last) lines are within `tokens`, at least 1 where there is one."""
+
+    def fits(k: int) -> bool:
+        return count_tokens("\n".join(lines[len(lines) - k :] if last else lines[:k])) <= tokens
+
+    most = min(len(lines), most_chars(tokens) + 1)  # each has a line end, which is a character
+    return min(max(largest(most, fits, tokens // _LINE_TOKENS), 1), len(lines))
+
+
+def moved(lines: Sequence[str], line: int, tokens: int) -> int:
+    """Return the line that is `tokens` after (before, if negative) line `line`; 0 … len(lines) - 1."""
+    if tokens < 0:
+        line = min(line, len(lines))  # from past the end, the last one is the first to come
+        return line - lines_within(lines[:line], -tokens, last=True)
+    line = min(line, len(lines) - 1)
+    return min(line + lines_within(lines[line:], tokens), len(lines) - 1) if tokens else line

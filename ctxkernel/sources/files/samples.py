@@ -1,0 +1,48 @@
+"""What is known of a large log or table: from the survey of all of it, or from a sample."""
+
+from __future__ import annotations
+
+from ctxkernel.core.text import format_size
+from ctxkernel.sources.base.file_reader import make_text, read_at
+from ctxkernel.sources.files.text_levels import Document, Known
+from ctxkernel.sources.outlines.logs import LogFacts
+from ctxkernel.sources.outlines.table_facts import TableFacts
+from ctxkernel.sources.outlines.tabular import read_table
+
+_HEAD_BYTES = 512 << 10
+_OTHER_BYTES = 256 << 10
+
+
+def known_of(facts: LogFacts | TableFacts, size: int) -> Known:
+    """Return what a survey found in the whole text."""
+    if isinstance(facts, TableFacts):
+        return Known(facts.table(), size, lines=facts.lines)
+    return Known(facts if facts.is_log else None, size, lines=facts.lines)
+
+
+def sampled(document: Document, descriptor: int, size: int) -> Known:
+    """Return what the beginning, the middle and the end of a text show."""
+    share = 2 if document.language.name == "table" else 1  # whose cells take longer
+    head_bytes, other_bytes = min(_HEAD_BYTES // share, size // 4), min(_OTHER_BYTES // share, size // 8)
+    head = _lines(descriptor, 0, head_bytes)[1]
+    parts = [(0, head), *(_lines(descriptor, at, other_bytes) for at in (size // 2, size - other_bytes))]
+    read = sum(len(data) for _, data in parts)
+    average = len(head) / max(head.count(b"\n"), 1)
+    lines = round(size / max(average, 1))
+    about = f"beginning, middle and end, {format_size(read)} of {format_size(size)} read"
+    if document.language.name == "table":
+        joined = b"".join(data if data.endswith(b"\n") else data + b"\n" for _, data in parts if data)
+        text = make_text(joined.decode("utf-8", "replace"), size=size, fingerprint="", whole=False)
+        return Known(read_table(text, "a sample"), size, about, lines)
+    facts = LogFacts()
+    for offset, data in parts:
+        facts.take(data, round(offset / max(average, 1)))
+    return Known(facts if facts.is_log else None, size, about, lines)
+
+
+def _lines(descriptor: int, offset: int, count: int) -> tuple[int, bytes]:
+    """Return the whole lines among some bytes, and where they begin; at the end also a last line without an end."""
+    data = read_at(descriptor, offset, count)
+    start = data.find(b"\n") + 1 if offset else 0
+    at_end = not read_at(descriptor, offset + len(data), 1)
+    return offset + start, data[start:] if at_end else data[start : data.rfind(b"\n") + 1]

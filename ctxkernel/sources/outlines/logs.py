@@ -1,0 +1,197 @@
+"""Logs: times, levels, and the kinds of entries, of a whole log or of one that is read part by part.
+
+Rule 1: an entry is a line that begins with a time or a level; what follows it up to the next one (a traceback, a
+        wrapped line) belongs to it. Entries that differ in numbers only are of one kind.
+Rule 2: every line is counted. Of the first `MOST_LOUD` kinds of warnings and errors, and the first `MOST_QUIET` other
+        kinds, count, first and last place are known; entries of any further kind are counted together.
+Rule 3: lines that are equal but for their digits are looked at once: a pattern that asks for a digit matches all of
+        them or none.
+Rule 4: kinds are shown by how severe they are, and of equal ones the rarest first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ctxkernel.core.text import one_line, plural
+from ctxkernel.sources.base.amounts import Line
+from ctxkernel.sources.base.positions import Outline
+
+MOST_LOUD = 5_000
+MOST_QUIET = 500
+_LOOK = 200
+_HEAD = 400
+"""Bytes of a line that are looked at."""
+_TIME = re.compile(
+    r"(?:\W{0,2}|\S{1,100} \S{1,60} \S{1,60} \[)"
+    r"(\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?"
+    r"|\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
+)
+_LEVEL = re.compile(
+    r"\b(TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|ERR|CRITICAL|FATAL|EMERG|ALERT|PANIC)\b"
+    r"|\b(trace|debug|info|notice|warn(?:ing)?|error|err|critical|fatal)\b(?=[\]:|)])|^([DIWEF])(?=\d{4} )"
+)
+_LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL"}
+_SAME = {"WARN": "WARNING", "ERR": "ERROR"}
+_WORST_FIRST = ("PANIC", "EMERG", "FATAL", "ALERT", "CRITICAL", "ERROR", "WARNING", "NOTICE", "INFO", "DEBUG", "TRACE")
+_QUIET = ("TRACE", "DEBUG", "INFO", "NOTICE", "")
+_RANKS = {**{level: rank for rank, level in enumerate(_WORST_FIRST)}, **dict.fromkeys(_QUIET, len(_WORST_FIRST))}
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
+_MOST_SHAPES = 20_000
+"""Shapes of lines that are remembered; more begin anew."""
+
+
+@dataclass(slots=True)
+class Kind:
+    """Entries that differ in numbers only."""
+
+    first: int
+    """The number of its first line."""
+    last: int
+    text: str
+    """The first one as it stands, in one line."""
+    level: str
+    count: int = 1
+
+    def told(self, about: str = "") -> str:
+        """Return where the first one is, its text, and how many are like it; `about` stands before estimates."""
+        more = self.count - 1
+        like = f" — {about}{more:,} more like it, the last at {about}{self.last}" if more else ""
+        return f"{about}{self.first} {self.text}{like}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What all lines with the same digits replaced have in common; `level` None for a line that begins no entry."""
+
+    level: str | None
+    timed: bool = False
+    kind: str = ""
+
+
+@dataclass(slots=True)
+class LogFacts:
+    """What is known of the lines that were taken."""
+
+    lines: int = 0
+    levels: Counter[str] = field(default_factory=Counter[str])
+    kinds: dict[str, Kind] = field(default_factory=dict[str, Kind])
+    quiet: int = 0
+    """How many of the kinds are neither warnings nor errors."""
+    others: int = 0
+    """Entries of kinds beyond those that are known."""
+    times: tuple[str, ...] = ()
+    """The first and the last one."""
+    looked: int = 0
+    begun: int = 0
+    """Of the first lines that are not blank, how many there were, and how many of them begin an entry."""
+    shapes: dict[bytes, _Shape] = field(default_factory=dict[bytes, _Shape])
+
+    def copy(self) -> LogFacts:
+        """Return facts that can take more lines without a change of these."""
+        kinds = {key: replace(kind) for key, kind in self.kinds.items()}
+        return replace(self, levels=Counter(self.levels), kinds=kinds, shapes=dict(self.shapes))
+
+    @property
+    def is_log(self) -> bool:
+        """Whether the first lines look like those of a log."""
+        return self.begun >= 3 and 3 * self.begun >= self.looked
+
+    def take(self, data: bytes, line: int | None = None) -> None:
+        """Count whole lines; `line` is the number of the first one, where that is not the next."""
+        lines = data.removesuffix(b"\n").split(b"\n") if data else []
+        start = self.lines if line is None else line
+        longest = max(map(len, lines), default=0)
+        heads = lines if longest <= _HEAD else [one[:_HEAD] for one in lines]
+        keys = b"\n".join(heads).translate(_ZEROS).split(b"\n") if lines else []
+        if self.looked < _LOOK:
+            self._look(keys)
+        last = dict(zip(keys, range(len(keys)), strict=True))
+        first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
+        timed: list[int] = []
+        counts = Counter(keys)
+        for key in sorted(first, key=first.__getitem__):
+            shape = self.shapes.get(key) or self._shape(key)
+            if shape.level is None:
+                continue
+            self.levels[shape.level] += counts[key]
+            timed += [first[key], last[key]] if shape.timed else []
+            self._count(shape, counts[key], start + first[key], start + last[key], heads[first[key]])
+        if timed:
+            ends = [_TIME.match(_decoded(heads[at])) for at in (min(timed), max(timed))]
+            found = [end[1] for end in ends if end is not None]
+            self.times = (self.times[:1] or tuple(found[:1])) + tuple(found[-1:])
+        self.lines = start + len(lines)
+
+    def _look(self, keys: Sequence[bytes]) -> None:
+        for key in keys:
+            if self.looked >= _LOOK:
+                return
+            if key.strip():
+                self.looked += 1
+                self.begun += begins(_decoded(key)) is not None
+
+    def _shape(self, key: bytes) -> _Shape:
+        head = _decoded(key)
+        level = begins(head)
+        shape = _Shape(None)
+        if level is not None:
+            shape = _Shape(level, _TIME.match(head) is not None, _NUMBERS.sub("0", head))
+        if len(self.shapes) >= _MOST_SHAPES:
+            self.shapes.clear()
+        self.shapes[key] = shape
+        return shape
+
+    def _count(self, shape: _Shape, count: int, first: int, last: int, head: bytes) -> None:
+        kind = self.kinds.get(shape.kind)
+        level = shape.level or ""
+        if kind is not None:
+            kind.count, kind.last = kind.count + count, max(kind.last, last)
+            return
+        quiet = level in _QUIET
+        if (self.quiet if quiet else len(self.kinds) - self.quiet) >= (MOST_QUIET if quiet else MOST_LOUD):
+            self.others += count
+            return
+        self.quiet += quiet
+        self.kinds[shape.kind] = Kind(first, last, one_line(_decoded(head)), level, count)
+
+    def ranked(self) -> list[Kind]:
+        """Return the kinds, the most severe first, of equal ones the rarest, then the first."""
+        return sorted(self.kinds.values(), key=lambda kind: (_RANKS[kind.level], kind.count, kind.first))
+
+    def outline(self, part: str = "", entries: int = 0) -> Outline:
+        """Return levels and kinds; if only `part` was read, its counts are of this, and `entries` an estimate."""
+        about, count = "~" * bool(part), self.levels.total()
+        span = f", {' … '.join(self.times)}" if self.times else ""
+        told = [f"log, {about}{plural(entries if part else count, 'entries')}{span}"]
+        named = [f"{level} {about}{self.levels[level]:,}" for level in _WORST_FIRST if level in self.levels]
+        where = " in the sample" if part else ""
+        told += [f"levels{where}: " + " · ".join(named)] if named else []
+        lines = [kind.told(about) for kind in self.ranked()]
+        if self.others:
+            lines.append(
+                Line(f"[… {self.others:,} more entries of other kinds]", self.others, "entries of other kinds")
+            )
+        if part:
+            lines.append(Line("[… the rest of the log was not read]", 0, "kinds of entries", exact=False))
+        return Outline(told, [], "kinds of entries", lines, unit="kinds of entries")
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode("utf-8", "replace").removesuffix("\r")
+
+
+def begins(head: str) -> str | None:
+    """Return the level of a line that begins an entry, empty where it has none; None for a line that goes on."""
+    time = _TIME.match(head)
+    found = _LEVEL.search(head, time.end() if time else 0, 120)
+    if time is None and (found is None or found.start() > 2):
+        return None
+    if found is None:
+        return ""
+    level = _LETTERS[found[3]] if found[3] else found[0].upper()
+    return _SAME.get(level, level)
