@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ipykernel.kernelspec import get_kernel_dict
 from kernels import light
 from playwright.sync_api import BrowserContext, Error, Locator, Page, expect, sync_playwright
 
@@ -44,6 +45,10 @@ FLAGS = [
 ]
 # Two cores may be shared with others: a kernel's start alone can take ten seconds there.
 expect.set_options(timeout=20_000)
+LAB_PYTHON = os.environ.get("CTXKERNEL_TEST_LAB") or sys.executable
+"""The Python whose JupyterLab is tested; `tests/front_ends.py` names one with another version."""
+NOTEBOOK_7 = os.environ.get("CTXKERNEL_TEST_NOTEBOOK") == "7"
+"""Whether notebooks are opened in the pages of Notebook 7."""
 NO_BROWSER = (
     "No Chromium was found, and none could be fetched. Install one (Debian: apt install chromium), "
     "or name one: CTXKERNEL_CHROMIUM=/path/to/chromium"
@@ -53,15 +58,19 @@ NO_BROWSER = (
 # ---------------------------------------------------------------- what is tested
 
 
-def jupyter_path(folder: Path) -> Path | None:
+def jupyter_path(folder: Path, python: str) -> Path | None:
     """Return a folder with this tree's kernelspec and labextension; None where ctxkernel is properly installed.
 
     Data files of an editable install are copies: without this, edits of the panel would not be tested.
+    Where JupyterLab is of another environment (`python`), the kernels stay those of this one.
     """
-    if Path(ctxkernel.__file__).resolve().is_relative_to(ROOT):
-        shutil.copytree(ROOT / "kernelspec", folder / "kernels/ctxkernel")
+    here = Path(ctxkernel.__file__).resolve()
+    if here.is_relative_to(ROOT) or python != sys.executable:
+        write_spec(folder / "kernels/ctxkernel", ROOT / "kernelspec/kernel.json", python)
+        if python != sys.executable:
+            write_spec(folder / "kernels/python3", None, python)
         lay_out = runpy.run_path(str(ROOT / "hatch_build.py"))["lay_out"]
-        lay_out(ROOT / "ctxkernel/lab", folder / "labextensions/jupyter-ctxkernel", ctxkernel.__version__)
+        lay_out(here.parent / "lab", folder / "labextensions/jupyter-ctxkernel", ctxkernel.__version__)
         return folder
     share = Path(sys.prefix) / "share/jupyter"
     for below in ("kernels/ctxkernel/kernel.json", "labextensions/jupyter-ctxkernel/package.json"):
@@ -70,15 +79,25 @@ def jupyter_path(folder: Path) -> Path | None:
     return None
 
 
+def write_spec(folder: Path, source: Path | None, python: str) -> None:
+    """Write a kernelspec; JupyterLab of another environment is told which Python runs the kernel."""
+    spec = json.loads(source.read_text("utf-8")) if source else get_kernel_dict()
+    if python != sys.executable:
+        spec["argv"][0] = sys.executable
+    folder.mkdir(parents=True)
+    (folder / "kernel.json").write_text(json.dumps(spec), "utf-8")
+
+
 # ---------------------------------------------------------------- the server
 
 
 class Lab:
     """A running JupyterLab: where it is, and the folder that it shows."""
 
-    def __init__(self, folder: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, env: Mapping[str, str] | None = None, python: str = LAB_PYTHON) -> None:
         self.folder = folder
         self.env = env or {}
+        self.python = python
         self.root = folder / "work"
         self.settings = folder / "settings"
         self.token = secrets.token_hex(16)
@@ -97,7 +116,7 @@ class Lab:
             "JUPYTERLAB_WORKSPACES_DIR",
         ):
             env[name] = str(self.folder / name.lower())
-        tree = jupyter_path(self.folder / "tree")
+        tree = jupyter_path(self.folder / "tree", self.python)
         if tree:
             env["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(tree), env.get("JUPYTER_PATH")]))
             env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), env.get("PYTHONPATH")]))
@@ -118,13 +137,14 @@ class Lab:
     def command(self) -> list[str]:
         """Return the server's command line."""
         return [
-            sys.executable,
+            self.python,
             *("-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={self.port}"),
             *(
                 "--ServerApp.port_retries=0",
                 f"--IdentityProvider.token={self.token}",
                 f"--ServerApp.root_dir={self.root}",
                 "--LabApp.expose_app_in_browser=True",
+                "--JupyterNotebookApp.expose_app_in_browser=True",
             ),
         ]
 
@@ -152,6 +172,10 @@ class Lab:
         """Return the address of a notebook; `reset` forgets which documents were open."""
         below = f"lab/workspaces/{workspace}/tree" if workspace else "lab/tree"
         return f"http://127.0.0.1:{self.port}/{below}/{name}?token={self.token}&reset"
+
+    def notebook_url(self, name: str) -> str:
+        """Return the address of a notebook in Notebook 7."""
+        return f"http://127.0.0.1:{self.port}/notebooks/{name}?token={self.token}"
 
     def file(self, name: str) -> str:
         """Return the address of one of the panel's own files, as Lab serves it."""
@@ -374,13 +398,35 @@ class Desk:
         return self.view.locator(f".ctxk-{name}")
 
 
+class NotebookDesk(Desk):
+    """The same in Notebook 7, where each notebook has a page of its own, and there is no status bar."""
+
+    def leave(self) -> bool:
+        """The page has one notebook: the next test has its own."""
+        self.page.remove_listener("pageerror", self._note)
+        return False
+
+    def open(self, name: str, cells: Sequence[str], kernel: str = "ctxkernel") -> Desk:
+        """Write a notebook and open its page."""
+        self.lab.write(name, cells, kernel)
+        self.page.goto(self.lab.notebook_url(name))
+        return self.settle()
+
+    def settle(self) -> Desk:
+        """Wait until the page is there, with its notebook's kernel."""
+        self.page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=90_000)
+        idle = "jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'"
+        self.page.wait_for_function(idle)
+        return self
+
+
 @contextlib.contextmanager
 def _desk(
     lab: Lab, context: BrowserContext, request: pytest.FixtureRequest, kept: list[Page] | None = None
 ) -> Iterator[Desk]:
     page = kept.pop() if kept else context.new_page()
     # What Lab remembers of a page of its own shall not be there for the page that is handed on.
-    desk = Desk(lab, page, "auto-own" if kept is None else "")
+    desk = (NotebookDesk if NOTEBOOK_7 else Desk)(lab, page, "auto-own" if kept is None else "")
     failed = request.session.testsfailed
     yield desk
     if request.session.testsfailed > failed:

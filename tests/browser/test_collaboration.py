@@ -1,0 +1,153 @@
+"""Two browsers on one notebook, with jupyter-collaboration: the same marks in both, and nobody's text is lost.
+
+    python tests/front_ends.py collaboration
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from cable import Cable
+from notebook_moves import CURRENT, go_back, labels, mark, run_all
+from playwright.sync_api import BrowserContext, expect
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
+
+CELLS = ["x = 1\nprint('x', x)", "y = x + 1\nprint('y', y)", "print('last')"]
+
+
+@pytest.fixture
+def cable(new_desk: Any) -> Iterator[Cable]:
+    """The network between the second browser and the server."""
+    cable = Cable(new_desk.lab.port)
+    yield cable
+    cable.close()
+
+
+@pytest.fixture
+def pair(new_desk: Any, context: BrowserContext, cable: Cable) -> Iterator[tuple[Any, Any]]:
+    """Two people on one notebook: what they have in common is the server."""
+    lab = new_desk.lab
+    finds = [lab.python, "-c", "import jupyter_server_ydoc"]
+    if subprocess.run(finds, capture_output=True, check=False).returncode:
+        pytest.skip("JupyterLab's environment has no jupyter-collaboration: python tests/front_ends.py collaboration")
+    other = type(new_desk)(copy.copy(lab), context.new_page(), "auto-other")
+    # Another port is another origin: no storage of the browser is shared.
+    other.lab.port = cable.port
+    yield new_desk, other
+    other.page.close()
+    assert new_desk.errors == []
+    assert other.errors == []
+
+
+def join(pair: tuple[Any, Any], name: str) -> tuple[Any, Any]:
+    """Run a notebook on one page, and open it on the other."""
+    desk, other = pair
+    run_all(desk, name, CELLS)
+    other.page.goto(other.lab.url(name, other.workspace))
+    other.settle().live()
+    expect(mark(other, 2)).to_contain_text("s3")
+    return desk, other
+
+
+def text(desk: Any, index: int) -> str:
+    """The text of a cell."""
+    return desk.page.evaluate(f"{CURRENT}.content.widgets[{index}].model.sharedModel.getSource()")
+
+
+def kept(desk: Any, index: int) -> str:
+    """The texts that are kept with a cell, on any page."""
+    said = f"{CURRENT}.content.widgets[{index}].model.getMetadata('ctxkernel')"
+    return json.dumps(desk.page.evaluate(said))
+
+
+def type_into(desk: Any, index: int, words: str) -> None:
+    """Type at the end of a cell, and stay there."""
+    desk.select(index)
+    desk.page.keyboard.press("Enter")
+    desk.page.keyboard.press("Control+End")
+    desk.page.keyboard.insert_text(words)
+
+
+def same(desk: Any, other: Any) -> None:
+    """Wait until both pages say the same of every cell."""
+    for _ in range(100):
+        if labels(desk) == labels(other):
+            return
+        desk.page.wait_for_timeout(100)
+    assert labels(desk) == labels(other)
+
+
+def test_both_see_the_same_marks_whoever_runs_edits_and_goes_back(pair: tuple[Any, Any]):
+    """Of a cell that the other one ran, too."""
+    desk, other = join(pair, "marks.ipynb")
+    same(desk, other)
+    type_into(other, 0, "  # by the other")
+    expect(mark(desk, 0)).to_contain_text("edited")
+    same(desk, other)
+    other.enter("s4")
+    expect(mark(desk, 0)).to_contain_text("s4")
+    expect(desk.row("s4")).to_be_visible()
+    same(desk, other)
+    go_back(desk, "s3")
+    expect(mark(other, 0)).to_contain_text("branch")
+    expect(other.cell(0).locator(".ctxk-foreignline")).to_be_visible()
+    same(desk, other)
+
+
+def test_one_follows_a_return_while_the_other_types_and_both_texts_are_there(pair: tuple[Any, Any]):
+    """What was typed before and after the cells were shown is in the cell or kept with it, on both pages."""
+    desk, other = join(pair, "types.ipynb")
+    type_into(desk, 0, "\nx = 5")
+    desk.enter("s4")
+    go_back(desk, "s3")
+    type_into(other, 0, "\n# typed before")
+    expect(desk.cell(0)).to_contain_text("typed before")
+    desk.page.locator(".ctxk-offer").get_by_role("button", name="Show it as at s3…").click()
+    sheet = desk.page.get_by_role("dialog", name="Show the cells as at s3")
+    expect(sheet).to_contain_text("typed before")
+    other.page.keyboard.insert_text(" and while it was read")
+    desk.page.get_by_role("button", name="Show 1 cell as at s3").click()
+    expect(mark(desk, 0)).to_contain_text("s1")
+    expect(mark(other, 0)).to_contain_text("s1")
+    for page in (desk, other):
+        assert "typed before and while it was read" in kept(page, 0)
+        assert text(page, 0) == CELLS[0]
+        expect(page.cell(0).locator(".jp-OutputArea")).to_contain_text("x 1")
+
+    other.page.keyboard.insert_text("# typed after")
+    expect(desk.cell(0)).to_contain_text("typed after")
+    desk.page.locator(".ctxk-offer").get_by_role("button", name="Take it back").click()
+    expect(desk.cell(0)).to_contain_text("and while it was read")
+    both = text(other, 0) + kept(other, 0)
+    assert "typed after" in both
+    assert "typed before and while it was read" in both
+    same(desk, other)
+
+
+def test_texts_that_meet_on_the_way_are_all_kept(pair: tuple[Any, Any], cable: Cable):
+    """Both pages follow at the same moment, each with letters that the other one has not seen."""
+    desk, other = join(pair, "meet.ipynb")
+    type_into(desk, 0, "\nx = 5")
+    desk.enter("s4")
+    go_back(desk, "s3")
+    for page in (desk, other):
+        page.page.locator(".ctxk-offer").get_by_role("button", name="Show it as at s3…").click()
+        expect(page.page.get_by_role("button", name="Show 1 cell as at s3")).to_be_visible()
+    cable.cut()
+    for page, words in ((desk, "# of the one"), (other, "# of the other")):
+        source = f"{CURRENT}.content.widgets[0].model.sharedModel"
+        page.page.evaluate(f"{source}.setSource({source}.getSource() + '\\n{words}')")
+        page.page.get_by_role("button", name="Show 1 cell as at s3").click()
+    cable.mend()
+    desk.page.wait_for_function(f"{CURRENT}.content.widgets[0].model.sharedModel.getSource()")
+    for page in (desk, other):
+        expect(page.cell(0)).to_contain_text("print('x', x)")
+        found = text(page, 0) + kept(page, 0)
+        assert "# of the one" in found
+        assert "# of the other" in found

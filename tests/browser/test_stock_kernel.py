@@ -1,0 +1,73 @@
+"""`%load_ext ctxkernel` in a stock kernel: marks, panel and status bar are those of a ctxkernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from notebook_moves import CURRENT, go_back, labels, mark
+from playwright.sync_api import expect
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
+
+CELLS = ["before = 1\nprint(before)", "%load_ext ctxkernel", "x = 1\nprint('x', x)", "x += 1\nprint('x', x)"]
+
+
+def test_a_stock_kernel_that_loads_the_extension_has_marks_and_a_status(new_desk: Any):
+    """From the next cell on, without the panel; a return is followed; the panel opens by its command."""
+    desk = new_desk.open("stock.ipynb", CELLS, kernel="python3")
+    desk.select(0)
+    desk.enter()
+    desk.enter()
+    expect(mark(desk, 0)).to_contain_text("unrecorded")
+    expect(mark(desk, 1)).to_have_count(0)
+    expect(desk.panel).to_have_count(0)
+    desk.enter()
+    desk.enter()
+    expect(mark(desk, 3)).to_contain_text("s2")
+    expect(desk.page.locator(".ctxk-statusitem")).to_contain_text("s2 ·")
+
+    desk.page.keyboard.press("Escape")
+    desk.command("ctxkernel: Open the panel")
+    desk.live()
+    desk.select(2)
+    desk.page.keyboard.press("Enter")
+    desk.page.keyboard.press("Control+End")
+    desk.page.keyboard.insert_text(" # other")
+    desk.enter("s3")
+    go_back(desk, "s2")
+    expect(mark(desk, 2)).to_contain_text("branch")
+    desk.page.locator(".ctxk-offer").get_by_role("button", name="Show it as at s2…").click()
+    desk.page.get_by_role("button", name="Show 1 cell as at s2").click()
+    expect(mark(desk, 2)).to_contain_text("s1")
+    assert desk.page.evaluate(f"{CURRENT}.content.widgets[2].model.sharedModel.getSource()") == CELLS[2]
+
+
+def test_the_marks_of_a_stock_kernel_come_back_after_a_reload_and_go_with_a_restart(new_desk: Any):
+    """After a restart the extension is not loaded: the panel says so, and the marks come with the next %load_ext."""
+    desk = new_desk.open("again.ipynb", CELLS, kernel="python3")
+    desk.select(0)
+    for _ in CELLS:
+        desk.enter()
+    expect(mark(desk, 3)).to_contain_text("s2")
+    before = labels(desk)
+    desk.page.keyboard.press("Control+s")
+    desk.page.wait_for_function(f"!{CURRENT}.context.model.dirty")
+    desk.page.goto(desk.lab.url("again.ipynb"))
+    desk.reloaded = True
+    desk.settle()
+    expect(mark(desk, 3)).to_contain_text("s2")
+    assert labels(desk) == before
+    desk.command("ctxkernel: Open the panel")
+    desk.live()
+
+    desk.page.evaluate(f"{CURRENT}.sessionContext.session.kernel.restart()")
+    expect(desk.view.locator("[data-phase=other]")).to_contain_text("%load_ext ctxkernel", timeout=60_000)
+    expect(desk.page.locator(".ctxk-mark:visible")).to_have_count(0)
+    expect(desk.page.locator(".ctxk-statusitem")).to_be_hidden()
+    desk.select(1)
+    desk.enter()
+    desk.live()
+    expect(mark(desk, 3)).to_contain_text("unrecorded")
+    desk.enter()
+    expect(mark(desk, 2)).to_contain_text("s1")
