@@ -225,9 +225,7 @@ def judge(session: Conversation) -> Projection:
         raise Refused("over budget")
     fresh = session.made().project(replace(session.turn(), records=session.read_again()))
     if fresh.request_bytes != projection.request_bytes:
-        at = next(
-            (n for n, (a, b) in enumerate(zip(fresh.sent, projection.sent, strict=False)) if a != b), "the last one"
-        )
+        at = next((a.id for a, b in zip(fresh.blocks, projection.blocks, strict=False) if a != b), "the last one")
         raise Refused(f"an engine that reads the log makes other bytes, from block {at} on")
     return projection
 

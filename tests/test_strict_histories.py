@@ -7,6 +7,7 @@ from scale import QUICK
 from strict_histories import Conversation, judge, play, walk
 
 from ctxkernel.core.settings import Settings
+from ctxkernel.history.events import Condensation, SummaryText
 from ctxkernel.projection.binding import BoundBlocks
 
 PARTS = 8
@@ -36,6 +37,19 @@ def test_thinking_goes_back_with_every_request_of_an_ask(pairing: bool):
     session.respond(THOUGHT, {"type": "text", "text": "It is 1."})
     session.ask("and now?")
     assert [piece.kind for piece in judge(session).run.pieces].count("thinking") == 7
+
+
+@pytest.mark.parametrize("source", ["  \n", "# a note", "%ctx timeline", "%ctx redact"])
+def test_a_condensation_that_is_recorded_late_with_a_cell_leaves_the_bytes_those_of_the_log(source: str):
+    """An empty cell, one that only comments, a command: a condensation on its own accord comes at their end."""
+    session = Conversation()
+    session.open("v1 = 3", stdout="out\n" * 300)
+    session.open(source, stdout="out")
+    assert judge(session).report.ok
+    session.record(Condensation(session.next_id(), ("s1.1",), (SummaryText("made v1", 0),), "too long"))
+    assert judge(session).report.ok
+    session.open("v2 = 4")
+    assert judge(session).report.ok
 
 
 def test_the_check_of_a_projection_finds_thinking_that_stands_after_other_blocks(monkeypatch: pytest.MonkeyPatch):

@@ -54,8 +54,13 @@ def is_bookkeeping(statement: Statement, records: Sequence[HistoryEvent]) -> boo
         return False
     if any(isinstance(one, Verdict) for one in records):
         return True
-    lines = [line.strip() for line in statement.source.splitlines()]
-    return all(line.startswith(("%ctx ", "#")) for line in lines if line)
+    lines = [line for line in map(str.strip, statement.source.splitlines()) if line and not line.startswith("#")]
+    return bool(lines) and all(line.startswith("%ctx ") for line in lines)  # an empty cell may have a condensation, too
+
+
+def has_block(statement: Statement, records: Sequence[HistoryEvent]) -> bool:
+    """Whether the history shows a statement in a block of its own."""
+    return not (steers(statement) or any(map(stands_for, records)) or is_bookkeeping(statement, records))
 
 
 def is_pinned(shown: Sequence[HistoryEvent], place: int, pins: Collection[str]) -> bool:

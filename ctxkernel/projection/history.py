@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from ctxkernel.core.ports import Picture
 from ctxkernel.core.text import plural
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.history.capabilities import Capabilities
@@ -37,7 +36,7 @@ from ctxkernel.history.invariants import PROPERTIES, Condensations, MessagePairi
 from ctxkernel.history.redact import Redactions
 from ctxkernel.history.view import HistoryView
 from ctxkernel.projection.binding import BoundBlocks, BoundTo, StoredResponses
-from ctxkernel.projection.bookkeeping import STEERS, is_bookkeeping, is_pinned, stands_for, steers
+from ctxkernel.projection.bookkeeping import STEERS, has_block, is_pinned, steers
 from ctxkernel.projection.bound_thinking import BoundThinking, Edits
 from ctxkernel.projection.budget import HistoryFold
 from ctxkernel.projection.dialect import EventRendering, call_name, short
@@ -273,15 +272,17 @@ class Past:
 
     def _continues(self, path: Path, records: Records) -> bool:
         """Whether `path` begins with the executions that were fed."""
-        newest = len(self._fed) - 1
-        if len(path) <= newest or (newest >= 0 and path[newest][1].execution_id != self._fed[newest]):
+        newest, name = len(self._fed) - 1, self._fed[-1] if self._fed else ""
+        if len(path) <= newest or (name and path[newest][1].execution_id != name):
+            return False
+        # A condensation may be recorded later with a command that has no block then.
+        if name in self.blocks.sources and not has_block(path[newest][0], records.get(name, ())):
             return False
         # Open executions before the newest one must be unchanged: their new events would come before others.
-        for place, (_, told) in self._partial.items():
-            _, execution = path[place]
-            if place != newest and (execution.status != "running" or len(records.get(self._fed[place], ())) != told):
-                return False
-        return True
+        return all(
+            place == newest or (path[place][1].status == "running" and len(records.get(self._fed[place], ())) == told)
+            for place, (_, told) in self._partial.items()
+        )
 
     def _feed(self, path: Path, records: Records) -> None:
         """Append the events of the path that are new."""
@@ -295,13 +296,15 @@ class Past:
             if place == len(fed):
                 fed.append(name)
             if ended and not had_ended:
-                if execution.artifacts and (images := images_of(execution)):
-                    self._take_images(name, images)
+                images = images_of(execution) if execution.artifacts else ()
+                if images and self.blocks.limits.total:
+                    self.blocks.images[name] = images
+                self._unsent += 0 if self.blocks.limits.total else len(images)
                 self.newest = attribute(statement.statement_id)
                 self._ended.append(execution)
                 if steers(statement):
                     self._steering.append(name)
-                elif not any(map(stands_for, told)) and not is_bookkeeping(statement, told):
+                elif has_block(statement, told):
                     self.blocks.sources[name] = path[place]
                     self._append(from_execution(statement, execution))
             for event in told[known:]:
@@ -309,13 +312,6 @@ class Past:
             if partial.get(place - 1, (False, 0))[0]:
                 del partial[place - 1]
             partial[place] = ended, len(told)
-
-    def _take_images(self, execution_id: str, images: Sequence[Picture]) -> None:
-        """Keep the images of an execution, or count them where the model gets none."""
-        if self.blocks.limits.total:
-            self.blocks.images[execution_id] = tuple(images)
-        else:
-            self._unsent += len(images)
 
     def _append(self, event: HistoryEvent) -> None:
         self.events.append(event)

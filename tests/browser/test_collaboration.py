@@ -1,6 +1,6 @@
 """Two browsers on one notebook, with jupyter-collaboration: the same marks in both, and nobody's text is lost.
 
-    python tests/front_ends.py collaboration
+python tests/front_ends.py collaboration
 """
 
 from __future__ import annotations
