@@ -1,4 +1,4 @@
-"""A page that is reloaded, loses its network or its kernel in mid-cell: marks and panel are right again by themselves."""
+"""A page that reloads, loses its network or its kernel in mid-cell: marks and panel are right again by themselves."""
 
 from __future__ import annotations
 
