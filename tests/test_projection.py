@@ -261,7 +261,7 @@ TAG = re.compile(r"<\W{0,16}ctx", re.IGNORECASE)
 OURS = re.compile(
     r"<ctx:(?:s\d+(?: author=\"\w*\")?(?: run=\"[\w.:+-]*\")?(?: status=\"\w*\")?(?: kind=\"meta\")?(?: short)?"
     r"|stdout|stderr|error|display|changes|handles|variables|deltas"
-    r"|(?:group|view|note|shown) id=\"[\w.:+#~-]*\"(?: members=\"[\w.:+ -]*\")?)>\n"
+    r"|(?:group|view|note|shown) id=\"[\w.:+#~-]*\"(?: members=\"[\w.:+ ~-]*\")?)>\n"
 )
 
 
