@@ -284,7 +284,7 @@ def assert_counts_add_up(text: str, counted: list[Counted]) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     n=st.one_of(st.integers(0, 12), st.integers(13, 420)),
     lod=st.integers(0, 2),

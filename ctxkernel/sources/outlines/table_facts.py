@@ -114,7 +114,7 @@ class ColumnFacts:
             return Column(name, dtype, self.nulls, span, f"{distinct}{span}")
         if not self.many and set(map(str.lower, self.counts)) <= _BOOLS:
             return Column(name, "bool", self.nulls, ", " + common, common)
-        such = f", such as {next(iter(self.counts))[:30]!r}"
+        such = f", such as {(next(iter(self.counts)) if self.many else top[0][0])[:30]!r}"
         all_differ = self.many or len(self.counts) == self.there
         detail = f", {distinct}{such}" if all_differ else f", {distinct} ({common})"
         lengths = f"{self.lengths[0]:,}–{self.lengths[1]:,} characters"
