@@ -282,11 +282,12 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
     # Documentation and imports give way where they would leave no room for the structure itself.
     heads = ([headline, *outline.head[:n]] for n in (len(outline.head), 1, 0))
     head = next((head for head in heads if 2 * count_tokens("\n".join(head)) <= budget), [headline])
+    share = budget if budget >= NO_CAP or not (place.line or place.offset) else max(1, budget * 3 // 4)
     if not outline.entries:
         rest = unread if document.language.name not in FACTS else []  # these say so themselves
-        draft = fit_lines(head, [*outline.lines, *rest], budget, outline.unit)
-        return draft if draft.cut_tokens else _with_nearby(document, window, draft, budget)
-    share = budget if budget >= NO_CAP or not (place.line or place.offset) else max(1, budget * 3 // 4)
+        room = share if document.is_log else budget
+        draft = fit_lines(head, [*outline.lines, *rest], room, outline.unit)
+        return _with_nearby(document, window, draft, budget) if room < budget or not draft.cut_tokens else draft
     richest = 0
     for depth, docs in DETAILS:
         lines, kept = entry_lines(outline.entries, depth, docs)
