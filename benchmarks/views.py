@@ -1,6 +1,6 @@
 """What looking costs: huge files, large modules, a thousand running views, a large frame.
 
-    python benchmarks/views.py [--log GB] [--frame GB] [--folder DIR] [--only ROW] [--json]
+    python benchmarks/views.py [--log GB] [--table GB] [--frame GB] [--folder DIR] [--only ROW] [--json]
 
 Each group of rows runs in a process of its own, against a plain way to do the same in that process. Times are CPU
 times, user and system, since the machine may be shared: median and worst of the repetitions. *Memory* is the most that
@@ -114,15 +114,58 @@ def log(folder: Path, gigabytes: float) -> Iterator[Row]:
     first = timed(lambda: source.render(RenderRequest(0, str(places[0]), TOKENS)))
     yield row(f"{gigabytes:g} GB log: first look, somewhere", first, 50, "reading on to that line", scan)
     with memory() as most:
+        sample = timed(lambda: open_source(str(path)).render(RenderRequest(1, "0", TOKENS)), 5)
+    yield row("… level 1, of a sample", sample, 150) | {"mb": most[0], "mb_aim": 64}
+    with path.open("ab") as file:
+        file.write(b"2026-03-09 23:59:59,999 CRITICAL the last line\n")
+    pattern = RenderRequest(0, "/CRITICAL/", TOKENS)
+    yield row("… a pattern, what is searched at once", timed(lambda: source.render(pattern)), 150)
+    with path.open("rb") as file:
+        peer = timed(lambda: any(b"CRITICAL" in part for part in iter(lambda: file.read(1 << 20), b"")))
+    search = timed(lambda: source.accept(source.preparation().work(lambda: False, lambda part: None)))
+    assert "CRITICAL the last line" in source.render(pattern).text
+    yield row("… the rest, in the background", search, None, "reading, and b'CRITICAL' in it", peer)
+    source.render(RenderRequest(0, "0", TOKENS))
+    with memory() as most:
         index = timed(lambda: source.accept(source.preparation().work(lambda: False, lambda part: None)))
         assert source.preparation() is None
+        told = source.render(RenderRequest(1, "0", TOKENS)).text.split("\n")
+        assert told[1].startswith(f"log, {lines + 1:,} entries")
+        assert "CRITICAL 1 · " in told[2]
         times = [timed(lambda at=at: source.render(RenderRequest(0, str(at), TOKENS)))[0] for at in places]
     with path.open("rb") as file:
         peer = timed(lambda: sum(part.count(b"\n") for part in iter(lambda: file.read(1 << 20), b"")))
-    yield row("… its index, in the background", index, None, "reading and counting", peer)
+    yield row("… the pass over it, in the background", index, None, "reading and counting", peer)
     yield row("… then level 0 at 50 places", times, 50, "reading on to one", scan) | {"mb": most[0]}
     exact = source.render(RenderRequest(0, str(places[0]), TOKENS)).text.split("\n")[1]
     assert exact == next(itertools.islice(path.open("rb"), places[0], None)).decode().rstrip("\n")
+
+
+def table(folder: Path, gigabytes: float) -> Iterator[Row]:
+    """Level 1 of a CSV file of 10 columns."""
+    path = folder / "data.csv"
+    random.seed(1)
+    block = "".join(
+        f"{i},{random.random():.6f},{random.randrange(1000)},{'south' if i % 3 else 'north'},2026-01-{i % 28 + 1:02d},"
+        f"{random.gauss(0, 1):.4f},{i % 7},,user{random.randrange(10**6)},{i % 2 == 0}\n"
+        for i in range(40_000)
+    ).encode()
+    rows = int(gigabytes * 1e9 / len(block)) * 40_000
+    with path.open("wb") as file:
+        file.write(b"a,b,c,d,e,f,g,h,i,j\n")
+        for _ in range(rows // 40_000):
+            file.write(block)
+    source: Any = open_source(str(path))
+    with memory() as most:
+        sample = timed(lambda: open_source(str(path)).render(RenderRequest(1, "0", TOKENS)), 5)
+    yield row(f"{gigabytes:g} GB CSV, 10 columns: level 1, of a sample", sample, 150) | {"mb": most[0], "mb_aim": 64}
+    source.render(RenderRequest(1, "0", TOKENS))
+    with path.open("rb") as file:
+        peer = timed(lambda: sum(part.count(b"\n") for part in iter(lambda: file.read(1 << 20), b"")))
+    with memory() as most:
+        found = timed(lambda: source.accept(source.preparation().work(lambda: False, lambda part: None)))
+    assert f"{rows:,} rows × 10 columns" in source.render(RenderRequest(1, "0", TOKENS)).text
+    yield row("… the pass over it, in the background", found, None, "reading and counting", peer) | {"mb": most[0]}
 
 
 def module(folder: Path) -> Iterator[Row]:
@@ -231,6 +274,7 @@ def frame(gigabytes: float) -> Iterator[Row]:
 
 ROWS: dict[str, Callable[[argparse.Namespace, Path], Iterator[Row]]] = {
     "log": lambda args, folder: log(folder, args.log),
+    "table": lambda args, folder: table(folder, args.table),
     "module": lambda args, folder: module(folder),
     "idle": lambda args, folder: idle(folder),
     "apply": lambda args, folder: apply(folder),
@@ -251,6 +295,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--log", type=float, default=2.0, help="gigabytes of the log (default 2)")
+    parser.add_argument("--table", type=float, default=1.0, help="gigabytes of the CSV file (default 1)")
     parser.add_argument("--frame", type=float, default=5.0, help="gigabytes of the frame (default 5)")
     parser.add_argument("--folder", help="where the log is written (default: the temporary folder)")
     parser.add_argument("--only", choices=ROWS, help="one group of rows, in this process")

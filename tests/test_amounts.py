@@ -244,9 +244,24 @@ def facts(n: int, folder: Path) -> Case:
     ), lambda lod, pos: [Counted("lines", r"^part\d+$|^- point\d+$", many)] if lod and many else []
 
 
+def variables(n: int, folder: Path) -> Case:
+    xarray = pytest.importorskip("xarray")
+    made = xarray.Dataset({f"v{at}": ("x", [1.0, 2.0]) for at in range(n)}, attrs={f"a{at}": at for at in range(n)})
+    shown = [Counted("variables", "no such", max(n - 200, 0)), Counted("attributes", "no such", max(n - 100, 0))]
+    return made, lambda lod, pos: shown if lod == 1 else []
+
+
+def artists(n: int, folder: Path) -> Case:
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    axes = figure.subplots()
+    for _ in range(n):
+        axes.plot([1, 2])
+    return axes, lambda lod, pos: [Counted("artists", r"^  line", n)] if lod == 0 and pos == 0 and n > 200 else []
+
+
 CASES = [
     *(a_text, a_module, headings, a_log, a_csv, fields, keys, a_folder, a_pattern, a_notebook, a_dict, a_huge_dict),
-    *(a_list, an_object, a_frame, rows, a_polars_frame, an_array, a_parquet, facts),
+    *(a_list, an_object, a_frame, rows, a_polars_frame, an_array, a_parquet, facts, variables, artists),
 ]
 
 
@@ -284,7 +299,7 @@ def assert_counts_add_up(text: str, counted: list[Counted]) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     n=st.one_of(st.integers(0, 12), st.integers(13, 420)),
     lod=st.integers(0, 2),
@@ -321,6 +336,25 @@ def test_the_last_of_301_columns_is_there_when_everything_is_asked_for_and_count
 
     assert "\ntarget: float64" in whole
     assert f"[… {301 - len(re.findall(r'^c[0-9]+: ', part, re.MULTILINE))} more columns, " in part
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "array"])
+def test_every_number_that_is_of_a_sample_carries_a_tilde(monkeypatch, kind):
+    for module in ("frames", "polars_frames", "arrays"):
+        monkeypatch.setattr(f"ctxkernel.sources.tables.{module}.EXACT_CELLS", 50)
+    monkeypatch.setattr("ctxkernel.sources.tables.arrays._SAMPLE_CELLS", 100)
+    data = {"number": np.arange(400.0), "word": ["a", "b"] * 200}
+    made = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "array": lambda data: data["number"]}
+    target = made[kind](data)
+
+    text = render(target, 2).text
+
+    assert "sampled: " in text
+    lines = [line for line in text.split("\n")[1:] if not line.startswith("[sampled")]
+    facts = [fact for line in lines for fact in line.split(": ")[-1].split(", ")]
+    numbers = [fact for fact in facts if re.search(r"\d", re.sub(r"^(25|50|75)%|[fF]loat64", "", fact))]
+    assert numbers
+    assert [fact for fact in numbers if "~" not in fact] == []
 
 
 @given(

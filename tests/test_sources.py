@@ -285,7 +285,7 @@ def test_without_a_cap_nothing_is_cut(tmp_path):
     assert (whole.cut_tokens, whole.next_pos) == (0, None)
 
 
-@pytest.mark.parametrize("pos", ["-1", "x", "1:", "1:2:3", "@", "", "1.5", "@5+x"])
+@pytest.mark.parametrize("pos", ["-0", "-x", "x", "1:", "1:2:3", "@", "", "1.5", "@5+x"])
 def test_a_position_that_cannot_be_is_refused_with_what_can(tmp_path, pos: str):
     with pytest.raises(BadPolicy, match="give 'line' or 'line:col' counted from 0"):
         render(written(tmp_path / "a.txt", "a\n"), pos=pos)

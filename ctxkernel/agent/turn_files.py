@@ -18,8 +18,8 @@ from ctxkernel.store.regular_files import read_bounded, read_within
 from ctxkernel.store.trust_registry import TURNS, content_digest, is_trusted
 
 SHIPPED: Mapping[str, str] = {
-    "01-tour.turns.json": "89ff343aa59de6519e320a550a63555e658b85833b0010694f4b23e47704f5be",
-    "04-asking.turns.json": "1a03ade18e9c4d97c2f34386751ed1dc4eadd770d32c172b872ed53d46f4eceb",
+    "01-tour.turns.json": "27693ebecca0d9c9700df120947193333c8d2e64e184558044705c4b0d275514",
+    "04-asking.turns.json": "37b34b47bc270ef4d1752958c67fd1941f175e3bb0e15478cec68da4ab19df59",
 }
 """The files of turns that come with ctxkernel → the digests of their contents. `docs/record_asking.py` writes them."""
 _MOST_ENTRIES = 10_000

@@ -223,8 +223,9 @@ def no_place(label: str, pos: str, known: Sequence[str] = (), what: str = "symbo
     like = f" Is it {' or '.join(map(repr, close))}?" if close else ""
     among = f" among its {len(known):,} {what}" if known else ""
     return BadPolicy(
-        f"{label} has no position {pos!r}{among}.{like} You can give 'line' or 'line:col' counted from 0, a name such "
-        f"as 'Model.fit' or a row label, a pattern such as '/def fit/', or the next position that a rendering named"
+        f"{label} has no position {pos!r}{among}.{like} You can give 'line' or 'line:col' counted from 0, '-20' or "
+        f"'end', a name such as 'Model.fit' or a row label, a pattern such as '/def fit/', or the next position that a "
+        f"rendering named"
     )
 
 

@@ -242,7 +242,8 @@ def parse_notebook(loaded: Data) -> Notebook | str:
     cells = [_cell(cell, language) for cell in raw]
     kinds = [str(_dict(cell).get("cell_type", "?")) for cell in raw]
     counts = ", ".join(f"{kinds.count(kind):,} {one_line(kind, 20)}" for kind in sorted(set(kinds))[:5])
-    about = f"{plural(len(cells), 'cells')}{f' ({counts})' if counts else ''}{f' · {kernel}' if kernel else ''}"
+    count = plural(len(cells), "cells") if loaded.whole else f"{len(cells):,}+ cells"
+    about = f"{count}{f' ({counts})' if counts else ''}{f' · {kernel}' if kernel else ''}"
     return Notebook(cells, about, remarks, loaded.size, loaded.fingerprint)
 
 

@@ -122,7 +122,7 @@ class Document:
         """The structure."""
         facts, known = self._facts, self._known
         if isinstance(facts, LogFacts):
-            return facts.outline(known.sample, known.lines) if known is not None else facts.outline()
+            return facts.outline(known.sample, known.lines) if known is not None else facts.outline(self.read)
         if isinstance(facts, Table):
             return outline_of_table(facts)
         return prose_outline(self.text) if self.language.name in FACTS else self.language.outline(self.text)
@@ -131,7 +131,7 @@ class Document:
     def points(self) -> Points:
         """The most informative lines, best first."""
         if isinstance(self._facts, LogFacts):
-            return points_of_log(self._facts.ranked(), "~" * bool(self._known is not None and self._known.sample))
+            return points_of_log(self._facts.ranked(), "~" * bool(self.read))
         if isinstance(self._facts, Table):
             return points_of_table(self._facts)
         return points_of(self.text, self.language, self.outline)
@@ -171,7 +171,12 @@ class Document:
         """Return the line of a symbol, heading, key or "/pattern/". Raises BadPolicy with what is like it."""
         pattern = pattern_of(pos)
         if pattern is None:
-            return self.names().find(self.label, pos)
+            try:
+                return self.names().find(self.label, pos)
+            except BadPolicy as fault:
+                if not self.read:
+                    raise
+                raise BadPolicy(f"{fault} ({self.read})") from None
         line = find_pattern(pattern, self.text.lines)
         if line is None:
             if not self.text.whole:
@@ -251,7 +256,7 @@ def excerpt(document: Document, window: Window, budget: int) -> Draft:
         return window.place_after(0, n) if n > 0 else None
 
     def build_long(n: int) -> str:
-        mark = marked(amount(1 if n else 0), rest(0, n), after(n))
+        mark = marked("", rest(0, n), after(n))
         return "\n".join([document.headline(numbers(1)), *([lines[0][:n]] if n else []), mark])
 
     everything = sum(map(len, lines)) + len(lines)
@@ -277,11 +282,12 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
     # Documentation and imports give way where they would leave no room for the structure itself.
     heads = ([headline, *outline.head[:n]] for n in (len(outline.head), 1, 0))
     head = next((head for head in heads if 2 * count_tokens("\n".join(head)) <= budget), [headline])
+    share = budget if budget >= NO_CAP or not (place.line or place.offset) else max(1, budget * 3 // 4)
     if not outline.entries:
         rest = unread if document.language.name not in FACTS else []  # these say so themselves
-        draft = fit_lines(head, [*outline.lines, *rest], budget, outline.unit)
-        return draft if draft.cut_tokens else _with_nearby(document, window, draft, budget)
-    share = budget if budget >= NO_CAP or not (place.line or place.offset) else max(1, budget * 3 // 4)
+        room = share if document.is_log else budget
+        draft = fit_lines(head, [*outline.lines, *rest], room, outline.unit)
+        return _with_nearby(document, window, draft, budget) if room < budget or not draft.cut_tokens else draft
     richest = 0
     for depth, docs in DETAILS:
         lines, kept = entry_lines(outline.entries, depth, docs)

@@ -5,7 +5,7 @@ Rule 1: an entry is a line that begins with a time or a level; what follows it u
 Rule 2: every line is counted. Of the first `MOST_LOUD` kinds of warnings and errors, and the first `MOST_QUIET` other
         kinds, count, first and last place are known; entries of any further kind are counted together.
 Rule 3: lines that are equal but for their digits are looked at once: a pattern that asks for a digit matches all of
-        them or none.
+        them or none. Where the first lines have hexadecimal ids, such ids count as numbers.
 Rule 4: kinds are shown by how severe they are, and of equal ones the rarest first.
 """
 
@@ -39,7 +39,11 @@ _SAME = {"WARN": "WARNING", "ERR": "ERROR"}
 _WORST_FIRST = ("PANIC", "EMERG", "FATAL", "ALERT", "CRITICAL", "ERROR", "WARNING", "NOTICE", "INFO", "DEBUG", "TRACE")
 _QUIET = ("TRACE", "DEBUG", "INFO", "NOTICE", "")
 _RANKS = {**{level: rank for rank, level in enumerate(_WORST_FIRST)}, **dict.fromkeys(_QUIET, len(_WORST_FIRST))}
-_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_HEX = re.compile(rb"0x[0a-fA-F]+")
+_ID = re.compile(rb"\b[0a-fA-F]{8,}\b")
+"""A hexadecimal id, its digits replaced by zeros."""
+_DECIDING = 1_000
+"""Lines that decide whether there are such ids."""
 _ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 _MOST_SHAPES = 20_000
 """Shapes of lines that are remembered; more begin anew."""
@@ -70,7 +74,7 @@ class _Shape:
 
     level: str | None
     timed: bool = False
-    kind: str = ""
+    kind: bytes = b""
 
 
 @dataclass(slots=True)
@@ -79,7 +83,7 @@ class LogFacts:
 
     lines: int = 0
     levels: Counter[str] = field(default_factory=Counter[str])
-    kinds: dict[str, Kind] = field(default_factory=dict[str, Kind])
+    kinds: dict[bytes, Kind] = field(default_factory=dict[bytes, Kind])
     quiet: int = 0
     """How many of the kinds are neither warnings nor errors."""
     others: int = 0
@@ -89,6 +93,8 @@ class LogFacts:
     looked: int = 0
     begun: int = 0
     """Of the first lines that are not blank, how many there were, and how many of them begin an entry."""
+    has_ids: bool | None = None
+    """Whether there are hexadecimal ids; None before the first lines."""
     shapes: dict[bytes, _Shape] = field(default_factory=dict[bytes, _Shape])
 
     def copy(self) -> LogFacts:
@@ -107,7 +113,7 @@ class LogFacts:
         start = self.lines if line is None else line
         longest = max(map(len, lines), default=0)
         heads = lines if longest <= _HEAD else [one[:_HEAD] for one in lines]
-        keys = b"\n".join(heads).translate(_ZEROS).split(b"\n") if lines else []
+        keys = self._keys(heads)
         if self.looked < _LOOK:
             self._look(keys)
         last = dict(zip(keys, range(len(keys)), strict=True))
@@ -127,6 +133,15 @@ class LogFacts:
             self.times = (self.times[:1] or tuple(found[:1])) + tuple(found[-1:])
         self.lines = start + len(lines)
 
+    def _keys(self, heads: Sequence[bytes]) -> list[bytes]:
+        """Return the beginnings of lines with their numbers replaced, digit by digit, so that patterns still match."""
+        if not heads:
+            return []
+        if self.has_ids is None:
+            self.has_ids = _ID.search(b"\n".join(heads[:_DECIDING]).translate(_ZEROS)) is not None
+        data = b"\n".join(heads).translate(_ZEROS)
+        return (_ID.sub(b"0", data) if self.has_ids else data).split(b"\n")
+
     def _look(self, keys: Sequence[bytes]) -> None:
         for key in keys:
             if self.looked >= _LOOK:
@@ -140,7 +155,10 @@ class LogFacts:
         level = begins(head)
         shape = _Shape(None)
         if level is not None:
-            shape = _Shape(level, _TIME.match(head) is not None, _NUMBERS.sub("0", head))
+            kind = _HEX.sub(b"0", key) if b"0x" in key else key
+            while b"00" in kind:
+                kind = kind.replace(b"00", b"0")
+            shape = _Shape(level, _TIME.match(head) is not None, kind)
         if len(self.shapes) >= _MOST_SHAPES:
             self.shapes.clear()
         self.shapes[key] = shape
@@ -164,10 +182,14 @@ class LogFacts:
         return sorted(self.kinds.values(), key=lambda kind: (_RANKS[kind.level], kind.count, kind.first))
 
     def outline(self, part: str = "", entries: int = 0) -> Outline:
-        """Return levels and kinds; if only `part` was read, its counts are of this, and `entries` an estimate."""
+        """Return levels and kinds; if only `part` was read, its counts are of this.
+
+        `entries` is an estimate of all of them, 0 where there is none.
+        """
         about, count = "~" * bool(part), self.levels.total()
+        amount = plural(count, "entries") if not part else f"~{entries:,} entries" if entries else f"{count:,}+ entries"
         span = f", {' … '.join(self.times)}" if self.times else ""
-        told = [f"log, {about}{plural(entries if part else count, 'entries')}{span}"]
+        told = [f"log, {amount}{span}"]
         named = [f"{level} {about}{self.levels[level]:,}" for level in _WORST_FIRST if level in self.levels]
         where = " in the sample" if part else ""
         told += [f"levels{where}: " + " · ".join(named)] if named else []

@@ -112,7 +112,8 @@ def json_outline(text: Text) -> Outline:
     """Return the shape of the top levels of a JSON text."""
     shape = json_lines(text.text)
     if shape is None:
-        return replace(prose_outline(text), head=["not valid JSON as far as it was read"])
+        why = "not valid JSON" if text.whole else "too large to be parsed; its lines"
+        return replace(prose_outline(text), head=[why])
     return Outline([], [], "keys", shape)
 
 

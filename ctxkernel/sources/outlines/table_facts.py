@@ -23,7 +23,18 @@ MOST_SAMPLED = 20_000
 _MOST_PENDING = 1 << 20
 """Characters of a record that is not complete; a longer one is taken as it is."""
 _PART_BYTES = 1 << 15
+_DECIMALS = frozenset(".eE")
 _BOOLS = frozenset({"true", "false", "yes", "no", "t", "f"})
+
+
+def _numbers(cells: Sequence[str]) -> list[float] | None:
+    """Return the numbers that some cells are; None where one is none."""
+    try:
+        numbers = list(map(float, cells))
+        finite = math.isfinite(math.fsum(numbers))
+    except (ValueError, OverflowError):
+        return None
+    return None if not finite or "_" in "".join(cells) else numbers  # float("1_0") is 10.0
 
 
 @dataclass(slots=True)
@@ -56,17 +67,23 @@ class ColumnFacts:
 
     def take(self, cells: Sequence[str]) -> None:
         """Count some cells."""
-        nulls = sum(map(NULLS.__contains__, cells))
-        there = [cell for cell in cells if cell not in NULLS] if nulls else cells
-        self.nulls += nulls
-        if not there:
-            return
-        if self.numeric:
-            self._take_numbers(there)
+        there, numbers = cells, _numbers(cells) if self.numeric else None
+        if numbers is None:  # what is null is no number
+            nulls = sum(map(NULLS.__contains__, cells))
+            there = [cell for cell in cells if cell not in NULLS] if nulls else cells
+            self.nulls += nulls
+            if not there:
+                return
+            numbers = _numbers(there) if nulls and self.numeric else None
+        if numbers is None:
+            self.numeric = False
+        else:
+            self._take_numbers(numbers, there)
         if self.dates:
-            self.dates = all(map(DATE.fullmatch, there))
-            self.first = min([*there, self.first or there[0]])
-            self.last = max([*there, self.last])
+            some = set(there)
+            self.dates = all(map(DATE.fullmatch, some))
+            self.first = min([*some, self.first or there[0]])
+            self.last = max([*some, self.last])
         if not self.many:
             self.counts.update(there)
             self.many = len(self.counts) > MOST_DISTINCT
@@ -75,23 +92,14 @@ class ColumnFacts:
             self.lengths = min([*widths, self.lengths[0]]), max([*widths, self.lengths[1]])
         self.there += len(there)
 
-    def _take_numbers(self, there: Sequence[str]) -> None:
-        joined = "".join(there)
-        try:
-            numbers = list(map(float, there))
-            total = math.fsum(numbers)
-        except (ValueError, OverflowError):
-            self.numeric = False
-            return
-        if "_" in joined or not math.isfinite(total):  # float("1_0") is 10.0
-            self.numeric = False
-            return
-        self.whole = self.whole and not ("." in joined or "e" in joined or "E" in joined)
+    def _take_numbers(self, numbers: list[float], there: Sequence[str]) -> None:
+        self.whole = self.whole and _DECIMALS.isdisjoint("".join(there))
         low, high = min(numbers), max(numbers)
         if low < self.low[0]:
             self.low = low, there[numbers.index(low)].strip()
         if high > self.high[0]:
             self.high = high, there[numbers.index(high)].strip()
+        total = math.fsum(numbers)
         self.sums = (*self.sums, total) if len(self.sums) < 64 else (math.fsum((*self.sums, total)),)
         self.sample += numbers[-self.there % self.step :: self.step]
         while len(self.sample) > MOST_SAMPLED:
@@ -114,7 +122,7 @@ class ColumnFacts:
             return Column(name, dtype, self.nulls, span, f"{distinct}{span}")
         if not self.many and set(map(str.lower, self.counts)) <= _BOOLS:
             return Column(name, "bool", self.nulls, ", " + common, common)
-        such = f", such as {next(iter(self.counts))[:30]!r}"
+        such = f", such as {(next(iter(self.counts)) if self.many else top[0][0])[:30]!r}"
         all_differ = self.many or len(self.counts) == self.there
         detail = f", {distinct}{such}" if all_differ else f", {distinct} ({common})"
         lengths = f"{self.lengths[0]:,}–{self.lengths[1]:,} characters"

@@ -140,7 +140,7 @@ def read_table(text: Text, sample: str = "") -> Table | None:
     delimiter = _delimiter(text.lines)
     if delimiter is None:
         return None
-    records = csv.reader(text.lines, delimiter=delimiter)
+    records = csv.reader((f"{line}\n" for line in text.lines), delimiter=delimiter)
     rows: list[list[str]] = []
     count = cells = 0
     broken = False

@@ -163,7 +163,7 @@ def _statistics(array: Any) -> tuple[str, list[str]]:
     if array.dtype.kind in "iuf" and array.size:
         there = values[values == values] if array.dtype.kind == "f" else values
         lines = [f"- {about}{len(values) - len(there):,} NaN of {array.size:,}"]
-        return note, [*lines, *(f"- {part}" for part in numbers(there).split(", "))] if len(there) else lines
+        return note, [*lines, *(f"- {part}" for part in numbers(there, about).split(", "))] if len(there) else lines
     if array.dtype.kind == "b":
         return note, [f"- {about}{int(values.sum()):,} True of {len(values):,}"]
     return note, [f"- {plural(array.size, 'elements')}"]

@@ -199,21 +199,22 @@ def describe(column: Any, about: str = "") -> str:
         true = int(column.sum())
         said += [f"{about}{true:,} True", f"{about}{there - true:,} False"]
     elif types.is_numeric_dtype(kind) and not types.is_complex_dtype(kind):
-        said.append(numbers(column.dropna().to_numpy()))
+        said.append(numbers(column.dropna().to_numpy(), about))
     elif types.is_datetime64_any_dtype(kind) or types.is_timedelta64_dtype(kind):
-        said.append(_span(kind, _ends(column)))
+        span = _span(kind, _ends(column))
+        said.append(about + span if span else "")
     elif _hashable(column):
         often = column.value_counts(sort=False)
         times = often.to_numpy()
         first = numpy.argsort(-times, kind="stable")[:3]  # ties: the one that came first
         shown = zip(labels_of(often.index[first]), times[first].tolist(), strict=True)
-        most = ", ".join(f"{value!r} ×{n:,}" for value, n in shown if n)
+        most = ", ".join(f"{value!r} ×{about}{n:,}" for value, n in shown if n)
         said += [f"{about}{int((times > 0).sum()):,} distinct", f"most often {most}"]
     return ", ".join(said)
 
 
-def numbers(values: Any) -> str:
-    """Return range, mean, std and quartiles of a non-empty array of numbers without nulls."""
+def numbers(values: Any, about: str = "") -> str:
+    """Return range, mean, std and quartiles of a non-empty array of numbers without nulls, each after `about`."""
     numpy, _ = modules()
     low, high = cells(numpy.array([values.min(), values.max()], dtype=values.dtype))
     real = values.astype("float64", copy=False)
@@ -221,14 +222,16 @@ def numbers(values: Any) -> str:
         quartiles = numpy.quantile(real, [0.25, 0.5, 0.75])
         std = float(real.std(ddof=1)) if len(real) > 1 else float("nan")
         mean = float(real.mean())
-    return ", ".join(statistics_of(low, high, map(float, quartiles), mean, std))
+    return ", ".join(statistics_of(low, high, map(float, quartiles), mean, std, about))
 
 
-def statistics_of(low: str, high: str, quartiles: Iterable[float], mean: float, std: float | None) -> list[str]:
-    """Return range, quartiles, mean and, where there is one, std, each with its name."""
-    parts = [f"{name} {value:.10g}" for name, value in zip(("25%", "50%", "75%"), quartiles, strict=True)]
-    spread = [f"std {std:.10g}"] if std is not None and std == std else []
-    return [f"min {low}", *parts, f"max {high}", f"mean {mean:.10g}", *spread]
+def statistics_of(
+    low: str, high: str, quartiles: Iterable[float], mean: float, std: float | None, about: str = ""
+) -> list[str]:
+    """Return range, quartiles, mean and, where there is one, std, each with its name; `about` stands before each."""
+    parts = [f"{name} {about}{value:.10g}" for name, value in zip(("25%", "50%", "75%"), quartiles, strict=True)]
+    spread = [f"std {about}{std:.10g}"] if std is not None and std == std else []
+    return [f"min {about}{low}", *parts, f"max {about}{high}", f"mean {about}{mean:.10g}", *spread]
 
 
 def _ends(column: Any) -> tuple[Any, Any] | None:

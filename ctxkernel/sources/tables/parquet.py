@@ -60,10 +60,12 @@ class ParquetColumn:
     """Bytes in the file."""
     plain: int
     """Bytes decompressed."""
+    about: str = ""
+    """`~` where not all row groups were looked at."""
 
     def line(self) -> str:
         """Return name, type, nulls and range."""
-        nulls = f", {plural(self.nulls, 'nulls')}" if self.nulls else ""
+        nulls = f", {self.about}{plural(self.nulls, 'nulls')}" if self.nulls else ""
         return f"{one_line(self.path, 80)}: {self.dtype}{nulls}{self.span}"
 
 
@@ -304,16 +306,19 @@ def _facts_of(metadata: Any, loaded: Data) -> ParquetFile:
     shown = min(count, _COLUMNS)
     looked_at = min(groups, max(1, MOST_CHUNKS // max(shown, 1)))
     chunks = [metadata.row_group(at) for at in range(looked_at)]
-    columns = [_column(metadata.schema.column(at), [group.column(at) for group in chunks]) for at in range(shown)]
-    about = f"{metadata.num_rows:,} rows × {plural(count, 'columns')} · {plural(groups, 'row groups')}"
+    about = "~" * (looked_at < groups)
+    columns = [
+        _column(metadata.schema.column(at), [group.column(at) for group in chunks], about) for at in range(shown)
+    ]
+    head = f"{metadata.num_rows:,} rows × {plural(count, 'columns')} · {plural(groups, 'row groups')}"
     codecs = sorted({chunk.compression.lower() for group in chunks[:1] for chunk in map(group.column, range(shown))})
     parts = [", ".join(codecs), one_line(str(metadata.created_by or ""), 60)]
     if looked_at < groups:
         parts.append(f"nulls, ranges and sizes of the first {looked_at:,} row groups")
-    return ParquetFile(metadata, columns, about, ", ".join(filter(None, parts)), loaded.size, loaded.fingerprint)
+    return ParquetFile(metadata, columns, head, ", ".join(filter(None, parts)), loaded.size, loaded.fingerprint)
 
 
-def _column(column: Any, chunks: list[Any]) -> ParquetColumn:
+def _column(column: Any, chunks: list[Any], about: str) -> ParquetColumn:
     nulls: int | None = 0
     low: Any = None
     high: Any = None
@@ -331,9 +336,9 @@ def _column(column: Any, chunks: list[Any]) -> ParquetColumn:
             high = most if high is None or most > high else high
         except Exception:  # a type that has no Python value, or whose values have no order
             ranged = False
-    span = f", {_short(low)} … {_short(high)}" if ranged and low is not None else ""
+    span = f", {about}{_short(low)} … {_short(high)}" if ranged and low is not None else ""
     sizes = sum(chunk.total_compressed_size for chunk in chunks), sum(chunk.total_uncompressed_size for chunk in chunks)
-    return ParquetColumn(column.path, _type(column), nulls, span, *sizes)
+    return ParquetColumn(column.path, _type(column), nulls, span, *sizes, about)
 
 
 def _type(column: Any) -> str:

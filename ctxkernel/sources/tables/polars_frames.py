@@ -185,9 +185,9 @@ def _described(column: Any, about: str) -> list[str]:
         low, high = _ends(column)
         column = column.drop_nans() if kind.is_float() else column
         quartiles = [column.quantile(share, "linear") for share in (0.25, 0.5, 0.75)]
-        said += statistics_of(low, high, quartiles, column.mean(), column.std())
+        said += statistics_of(low, high, quartiles, column.mean(), column.std(), about)
     elif kind.is_temporal() or kind.is_decimal():
-        said.append(" … ".join(_ends(column)))
+        said.append(about + " … ".join(_ends(column)))
     elif str(kind) == "Boolean":
         true = column.sum()
         said += [f"{about}{true:,} True", f"{about}{there - true:,} False"]
@@ -196,6 +196,6 @@ def _described(column: Any, about: str) -> list[str]:
         counts = values.unique_counts().to_list()
         first = sorted(range(len(counts)), key=lambda at: (-counts[at], at))[:3]
         distinct = values.unique(maintain_order=True)
-        often = ", ".join(f"{_cells(distinct.slice(at, 1))[0]!r} ×{counts[at]:,}" for at in first)
+        often = ", ".join(f"{_cells(distinct.slice(at, 1))[0]!r} ×{about}{counts[at]:,}" for at in first)
         said += [f"{about}{len(counts):,} distinct", f"most often {often}"]
     return said
