@@ -175,6 +175,7 @@ def test_a_mark_has_its_reason_even_if_one_message_could_not_tell_all(new_desk):
     desk = new_desk.open("chain.ipynb", ["v0 = 1", *(f"v{n} = v{n - 1} + 1" for n in range(1, 70))]).live()
     desk.page.evaluate("async () => { await jupyterapp.commands.execute('notebook:run-all-cells') }")
     desk.page.wait_for_selector("#ctxkernel-panel[data-last-turn=s70]", timeout=120_000)
+    desk.page.evaluate(f"{CURRENT}.content.widgets[0].model.sharedModel.setSource('v0 = 5')")
     desk.select(0)
     desk.page.keyboard.press("Control+Enter")
     desk.page.wait_for_selector("#ctxkernel-panel[data-last-turn=s71]")
