@@ -42,6 +42,7 @@ LONG = {
     "browser/test_marks.py::test_the_marks_follow_a_restart_and_a_kernel_that_died": "the marks after a reload",
     "browser/test_marks.py::test_a_connection_that_was_cut*": "the marks after a reload",
     "browser/test_marks.py::test_a_long_notebook_keeps_its_marks*": "the marks of a short one",
+    "browser/test_marks.py::test_a_mark_has_its_reason*": "browser/test_mark_tables: a page that asks for all",
     "browser/test_marks.py::test_a_re_run_says_which_cells_wait": "the marks after a return",
     "browser/test_following.py::test_cells_that_the_branch_does_not_have*": "the offer after a return",
     "browser/test_asking.py::test_a_saved_notebook_has_no_buttons": "test_kernel_asking: the data of a proposal",

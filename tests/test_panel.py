@@ -499,6 +499,21 @@ def test_the_marks_of_cells_come_back_with_a_resume(start_kernel):
     assert front.ask(type="details", of="s1.1")["details"]["row"]["source"] == "kept = [1]\nprint('one')"
 
 
+def test_the_first_turn_that_a_page_sees_tells_only_what_changed(kernel):
+    """The snapshot has told the history and the marks of a session that ran without a page."""
+    kernel.run("x = 'long ' * 2000\nprint(x)")
+    kernel.run('%ctx redact s1 "long lines"')
+    kernel.run("y = 2")
+    front = Front(kernel)
+    (entry,) = front.snapshot["history"]["entries"]
+
+    turn = front.run("z = 3", cell_id="z")
+
+    assert turn["history"]["change"] is True
+    assert entry["id"] not in [one["id"] for one in turn["history"]["entries"] if one == entry]
+    assert turn["cells"]["ids"] == ["z"]
+
+
 def test_a_page_asks_for_the_marks_of_some_cells_or_of_all(front):
     """The answer about some names no ids: the page knows the numbers from the snapshot and the turns."""
     reader = MarkReader()

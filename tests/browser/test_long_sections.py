@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from browser.test_renderer import BLOCKS, block, model, page, stage  # noqa: F401
+from browser.test_timeline import LONG
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
@@ -141,3 +142,14 @@ def test_of_many_changes_only_those_near_the_eyes_are_made(stage):
     expect(groups.nth(400)).to_have_text("s400")
     groups.nth(400).scroll_into_view_if_needed()
     expect(groups.nth(400)).to_contain_text("399 → 400")
+
+
+def test_the_changes_of_an_old_statement_show_its_source_too(stage):
+    """The page has only the place of an old row: its content is asked for when it is seen."""
+    stage.evaluate(LONG, 900)
+    stage.evaluate(CHANGES.replace("...S.snapshot, session: 'long'", "...window.long"), 900)
+    stage.locator("[data-tab=changes]").click()
+    old = stage.locator(".ctxk-changes [data-group=s300]")
+    old.scroll_into_view_if_needed()
+    expect(old.locator(".ctxk-src")).to_have_text("x300 = 300")
+    assert stage.evaluate("host.asked.length") < 6

@@ -7,6 +7,7 @@ import pytest
 from test_mark_table import histories
 
 from browser.test_renderer import page  # noqa: F401
+from ctxkernel.kernel.display.mark_table import MarkChange, mark_table
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
@@ -25,6 +26,30 @@ def test_the_page_has_every_mark_after_every_table(page):
     for seed in range(20):
         tables, after = histories(seed)
         assert page.evaluate(READ, tables) == after, f"seed {seed}"
+
+
+CATCH_UP = """async ([first, more, all]) => {
+  const { Gutter } = await import('/gutter.js');
+  const asked = [];
+  const host = { marks: async (names) => (asked.push(names), all) };
+  const gutter = new Gutter({ widgets: [], model: null }, host);
+  gutter.take({ type: 'snapshot', cells: first, head: null });
+  await gutter.take({ type: 'turn', head: null, cells: more });
+  const marks = Object.fromEntries(gutter.marks.cells);
+  for (const name of Array.from({ length: 70 }, (_, n) => `c${n}`)) gutter.askReasons(name);
+  while (asked.length < 3) await new Promise((done) => setTimeout(done, 20));
+  gutter.dispose();
+  return { marks, asked: asked.map((names) => names && [names.length, names[0]]) };
+}"""
+
+
+def test_a_page_that_was_told_of_too_much_at_once_asks_for_all(page):
+    """And the reasons of cells are asked for together, at most fifty in one request."""
+    tables, after = histories(7)
+    every = mark_table([MarkChange(n, one) for n, one in enumerate(after[-1].values())], ids=[*after[-1]])
+    found = page.evaluate(CATCH_UP, [tables[0], {**mark_table(()), "more": True}, every])
+    assert found["marks"] == after[-1]
+    assert found["asked"] == [None, [50, "c0"], [20, "c50"]]
 
 
 ODD = [

@@ -170,6 +170,21 @@ def test_a_long_notebook_keeps_its_marks_as_it_is_scrolled_and_draws_none(new_de
     assert desk.page.evaluate("window.drawn") == []
 
 
+def test_a_mark_has_its_reason_even_if_one_message_could_not_tell_all(new_desk):
+    """Seventy cells become stale at once, each for a reason of its own: the page asks for those."""
+    desk = new_desk.open("chain.ipynb", ["v0 = 1", *(f"v{n} = v{n - 1} + 1" for n in range(1, 70))]).live()
+    desk.page.evaluate("async () => { await jupyterapp.commands.execute('notebook:run-all-cells') }")
+    desk.page.wait_for_selector("#ctxkernel-panel[data-last-turn=s70]", timeout=120_000)
+    desk.page.evaluate(f"{CURRENT}.content.widgets[0].model.sharedModel.setSource('v0 = 5')")
+    desk.select(0)
+    desk.page.keyboard.press("Control+Enter")
+    desk.page.wait_for_selector("#ctxkernel-panel[data-last-turn=s71]")
+    for index in (1, 40, 69):
+        desk.page.evaluate(f"async () => {{ await {CURRENT}.content.scrollToItem({index}) }}")
+        expect(mark(desk, index)).to_contain_text("stale")
+        expect(mark(desk, index)).to_have_attribute("title", re.compile(f"v{index - 1} "))
+
+
 def test_a_re_run_says_which_cells_wait(desk):
     """From the button of the toolbar: the cells behind the one that runs are marked as waiting."""
     wait = "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)"

@@ -29,7 +29,7 @@ LONG = """async (count) => {
     host.search = request;
     return { type: 'search', search: { runs: ['s7.1', 's5000.1'], total: 2 }, error: null };
   };
-  view.snapshot({ ...S.snapshot, session: 'long', head: `s${count}.1`, running: null,
+  view.snapshot(window.long = { ...S.snapshot, session: 'long', head: `s${count}.1`, running: null,
     statements: Array.from({ length: 200 }, (_, i) => row(count - 199 + i)),
     shape: { spans: [{ first: 's1.1', count, parent: null }], cells: {}, cell: Array(count).fill(-1),
       time_ms: Array(count).fill(1), meta: [], moved: [], usd: {}, verdicts: {} } });

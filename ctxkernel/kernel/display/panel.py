@@ -120,7 +120,9 @@ class Panel:
             self._reply(comm.send, _data(message))
 
         if not self.pages:
+            # Its snapshot tells all; from here on, turns tell what changes.
             self.marks.forget_changes()
+            self._told = self._history.to_json() if self._history is not None else None
         while len(self.comms) >= PAGES:
             self.comms.pop(next(iter(self.comms))).close()
         self.comms[comm.comm_id] = comm

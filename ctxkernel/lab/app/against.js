@@ -1,6 +1,6 @@
 /** The part of the section Projection that compares: which blocks came, went and changed since an earlier statement. */
 
-import { blockLink } from './blocks.js';
+import { blockLink } from './blocklinks.js';
 import { askKernel, clean, count, dict, foldable, h, headline, keyOf, label, list, number, plural, put } from './base.js';
 
 /** @import {BlockChange, Compared} from '../messages.js' */

@@ -1,10 +1,9 @@
 /** The section Changes: the delta feed, grouped by the statement that made them. */
 
-import { emptyState, h, headline, put } from './base.js';
+import { emptyState, h, headline, keyOf, put } from './base.js';
 import { madeLater } from './lazylist.js';
 
 /** @import {DeltaItem} from '../messages.js' */
-/** @import {AnyRow} from './tree.js' */
 /** @import {View} from './view.js' */
 
 /** @type {Record<string, string>} */
@@ -17,6 +16,9 @@ const DELTA_WORDS = {
   late: 'late',
   notice: 'note'
 };
+
+/** Sources that are not here are asked for when scrolling has paused this long. */
+const PAUSE_MS = 60;
 
 /** What each statement changed, the newest first. @param {View} view */
 function drawChanges(view) {
@@ -33,26 +35,56 @@ function drawChanges(view) {
     if (items) items.push(item);
     else groups.set(id, [item]);
   }
+  const sources = sourceLines(view);
   return [...groups.entries()].reverse().map(([id, items]) => {
     const section = h('section', { class: 'ctxk-group', 'data-group': id }, id || 'outside');
-    return madeLater(section, id, () => fillGroup(section, view.rowOf(id), id, items));
+    return madeLater(section, id, () => fillGroup(section, sources(id), id, items));
   });
 }
 
 /**
+ * Returns what makes the first line of a statement's source; that of an old one is asked for, with those of others.
+ * @param {View} view
+ */
+function sourceLines(view) {
+  /** @type {Map<string, HTMLElement>} */
+  const missing = new Map();
+  const ask = async () => {
+    const asked = new Map(missing);
+    missing.clear();
+    await view.ensure([...asked.keys()]);
+    for (const [key, line] of asked) {
+      const row = view.rows.get(key);
+      if (row && !row.stub) line.textContent = headline(row.source);
+    }
+  };
+  /** @param {string} id */
+  return (id) => {
+    const row = view.rowOf(id);
+    if (!row) return null;
+    const line = h('code', { class: 'ctxk-src' }, row.stub ? '' : headline(row.source));
+    if (row.stub) {
+      if (!missing.size) setTimeout(() => void ask(), PAUSE_MS);
+      missing.set(keyOf(row), line);
+    }
+    return line;
+  };
+}
+
+/**
  * @param {HTMLElement} section
- * @param {AnyRow | undefined} row
+ * @param {HTMLElement | null} source its first line
  * @param {string} id
  * @param {Partial<DeltaItem>[]} items
  */
-function fillGroup(section, row, id, items) {
+function fillGroup(section, source, id, items) {
   put(
     section,
     h(
       'h3',
       { class: 'ctxk-grouphead' },
       h('span', { class: 'ctxk-index' }, id || 'outside'),
-      row && h('code', { class: 'ctxk-src' }, headline(row.source))
+      source
     ),
     h(
       'ul',

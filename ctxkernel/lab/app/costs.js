@@ -1,6 +1,6 @@
 /** The section Cost: what the requests of this session have cost, in all and by ask, and how that grew. */
 
-import { statementLink } from './blocks.js';
+import { statementLink } from './blocklinks.js';
 import { askKernel, clean, count, dict, duration, emptyState, h, list, number, plural } from './base.js';
 
 /** @import {CostLine, CostPoint} from '../messages.js' */

@@ -3,7 +3,7 @@
  * set in place. Every change is a gesture, so it is a statement.
  */
 
-import { handleActions } from './blocks.js';
+import { handleActions } from './blockactions.js';
 import { askKernel, bar, clean, count, dict, emptyState, facts, h, icon, list, number, plural, pre, put } from './base.js';
 import { priced } from './pricing.js';
 

@@ -1,15 +1,7 @@
 /** The section History: what was done to the history that the model is shown, by whom, why, and how to take it back. */
 
-import {
-  blockLink,
-  condenseButton,
-  runLine,
-  setPin,
-  statementLink,
-  undoCondensation,
-  undoRedaction,
-  whose
-} from './blocks.js';
+import { condenseButton, runLine, setPin, undoCondensation, undoRedaction, whose } from './blockactions.js';
+import { blockLink, statementLink } from './blocklinks.js';
 import {
   askKernel,
   bringToMiddle,

@@ -1,7 +1,9 @@
 /** The section Projection: exactly what the model would be sent, block by block, what it costs and what is wrong with it. */
 
 import { drawAgainst } from './against.js';
-import { blockLink, blockOf, condenseButton, drawMessages, goToBlock, runLine, statementLink } from './blocks.js';
+import { condenseButton, runLine } from './blockactions.js';
+import { blockLink, blockOf, goToBlock, statementLink } from './blocklinks.js';
+import { drawMessages } from './blocks.js';
 import {
   askKernel,
   clean,
