@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -124,13 +126,9 @@ def test_a_kernel_that_is_killed_in_mid_cell_leaves_no_mark_that_runs(new_desk: 
     desk.select(1)
     desk.enter()
     expect(mark(desk, 1)).to_contain_text("running")
-    import os
-    import signal
-
     os.kill(pid, signal.SIGKILL)
     expect(mark(desk, 1)).not_to_contain_text("running", timeout=60_000)
-    desk.page.wait_for_selector(".jp-Dialog", timeout=60_000)
-    desk.page.keyboard.press("Enter")
+    desk.page.locator(".jp-Dialog").get_by_role("button", name="Ok").click()
     desk.live()
     desk.view.locator("[data-banner=resume]").get_by_role("button", name="Resume").click()
     expect(mark(desk, 0)).to_contain_text("s1")
