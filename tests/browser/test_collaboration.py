@@ -34,8 +34,10 @@ def pair(new_desk: Any, context: BrowserContext, cable: Cable) -> Iterator[tuple
     """Two people on one notebook: what they have in common is the server."""
     lab = new_desk.lab
     finds = [lab.python, "-c", "import jupyter_server_ydoc"]
-    if subprocess.run(finds, capture_output=True, check=False).returncode:
-        pytest.skip("JupyterLab's environment has no jupyter-collaboration: python tests/front_ends.py collaboration")
+    found = subprocess.run(finds, capture_output=True, text=True, check=False)
+    if found.returncode:
+        said = found.stderr.strip().rpartition("\n")[2]
+        pytest.skip(f"no jupyter-collaboration in {lab.python} ({said}); python tests/front_ends.py collaboration has it")
     other = type(new_desk)(copy.copy(lab), context.new_page(), "auto-other")
     # Another port is another origin: no storage of the browser is shared.
     other.lab.port = cable.port
@@ -149,5 +151,5 @@ def test_texts_that_meet_on_the_way_are_all_kept(pair: tuple[Any, Any], cable: C
     for page in (desk, other):
         expect(page.cell(0)).to_contain_text("print('x', x)")
         found = text(page, 0) + kept(page, 0)
-        assert "# of the one" in found
-        assert "# of the other" in found
+        assert "# of the one" in found, found
+        assert "# of the other" in found, found
