@@ -110,8 +110,10 @@ export interface SharedCell {
   readonly cell_type: string;
   getId(): string;
   getSource(): string;
-  setSource(source: string): void;
-  getMetadata(key: string): any;
+  /** Replace the text from one place to another. */
+  updateSource(start: number, end: number, value?: string): void;
+  /** Without a key: of all. */
+  getMetadata(key?: string): any;
   setMetadata(key: string, value: unknown): void;
   deleteMetadata(key: string): void;
   /** Groups changes; one that cannot be undone leaves the text's history alone. */

@@ -64,8 +64,7 @@ def text(desk: Any, index: int) -> str:
 
 def kept(desk: Any, index: int) -> str:
     """The texts that are kept with a cell, on any page."""
-    said = f"{CURRENT}.content.widgets[{index}].model.getMetadata('ctxkernel')"
-    return json.dumps(desk.page.evaluate(said))
+    return json.dumps(desk.page.evaluate(f"{CURRENT}.content.widgets[{index}].model.sharedModel.getMetadata()"))
 
 
 def type_into(desk: Any, index: int, words: str) -> None:
@@ -144,12 +143,14 @@ def test_texts_that_meet_on_the_way_are_all_kept(pair: tuple[Any, Any], cable: C
     cable.cut()
     for page, words in ((desk, "# of the one"), (other, "# of the other")):
         source = f"{CURRENT}.content.widgets[0].model.sharedModel"
-        page.page.evaluate(f"{source}.setSource({source}.getSource() + '\\n{words}')")
+        page.page.evaluate(f"{{ const to = {source}.getSource().length; {source}.updateSource(to, to, '\\n{words}') }}")
         page.page.get_by_role("button", name="Show 1 cell as at s3").click()
     cable.mend()
-    desk.page.wait_for_function(f"{CURRENT}.content.widgets[0].model.sharedModel.getSource()")
+    both = f"""() => {{
+      const found = JSON.stringify({CURRENT}.content.widgets[0].model.sharedModel.toJSON());
+      return found.includes('# of the one') && found.includes('# of the other');
+    }}"""
     for page in (desk, other):
-        expect(page.cell(0)).to_contain_text("print('x', x)")
-        found = text(page, 0) + kept(page, 0)
-        assert "# of the one" in found, found
-        assert "# of the other" in found, found
+        page.page.wait_for_function(both, timeout=90_000)
+        assert text(page, 0) == CELLS[0]
+    same(desk, other)
