@@ -64,7 +64,7 @@ os.environ.update(isolated_environment(_home))
 os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
 # A key in the environment would otherwise be one slip away from a bill.
 for _name in [n for n in os.environ if n.startswith(("CTXKERNEL_", "ANTHROPIC_", "JPY_", "JUPYTER_TOKEN"))]:
-    if _name not in ("CTXKERNEL_CHROMIUM", "CTXKERNEL_HOME") and not _name.startswith("CTXKERNEL_TEST_"):
+    if _name not in ("CTXKERNEL_CHROMIUM", "CTXKERNEL_HOME"):
         del os.environ[_name]
 # The suite starts some hundred interpreters: without this each would compile all of ctxkernel anew (0.4 s).
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -60,9 +60,9 @@ def environment(name: str, python: str) -> dict[str, str]:
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        "CTXKERNEL_TEST_LAB": python,
-        "CTXKERNEL_TEST_VERSION": version,
-        **({"CTXKERNEL_TEST_NOTEBOOK": "7"} if name == "notebook" else {}),
+        "TESTED_LAB": python,
+        "TESTED_VERSION": version,
+        **({"TESTED_NOTEBOOK": "7"} if name == "notebook" else {}),
     }
 
 

@@ -45,11 +45,11 @@ FLAGS = [
 ]
 # Two cores may be shared with others: a kernel's start alone can take ten seconds there.
 expect.set_options(timeout=20_000)
-LAB_PYTHON = os.environ.get("CTXKERNEL_TEST_LAB") or sys.executable
+LAB_PYTHON = os.environ.get("TESTED_LAB") or sys.executable
 """The Python whose JupyterLab is tested; `tests/front_ends.py` names one with another version."""
-LAB_VERSION = os.environ.get("CTXKERNEL_TEST_VERSION")
+LAB_VERSION = os.environ.get("TESTED_VERSION")
 """The version that pages must say they have; a test of the wrong one would prove nothing."""
-NOTEBOOK_7 = os.environ.get("CTXKERNEL_TEST_NOTEBOOK") == "7"
+NOTEBOOK_7 = os.environ.get("TESTED_NOTEBOOK") == "7"
 """Whether notebooks are opened in the pages of Notebook 7."""
 NO_BROWSER = (
     "No Chromium was found, and none could be fetched. Install one (Debian: apt install chromium), "
