@@ -54,8 +54,16 @@ def install(name: str, folder: Path) -> str:
 def environment(name: str, python: str) -> dict[str, str]:
     """Return the environment in which tests/browser uses a front end."""
     paths = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
-    seven = {"CTXKERNEL_TEST_NOTEBOOK": "7"} if name == "notebook" else {}
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "CTXKERNEL_TEST_LAB": python, **seven}
+    package = "notebook" if name == "notebook" else "jupyterlab"
+    asks = [python, "-c", f"from importlib.metadata import version; print(version({package!r}))"]
+    version = subprocess.run(asks, capture_output=True, text=True, check=True).stdout.strip()
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "TESTED_LAB": python,
+        "TESTED_VERSION": version,
+        **({"TESTED_NOTEBOOK": "7"} if name == "notebook" else {}),
+    }
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -609,7 +609,11 @@ def test_ctx_completes_its_subcommands(shared_kernel):
 
 def test_load_ext_gives_a_stock_kernel_the_same(start_kernel):
     kernel = start_kernel(stock=True)
+    assert kernel.client.kernel_info(reply=True, timeout=20)["content"]["implementation"] == "ipython"
     assert kernel.run("%load_ext ctxkernel").status == "ok"
+    info = kernel.client.kernel_info(reply=True, timeout=20)["content"]
+    assert info["implementation"] == "ctxkernel"
+    assert "kernel subshells" not in info.get("supported_features", [])
     assert kernel.run("%load_ext ctxkernel").stdout.startswith("The ctxkernel extension is already loaded")
     kernel.run("x = [1]")
     kernel.run("x.append(2); print('said')\nimport os; _ = os.write(1, b'c level\\n')")

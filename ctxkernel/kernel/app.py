@@ -37,9 +37,22 @@ Run = Callable[..., Awaitable[Reply]]
 class CtxKernelMixin:
     """Makes an IPythonKernel a ctxkernel."""
 
+    implementation = "ctxkernel"
+    implementation_version = __version__
     ctx: Runtime | None = None
     ctx_off: str | None = None
     """Why there is no ctx, until the user was told."""
+
+    @property
+    def kernel_info(self) -> dict[str, Any]:
+        """The kernel's description of itself, without the feature of subshells.
+
+        A comm handler on a subshell would run on another thread in the middle of a cell. ipykernel's own thread for
+        the shell's socket stays as it is: a reply sent past it, from the main thread, can abort the process in libzmq.
+        """
+        stock: Any = super()
+        info: dict[str, Any] = stock.kernel_info
+        return {**info, "supported_features": [f for f in info["supported_features"] if f != "kernel subshells"]}
 
     async def do_execute(
         self,
@@ -329,23 +342,10 @@ def _accepted(cls: type) -> frozenset[str] | None:
 class CtxKernel(CtxKernelMixin, IPythonKernel):
     """IPython with a timeline that a model can share."""
 
-    implementation = "ctxkernel"
-    implementation_version = __version__
-
     def __init__(self, **kwargs: Any) -> None:
         stock: Any = super()
         stock.__init__(**kwargs)
         start(self)
-
-    @property
-    def kernel_info(self) -> dict[str, Any]:
-        """The kernel's description of itself, without the feature of subshells.
-
-        A comm handler on a subshell would run on another thread in the middle of a cell. ipykernel's own thread for
-        the shell's socket stays as it is: a reply sent past it, from the main thread, can abort the process in libzmq.
-        """
-        info = cast("dict[str, Any]", super().kernel_info)  # pyright: ignore[reportUnknownMemberType]
-        return {**info, "supported_features": [f for f in info["supported_features"] if f != "kernel subshells"]}
 
     async def create_subshell_request(self, socket: Any, ident: Any, parent: Any) -> None:
         """Refuse, so that a client that asks nevertheless gets an answer."""

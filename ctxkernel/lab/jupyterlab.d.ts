@@ -44,7 +44,7 @@ export declare class BoxOfWidgets extends Widget {
 
 export interface Message {
   header: { msg_type: string };
-  parent_header?: { msg_type?: string };
+  parent_header?: { msg_type?: string; msg_id?: string };
   content: any;
 }
 export interface Future {
@@ -53,6 +53,8 @@ export interface Future {
 }
 export interface Comm {
   readonly isDisposed: boolean;
+  /** From JupyterLab 4.4 on: whether its messages go to a thread of their own in the kernel. */
+  commsOverSubshells?: string;
   onMsg: (msg: { content: { data: any } }) => void;
   onClose: (msg: unknown) => void;
   open(data: object): unknown;
@@ -67,10 +69,12 @@ export interface Kernel {
   readonly clientId: string;
   readonly username: string;
   readonly isDisposed: boolean;
+  readonly connectionStatus: string;
   readonly info: Promise<KernelInfo>;
   hasComm?(id: string): boolean;
   createComm(target: string): Comm;
   interrupt(): Promise<void>;
+  reconnect(): Promise<void>;
   requestCommInfo(content: { target_name?: string }): Promise<{ content: { comms?: Record<string, unknown> } }>;
   requestExecute(content: object, disposeOnDone: boolean, metadata: object): Future;
   sendControlMessage(message: unknown, expectReply: boolean): { done: Promise<Message> };
@@ -106,8 +110,10 @@ export interface SharedCell {
   readonly cell_type: string;
   getId(): string;
   getSource(): string;
-  setSource(source: string): void;
-  getMetadata(key: string): any;
+  /** Replace the text from one place to another. */
+  updateSource(start: number, end: number, value?: string): void;
+  /** Without a key: of all. */
+  getMetadata(key?: string): any;
   setMetadata(key: string, value: unknown): void;
   deleteMetadata(key: string): void;
   /** Groups changes; one that cannot be undone leaves the text's history alone. */
@@ -176,13 +182,7 @@ export interface NotebookTracker {
   readonly activeCellChanged: Signal<unknown, unknown>;
   forEach(each: (notebook: NotebookPanel) => void): void;
 }
-export interface Executed {
-  readonly notebook: NotebookContent;
-  readonly cell?: Cell;
-  readonly success: boolean;
-}
 export interface NotebookActions {
-  readonly executed?: Signal<unknown, Executed>;
   expandParent?(cell: Cell, content: NotebookContent): void;
 }
 export interface CodeCell {

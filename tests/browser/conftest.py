@@ -45,9 +45,11 @@ FLAGS = [
 ]
 # Two cores may be shared with others: a kernel's start alone can take ten seconds there.
 expect.set_options(timeout=20_000)
-LAB_PYTHON = os.environ.get("CTXKERNEL_TEST_LAB") or sys.executable
+LAB_PYTHON = os.environ.get("TESTED_LAB") or sys.executable
 """The Python whose JupyterLab is tested; `tests/front_ends.py` names one with another version."""
-NOTEBOOK_7 = os.environ.get("CTXKERNEL_TEST_NOTEBOOK") == "7"
+LAB_VERSION = os.environ.get("TESTED_VERSION")
+"""The version that pages must say they have; a test of the wrong one would prove nothing."""
+NOTEBOOK_7 = os.environ.get("TESTED_NOTEBOOK") == "7"
 """Whether notebooks are opened in the pages of Notebook 7."""
 NO_BROWSER = (
     "No Chromium was found, and none could be fetched. Install one (Debian: apt install chromium), "
@@ -343,6 +345,12 @@ class Desk:
         page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")
         # The notebook's own indicator is idle before there is a kernel, too.
         page.locator("#jp-main-statusbar").get_by_text(re.compile(r"\| Idle$")).wait_for()
+        return self.checked()
+
+    def checked(self) -> Desk:
+        """Fail where the page is not of the version that is to be tested."""
+        version = self.page.evaluate("jupyterapp.version")
+        assert LAB_VERSION in (None, version), f"this page is {version}, not {LAB_VERSION}"
         return self
 
     def live(self) -> Desk:
@@ -417,7 +425,7 @@ class NotebookDesk(Desk):
         self.page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=90_000)
         idle = "jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'"
         self.page.wait_for_function(idle)
-        return self
+        return self.checked()
 
 
 @contextlib.contextmanager

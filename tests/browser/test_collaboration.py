@@ -34,8 +34,10 @@ def pair(new_desk: Any, context: BrowserContext, cable: Cable) -> Iterator[tuple
     """Two people on one notebook: what they have in common is the server."""
     lab = new_desk.lab
     finds = [lab.python, "-c", "import jupyter_server_ydoc"]
-    if subprocess.run(finds, capture_output=True, check=False).returncode:
-        pytest.skip("JupyterLab's environment has no jupyter-collaboration: python tests/front_ends.py collaboration")
+    found = subprocess.run(finds, capture_output=True, text=True, check=False)
+    if found.returncode:
+        said = found.stderr.strip().rpartition("\n")[2]
+        pytest.skip(f"no jupyter-collaboration in {lab.python} ({said}); python tests/front_ends.py collaboration has it")
     other = type(new_desk)(copy.copy(lab), context.new_page(), "auto-other")
     # Another port is another origin: no storage of the browser is shared.
     other.lab.port = cable.port
@@ -62,8 +64,7 @@ def text(desk: Any, index: int) -> str:
 
 def kept(desk: Any, index: int) -> str:
     """The texts that are kept with a cell, on any page."""
-    said = f"{CURRENT}.content.widgets[{index}].model.getMetadata('ctxkernel')"
-    return json.dumps(desk.page.evaluate(said))
+    return json.dumps(desk.page.evaluate(f"{CURRENT}.content.widgets[{index}].model.sharedModel.getMetadata()"))
 
 
 def type_into(desk: Any, index: int, words: str) -> None:
@@ -142,12 +143,14 @@ def test_texts_that_meet_on_the_way_are_all_kept(pair: tuple[Any, Any], cable: C
     cable.cut()
     for page, words in ((desk, "# of the one"), (other, "# of the other")):
         source = f"{CURRENT}.content.widgets[0].model.sharedModel"
-        page.page.evaluate(f"{source}.setSource({source}.getSource() + '\\n{words}')")
+        page.page.evaluate(f"{{ const to = {source}.getSource().length; {source}.updateSource(to, to, '\\n{words}') }}")
         page.page.get_by_role("button", name="Show 1 cell as at s3").click()
     cable.mend()
-    desk.page.wait_for_function(f"{CURRENT}.content.widgets[0].model.sharedModel.getSource()")
+    both = f"""() => {{
+      const found = JSON.stringify({CURRENT}.content.widgets[0].model.sharedModel.toJSON());
+      return found.includes('# of the one') && found.includes('# of the other');
+    }}"""
     for page in (desk, other):
-        expect(page.cell(0)).to_contain_text("print('x', x)")
-        found = text(page, 0) + kept(page, 0)
-        assert "# of the one" in found
-        assert "# of the other" in found
+        page.page.wait_for_function(both, timeout=90_000)
+        assert text(page, 0) == CELLS[0]
+    same(desk, other)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,7 +35,7 @@ def cable(new_desk: Any) -> Iterator[Cable]:
 
 
 def test_a_page_that_was_offline_for_several_cells_shows_what_ran_meanwhile(new_desk: Any, cable: Cable):
-    """The cell that ran, one that was queued behind it, and a return that another client made."""
+    """The cell that ran, the one behind it, and that the last one runs now."""
     desk = run_all(new_desk, "offline.ipynb", ["x = 1", "x += 1"], wait_for("go"), "y = x", wait_for("on"))
     desk.select(2)
     for _ in range(3):
@@ -49,27 +51,30 @@ def test_a_page_that_was_offline_for_several_cells_shows_what_ran_meanwhile(new_
     expect(mark(desk, 4)).to_contain_text("running")
     (desk.lab.root / "on").touch()
     expect(mark(desk, 4)).to_contain_text("s5")
-    expect(desk.panel).to_have_attribute("data-phase", "live")
+    expect(desk.view).not_to_contain_text("The connection to the kernel is lost")
     expect(desk.row("s5").locator(".ctxk-status")).to_contain_text("ok")
+    dialog = desk.page.locator(".jp-Dialog")
+    if dialog.count():  # JupyterLab's, about the server
+        dialog.locator("button").last.click()
     go_back(desk, "s3")
     expect(mark(desk, 3)).to_contain_text("branch")
 
 
-def test_a_connection_that_jupyterlab_has_given_up_comes_back(new_desk: Any, cable: Cable):
-    """JupyterLab tries seven times. The panel goes on, and says so."""
-    desk = run_all(new_desk, "gone.ipynb", ["x = 1"], wait_for("go"))
+def test_a_connection_that_jupyterlab_has_given_up_comes_back(new_desk: Any):
+    """It does so where the server or a proxy closes the connection in good order, and does not try again."""
+    desk = run_all(new_desk, "closed.ipynb", ["x = 1"], wait_for("go"))
     desk.select(1)
     desk.enter()
     expect(mark(desk, 1)).to_contain_text("running")
-    desk.page.evaluate(f"{KERNEL}._reconnectLimit = 1")
-    cable.cut()
-    desk.page.wait_for_function(f"{KERNEL}.connectionStatus === 'disconnected'", timeout=60_000)
+    desk.page.evaluate(f"{KERNEL}._ws.close(1000)")
+    desk.page.wait_for_function(f"{KERNEL}.connectionStatus === 'disconnected'")
     expect(desk.view).to_contain_text("The connection to the kernel is lost")
+    expect(mark(desk, 1)).to_have_attribute("aria-label", re.compile("this is the last known state"))
     (desk.lab.root / "go").touch()
-    cable.mend()
-    expect(mark(desk, 1)).to_contain_text("s2", timeout=90_000)
+    expect(mark(desk, 1)).to_contain_text("s2", timeout=60_000)
     expect(mark(desk, 1)).not_to_contain_text("running")
-    expect(desk.panel).to_have_attribute("data-phase", "live")
+    expect(desk.view).not_to_contain_text("The connection to the kernel is lost")
+    expect(mark(desk, 1)).not_to_have_attribute("aria-label", re.compile("this is the last known state"))
 
 
 def test_a_page_that_is_reloaded_in_mid_cell_has_its_marks_while_the_cell_runs(new_desk: Any):
@@ -108,13 +113,13 @@ def test_of_two_notebooks_only_the_one_whose_kernel_was_restarted_in_mid_cell_ch
     expect(mark(desk, 1)).to_contain_text("running")
     desk.page.evaluate(f"{KERNEL}.restart()")
     expect(mark(desk, 0)).to_contain_text("unrecorded", timeout=60_000)
-    expect(mark(desk, 1)).not_to_contain_text("running")
+    expect(desk.page.locator(".ctxk-mark[data-state=running]:visible")).to_have_count(0)
     desk.live()
     expect(desk.view.locator(".ctxk-state")).to_contain_text("idle")
     desk.page.locator(".lm-TabBar-tab", has_text="kept.ipynb").click()
     assert labels(desk) == kept
     expect(desk.row("s2")).to_contain_text("b = a")
-    expect(desk.page.locator(".ctxk-statusitem")).to_contain_text("s1 · branch")
+    expect(desk.page.locator(".ctxk-statusitem")).to_contain_text("s1 ·")
 
 
 def test_a_kernel_that_is_killed_in_mid_cell_leaves_no_mark_that_runs(new_desk: Any):
@@ -124,14 +129,11 @@ def test_a_kernel_that_is_killed_in_mid_cell_leaves_no_mark_that_runs(new_desk: 
     desk.select(1)
     desk.enter()
     expect(mark(desk, 1)).to_contain_text("running")
-    import os
-    import signal
-
     os.kill(pid, signal.SIGKILL)
-    expect(mark(desk, 1)).not_to_contain_text("running", timeout=60_000)
-    desk.page.wait_for_selector(".jp-Dialog", timeout=60_000)
-    desk.page.keyboard.press("Enter")
+    running = desk.page.locator(".ctxk-mark[data-state=running]:visible")
+    expect(running).to_have_count(0, timeout=60_000)
+    desk.page.locator(".jp-Dialog").get_by_role("button", name="Ok").click()
     desk.live()
     desk.view.locator("[data-banner=resume]").get_by_role("button", name="Resume").click()
     expect(mark(desk, 0)).to_contain_text("s1")
-    expect(desk.page.locator(".ctxk-mark[data-state=running]")).to_have_count(0)
+    expect(running).to_have_count(0)

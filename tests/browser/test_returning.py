@@ -203,9 +203,8 @@ def test_a_plan_can_be_read_while_a_cell_runs(desk):
 
 def test_the_inline_panel_says_what_a_return_takes_and_which_line_does_it(desk):
     """A widget cannot send execute requests: it shows the plan, made by the kernel, and the line to run."""
-    run_all(desk, ["n = 1", "n = 2"])
-    desk.select(1)
-    desk.page.keyboard.press("b")
+    run_all(desk, ["n = 1", "n = 2", ""])
+    desk.select(2)
     desk.type("%ctx panel")
     inline = desk.cell(2).locator(".ctxk-inline")
     expect(inline.locator(".ctxk-row[data-statement=s2]")).to_be_visible()

@@ -259,8 +259,7 @@ class CellVersions {
       }
       model.outputs.fromJSON(outputs);
       model.executionCount = count;
-      const { kept } = dict(model.getMetadata('ctxkernel'));
-      setMetadata(model, { ...said, ...(kept ? { kept } : {}) });
+      setMetadata(model, said);
       this.kept.remove(model, source);
     }
     this.replaced = [];
@@ -316,13 +315,31 @@ class CellVersions {
   }
 }
 
-/** Set a cell's text as one step that the user's undo takes back. @param {CellModel} model @param {string} source */
+/**
+ * Set a cell's text as one step that the user's undo takes back. Only what differs is replaced: what others type into the
+ * rest at the same time stays where it is.
+ * @param {CellModel} model @param {string} source
+ */
 function setText(model, source) {
   const { sharedModel } = model;
+  const now = sharedModel.getSource();
+  const most = Math.min(now.length, source.length);
+  let start = 0;
+  while (start < most && now[start] === source[start]) start += 1;
+  let end = 0;
+  while (end < most - start && now[now.length - 1 - end] === source[source.length - 1 - end]) end += 1;
+  // Not between the two halves of a character.
+  if (start && isHigh(now.charCodeAt(start - 1))) start -= 1;
+  if (end && isLow(now.charCodeAt(now.length - end))) end -= 1;
   sharedModel.undoManager?.stopCapturing?.();
-  sharedModel.setSource(source);
+  sharedModel.updateSource(start, now.length - end, source.slice(start, source.length - end));
   sharedModel.undoManager?.stopCapturing?.();
 }
+
+/** Whether a code unit is the first or the second half of a character. @param {number} code */
+const isHigh = (code) => code >= 0xd800 && code < 0xdc00;
+/** @param {number} code */
+const isLow = (code) => code >= 0xdc00 && code < 0xe000;
 
 /** Have JupyterLab take the text for the one that ran; older versions do so by themselves. @param {CellModel} model */
 function settle(model) {

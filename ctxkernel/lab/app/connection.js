@@ -2,14 +2,15 @@
  * The connection of one notebook to the panel's comm in its kernel: opens it, asks for what was lost, says how it stands.
  *
  * Rule 1: at most one comm is open; messages of an earlier comm are never told.
- * Rule 2: it opens by itself for kernels whose kernel_info says `ctxkernel`, for others only when the user asks.
+ * Rule 2: it opens by itself for kernels whose kernel_info says `ctxkernel`, for others only when the user asks. The kernel
+ *         is asked anew after a restart, and after a cell that names ctxkernel: that may have loaded the extension.
  * Rule 3: nothing is sent from here but the comm's messages and requests on the control channel.
  */
 
 import { PHASES } from './phases.js';
 import { PROTOCOL } from './versions.js';
 
-/** @import {Comm, Kernel, Message, NotebookPanel} from '../jupyterlab.js' */
+/** @import {Comm, Kernel, KernelInfo, Message, NotebookPanel} from '../jupyterlab.js' */
 /** @import {Parts} from './labparts.js' */
 /** @import {Phase} from './phases.js' */
 
@@ -20,11 +21,14 @@ const IMPLEMENTATION = 'ctxkernel';
 const ANSWER_MS = 5000;
 /** A state that comes and goes within this time is not shown. */
 const SETTLE_MS = 1000;
+/** JupyterLab gave the connection up: time until the next try. */
+const RETRY_MS = 5000;
 
 /**
  * Who is told of what comes, and asked what is known.
  * @typedef {object} Listener
  * @property {(phase: Phase) => void} say how the connection stands, where it is not live
+ * @property {() => void} lost what is known may be old
  * @property {() => void} back the connection was lost, and is live again
  * @property {(status: string) => void} kernelStatus
  * @property {() => void} wanted the kernel is a ctxkernel
@@ -52,12 +56,16 @@ class Connection {
     this.disposed = false;
     /** The connection was lost. */
     this.wasLost = false;
+    /** The kernel was restarted: a stock kernel has lost the extension. */
+    this.restarted = false;
+    /** The request of a cell that may load the extension. @type {string | undefined} */
+    this.loads = undefined;
     /** When this page saw the last cell end. @type {number | null} */
     this.cellEnd = null;
     /** The hole that a snapshot was asked for. */
     this.hole = 0;
-    /** Timers: for the first snapshot, for the next question, for a lost turn, for a lost connection. */
-    this.timer = this.asked = this.settle = this.lost = /** @type {number | undefined} */ (undefined);
+    /** Timers: for the first snapshot, for the next question, for a lost turn, for a lost connection, for the next try. */
+    this.timer = this.asked = this.settle = this.lost = this.retry = /** @type {number | undefined} */ (undefined);
     this.onKernel = () => void this.changed();
     /** @param {unknown} _ @param {string} status */
     this.onStatus = (_, status) => this.status(status);
@@ -85,6 +93,7 @@ class Connection {
     if (this.disposed) return;
     this.drop();
     this.own = null;
+    this.restarted = false;
     const kernel = this.kernel;
     if (!kernel) return this.listener.say(PHASES.noKernel());
     this.listener.kernelStatus(kernel.status);
@@ -96,6 +105,11 @@ class Connection {
       return; // Disposed while it started; kernelChanged follows.
     }
     if (this.disposed || kernel !== this.kernel) return;
+    await this.identified(info);
+  }
+
+  /** Connect to a ctxkernel, and say of another that it is none. @param {KernelInfo} info */
+  async identified(info) {
     this.own = info.implementation === IMPLEMENTATION;
     if (this.own) {
       this.listener.wanted();
@@ -103,6 +117,20 @@ class Connection {
     } else {
       this.forced = false;
       this.listener.say(PHASES.other(await this.kernelName()));
+    }
+  }
+
+  /** Ask the kernel anew what it is. JupyterLab has asked it only when it started. */
+  async identify() {
+    const kernel = this.kernel;
+    if (!kernel || this.disposed) return;
+    try {
+      const info = await this.askInfo(kernel);
+      if (this.disposed || kernel !== this.kernel || this.comm) return;
+      this.restarted = false;
+      await this.identified(info);
+    } catch {
+      // It went away meanwhile: it is asked again when it is idle.
     }
   }
 
@@ -114,6 +142,11 @@ class Connection {
   async infoByControl(kernel) {
     await new Promise((resolve) => setTimeout(resolve, SETTLE_MS / 2));
     if (kernel.isDisposed || kernel !== this.kernel || kernel.status === 'idle') throw new Error('not busy');
+    return this.askInfo(kernel);
+  }
+
+  /** Ask what the kernel is on its control channel. @param {Kernel} kernel @returns {Promise<KernelInfo>} */
+  async askInfo(kernel) {
     const reply = await kernel.sendControlMessage(this.controlMessage(kernel, 'kernel_info_request'), true).done;
     if (!reply?.content?.implementation) throw new Error('no answer');
     return reply.content;
@@ -147,6 +180,8 @@ class Connection {
       return this.listener.say(PHASES.shared());
     }
     this.comm = comm;
+    // A stock kernel has subshells; what answers us there must not run in the middle of a cell.
+    if ('commsOverSubshells' in comm) comm.commsOverSubshells = 'disabled';
     comm.onMsg = (msg) => {
       if (comm === this.comm) this.receive(msg.content.data);
     };
@@ -244,12 +279,14 @@ class Connection {
     this.listener.kernelStatus(status);
     if (status === 'restarting' || status === 'autorestarting') {
       this.drop();
+      this.restarted = true;
       this.listener.say(PHASES.restarting());
     } else if (status === 'dead') {
       this.drop();
       this.listener.say(PHASES.dead());
     } else if (status === 'idle') {
-      if (!this.comm && (this.own || this.forced)) this.open();
+      if (this.restarted && !this.comm) void this.identify();
+      else if (!this.comm && (this.own || this.forced)) this.open();
       else this.checkRunning();
     }
   }
@@ -273,33 +310,59 @@ class Connection {
         if (this.live) this.listener.back();
         this.ask();
       } else if (this.own) this.open();
-    } else if (status === 'connecting' && this.live) {
+      return;
+    }
+    if (this.live) {
       this.wasLost = true;
       clearTimeout(this.lost);
-      this.lost = setTimeout(() => this.wasLost && this.live && this.listener.say(PHASES.disconnected()), SETTLE_MS);
+      this.lost = setTimeout(() => this.isLost(), SETTLE_MS);
     }
+    if (status === 'disconnected' && this.own) this.tryAgain();
+  }
+
+  /** The connection has been lost for a while. */
+  isLost() {
+    if (!this.wasLost || !this.live) return;
+    this.listener.say(PHASES.disconnected());
+    this.listener.lost();
+  }
+
+  /** JupyterLab has given the connection up, but the kernel may be there: try until it is. */
+  tryAgain() {
+    clearTimeout(this.retry);
+    this.retry = setTimeout(() => {
+      const kernel = this.kernel;
+      if (this.disposed || kernel?.connectionStatus !== 'disconnected' || kernel.isDisposed) return;
+      void kernel.reconnect().catch(() => {});
+    }, RETRY_MS);
   }
 
   /**
-   * Note when this page sees a cell end, to measure how long its turn takes to be seen; and what became of a proposal.
+   * Note when this page sees a cell end, to measure how long its turn takes to be seen; what became of a proposal; and
+   * whether a cell may have loaded the extension.
    * @param {Message} msg
    */
   watch(msg) {
-    if (msg.header.msg_type === 'update_display_data') this.listener.redrawn(msg.content.data);
-    if (
-      msg.header.msg_type === 'status' &&
-      msg.content.execution_state === 'idle' &&
-      msg.parent_header?.msg_type === 'execute_request'
-    )
-      this.cellEnd = performance.now();
+    const { msg_type: type } = msg.header;
+    const request = msg.parent_header;
+    if (type === 'update_display_data') this.listener.redrawn(msg.content.data);
+    if (type === 'execute_input' && this.own === false && String(msg.content.code).includes('ctxkernel'))
+      this.loads = request?.msg_id;
+    if (type !== 'status' || msg.content.execution_state !== 'idle' || request?.msg_type !== 'execute_request') return;
+    this.cellEnd = performance.now();
+    if (!this.loads || this.loads !== request.msg_id) return;
+    this.loads = undefined;
+    void this.identify();
   }
 
   /** The user asks: try again, whatever the kernel is. */
   reconnect() {
     this.forced = true;
     this.drop(true);
-    if (!this.kernel) return this.listener.say(PHASES.noKernel());
+    const { kernel } = this;
+    if (!kernel) return this.listener.say(PHASES.noKernel());
     this.listener.say(PHASES.connecting());
+    if (kernel.connectionStatus === 'disconnected') void kernel.reconnect().catch(() => {});
     this.open();
   }
 
@@ -326,6 +389,7 @@ class Connection {
     this.drop(true);
     this.disposed = true;
     clearTimeout(this.lost);
+    clearTimeout(this.retry);
     this.context.kernelChanged.disconnect(this.onKernel);
     this.context.statusChanged.disconnect(this.onStatus);
     this.context.connectionStatusChanged.disconnect(this.onConnection);

@@ -120,6 +120,19 @@ class Gutter {
     this.draw(null);
   }
 
+  /** The connection is lost, and the kernel may work on: the marks are the last known ones. */
+  lose() {
+    this.live = false;
+    this.draw(null);
+  }
+
+  /** Another kernel, which tells nothing of cells. */
+  reset() {
+    this.live = false;
+    this.marks = new Marks();
+    this.draw(null);
+  }
+
   /** Cells of a re-run that wait for their turn. @param {Iterable<string>} ids */
   queue(ids) {
     const before = this.marks.queued;

@@ -2,6 +2,7 @@
  * Texts of cells that were replaced when a cell was shown as at another state: none that somebody typed is lost.
  *
  * Rule 1: a text is kept in the metadata of its cell, so it is saved with the notebook and others who edit it have it too.
+ *         Each has a key of its own: of two values for one key, set on two pages at a time, only one remains.
  * Rule 2: until the notebook is saved, the browser's own storage has it as well: a page can be reloaded without saving.
  */
 
@@ -18,6 +19,8 @@ import { dict, list, textOf } from './base.js';
 
 /** Texts that are kept with a cell, the newest ones. */
 const MOST = 5;
+/** Prefix of the keys in the metadata. */
+const KEY = 'ctxkernel-kept-';
 /** Prefix of the browser's items. */
 const PREFIX = 'ctxkernel:kept:';
 
@@ -29,7 +32,7 @@ class KeptTexts {
 
   /** Those of a cell, the newest first. @param {CellModel} model @returns {KeptText[]} */
   of(model) {
-    const own = [...list(dict(model.getMetadata('ctxkernel')).kept), ...list(this.unsaved()[model.id])];
+    const own = [...keptIn(model).map(([, one]) => one), ...list(this.unsaved()[model.id])];
     /** @type {Map<string, KeptText>} */
     const found = new Map();
     for (const one of own.map(dict)) {
@@ -56,9 +59,15 @@ class KeptTexts {
 
   /** @param {CellModel} model @param {KeptText[]} texts */
   replace(model, texts) {
-    const { kept: _, ...rest } = dict(model.getMetadata('ctxkernel'));
-    setMetadata(model, texts.length ? { ...rest, kept: texts } : rest);
-    const { [model.id]: __, ...others } = this.unsaved();
+    const { sharedModel } = model;
+    const known = keptIn(model);
+    /** @param {KeptText} one @param {Record<string, any>} other */
+    const same = (one, other) => one.source === other.source && one.at === other.at;
+    for (const [key, one] of known) if (!texts.some((text) => same(text, one))) sharedModel.deleteMetadata(key);
+    for (const text of texts)
+      if (!known.some(([, one]) => same(text, one)))
+        sharedModel.setMetadata(KEY + Math.random().toString(36).slice(2, 10), text);
+    const { [model.id]: _, ...others } = this.unsaved();
     this.store(texts.length ? { ...others, [model.id]: texts } : others);
   }
 
@@ -85,6 +94,13 @@ class KeptTexts {
       // No storage, or a full one: the metadata of the cells have them.
     }
   }
+}
+
+/** The keys and values of the texts in the metadata of a cell. @param {CellModel} model @returns {[string, Record<string, any>][]} */
+function keptIn({ sharedModel }) {
+  return Object.entries(dict(sharedModel.getMetadata()))
+    .filter(([key]) => key.startsWith(KEY))
+    .map(([key, one]) => [key, dict(one)]);
 }
 
 /** Set our metadata of a cell; none where there is nothing to say. @param {CellModel} model @param {object} said */

@@ -81,6 +81,7 @@ class Link {
   listener() {
     return {
       say: (phase) => this.say(phase),
+      lost: () => this.gutter.lose(),
       back: () => this.view.phase(null),
       kernelStatus: (status) => this.view.kernelStatus(status),
       wanted: () => this.owner.wants(this),
@@ -217,9 +218,16 @@ class Link {
   say(phase) {
     if (this.disposed) return;
     this.view.phase(phase);
+    if (phase.name === 'other') this.forget();
     this.owner.mark(this);
     this.phase = phase.name;
     this.owner.drawStatus();
+  }
+
+  /** The kernel is no ctxkernel, or not any more: it has no session to show marks of. */
+  forget() {
+    this.gutter.reset();
+    this.offer(null);
   }
 
   /**

@@ -166,9 +166,7 @@ class NotebookHands {
     const ctxkernel = { statement: copy.statement, ask: copy.ask, after: copy.after };
     const old = sharedModel.cells[at];
     if (said[at]?.after === copy.after && old.cell_type === cell_type && old.getSource() === source) {
-      // Texts that are kept with the cell stay.
-      const { kept } = said[at];
-      old.setMetadata('ctxkernel', kept ? { ...ctxkernel, kept } : ctxkernel);
+      old.setMetadata('ctxkernel', ctxkernel);
       return;
     }
     const metadata = { ctxkernel, trusted: true };

@@ -14,7 +14,7 @@ import { ON_CELL, ON_PROPOSAL, addPanelCommands } from './panelcommands.js';
 import { drawStatus, statusButton } from './statusline.js';
 import { timelineTab } from './timelinetab.js';
 
-/** @import {Executed, NotebookPanel, Settings, Widget as LabWidget} from '../jupyterlab.js' */
+/** @import {NotebookPanel, Settings, Widget as LabWidget} from '../jupyterlab.js' */
 /** @import {Parts} from './labparts.js' */
 /** @import {ProposalOutput} from './proposaloutput.js' */
 /** @import {Tab} from './sections.js' */
@@ -163,7 +163,6 @@ class Panel {
     tracker.widgetAdded.connect((_, notebook) => this.adopt(notebook));
     tracker.currentChanged.connect(() => this.follow());
     tracker.activeCellChanged.connect(() => this.tellCommands());
-    this.lab.NotebookActions.executed?.connect((_, args) => this.executed(args));
     // Comms of a page that goes away would stay in the kernel and be sent to for nothing.
     window.addEventListener('pagehide', () => {
       this.leaving = true;
@@ -395,17 +394,6 @@ class Panel {
     dataset.sinceCellEnd = endedAt === null ? '' : String(performance.timeOrigin + now - endedAt * 1000);
     // When this page saw the kernel's `idle` for the cell; empty where the turn was painted before that came.
     dataset.idleAt = link.connection.cellEnd === null ? '' : String(link.connection.cellEnd);
-  }
-
-  /**
-   * A cell has loaded the extension into a stock kernel, and the panel is being looked at: connect.
-   * @param {Executed} executed
-   */
-  executed({ notebook, cell, success }) {
-    if (!success || !this.widget?.isVisible) return;
-    const source = cell?.model.sharedModel.getSource() ?? '';
-    if (!/%load_ext\s+ctxkernel\b/.test(source)) return;
-    for (const link of this.links.values()) if (link.notebook.content === notebook && !link.live) link.connection.reconnect();
   }
 
   /** Show the timeline of the notebook in front in a tab of the main area, once a notebook. */

@@ -31,7 +31,7 @@ const PHASES = {
     name: 'disconnected',
     tone: 'warn',
     title: 'The connection to the kernel is lost',
-    text: 'JupyterLab is trying to get it back. What you see is the last known state.'
+    text: 'It is being restored. What you see is the last known state.'
   }),
   dead: () => ({
     name: 'dead',
