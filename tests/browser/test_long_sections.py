@@ -8,6 +8,7 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from browser.test_accessibility import faults
 from browser.test_renderer import BLOCKS, block, model, page, stage  # noqa: F401
 from browser.test_timeline import LONG
 
@@ -153,3 +154,15 @@ def test_the_changes_of_an_old_statement_show_its_source_too(stage):
     old.scroll_into_view_if_needed()
     expect(old.locator(".ctxk-src")).to_have_text("x300 = 300")
     assert stage.evaluate("host.asked.length") < 6
+
+
+def test_axe_finds_nothing_in_long_sections(long):
+    """Neither in blocks that are made nor in those that wait, nor in changes."""
+    assert faults(long, ".ctxk-projection") == []
+    long.locator(".ctxk-projection").evaluate("el => (el.scrollTop = el.scrollHeight / 2)")
+    settle(long, "projection")
+    assert faults(long, ".ctxk-projection") == []
+    long.evaluate(CHANGES, 300)
+    long.locator("[data-tab=changes]").click()
+    settle(long, "changes")
+    assert faults(long, ".ctxk-changes") == []
