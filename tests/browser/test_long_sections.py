@@ -156,13 +156,14 @@ def test_the_changes_of_an_old_statement_show_its_source_too(stage):
     assert stage.evaluate("host.asked.length") < 6
 
 
-def test_axe_finds_nothing_in_long_sections(long):
+def test_axe_finds_nothing_in_long_sections(model):
     """Neither in blocks that are made nor in those that wait, nor in changes."""
-    assert faults(long, ".ctxk-projection") == []
-    long.locator(".ctxk-projection").evaluate("el => (el.scrollTop = el.scrollHeight / 2)")
-    settle(long, "projection")
-    assert faults(long, ".ctxk-projection") == []
-    long.evaluate(CHANGES, 300)
-    long.locator("[data-tab=changes]").click()
-    settle(long, "changes")
-    assert faults(long, ".ctxk-changes") == []
+    model.evaluate(BLOCKS, {"blocks": blocks(60), "images": {}, "sizes": {}})
+    settle(model, "projection")
+    expect(model.locator(".ctxk-projection [data-later]").first).to_be_attached()
+    assert faults(model, ".ctxk-projection .ctxk-messages") == []
+    model.evaluate(CHANGES, 60)
+    model.locator("[data-tab=changes]").click()
+    settle(model, "changes")
+    expect(model.locator(".ctxk-changes [data-later]").first).to_be_attached()
+    assert faults(model, ".ctxk-changes") == []
