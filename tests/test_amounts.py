@@ -261,7 +261,7 @@ def artists(n: int, folder: Path) -> Case:
 
 CASES = [
     *(a_text, a_module, headings, a_log, a_csv, fields, keys, a_folder, a_pattern, a_notebook, a_dict, a_huge_dict),
-    *(a_list, an_object, a_frame, rows, a_polars_frame, an_array, a_parquet, facts, variables, artists),
+    *(a_list, an_object, a_frame, rows, a_polars_frame, an_array, a_parquet, facts),
 ]
 
 
@@ -299,7 +299,7 @@ def assert_counts_add_up(text: str, counted: list[Counted]) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     n=st.one_of(st.integers(0, 12), st.integers(13, 420)),
     lod=st.integers(0, 2),
@@ -312,6 +312,14 @@ def test_what_is_shown_and_what_is_said_to_be_more_are_all_there_is(tmp_path_fac
     text = render(target, lod, str(pos), tokens).text
 
     assert_counts_add_up(text, counted(lod, pos))
+
+
+@pytest.mark.parametrize("case", [variables, artists], ids=lambda case: case.__name__)
+@pytest.mark.parametrize("tokens", [60, 300, 3_000, All])
+def test_the_same_holds_for_what_libraries_make(tmp_path, case, tokens):
+    target, counted = case(230, tmp_path)
+    for lod in (0, 1, 2):
+        assert_counts_add_up(render(target, lod, tokens=tokens).text, counted(lod, 0))
 
 
 def test_the_same_holds_for_a_text_that_is_read_in_windows(tmp_path):
