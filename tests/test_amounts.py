@@ -256,7 +256,8 @@ def artists(n: int, folder: Path) -> Case:
     axes = figure.subplots()
     for _ in range(n):
         axes.plot([1, 2])
-    return axes, lambda lod, pos: [Counted("artists", r"^  line", n)] if lod == 0 and pos == 0 and n > 200 else []
+    # Of 200 each has a line, and lines are counted as lines.
+    return axes, lambda lod, pos: [Counted("artists", "no such", n - 200)] if lod == 0 else []
 
 
 CASES = [
@@ -328,6 +329,20 @@ def test_the_same_holds_for_a_text_that_is_read_in_windows(tmp_path):
     for pos in (0, 100, 199_990):
         for tokens in (60, 500, 5_000):
             assert_counts_add_up(render(source, 0, str(pos), tokens).text, counted(0, pos))
+
+
+@pytest.mark.parametrize(
+    ("target", "mark"),
+    [
+        (list(range(7_000)), '[… 2,000 more lines, ~N tokens; h.pos = "5000" goes on]'),
+        (np.arange(9_000.0), '[… 7,000 more rows, ~N tokens; h.pos = "2000" goes on]'),
+    ],
+    ids=["list", "array"],
+)
+def test_what_no_budget_shows_at_once_is_not_said_to_need_a_larger_one(target, mark):
+    text = render(target, tokens=All).text
+
+    assert re.sub(r"~[\d,]+ tokens", "~N tokens", text.rpartition("\n")[2]) == mark
 
 
 def test_a_dict_of_a_thousand_items_says_how_many_are_left():
