@@ -55,7 +55,8 @@ class HandleFunctions:
         """Look at a file, a folder, a URI or a Python object, at a level of detail, within a budget.
 
         target  path, pattern ("data/*.csv"), URI, open file, folder, data frame, array, "s12", or any other object
-        pos     where: a line from 0, "line:col", a name ("Model.fit", a heading, a row label, an entry), "/pattern/"
+        pos     where: a line from 0, "line:col", a name ("Model.fit", a heading, a row label, an entry), "/pattern/",
+                -20 or "end" from the end
         tokens  budget of the rendering in estimated tokens, or All
         lod     0 raw excerpt · 1 structure · 2 summary · 3 diff against the last rendering
         mode    "paused" (changes by calls only) or "running" (the tick after each cell updates it)

@@ -54,7 +54,7 @@ class RenderRequest:
     lod: int
     """0 raw excerpt, 1 structure, 2 summary, 3 diff against `basis`."""
     pos: str
-    """"line", "line:col" (lines and columns from 0), a name, "/pattern/", or an opaque token that a rendering gave."""
+    """"line", "line:col" (both from 0), "-20" or "end", a name, "/pattern/", or a token that a rendering gave."""
     tokens: Budget
     """Limit on the rendered text, in estimated tokens (≥ 1), or `All`."""
     basis: Any = None

@@ -54,10 +54,14 @@ def bounded(lines: Sequence[str], most: int, what: str = "lines") -> list[str]:
     return [*lines[:most], Line(f"[… {amounts.after(most)}]", amounts.count_after(most), what)]
 
 
-def marked(amount: str, tokens: int, pos: str | None = None) -> str:
-    """Return the line that stands for the content that a budget cut: `amount` as `Amounts.after` or `more` gives it."""
-    goes_on = f'h.pos = "{pos}" goes on, ' if pos is not None else ""
-    return f"[… {f'{amount}, ' if amount else ''}~{tokens:,} tokens; {goes_on}h.tokens shows more]"
+def marked(amount: str, tokens: int, pos: str | None = None, *, grows: bool = True) -> str:
+    """Return the line that stands for the content that was left out: `amount` as `Amounts.after` or `more` gives it.
+
+    `grows` says that a larger budget would show more.
+    """
+    moves = [f'h.pos = "{pos}" goes on'] * (pos is not None) + ["h.tokens shows more"] * grows
+    told = f"{f'{amount}, ' if amount else ''}~{tokens:,} tokens"
+    return f"[… {'; '.join([told, *([', '.join(moves)] if moves else [])])}]"
 
 
 def more(count: int, what: str, *, exact: bool = True) -> str:

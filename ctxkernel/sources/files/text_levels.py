@@ -244,7 +244,7 @@ def excerpt(document: Document, window: Window, budget: int) -> Draft:
 
     def build(k: int) -> str:
         place = window.place_after(k)
-        mark = [marked(amount(k), rest(k), place)] if place is not None else []
+        mark = [marked(amount(k), rest(k), place, grows=budget < NO_CAP)] if place is not None else []
         if place is None and in_memory and part:
             mark = ["[… the rest was not read]"]
         return "\n".join([document.headline(numbers(k)), *lines[:k], *mark])

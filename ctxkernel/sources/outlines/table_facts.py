@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ctxkernel.core.text import one_line, plural
+from ctxkernel.core.text import one_line
 from ctxkernel.sources.outlines.tabular import DATE, NULLS, Column, Dialect, Table, dialect_of
 
 MOST_DISTINCT = 1_000
@@ -235,8 +235,3 @@ class TableFacts:
         pending, self.pending, self.broken = self.pending, "", True
         self.take(pending.replace('"', "").encode())
         return self
-
-    @property
-    def about(self) -> str:
-        """One line about the rows, for messages."""
-        return plural(self.rows, "rows")

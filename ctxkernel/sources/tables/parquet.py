@@ -25,7 +25,7 @@ from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.amounts import Line, marked, more, more_lines
 from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_bytes, read_at, read_regular, reason_of
 from ctxkernel.sources.base.positions import MOST_NAMES, find_name, find_pattern, no_place, pattern_of, unbracketed
-from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit, fit_lines
+from ctxkernel.sources.base.rendering import NO_CAP, PAST_END, Draft, Names, Place, fit, fit_lines
 from ctxkernel.sources.files.formats import FormatSource
 from ctxkernel.sources.outlines.json_outline import is_object
 from ctxkernel.sources.tables.tables import named_types
@@ -224,7 +224,11 @@ class ParquetSource(FormatSource[ParquetFile]):
         def build(k: int) -> str:
             rest = total - start - k
             return "\n".join(
-                [*heads, *lines[:k], *([marked(more(rest, "rows"), price * rest, after(k))] if rest else [])]
+                [
+                    *heads,
+                    *lines[:k],
+                    *([marked(more(rest, "rows"), price * rest, after(k), grows=budget < NO_CAP)] if rest else []),
+                ]
             )
 
         k, text = fit(len(lines), build, budget, guess=budget // price + 1)

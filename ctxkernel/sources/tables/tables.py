@@ -19,6 +19,7 @@ from ctxkernel.projection.tokens import most_chars
 from ctxkernel.sources.base.amounts import Line, marked, more, more_lines
 from ctxkernel.sources.base.positions import MOST_NAMES
 from ctxkernel.sources.base.rendering import (
+    NO_CAP,
     PAST_END,
     Draft,
     Place,
@@ -249,6 +250,7 @@ class TableSource(TargetSource):
         rows = min(_WINDOW_ROWS, self.rows_within(budget, shown), max(1, _WINDOW_CELLS // shown))
         found = self.window(Place(first, left), rows, shown)
         lines = found.lines(shown)
+        grows = budget < NO_CAP
         price = sum(map(len, lines[1:6])) // max(len(lines[1:6]), 1)
         beside = width - left - shown
 
@@ -265,7 +267,7 @@ class TableSource(TargetSource):
                 else []
             )
             rest = total - first - k
-            below = [marked(more(rest, "rows"), max(1, rest * price // 2), after(k))] if rest > 0 else []
+            below = [marked(more(rest, "rows"), max(1, rest * price // 2), after(k), grows=grows)] if rest > 0 else []
             return "\n".join([head, *lines[top : k + 1], *side, *below])
 
         k, text = fit(len(found.labels), build, budget, guess=budget // 12 + 1)
