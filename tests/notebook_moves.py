@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+import pytest
 from playwright.sync_api import Locator, expect
 
 CURRENT = "jupyterapp.shell.currentWidget"
+LAB_ONLY = pytest.mark.skipif(
+    os.environ.get("TESTED_NOTEBOOK") == "7", reason="a page of Notebook 7 has one notebook, and no status bar"
+)
 
 
 def run_all(desk: Any, name: str, cells: list[str], *more: str) -> Any:

@@ -296,6 +296,8 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext
 class Desk:
     """A page with a notebook and the panel beside it, and the moves of a person who sits there."""
 
+    status_bar = True
+
     def __init__(self, lab: Lab, page: Page, workspace: str = "") -> None:
         self.lab = lab
         self.page = page
@@ -326,6 +328,11 @@ class Desk:
         """Load the page again, as F5 does."""
         self.reloaded = True
         self.page.reload()
+
+    def reopen(self, name: str) -> None:
+        """Load a new page with a notebook, as it was saved."""
+        self.reloaded = True
+        self.page.goto(self.lab.url(name))
 
     def open(self, name: str, cells: Sequence[str], kernel: str = "ctxkernel") -> Desk:
         """Write a notebook, open it, and put the keyboard into its first cell."""
@@ -409,10 +416,16 @@ class Desk:
 class NotebookDesk(Desk):
     """The same in Notebook 7, where each notebook has a page of its own, and there is no status bar."""
 
+    status_bar = False
+
     def leave(self) -> bool:
         """The page has one notebook: the next test has its own."""
         self.page.remove_listener("pageerror", self._note)
         return False
+
+    def reopen(self, name: str) -> None:
+        """Load the page of a notebook anew."""
+        self.page.goto(self.lab.notebook_url(name))
 
     def open(self, name: str, cells: Sequence[str], kernel: str = "ctxkernel") -> Desk:
         """Write a notebook and open its page."""

@@ -37,7 +37,7 @@ def pair(new_desk: Any, context: BrowserContext, cable: Cable) -> Iterator[tuple
     found = subprocess.run(finds, capture_output=True, text=True, check=False)
     if found.returncode:
         said = found.stderr.strip().rpartition("\n")[2]
-        pytest.skip(f"no jupyter-collaboration in {lab.python} ({said}); python tests/front_ends.py collaboration has it")
+        pytest.skip(f"no jupyter-collaboration ({said}): run python tests/front_ends.py collaboration")
     other = type(new_desk)(copy.copy(lab), context.new_page(), "auto-other")
     # Another port is another origin: no storage of the browser is shared.
     other.lab.port = cable.port

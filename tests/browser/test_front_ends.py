@@ -1,4 +1,4 @@
-"""JupyterLab at the oldest version that is allowed, and Notebook 7. `python tests/front_ends.py` runs all tests on all."""
+"""The oldest JupyterLab that is allowed, and Notebook 7; `python tests/front_ends.py` runs more, on more of them."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ def follow(desk: Any) -> None:
     expect(desk.cell(0).locator(".jp-OutputArea")).to_contain_text("x 1")
 
 
+@pytest.mark.timeout(900)  # with the installation
 def test_the_oldest_jupyterlab_has_marks_follows_a_return_and_survives_a_reload(oldest: Lab, context: BrowserContext):
     """The version that pyproject.toml allows first, with the newest kernel."""
     desk = Desk(oldest, context.new_page(), "auto-own")

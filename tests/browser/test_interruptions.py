@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from cable import Cable
-from notebook_moves import CURRENT, go_back, labels, mark, run_all
+from notebook_moves import CURRENT, LAB_ONLY, go_back, labels, mark, run_all
 from playwright.sync_api import expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
@@ -89,8 +89,7 @@ def test_a_page_that_is_reloaded_in_mid_cell_has_its_marks_while_the_cell_runs(n
     before = labels(desk)
     desk.page.keyboard.press("Control+s")
     desk.page.wait_for_function(f"!{CURRENT}.context.model.dirty")
-    desk.page.goto(desk.lab.url("reload.ipynb"))
-    desk.reloaded = True
+    desk.reopen("reload.ipynb")
     # JupyterLab holds back what a page sends to a busy kernel for its first three seconds.
     expect(mark(desk, 2)).to_contain_text("running", timeout=60_000)
     assert [one.split(":")[0] for one in labels(desk)] == [one.split(":")[0] for one in before]
@@ -101,6 +100,7 @@ def test_a_page_that_is_reloaded_in_mid_cell_has_its_marks_while_the_cell_runs(n
     expect(desk.panel).to_have_attribute("data-phase", "live")
 
 
+@LAB_ONLY
 def test_of_two_notebooks_only_the_one_whose_kernel_was_restarted_in_mid_cell_changes(new_desk: Any):
     """The other one keeps its marks, its rows and its status; the restarted one says that nothing runs."""
     desk = run_all(new_desk, "kept.ipynb", ["a = 1", "b = a\nprint(b)"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from notebook_moves import CURRENT, go_back, labels, mark, run_all
+from notebook_moves import CURRENT, LAB_ONLY, go_back, labels, mark, run_all
 from playwright.sync_api import expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
@@ -77,6 +77,7 @@ def test_the_marks_take_no_room_and_can_be_turned_off(new_desk):
     expect(desk.page.locator(".ctxk-mark:visible")).to_have_count(3)
 
 
+@LAB_ONLY
 def test_the_toolbar_s_menu_and_the_status_bar_are_there_for_this_kernel(desk):
     """The menu has the commands with their keys; the status bar's item says where HEAD is, and opens the panel."""
     run_all(desk, "tools.ipynb", CELLS)
@@ -92,6 +93,7 @@ def test_the_toolbar_s_menu_and_the_status_bar_are_there_for_this_kernel(desk):
     expect(status).to_have_attribute("aria-label", re.compile("The kernel is at s3"))
 
 
+@LAB_ONLY
 def test_the_marks_are_right_again_after_a_reload_and_with_two_notebooks(new_desk):
     """Each notebook has its own; a page that comes later shows the same."""
     desk = run_all(new_desk, "one.ipynb", CELLS)
