@@ -267,7 +267,7 @@ def test_a_directory_is_a_sorted_tree_with_sizes(tmp_path):
     here, tree, counts = (render(source, lod).text.split("\n")[1:] for lod in (0, 1, 2))
 
     assert here == [".git/ (not entered)", "a.csv · 5 B", "b/"]
-    inner = ["  __pycache__/ (not entered)", "  x.py · 5 B", "  y/", "    z.txt · 5 B"]
+    inner = ["  x.py · 5 B", "  y/", "    z.txt · 5 B"]
     assert tree == [".git/ (not entered)", "a.csv · 5 B", "b/", *inner]
     assert "- .csv: 1 file, 5 B" in counts
 

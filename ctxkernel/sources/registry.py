@@ -26,6 +26,7 @@ from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import Source
 from ctxkernel.core.reflection import class_of, defines, is_a, type_name
 from ctxkernel.core.settings import Settings
+from ctxkernel.core.text import one_line
 from ctxkernel.sources.base.rendering import BaseSource, short_type
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def open_named(target: object, namespace: Mapping[str, object], settings: Settin
     A path is its own label; and of a number it means nothing that some name stands for the same one.
     """
     name = None
-    if not is_a(target, *_NAMELESS) and not _is_path(target):
+    if _is_text(target) or (not is_a(target, *_NAMELESS) and not _is_path(target)):
         # A copy: another thread may add a name meanwhile.
         name = next((key for key, value in list(namespace.items()) if value is target and key[:1] != "_"), None)
     source = open_source(target, settings=settings, namespace_name=name)
@@ -138,6 +139,10 @@ def _is_source(target: Any) -> bool:
 
 def _is_path(target: Any) -> bool:
     return is_a(target, str) or defines(target, "__fspath__")
+
+
+def _is_text(target: Any) -> bool:
+    return is_a(target, str) and _late("objects.texts", "is_text")(target)
 
 
 def _open_path(target: Any, settings: Settings, name: str | None) -> Source:
@@ -172,7 +177,7 @@ def _open_path(target: Any, settings: Settings, name: str | None) -> Source:
             return matches
         if isinstance(fault, ValueError) or fault.errno == errno.ENAMETOOLONG:
             raise BadTarget(
-                f"a text of {len(path):,} characters is no path; view(io.StringIO(text)) looks at a text, and "
+                f"{one_line(repr(given), 80)} is no path; view(io.StringIO(text)) looks at a short text, and "
                 f"view(name), without quotes, at an object"
             ) from None
         return _open_file_at(path, given)  # it is there and cannot be read: the rendering says why
@@ -235,7 +240,7 @@ def _not_there(given: str, path: str) -> str:
     advice = f"Is it {like}?" if like else "Give a path from there, or an absolute one."
     return (
         f"no file or directory {given!r}{where}; the working directory is {os.getcwd()}. {advice} "
-        f"An object is viewed by its name without quotes"
+        f"An object is viewed by its name without quotes, a short text by view(io.StringIO(text))"
     )
 
 
@@ -304,6 +309,7 @@ def _of(module: str, *names: str) -> Predicate:
 
 _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_is_source, lambda target, settings, name: target),
+    (_is_text, lambda target, settings, name: _late("objects.texts", "StringValueSource")(target, name or "text")),
     (_is_path, _open_path),
     (_is_open_file, _open_file),
     (_of("pandas", "DataFrame", "Series"), _made_by("tables.frames", "FrameSource")),
