@@ -334,5 +334,7 @@ _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_of("ray.remote_function", "RemoteFunction"), _open_remote),
     (lambda target: bool(_late("objects.objects", "source_file")(target)), _open_module),
     (_late("objects.objects", "has_source"), _open_code),
+    (_late("objects.records", "is_table"), _made_by("objects.records", "RecordsSource")),
+    (_late("objects.nested", "is_nested"), _made_by("objects.nested", "NestedSource")),
     (lambda _: True, _made_by("objects.objects", "ObjectSource")),
 ]
