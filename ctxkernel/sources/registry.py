@@ -307,12 +307,22 @@ def _of(module: str, *names: str) -> Predicate:
     return holds
 
 
+def _is_checkpoint(target: Any) -> bool:
+    return "torch" in sys.modules and _late("libraries.checkpoints", "is_checkpoint")(target)
+
+
+def _is_results(target: Any) -> bool:
+    return type(target) is dict and "params" in target and _late("libraries.searches", "is_results")(target)
+
+
 _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_is_source, lambda target, settings, name: target),
+    (_late("objects.own_renderings", "is_shown_by_itself"), _made_by("objects.own_renderings", "OwnSource")),
     (_is_text, lambda target, settings, name: _late("objects.texts", "StringValueSource")(target, name or "text")),
     (_is_path, _open_path),
     (_is_open_file, _open_file),
     (_of("pandas", "DataFrame", "Series"), _made_by("tables.frames", "FrameSource")),
+    (_of("pandas.core.groupby", "DataFrameGroupBy", "SeriesGroupBy"), _made_by("libraries.groups", "GroupBySource")),
     (_of("numpy", "ndarray"), _made_by("tables.arrays", "ArraySource")),
     (_of("polars", "DataFrame", "Series"), _made_by("tables.polars_frames", "PolarsSource")),
     (_of("polars", "LazyFrame"), _made_by("libraries.plans", "LazyFrameSource")),
@@ -320,7 +330,7 @@ _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_of("torch.nn", "Module"), _made_by("libraries.models", "NetworkSource")),
     (_of("xarray", "Dataset", "DataArray"), _made_by("libraries.labelled", "LabelledSource")),
     (_of("xarray", "DataTree"), _made_by("libraries.labelled", "TreeSource")),
-    (_of("sklearn.base", "BaseEstimator"), _made_by("libraries.models", "EstimatorSource")),
+    (_of("sklearn.base", "BaseEstimator"), _made_by("libraries.searches", "open_estimator")),
     (_of("matplotlib.figure", "Figure"), _made_by("libraries.figures", "FigureSource")),
     (_of("matplotlib.axes", "Axes"), _made_by("libraries.figures", "FigureSource")),
     (_of("PIL.Image", "Image"), _made_by("libraries.pil_images", "PilImageSource")),
@@ -334,6 +344,12 @@ _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_of("ray.remote_function", "RemoteFunction"), _open_remote),
     (lambda target: bool(_late("objects.objects", "source_file")(target)), _open_module),
     (_late("objects.objects", "has_source"), _open_code),
+    (lambda target: is_a(target, BaseException), _made_by("objects.exceptions", "ErrorSource")),
+    (_of("networkx", "Graph"), _made_by("libraries.graphs", "GraphSource")),
+    (_of("statsmodels.base.wrapper", "ResultsWrapper"), _made_by("libraries.regressions", "ResultsSource")),
+    (_of("statsmodels.base.model", "Results"), _made_by("libraries.regressions", "ResultsSource")),
+    (_is_checkpoint, _made_by("libraries.checkpoints", "CheckpointSource")),
+    (_is_results, _made_by("libraries.searches", "ResultsSource")),
     (_late("objects.records", "is_table"), _made_by("objects.records", "RecordsSource")),
     (_late("objects.nested", "is_nested"), _made_by("objects.nested", "NestedSource")),
     (lambda _: True, _made_by("objects.objects", "ObjectSource")),

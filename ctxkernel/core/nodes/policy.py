@@ -51,7 +51,8 @@ PERIODIC_SECONDS = 60.0
 def parse_freq(freq: object) -> Freq:
     """Return the frequency for "Sync", "Async", "Periodic", ("Periodic", s), "Periodic(s)", or one as it is.
 
-    "Periodic" alone has a period of a minute. Raises BadPolicy for anything else, and for a period that is not above 0 seconds.
+    "Periodic" alone has a period of a minute. Raises BadPolicy for anything else, and for a period that is not
+    above 0 seconds.
     """
     if isinstance(freq, Periodic):
         return parse_freq(("Periodic", freq.seconds))

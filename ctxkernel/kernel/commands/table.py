@@ -203,7 +203,12 @@ _TABLE = (
         "return to the state after statement N (10, s10, a name; 0: before all)",
         ("--before", "--dry-run", "--json", "--lose"),
     ),
-    Command(_late("navigation.undo"), "undo [K]", "take back the last K statements and returns", ("--dry-run", "--json", "--lose")),
+    Command(
+        _late("navigation.undo"),
+        "undo [K]",
+        "take back the last K statements and returns",
+        ("--dry-run", "--json", "--lose"),
+    ),
     Command(
         _late("navigation.rerun"),
         "rerun N[..M] [--dry-run]",

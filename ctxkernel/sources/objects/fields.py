@@ -111,7 +111,9 @@ class FieldFacts:
 
     def _count_texts(self, texts: list[str]) -> None:
         for text, often in Counter(texts).items():
-            digest = "" if len(text) <= _WHOLE_CHARS else f"…{xxhash.xxh3_64_hexdigest(text.encode('utf-8', 'replace'))}"
+            digest = (
+                "" if len(text) <= _WHOLE_CHARS else f"…{xxhash.xxh3_64_hexdigest(text.encode('utf-8', 'replace'))}"
+            )
             key = text[:_WHOLE_CHARS] + digest
             if len(self.texts) < _DISTINCT or key in self.texts:
                 self.texts[key] += often
@@ -148,7 +150,11 @@ class FieldFacts:
             self.types(),
             *([self._part(self.nulls, about, "nulls", "null")] if self.nulls and self.kinds else []),
             *([self._part(self.nan, about, "NaN", "NaN")] if self.nan else []),
-            *([f"{_often(missing, among, about)}{'' if about else f' of {among:,}'} without it"] if missing > 0 else []),
+            *(
+                [f"{_often(missing, among, about)}{'' if about else f' of {among:,}'} without it"]
+                if missing > 0
+                else []
+            ),
             *self._values(about),
         ]
 

@@ -111,7 +111,7 @@ class _Walk:
             name = key_name(key)
             label = name if type(key) is str and _NAME.fullmatch(name) else f"[{brief(key, 60)}]"
             below = path + (label if label[0] == "[" or not path else f".{label}")
-            shown = label if path[-2:] not in _EACH else f"{path[-2:]}{below[len(path):]}"
+            shown = label if path[-2:] not in _EACH else f"{path[-2:]}{below[len(path) :]}"
             self._take([one[key] for one in dicts if key in one], below, shown, depth, len(dicts), about)
 
     def _items(self, lists: list[Any], path: str, mark: str, depth: int, about: str) -> None:
@@ -167,7 +167,9 @@ class NestedSource(ObjectSource):
 
     def _lines(self) -> list[tuple[str, str]]:
         found = list(islice(_pretty(self.target), _LINES + 1))
-        cut = [("[… the value goes on: a line of it is a position here only so far]", "")] if len(found) > _LINES else []
+        cut = (
+            [("[… the value goes on: a line of it is a position here only so far]", "")] if len(found) > _LINES else []
+        )
         return found[:_LINES] + cut
 
     def names(self) -> Names:
@@ -187,7 +189,9 @@ def _fields_draft(label: str, target: Any, budget: int, *, full: bool) -> Draft:
     """Return the fields that a budget holds, those nearest to the top first; `full` as a tree, else their leaves."""
     walk = _Walk(target)
     fields = [one for one in walk.found if full or not one.nests]
-    lines = [f"{'  ' * one.depth}{one.label}: {one.line()}" if full else f"- {one.path}: {one.line()}" for one in fields]
+    lines = [
+        f"{'  ' * one.depth}{one.label}: {one.line()}" if full else f"- {one.path}: {one.line()}" for one in fields
+    ]
     order = sorted(range(len(fields)), key=lambda at: (fields[at].depth, at))
     depth = max((one.depth for one in walk.found), default=0) + 1
     about = f"{plural(len(walk.found), 'fields')}{' or more' if walk.more else ''}, {plural(depth, 'levels')} deep"
