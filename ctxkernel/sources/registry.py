@@ -312,7 +312,7 @@ def _is_checkpoint(target: Any) -> bool:
 
 
 def _is_results(target: Any) -> bool:
-    return type(target) is dict and "params" in target and _late("libraries.searches", "is_results")(target)
+    return class_of(target) is dict and "params" in target and _late("libraries.searches", "is_results")(target)
 
 
 _BUILT_IN: list[tuple[Predicate, Factory]] = [

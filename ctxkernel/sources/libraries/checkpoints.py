@@ -14,27 +14,31 @@ from itertools import islice
 from typing import Any
 
 from ctxkernel.core.descriptions import brief
-from ctxkernel.core.reflection import is_a
+from ctxkernel.core.reflection import class_of, is_a
 from ctxkernel.core.text import format_size, plural
 from ctxkernel.sources.base.rendering import more_lines
 from ctxkernel.sources.libraries.models import tensor_line, tensor_shape
 from ctxkernel.sources.objects.adapters import AdaptedSource, Adapter, Fact
-from ctxkernel.sources.objects.fields import key_name
+from ctxkernel.sources.objects.fields import first, key_name
 
 _DEPTH = 4
 _LOOKED_AT = 50
 _TENSORS = 20_000
-_LISTED = 500
+_LISTED = 300
+_LARGE = 8 << 20
+"""Bytes of a checkpoint of which no ranges are looked for …"""
+_HASHED = 1 << 16
+"""… and so many bytes of each tensor are hashed."""
 _DICTS = (dict, OrderedDict)
 
 
 def is_checkpoint(target: Any) -> bool:
     """Say whether it is a dict that holds tensors of torch, itself or in a dict that it holds."""
     kind = getattr(sys.modules.get("torch"), "Tensor", None)
-    if kind is None or type(target) not in _DICTS:
+    if kind is None or class_of(target) not in _DICTS:
         return False
-    some = list(islice(target.values(), _LOOKED_AT))
-    inner = [one for item in some if type(item) in _DICTS for one in islice(item.values(), _LOOKED_AT)]
+    some = first(target.values(), _LOOKED_AT)
+    inner = [one for item in some if class_of(item) in _DICTS for one in first(item.values(), _LOOKED_AT)]
     return any(is_a(one, kind) for one in (*some, *inner))
 
 
@@ -57,7 +61,7 @@ class _Checkpoint:
             name = f"{path}.{key_name(key)}" if path else key_name(key)
             if is_a(item, kind):
                 self.tensors.append((name, item))
-            elif type(item) in _DICTS and item and depth < _DEPTH:
+            elif class_of(item) in _DICTS and item and depth < _DEPTH:
                 self._walk(item, name, depth + 1)
             else:
                 self.rest.append((name, item))
@@ -69,7 +73,8 @@ def _head(found: _Checkpoint) -> str:
 
 def _values(found: _Checkpoint) -> Iterator[str]:
     yield from (f"{name} = {brief(value, 160)}" for name, value in found.rest[:_LISTED])
-    yield from (f"{name}: {tensor_line(tensor)}" for name, tensor in found.tensors[:_LISTED])
+    how: dict[str, Any] = {"limit": _HASHED, "ranged": False} if found.bytes > _LARGE else {}
+    yield from (f"{name}: {tensor_line(tensor, **how)}" for name, tensor in found.tensors[:_LISTED])
     yield from more_lines(len(found.tensors) - _LISTED, "tensors")
 
 

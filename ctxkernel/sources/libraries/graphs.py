@@ -37,7 +37,7 @@ class _Graph:
         names = {base.__name__ for base in class_mro(class_of(graph))}
         self.directed, self.multi = "DiGraph" in names, "MultiGraph" in names
         before: dict[Any, dict[Any, Any]] = (own.get("_pred") or {}) if self.directed else {}
-        self.hashed = all(type(node) in _PLAIN for node in self.nodes)
+        self.hashed = all(class_of(node) in _PLAIN for node in self.nodes)
         """Whether nodes may be looked up: those of a user's class have a `__hash__` of their own."""
         # networkx adds a node to all of these at once, so that they have one order.
         self.rows = list(zip(self.nodes, adjacent.values(), before.values() or repeat({}), strict=False))
@@ -160,7 +160,8 @@ def _edges(found: _Graph) -> Iterator[str]:
 def _stamp(graph: Any) -> str:
     """Return the number of nodes, and the lines of the first of them with the numbers of their neighbours."""
     own = attributes(graph)
-    nodes, adjacent = own.get("_node") or {}, own.get("_adj") or {}
+    nodes: dict[Any, Any] = own.get("_node") or {}
+    adjacent: dict[Any, dict[Any, Any]] = own.get("_adj") or {}
     ends = sum(map(len, islice(adjacent.values(), _MOST)))
     parts = [f"{len(nodes)} {ends} {brief(own.get('graph'), 200)}"]
     for (node, about), beside in zip(islice(nodes.items(), _STAMPED), adjacent.values(), strict=False):

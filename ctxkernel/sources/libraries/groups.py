@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ctxkernel.core.reflection import attributes
+from ctxkernel.core.reflection import attributes, class_of
 from ctxkernel.core.text import format_shape, one_line, plural
 from ctxkernel.sources.base.rendering import more_lines
 from ctxkernel.sources.objects.adapters import AdaptedSource, Adapter, Fact
@@ -94,7 +94,7 @@ def _columns(found: _Groups) -> list[str]:
         return [f"{one_line(str(obj.name), 80)}: {obj.dtype}"]
     chosen = attributes(target).get("_selection")
     left_out = attributes(target).get("exclusions", ())
-    wanted = None if chosen is None else set(chosen if isinstance(chosen, list | tuple) else [chosen])
+    wanted: list[Any] | None = None if chosen is None else [*chosen] if class_of(chosen) in (list, tuple) else [chosen]
     pairs = [
         (name, kind)
         for name, kind in zip(obj.columns, obj.dtypes, strict=True)

@@ -329,12 +329,12 @@ def tensor_shape(tensor: Any) -> str:
         return " × ".join(str(side) for side in tensor.shape) or "scalar"
 
 
-def tensor_line(tensor: Any) -> str:
-    """Return shape, type and first values of a tensor; of one on a device, the device."""
+def tensor_line(tensor: Any, **how: Any) -> str:
+    """Return shape, type and first values of a tensor, as `array_line`; of one on a device, the device."""
     with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
         try:
             if tensor.device.type == "cpu":
-                return array_line(tensor.detach().numpy())
+                return array_line(tensor.detach().numpy(), **how)
         except (RuntimeError, TypeError):  # of a kind that NumPy has not
             pass
         return f"{tensor_shape(tensor)} {_word(tensor.dtype)} on {tensor.device}"

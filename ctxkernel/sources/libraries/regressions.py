@@ -41,17 +41,16 @@ class _Results:
         self.own, self.kind = own, class_of(held)
         self.model = own.get("model")
         self.params: list[float] = [float(one) for one in own["params"]]
-        self.asked: Any = None
+        asked: Any = None
         if class_module(self.kind).startswith("statsmodels.") and _is_theirs(self.model):
-            self.asked = object.__new__(self.kind)
-            self.asked.__dict__.update({**own, "_cache": dict(own.get("_cache") or {})})
+            asked = _copy(self.kind, {**own, "_cache": {**(own.get("_cache") or {})}})
+        self.asked: Any = asked
         names = own.get("param_names") or self.named("exog_names")
-        plain = type(names) in (list, tuple) and len(names) == len(self.params)
+        plain = class_of(names) in (list, tuple) and len(names) == len(self.params)
         self.names = (
             [one_line(str(one), 60) for one in names] if plain else [f"x{at}" for at in range(len(self.params))]
         )
-        exog = attributes(self.model).get("exog")
-        self.light = getattr(exog, "size", None) is None or exog.size <= _CELLS
+        self.light = int(getattr(attributes(self.model).get("exog"), "size", None) or 0) <= _CELLS
 
     def named(self, what: str) -> Any:
         """Return `exog_names` or `endog_names` of the model; None of a model of the user's."""
@@ -80,6 +79,12 @@ class _Results:
         except Exception:  # of results without a covariance
             return found
         return found
+
+
+def _copy(kind: Any, own: dict[str, Any]) -> Any:
+    made = object.__new__(kind)
+    made.__dict__.update(own)
+    return made
 
 
 def _is_theirs(model: Any) -> bool:
@@ -112,8 +117,10 @@ def _formula(found: _Results) -> str | None:
 def _fit(found: _Results) -> str:
     names = (("df of the model", "df_model"), ("df of the residuals", "df_resid"), ("covariance", "cov_type"))
     parts = [f"{title} {brief(_plain(found.own[name]))}" for title, name in names if found.own.get(name) is not None]
-    returned = found.own.get("mle_retvals")
-    converged = found.own.get("converged", returned.get("converged") if type(returned) is dict else None)
+    returned: Any = found.own.get("mle_retvals")
+    converged = found.own.get("converged")
+    if converged is None and class_of(returned) is dict:
+        converged = returned.get("converged")
     if converged is not None:
         parts.append("converged" if converged else "NOT converged")
     return ", ".join(parts)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxkernel.core.descriptions import brief
-from ctxkernel.core.reflection import attributes
+from ctxkernel.core.reflection import attributes, class_of
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.libraries.models import EstimatorSource
 from ctxkernel.sources.objects.adapters import AdaptedSource, Adapter, Fact
@@ -24,10 +24,10 @@ _VALUES = 20
 
 def is_results(target: Any) -> bool:
     """Say whether it is a `cv_results_`: a dict with the candidates' parameters and the time to fit each."""
-    if type(target) is not dict or type(target.get("params")) is not list or "mean_fit_time" not in target:
+    if class_of(target) is not dict or class_of(target.get("params")) is not list or "mean_fit_time" not in target:
         return False
     count = len(target["params"])
-    return all(type(key) is str and (key == "params" or _length(one) == count) for key, one in target.items())
+    return all(class_of(key) is str and (key == "params" or _length(one) == count) for key, one in target.items())
 
 
 def _length(column: Any) -> int:
@@ -49,7 +49,7 @@ def _order(results: dict[str, Any]) -> list[int]:
 def _candidate(results: dict[str, Any], at: int) -> str:
     scores: list[str] = []
     for name in _scorers(results):
-        mean, std = (results.get(f"{kind}_test_{name}") for kind in ("mean", "std"))
+        mean, std = results[f"mean_test_{name}"], results.get(f"std_test_{name}")
         spread = f" ± {float(std[at]):.10g}" if std is not None else ""
         scores.append(f"{name} {cells(mean[at : at + 1])[0]}{spread}")
     parameters = results["params"][at]

@@ -33,10 +33,12 @@ _MESSAGE = 2_000
 def message_of(error: BaseException) -> str:
     """Return the message of an exception. Runs none of the user's code."""
     own = next((base for base in class_mro(class_of(error)) if "__str__" in class_dict(base)), None)
-    plain = all(type(one) in (str, int, float, bool, type(None), bytes) for one in error.args)
+    plain = all(class_of(one) in (str, int, float, bool, type(None), bytes) for one in error.args)
     if plain and own is not None and own.__module__ == "builtins":
-        return own.__str__(error)[:_MESSAGE]
-    return error.args[0][:_MESSAGE] if error.args and type(error.args[0]) is str else ", ".join(map(brief, error.args))
+        return str(class_dict(own)["__str__"](error))[:_MESSAGE]
+    if error.args and class_of(error.args[0]) is str:
+        return error.args[0][:_MESSAGE]
+    return ", ".join(map(brief, error.args))
 
 
 def _frames(error: BaseException) -> list[TracebackType]:

@@ -13,8 +13,9 @@ import decimal
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import xxhash
@@ -91,7 +92,7 @@ class FieldFacts:
     def take_many(self, values: list[Any]) -> None:
         """Count some values; of one type together, which is faster."""
         there = [value for value in values if value is not None]
-        kinds = set(map(type, there))
+        kinds = set(map(class_of, there))
         kind = kinds.pop() if len(kinds) == 1 else None
         if kind is str:
             self._count_texts(there)
@@ -124,7 +125,7 @@ class FieldFacts:
         if value != value:
             self.nan += 1
             return
-        if type(value) is int and value.bit_length() > _BITS:
+        if class_of(value) is int and value.bit_length() > _BITS:
             return
         self._extend(value)
         if len(self.numbers) < _MOST_NUMBERS and math.isfinite(value):
@@ -218,6 +219,11 @@ def _often(part: int, whole: int, about: str) -> str:
 def key_name(key: Any) -> str:
     """Return a key as one line."""
     return (one_line(key, _TEXT_CHARS) or '""') if class_of(key) is str else brief(key, _TEXT_CHARS)
+
+
+def first(items: Iterable[Any], most: int) -> list[Any]:
+    """Return the first items."""
+    return list(islice(items, most))
 
 
 def spread(count: int, most: int) -> Sequence[int]:

@@ -21,7 +21,7 @@ from ctxkernel.core.text import plural
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.file_reader import content_hash
 from ctxkernel.sources.base.rendering import Draft, Names, Place, fit, marked, titled
-from ctxkernel.sources.objects.fields import FieldFacts, key_name, spread
+from ctxkernel.sources.objects.fields import FieldFacts, first, key_name, spread
 from ctxkernel.sources.objects.objects import ObjectSource
 from ctxkernel.sources.objects.records import is_keyed
 
@@ -46,11 +46,11 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 def is_nested(target: Any) -> bool:
     """Say whether it is a dict or list that has dicts in it, of Python's own types."""
-    if type(target) not in _CONTAINERS:
+    if class_of(target) not in _CONTAINERS:
         return False
-    for item in islice(target.values() if type(target) is dict else target, _LOOKED_AT):
-        some = [item] if type(item) is dict else islice(item, _LOOKED_AT) if type(item) in (list, tuple) else ()
-        if any(type(one) is dict and one for one in some):
+    for item in islice(target.values() if class_of(target) is dict else target, _LOOKED_AT):
+        some = [item] if class_of(item) is dict else islice(item, _LOOKED_AT) if class_of(item) in (list, tuple) else ()
+        if any(class_of(one) is dict and one for one in some):
             return True
     return False
 
@@ -93,12 +93,12 @@ class _Walk:
     def _below(self, values: list[Any], path: str, depth: int, about: str) -> None:
         """Find the fields below all values of one path."""
         if depth > _DEPTH:
-            self.more = self.more or any(type(one) in _CONTAINERS and one for one in values)
+            self.more = self.more or any(class_of(one) in _CONTAINERS and one for one in values)
             return
-        keyed = [one for one in values if type(one) is dict and len(one) > _LOOKED_AT and is_keyed(one)]
-        dicts = [one for one in values if type(one) is dict and one and not any(one is other for other in keyed)]
-        lists = [one for one in values if type(one) in (list, tuple) and one]
-        if dicts and all(type(key) in _KEYS for one in dicts for key in one):
+        keyed = [one for one in values if class_of(one) is dict and len(one) > _LOOKED_AT and is_keyed(one)]
+        dicts = [one for one in values if class_of(one) is dict and one and not any(one is other for other in keyed)]
+        lists = [one for one in values if class_of(one) in (list, tuple) and one]
+        if dicts and all(class_of(key) in _KEYS for one in dicts for key in one):
             self._keys(dicts, path, depth, about)
         elif dicts:
             self.more = True
@@ -109,7 +109,7 @@ class _Walk:
     def _keys(self, dicts: list[dict[Any, Any]], path: str, depth: int, about: str) -> None:
         for key in dict.fromkeys(key for one in dicts for key in one):
             name = key_name(key)
-            label = name if type(key) is str and _NAME.fullmatch(name) else f"[{brief(key, 60)}]"
+            label = name if class_of(key) is str and _NAME.fullmatch(name) else f"[{brief(key, 60)}]"
             below = path + (label if label[0] == "[" or not path else f".{label}")
             shown = label if path[-2:] not in _EACH else f"{path[-2:]}{below[len(path) :]}"
             self._take([one[key] for one in dicts if key in one], below, shown, depth, len(dicts), about)
@@ -120,7 +120,7 @@ class _Walk:
         chosen = spread(total, each)
         some = [one for items in lists for one in items] if len(chosen) == total else _spread_over(lists, chosen)
         about = about if len(chosen) == total else "~"
-        if any(type(one) in (list, tuple) for one in some):
+        if any(class_of(one) in (list, tuple) for one in some):
             self._take(some, path + mark, mark, depth, 0, about)
         else:
             self._below(some, path + mark, depth, about)
@@ -222,13 +222,13 @@ def _pretty(target: Any) -> Iterator[tuple[str, str]]:
         if value is _REST:
             yield f"{indent}{shown}", ""
             continue
-        text = brief(value, _LINE_CHARS) if type(value) in _CONTAINERS else brief(value, _VALUE_CHARS)
-        if type(value) not in _CONTAINERS or not value or depth > _DEPTH or not ("…" in text or _is_deep(value)):
+        text = brief(value, _LINE_CHARS) if class_of(value) in _CONTAINERS else brief(value, _VALUE_CHARS)
+        if class_of(value) not in _CONTAINERS or not value or depth > _DEPTH or not ("…" in text or _is_deep(value)):
             yield f"{indent}{shown}{text}", path
             continue
-        yield f"{indent}{shown}{type(value).__name__}, {plural(len(value), 'items')}", path
+        yield f"{indent}{shown}{class_of(value).__name__}, {plural(len(value), 'items')}", path
         if len(value) > 5 * _FEW:
-            rest = f"[… {len(value) - _FEW:,} more items; a view of this {type(value).__name__} alone shows them]"
+            rest = f"[… {len(value) - _FEW:,} more items; a view of this {class_of(value).__name__} alone shows them]"
             waiting.append((rest, "", _REST, depth + 1))
         waiting += [(*step, depth + 1) for step in _steps(value, path, _FEW if len(value) > 5 * _FEW else _LINES)]
 
@@ -237,24 +237,23 @@ def _is_deep(value: Any) -> bool:
     """Say whether `brief` would leave out what is below: it goes three levels down."""
     items: list[Any] = [value]
     for _ in range(3):
-        items = [one for item in items for one in (item.values() if type(item) is dict else item)]
-        items = [one for one in items if type(one) in _CONTAINERS and one]
+        items = [one for item in items for one in (item.values() if class_of(item) is dict else item)]
+        items = [one for one in items if class_of(one) in _CONTAINERS and one]
     return bool(items)
 
 
 def _steps(value: Any, path: str, most: int) -> list[tuple[str, str, Any]]:
     """Return what stands before each of the first items of a container, its path, and the item; the last one first."""
-    if type(value) is dict:
-        some = list(islice(value.items(), most))
-        found = [(f"{brief(key, 60)}: ", _path(path, key), item) for key, item in some]
-    else:
-        found = [(f"{at}: ", f"{path}[{at}]", item) for at, item in enumerate(islice(value, most))]
-    return found[::-1]
+    if class_of(value) is dict:
+        pairs = first(value.items(), most)
+        return [(f"{brief(key, 60)}: ", _path(path, key), item) for key, item in reversed(pairs)]
+    some = list(enumerate(first(value, most)))
+    return [(f"{at}: ", f"{path}[{at}]", item) for at, item in reversed(some)]
 
 
 def _path(path: str, key: Any) -> str:
     name = key_name(key)
-    if type(key) is str and _NAME.fullmatch(name):
+    if class_of(key) is str and _NAME.fullmatch(name):
         return f"{path}.{name}" if path else name
     return f"{path}[{brief(key, 60)}]"
 
@@ -264,12 +263,12 @@ def _scalars(target: Any) -> Iterator[str]:
     waiting: list[Any] = [target]
     while waiting:
         one = waiting.pop()
-        if type(one) is dict:
+        if class_of(one) is dict:
             yield f"{{{len(one)}"
-            for key, item in list(islice(one.items(), _STAMPED))[::-1]:
+            for key, item in reversed(first(one.items(), _STAMPED)):
                 waiting += [item, key]
-        elif type(one) in (list, tuple):
+        elif class_of(one) in (list, tuple):
             yield f"[{len(one)}"
-            waiting += list(islice(one, _STAMPED))[::-1]
+            waiting += reversed(first(one, _STAMPED))
         else:
             yield f"{len(one)} {brief(one, _VALUE_CHARS)}" if class_of(one) is str else brief(one, _VALUE_CHARS)

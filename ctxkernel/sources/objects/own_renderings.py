@@ -66,7 +66,7 @@ def is_shown_by_itself(target: Any) -> bool:
 
 def _hook(cls: type) -> Callable[..., Any] | None:
     found = next((class_dict(base)[HOOK] for base in class_mro(cls) if HOOK in class_dict(base)), None)
-    return found if type(found) is types.FunctionType else None
+    return found if class_of(found) is types.FunctionType else None
 
 
 def call_within(call: Callable[[], Any], seconds: float) -> Any:
@@ -147,7 +147,7 @@ class OwnSource(ObjectSource):
 
 def _lines_of(found: Any) -> list[str]:
     """Return the lines of what a class gave: a text, or some texts. Raises TypeError for anything else."""
-    if type(found) in (list, tuple) and all(isinstance(one, str) for one in found):
+    if class_of(found) in (list, tuple) and all(isinstance(one, str) for one in found):
         found = "\n".join(found[:_MOST_LINES])
     if not isinstance(found, str):
         raise TypeError(f"it returned a {type_name(class_of(found))}, expected a text or a list of texts")

@@ -9,7 +9,6 @@ Rule 3: hashes of a table of more cells are of pages of each column, and the not
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 import xxhash
@@ -19,7 +18,7 @@ from ctxkernel.core.reflection import class_of
 from ctxkernel.core.text import plural
 from ctxkernel.sources.base.positions import find_pattern, pattern_of, unbracketed
 from ctxkernel.sources.base.rendering import Names, Place, titled
-from ctxkernel.sources.objects.fields import FieldFacts, key_name, plain, spread
+from ctxkernel.sources.objects.fields import FieldFacts, first, key_name, plain, spread
 from ctxkernel.sources.tables.columns import CHUNKS, HASH_BYTES, LEAST_ROWS, ColumnHash, cell, modules
 from ctxkernel.sources.tables.tables import (
     TableFacts,
@@ -45,24 +44,24 @@ _TEXT_CHARS = 200
 
 def is_records(target: Any) -> bool:
     """Say whether it is a list or tuple of two or more dicts that mostly have the same keys."""
-    if type(target) not in (list, tuple) or len(target) < 2:
+    if class_of(target) not in (list, tuple) or len(target) < 2:
         return False
     return _alike([target[at] for at in spread(len(target), _LOOKED_AT)])
 
 
 def is_keyed(target: Any) -> bool:
     """Say whether it is a dict of three or more dicts that mostly have the same keys."""
-    if type(target) is not dict or len(target) < 3:
+    if class_of(target) is not dict or len(target) < 3:
         return False
-    some = list(islice(target.items(), _LOOKED_AT))
-    return all(type(key) in (str, int) for key, _ in some) and _alike([row for _, row in some])
+    some = first(target.items(), _LOOKED_AT)
+    return all(class_of(key) in (str, int) for key, _ in some) and _alike([row for _, row in some])
 
 
 def is_columns(target: Any) -> bool:
     """Say whether it is a dict of two or more lists or one-dimensional arrays of one length, which is 2 or more."""
-    if type(target) is not dict or not 2 <= len(target) <= _MOST_COLUMNS:
+    if class_of(target) is not dict or not 2 <= len(target) <= _MOST_COLUMNS:
         return False
-    lengths = {_length(column) if type(key) is str else None for key, column in target.items()}
+    lengths = {_length(column) if class_of(key) is str else None for key, column in target.items()}
     return len(lengths) == 1 and (lengths.pop() or 0) >= 2
 
 
@@ -73,18 +72,18 @@ def is_table(target: Any) -> bool:
 
 def _length(column: Any) -> int | None:
     numpy, _ = modules()
-    if type(column) in (list, tuple):
+    if class_of(column) in (list, tuple):
         return len(column)
-    if numpy is not None and type(column) in (numpy.ndarray, numpy.ma.MaskedArray) and column.ndim == 1:
+    if numpy is not None and class_of(column) in (numpy.ndarray, numpy.ma.MaskedArray) and column.ndim == 1:
         return int(column.shape[0])
     return None
 
 
 def _alike(rows: Sequence[Any]) -> bool:
     """Say whether these are dicts with texts as keys: all have a key in common, and each half of all keys."""
-    if not all(type(row) is dict and 0 < len(row) <= _MOST_COLUMNS for row in rows):
+    if not all(class_of(row) is dict and 0 < len(row) <= _MOST_COLUMNS for row in rows):
         return False
-    if not all(type(key) is str for row in rows for key in row):
+    if not all(class_of(key) is str for row in rows for key in row):
         return False
     keys = {key for row in rows for key in row}
     common = [key for key in rows[0] if all(key in row for row in rows)] if rows else []
@@ -97,14 +96,14 @@ class _Rows:
     what = ("records", "fields")
 
     def __init__(self, target: Any) -> None:
-        self.labels: list[Any] | None = list(target) if type(target) is dict else None
-        self.rows: Sequence[Any] = list(target.values()) if type(target) is dict else target
+        self.labels: list[Any] | None = list(target) if class_of(target) is dict else None
+        self.rows: Sequence[Any] = list(target.values()) if class_of(target) is dict else target
         self.count = len(self.rows)
-        width = len(self.rows[0]) if self.count and type(self.rows[0]) is dict else 1
+        width = len(self.rows[0]) if self.count and class_of(self.rows[0]) is dict else 1
         self.sample = spread(self.count, max(_LOOKED_AT, _EXACT_CELLS // max(width, 1)))
         some = (self.rows[at] for at in self.sample)
         # All keys of the sample, in the order in which they come first.
-        self.names = list(dict.fromkeys(key for row in some if type(row) is dict for key in row))
+        self.names = list(dict.fromkeys(key for row in some if class_of(row) is dict for key in row))
 
     def cells(self, name: Any, rows: Sequence[int]) -> list[Any]:
         """Return the cells of a column; of a row that is no record, itself in the first column."""
@@ -116,7 +115,7 @@ class _Rows:
         except AttributeError:
             other = name == self.names[0]
             return [
-                row.get(name, _ABSENT) if type(row) is dict else (row if other else _ABSENT)
+                row.get(name, _ABSENT) if class_of(row) is dict else (row if other else _ABSENT)
                 for row in (own[at] for at in rows)
             ]
 
@@ -136,11 +135,11 @@ class _Columns:
     def cells(self, name: Any, rows: Sequence[int]) -> list[Any]:
         """Return the cells of a column; of one that is masked None."""
         column = self.columns[name]
-        if isinstance(column, list | tuple):
+        if class_of(column) in (list, tuple):
             return [column[at] for at in rows]
         numpy, _ = modules()
         some = column[rows.start : rows.stop] if isinstance(rows, range) else column[list(rows)]
-        hidden = numpy.ma.getmaskarray(some) if type(some) is numpy.ma.MaskedArray else ()
+        hidden = numpy.ma.getmaskarray(some) if class_of(some) is numpy.ma.MaskedArray else ()
         found = list(numpy.asarray(some))
         return [None if hidden[at] else one for at, one in enumerate(found)] if len(hidden) else found
 
@@ -153,7 +152,7 @@ class RecordsSource(TableSource):
 
     def _table(self) -> _Rows | _Columns:
         target = self.target
-        return _Columns(target) if type(target) is dict and not is_keyed(target) else _Rows(target)
+        return _Columns(target) if class_of(target) is dict and not is_keyed(target) else _Rows(target)
 
     def headline(self) -> str:
         """Return label, type, rows and columns."""
@@ -216,7 +215,7 @@ class RecordsSource(TableSource):
         pattern, table = pattern_of(pos), self._table()
         if pattern is not None and (at := find_pattern(pattern, _lines(table))) is not None:
             return Place(at)
-        if table.labels is not None and type(self.target) is dict and unbracketed(pos) in self.target:
+        if table.labels is not None and class_of(self.target) is dict and unbracketed(pos) in self.target:
             return Place(table.labels.index(unbracketed(pos)))
         return super().find(pos)
 
@@ -258,7 +257,7 @@ def _hash(table: _Rows | _Columns, name: Any, share: int) -> ColumnHash:
 
 
 def _is_number(one: Any) -> bool:
-    return one is None or one is _ABSENT or type(plain(one)) in _NUMBERS
+    return one is None or one is _ABSENT or class_of(plain(one)) in _NUMBERS
 
 
 def _is_short(one: Any) -> bool:
@@ -266,14 +265,15 @@ def _is_short(one: Any) -> bool:
 
 
 def _hash_cells(items: list[Any]) -> int:
-    kinds = set(map(type, items))
-    if kinds <= _SCALARS and (str not in kinds or all(len(one) <= _TEXT_CHARS for one in items if type(one) is str)):
+    kinds = set(map(class_of, items))
+    texts = [one for one in items if class_of(one) is str] if str in kinds else []
+    if kinds <= _SCALARS and all(len(one) <= _TEXT_CHARS for one in texts):
         try:
             return xxhash.xxh3_64_intdigest(repr(items).encode("utf-8", "replace"))
         except ValueError:  # a number of more than 4,300 digits
             pass
     state = xxhash.xxh3_64()
     for one in items:
-        text = "—" if one is _ABSENT else f"{len(one)} {one}" if type(one) is str else brief(one, _TEXT_CHARS)
+        text = "—" if one is _ABSENT else f"{len(one)} {one}" if class_of(one) is str else brief(one, _TEXT_CHARS)
         state.update(text.encode("utf-8", "replace") + b"\0")
     return state.intdigest()
