@@ -6,7 +6,7 @@ Rule: no code of the exception's class runs: the message is what it was made wit
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import PurePath
 from types import TracebackType
 from typing import Any
@@ -23,6 +23,7 @@ from ctxkernel.core.reflection import (
     type_name,
 )
 from ctxkernel.core.text import one_line, plural
+from ctxkernel.sources.base.rendering import more_lines
 from ctxkernel.sources.objects.adapters import AdaptedSource, Adapter, Fact
 
 _FRAMES = 200
@@ -30,20 +31,31 @@ _CHAIN = 8
 _MESSAGE = 2_000
 
 
+def _own_slot(name: str, base: type = BaseException) -> Callable[[BaseException], Any]:
+    """Return a function that reads an attribute as Python keeps it, whatever the class makes of its name."""
+    return class_dict(base)[name].__get__
+
+
+args_of, _trace_of = _own_slot("args"), _own_slot("__traceback__")
+_cause_of, _context_of, _is_suppressed = map(_own_slot, ("__cause__", "__context__", "__suppress_context__"))
+_exceptions_of = _own_slot("exceptions", BaseExceptionGroup)
+
+
 def message_of(error: BaseException) -> str:
     """Return the message of an exception. Runs none of the user's code."""
     own = next((base for base in class_mro(class_of(error)) if "__str__" in class_dict(base)), None)
-    plain = all(class_of(one) in (str, int, float, bool, type(None), bytes) for one in error.args)
+    args = args_of(error)
+    plain = all(class_of(one) in (str, int, float, bool, type(None), bytes) for one in args)
     if plain and own is not None and own.__module__ == "builtins":
         return str(class_dict(own)["__str__"](error))[:_MESSAGE]
-    if error.args and class_of(error.args[0]) is str:
-        return error.args[0][:_MESSAGE]
-    return ", ".join(map(brief, error.args))
+    if args and class_of(args[0]) is str:
+        return args[0][:_MESSAGE]
+    return ", ".join(map(brief, args))
 
 
 def _frames(error: BaseException) -> list[TracebackType]:
     found: list[TracebackType] = []
-    trace = error.__traceback__
+    trace = _trace_of(error)
     while trace is not None and len(found) < _FRAMES:
         found.append(trace)
         trace = trace.tb_next
@@ -84,11 +96,11 @@ def _chain(error: BaseException) -> Iterator[str]:
     seen = {id(error)}
     one = error
     for _ in range(_CHAIN):
-        cause = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+        cause = _cause_of(one) or (None if _is_suppressed(one) else _context_of(one))
         if cause is None or id(cause) in seen:
             return
         seen.add(id(cause))
-        how = "caused by" if one.__cause__ is not None else "raised while handling"
+        how = "caused by" if _cause_of(one) is not None else "raised while handling"
         yield f"{how} {type_name(class_of(cause))}: {one_line(message_of(cause), 200)}"
         one = cause
 
@@ -107,8 +119,10 @@ def _inner(error: BaseException) -> list[str] | None:
     """Return the exceptions of a group."""
     if not is_a(error, BaseExceptionGroup):
         return None
-    group: Any = error
-    return [f"{type_name(class_of(one))}: {one_line(message_of(one), 200)}" for one in group.exceptions[:20]]
+    inner = _exceptions_of(error)
+    return [f"{type_name(class_of(one))}: {one_line(message_of(one), 200)}" for one in inner[:20]] + more_lines(
+        len(inner) - 20, "exceptions"
+    )
 
 
 def _own(error: BaseException) -> list[str] | None:
@@ -118,19 +132,24 @@ def _own(error: BaseException) -> list[str] | None:
     return [f"{name} = {brief(value)}" for name, value in list(found.items())[:20]] or None
 
 
+def _notes(error: BaseException) -> list[str]:
+    found: Any = attributes(error).get("__notes__")
+    return [one_line(one) for one in found[:20] if class_of(one) is str] if class_of(found) is list else []
+
+
 class ErrorSource(AdaptedSource):
     """A view of an exception."""
 
     kind = "exception"
     adapter = Adapter(
-        head=lambda error: f"{plural(len(_frames(error)), 'frames')}" if error.__traceback__ else "not raised",
+        head=lambda error: f"{plural(len(_frames(error)), 'frames')}" if _trace_of(error) else "not raised",
         facts=(
             Fact("message", lambda error: one_line(message_of(error), _MESSAGE), brief=True),
             Fact("in your code", _innermost, brief=True),
             Fact("raised in", _raised),
             Fact("from", _chain, brief=True),
             Fact("exceptions", _inner, brief=True),
-            Fact("notes", lambda error: [one_line(str(one)) for one in getattr(error, "__notes__", ())[:20]]),
+            Fact("notes", _notes),
             Fact("attributes", _own),
         ),
         value=_traceback,

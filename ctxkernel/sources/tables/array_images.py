@@ -4,7 +4,7 @@
 |---|---|
 | (height, width, 3 or 4), or (3 or 4, height, width), of bytes or of floats from 0 to 1 | in colour |
 | (height, width), or with one channel, of bytes or of booleans | in grey |
-| (height, width) of floats or of 16 bits, at least 64 a side, neighbours alike | in grey from the least to the greatest |
+| (height, width) of floats or of 16 bits, at least 64 a side, neighbours alike | in grey from least to greatest |
 | several images of one of the first two rows | the first 16, side by side |
 
 Rule: of a large array rows and columns are left out before anything is computed of it.
