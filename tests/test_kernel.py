@@ -586,11 +586,11 @@ def test_an_option_that_a_command_does_not_have_is_refused_with_those_that_it_ha
     shared_kernel.run("1")
     known = [option for option in COMMANDS[name].options if option.startswith("--")]
 
-    for line in (f"%ctx {name} --nonsense", *([] if COMMANDS[name].takes_text else [f"%ctx {name} 1 --nonsense=2"])):
+    for line in (f"%ctx {name} --zzz", *([] if COMMANDS[name].takes_text else [f"%ctx {name} 1 --zzz=2"])):
         ran = shared_kernel.run(line)
 
         assert ran.status == "error", line
-        assert f"%ctx {name} has no option --nonsense; it has {', '.join(known) or 'none'}" in ran.error["evalue"]
+        assert f"%ctx {name} has no option --zzz; it has {', '.join(known) or 'none'}" in ran.error["evalue"]
 
 
 def test_the_text_of_a_command_may_have_any_word(shared_kernel):

@@ -86,9 +86,8 @@ def test_trust_repr_shows_objects_of_a_class_by_their_repr_without_addresses():
     trust_repr(Reading)
 
     assert "degrees: int = 20" in before
-    assert render(opened(reading, "r"), 1).text == "r · Reading\nReading(\n  20 °C, of <" + (
-        f"{Reading.__module__}.Reading object>)"
-    )
+    shown = f"Reading(\n  20 °C, of <{Reading.__module__}.Reading object>)"
+    assert render(opened(reading, "r"), 1).text == f"r · Reading\n{shown}"
     assert "20 °C" in render(type("Warm", (Reading,), {})()).text, "of a subclass too"
     with pytest.raises(TypeError, match="trust_repr takes classes"):
         trust_repr(reading)  # type: ignore[arg-type]

@@ -30,6 +30,7 @@ from ctxkernel.sources.tables.tables import (
 )
 
 _EXACT_CELLS = 20_000
+_MOST_HASHES = 2_000
 _SLOW = 40
 """A cell that holds objects takes so much longer to hash than a number or a short text."""
 _LOOKED_AT = 20
@@ -164,9 +165,13 @@ class RecordsSource(TableSource):
             return self.stamped[1]
         table = self._table()
         width = len(table.names)
-        share = _EXACT_CELLS // max(1, min(width, _MOST_COLUMNS))
+        hashed = max(1, min(width, _MOST_COLUMNS))
+        share, chunks = _EXACT_CELLS // hashed, max(1, min(CHUNKS, _MOST_HASHES // hashed))
         columns, whole = hash_columns(
-            width, _MOST_COLUMNS, lambda at: key_name(table.names[at]), lambda at: _hash(table, table.names[at], share)
+            width,
+            _MOST_COLUMNS,
+            lambda at: key_name(table.names[at]),
+            lambda at: _hash(table, table.names[at], share, chunks),
         )
         labels = table.labels or ()
         index = f"{brief(labels[0])} … {brief(labels[-1])}" if labels else ""
@@ -182,6 +187,10 @@ class RecordsSource(TableSource):
         labels = tuple(_labels(table, at))
         texts = tuple(tuple("—" if one is _ABSENT else cell(one) for one in column) for column in found)
         return TableWindow(first, left, labels, tuple(map(key_name, names)), texts, right)
+
+    def rows_within(self, budget: int, columns: int) -> int:
+        """Return a bound: a row has a number, a line end and, of each column, a space and a letter at least."""
+        return budget // (2 + columns // 2) + 2
 
     def schema(self, most: int) -> tuple[str, list[str]]:
         """Return types, nulls and range or examples of each field."""
@@ -240,12 +249,12 @@ def _lines(table: _Rows | _Columns) -> Iterator[str]:
             yield " ".join([label, *(cell(one) for one in row if one is not _ABSENT)])
 
 
-def _hash(table: _Rows | _Columns, name: Any, share: int) -> ColumnHash:
+def _hash(table: _Rows | _Columns, name: Any, share: int, most_chunks: int) -> ColumnHash:
     """Hash a column by chunks: whole where that is about the work of `share` short cells, else a page of each."""
     count = table.count
     some = table.cells(name, spread(count, _LOOKED_AT))
     weight = 1 if all(_is_short(one) for one in some) else _SLOW
-    rows = max(LEAST_ROWS, -(-count // CHUNKS))
+    rows = max(LEAST_ROWS, -(-count // most_chunks))
     exact = count * weight <= share
     page = rows if exact else max(1, share // (weight * -(-count // rows)))
     chunks: list[int] = []
