@@ -369,19 +369,13 @@ TARGETS = targets()
 
 @settings(max_examples=examples(60))
 @given(st.sampled_from(sorted(TARGETS)), st.integers(0, 3), st.integers(1, 600), st.integers(0, 40))
-def test_every_adapter_keeps_budgets_gives_the_same_bytes_and_counts_what_is_left_out(
-    name: str, lod: int, tokens: int, line: int
-):
+def test_every_adapter_keeps_budgets_and_gives_the_same_bytes(name: str, lod: int, tokens: int, line: int):
     target = TARGETS[name]
 
     first = render(opened(target, name), lod, pos=str(line), tokens=tokens)  # asserts the budget
     again = render(opened(target, name), lod, pos=str(line), tokens=tokens)
 
     assert (first.text, first.fingerprint) == (again.text, again.fingerprint)
-    marked = re.search(r"\[… (\d+) more lines?, ~", first.text)
-    if marked and lod in (1, 2):
-        everything = render(opened(target, name), lod, tokens=All).text.count("\n")
-        assert first.text.count("\n") - 1 + int(marked[1]) == everything or first.text.split("\n")[1][-1] == "…"
 
 
 class Probe:
@@ -406,16 +400,10 @@ def test_an_adapter_is_a_table_and_a_fact_that_fails_is_a_line(monkeypatch: pyte
 
     register(lambda target: isinstance(target, Probe), lambda target, _, name: ProbeSource(target, name or "probe"))
 
+    broken = "broken: [not known: ZeroDivisionError: division by zero]"
     assert [render(opened(Probe(), "p"), lod).text for lod in (0, 1, 2)] == [
         "p · Probe · 3 °C · 3 lines\nhour 0: 0 °C\nhour 1: 1 °C\nhour 2: 2 °C",
-        "\n".join(
-            [
-                "p · Probe · 3 °C",
-                "place: roof",
-                "broken: [not known: ZeroDivisionError: division by zero]",
-                "several:\n  one\n  two",
-            ]
-        ),
+        f"p · Probe · 3 °C\nplace: roof\n{broken}\nseveral:\n  one\n  two",
         "p · Probe · 3 °C\n- place: roof",
     ]
     assert render(opened(Probe()), pos="hour 2", tokens=50).text.endswith("hour 2: 2 °C")

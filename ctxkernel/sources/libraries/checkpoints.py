@@ -16,7 +16,7 @@ from typing import Any
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import class_of, is_a
 from ctxkernel.core.text import format_size, plural
-from ctxkernel.sources.base.rendering import more_lines
+from ctxkernel.sources.base.amounts import more_lines
 from ctxkernel.sources.libraries.models import tensor_line, tensor_shape
 from ctxkernel.sources.objects.adapters import AdaptedSource, Adapter, Fact
 from ctxkernel.sources.objects.fields import first, key_name

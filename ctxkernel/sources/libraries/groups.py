@@ -11,7 +11,7 @@ from typing import Any
 
 from ctxkernel.core.reflection import attributes, class_of
 from ctxkernel.core.text import format_shape, one_line, plural
-from ctxkernel.sources.base.rendering import more_lines
+from ctxkernel.sources.base.amounts import more_lines
 from ctxkernel.sources.objects.adapters import AdaptedSource, Adapter, Fact
 from ctxkernel.sources.tables.columns import cell, labels_of, modules
 

@@ -14,7 +14,7 @@ from typing import Any
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import attributes, class_module, class_of, type_name
 from ctxkernel.core.text import align, one_line, plural
-from ctxkernel.sources.base.rendering import more_lines
+from ctxkernel.sources.base.amounts import more_lines
 from ctxkernel.sources.objects.adapters import AdaptedSource, Adapter, Fact
 from ctxkernel.sources.objects.fields import plain
 

@@ -12,6 +12,7 @@ from typing import Any
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import attributes, class_of
 from ctxkernel.core.text import one_line, plural
+from ctxkernel.sources.base.amounts import bounded, more_lines
 from ctxkernel.sources.libraries.models import EstimatorSource
 from ctxkernel.sources.objects.adapters import AdaptedSource, Adapter, Fact
 from ctxkernel.sources.objects.facts import is_array
@@ -64,8 +65,7 @@ def candidates(results: dict[str, Any]) -> Iterator[str]:
     for at in _order(results)[:_SHOWN]:
         rank = f"rank {int(results[f'rank_test_{scorers[0]}'][at])}" if scorers else f"candidate {at}"
         yield f"{rank}: {_candidate(results, at)}"
-    if len(results["params"]) > _SHOWN:
-        yield f"[… {plural(len(results['params']) - _SHOWN, 'more candidates')}]"
+    yield from more_lines(len(results["params"]) - _SHOWN, "candidates")
 
 
 def _tried(results: dict[str, Any]) -> list[str]:
@@ -159,9 +159,8 @@ class SearchSource(EstimatorSource):
         if found is None:
             return lines
         shown = list(candidates(found))
-        more = len(shown) - most
         kept = [line for line in lines if not line.startswith("cv_results_:")]
-        return [*shown[:most], *([f"[… {plural(more, 'more candidates')}]"] if more > 0 else []), *kept]
+        return [*bounded(shown, most, "candidates"), *kept]
 
 
 def open_estimator(target: Any, label: str) -> EstimatorSource:

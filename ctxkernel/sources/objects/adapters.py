@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 from ctxkernel.core.ports import Rendered, RenderRequest
 from ctxkernel.core.reflection import class_of, type_name
 from ctxkernel.core.text import one_line
+from ctxkernel.sources.base.amounts import Line, indented
 from ctxkernel.sources.base.rendering import titled
 from ctxkernel.sources.objects.facts import FactsSource
 
@@ -106,8 +107,10 @@ class AdaptedSource(FactsSource):
 
     def summary(self) -> list[str]:
         """Return the brief facts."""
-        lines = self._facts(tuple(fact for fact in self.adapter.facts if fact.brief))
-        return [line if line[:1] == " " else f"- {line}" for line in lines]
+        lines: list[str] = []
+        for line in self._facts(tuple(fact for fact in self.adapter.facts if fact.brief)):
+            lines += [line] if line[:1] == " " else indented([line], "- ")
+        return lines
 
     def _facts(self, facts: tuple[Fact, ...]) -> list[str]:
         try:
@@ -122,8 +125,8 @@ def _lines(fact: Fact, target: Any) -> Iterator[str]:
     if isinstance(found, str):
         yield f"{fact.name}: {found}"
     elif lines := list(found or ()):
-        yield f"{fact.name}:"
-        yield from (f"  {line}" for line in lines)
+        yield Line(f"{fact.name}:")
+        yield from indented(lines)
 
 
 def _said(read: Callable[[Any], str | Iterable[str] | None], target: Any) -> str | list[str] | None:

@@ -23,7 +23,7 @@ from ctxkernel.core.reflection import (
     type_name,
 )
 from ctxkernel.core.text import one_line, plural
-from ctxkernel.sources.base.rendering import more_lines
+from ctxkernel.sources.base.amounts import more_lines
 from ctxkernel.sources.objects.adapters import AdaptedSource, Adapter, Fact
 
 _FRAMES = 200
@@ -120,9 +120,8 @@ def _inner(error: BaseException) -> list[str] | None:
     if not is_a(error, BaseExceptionGroup):
         return None
     inner = _exceptions_of(error)
-    return [f"{type_name(class_of(one))}: {one_line(message_of(one), 200)}" for one in inner[:20]] + more_lines(
-        len(inner) - 20, "exceptions"
-    )
+    shown = [f"{type_name(class_of(one))}: {one_line(message_of(one), 200)}" for one in inner[:20]]
+    return [*shown, *more_lines(len(inner) - 20, "exceptions")]
 
 
 def _own(error: BaseException) -> list[str] | None:

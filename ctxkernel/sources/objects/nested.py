@@ -19,10 +19,13 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.reflection import class_of
 from ctxkernel.core.text import plural
 from ctxkernel.projection.tokens import count_tokens
+from ctxkernel.sources.base.amounts import marked, more
 from ctxkernel.sources.base.file_reader import content_hash
-from ctxkernel.sources.base.rendering import Draft, Names, Place, fit, marked, titled
+from ctxkernel.sources.base.large_files import whole_window
+from ctxkernel.sources.base.positions import pattern_of
+from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit, titled
+from ctxkernel.sources.files.text_levels import lines_document, make_basis, render_document
 from ctxkernel.sources.objects.fields import FieldFacts, first, key_name, spread
-from ctxkernel.sources.objects.objects import ObjectSource
 from ctxkernel.sources.objects.records import is_keyed
 
 _ITEMS = 1_000
@@ -146,7 +149,7 @@ def _spread_over(lists: list[Any], chosen: Any) -> list[Any]:
     return found
 
 
-class NestedSource(ObjectSource):
+class NestedSource(TargetSource):
     """A view of nested dicts and lists."""
 
     kind = "nested"
@@ -178,14 +181,22 @@ class NestedSource(ObjectSource):
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the value as it is now."""
-        draft = super().draft(request, place, budget)
+        lines = self.parts()
+        fingerprint = content_hash("\n".join(lines).encode("utf-8", "replace"))
+        head = f"{titled(self.label, self.target)} · {plural(len(self.target), 'items')}"
+        document = lines_document(head, lines, fingerprint)
         if request.lod in (0, 3):
-            return draft
-        made = _fields_draft(self.label, self.target, budget, full=request.lod == 1)
-        return replace(made, fingerprint=draft.fingerprint, basis=draft.basis)
+            return render_document(document, request, place, budget)
+        made = _fields_draft(head, self.target, budget, full=request.lod == 1)
+        basis = make_basis(document, whole_window(document.text, Place()))
+        return replace(made, fingerprint=fingerprint, basis=basis)
+
+    def find(self, pos: str) -> Place | None:
+        """Return the line of a key or of a pattern."""
+        return super().find(pos) if pattern_of(pos) is None else lines_document(self.label, self.parts()).find(pos)
 
 
-def _fields_draft(label: str, target: Any, budget: int, *, full: bool) -> Draft:
+def _fields_draft(headline: str, target: Any, budget: int, *, full: bool) -> Draft:
     """Return the fields that a budget holds, those nearest to the top first; `full` as a tree, else their leaves."""
     walk = _Walk(target)
     fields = [one for one in walk.found if full or not one.nests]
@@ -195,7 +206,7 @@ def _fields_draft(label: str, target: Any, budget: int, *, full: bool) -> Draft:
     order = sorted(range(len(fields)), key=lambda at: (fields[at].depth, at))
     depth = max((one.depth for one in walk.found), default=0) + 1
     about = f"{plural(len(walk.found), 'fields')}{' or more' if walk.more else ''}, {plural(depth, 'levels')} deep"
-    head = f"{titled(label, target)} · {plural(len(target), 'items')} · {about}"
+    head = f"{headline} · {about}"
     total = count_tokens("\n".join(lines))
 
     def cut(k: int) -> int:
@@ -203,7 +214,7 @@ def _fields_draft(label: str, target: Any, budget: int, *, full: bool) -> Draft:
 
     def build(k: int) -> str:
         shown = [lines[at] for at in sorted(order[:k])]
-        mark = [marked(len(lines) - k, "fields", cut(k))] if k < len(lines) else []
+        mark = [marked(more(len(lines) - k, "fields"), cut(k))] if k < len(lines) else []
         return "\n".join([head, *shown, *mark])
 
     k, text = fit(len(lines), build, budget, guess=budget // 12 + 1)

@@ -26,7 +26,8 @@ from typing import Any
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.reflection import class_dict, class_mro, class_of, is_kind, type_name
 from ctxkernel.core.text import one_line
-from ctxkernel.sources.base.rendering import NO_CAP, Draft, Names, Place, fit_lines, titled, with_remark
+from ctxkernel.sources.base.amounts import moved
+from ctxkernel.sources.base.rendering import NO_CAP, Draft, Names, Place, fit_lines, parse_place, titled, with_remark
 from ctxkernel.sources.files.text_levels import lines_document, render_document
 from ctxkernel.sources.objects.objects import ObjectSource
 
@@ -123,6 +124,24 @@ class OwnSource(ObjectSource):
     def names(self) -> Names:
         """Return no names: what a line of such a text is about is not known. Lines and patterns are positions."""
         return Names()
+
+    def length(self) -> int:
+        """Return the number of lines of level 0."""
+        lines, why = self._asked(0, None)
+        return super().length() if why else len(lines)
+
+    def last_parts(self, most: int) -> list[str]:
+        """Return the last lines of level 0."""
+        lines, why = self._asked(0, None)
+        return super().last_parts(most) if why else lines[-most:]
+
+    def further(self, place: str, tokens: int, lod: int = 0) -> str | None:
+        """Return the position that is `tokens` after `place`. Never raises."""
+        lines, why = self._asked(0, None)
+        at = parse_place(place)
+        if why or at is None or not lines:
+            return super().further(place, tokens, lod)
+        return str(moved(lines, at.line, tokens))
 
     def find(self, pos: str) -> Place | None:
         """Return the line of a pattern in the text of level 0."""

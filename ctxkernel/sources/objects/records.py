@@ -34,6 +34,8 @@ _MOST_HASHES = 2_000
 _SLOW = 40
 """A cell that holds objects takes so much longer to hash than a number or a short text."""
 _LOOKED_AT = 20
+_SMALL = 200
+"""Of so many records each is looked at before they are called a table."""
 _MOST_COLUMNS = 300
 _SEARCHED = 20_000
 _LABELS = 1_000
@@ -47,15 +49,19 @@ def is_records(target: Any) -> bool:
     """Say whether it is a list or tuple of two or more dicts that mostly have the same keys."""
     if class_of(target) not in (list, tuple) or len(target) < 2:
         return False
-    return _alike([target[at] for at in spread(len(target), _LOOKED_AT)])
+    return _alike([target[at] for at in spread(len(target), _looked_at(target))])
 
 
 def is_keyed(target: Any) -> bool:
     """Say whether it is a dict of three or more dicts that mostly have the same keys."""
     if class_of(target) is not dict or len(target) < 3:
         return False
-    some = first(target.items(), _LOOKED_AT)
+    some = [*first(target.items(), _looked_at(target)), *first(reversed(target.items()), 1)]
     return all(class_of(key) in (str, int) for key, _ in some) and _alike([row for _, row in some])
+
+
+def _looked_at(target: Any) -> int:
+    return _SMALL if len(target) <= _SMALL else _LOOKED_AT
 
 
 def is_columns(target: Any) -> bool:
