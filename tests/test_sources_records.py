@@ -254,6 +254,32 @@ def test_a_value_that_holds_itself_ends():
         assert render(target, lod).text
 
 
+def test_a_file_of_json_shows_each_field_of_the_objects_in_its_arrays(tmp_path):
+    file = written(tmp_path / "a.json", json.dumps(NESTED))
+
+    text = render(file, 1).text
+
+    assert text.split("\n--- ")[0].split("\n")[1:] == [
+        "object, 3 keys",
+        "  version: number 3",
+        "  users: array, 3 items of object",
+        "    [each]",
+        '      name: text, all different, such as "ann"',
+        "      address: object, missing in 33.3 %, 1 key",
+        '        city: text, null in 50.0 %, all different, such as "Paris"',
+        "      tags: array, missing in 66.7 %, 1 item of text",
+        "  odd key: object, 1 keys",
+        "    deep: object, 1 keys",
+        "      deeper: object, 1 keys",
+    ]
+
+
+def test_of_a_long_array_in_a_file_the_objects_looked_at_are_said(tmp_path):
+    file = written(tmp_path / "a.json", json.dumps([{"id": at} for at in range(5000)]))
+
+    assert "\n  [each of the first 1,000]\n    id: int, 0 … 999\n" in render(file, 1).text
+
+
 # --- texts
 
 
