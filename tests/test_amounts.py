@@ -260,9 +260,46 @@ def artists(n: int, folder: Path) -> Case:
     return axes, lambda lod, pos: [Counted("artists", "no such", n - 200)] if lod == 0 else []
 
 
+def records(n: int, folder: Path) -> Case:
+    n = max(n, 2)
+    return (
+        [{"only": at, "half": at / 2} for at in range(n)],
+        lambda lod, pos: [Counted("rows", r"^ *\d+ +\d+ ", n, pos if pos < n else max(0, n - 10))] if lod == 0 else [],
+    )
+
+
+def wide_records(n: int, folder: Path) -> Case:
+    n = max(n, 1)
+    return [
+        dict.fromkeys((f"c{at}" for at in range(n)), 1)
+    ] * 2, lambda lod, pos: [Counted("columns", r"^c\d+: ", n)] if lod and n <= 300 else []
+
+
+def nested(n: int, folder: Path) -> Case:
+    n = max(n, 1)
+    target = {f"k{at}": {"x": at, "y": [1]} for at in range(n)} | {"other": 1}
+    return (
+        target,
+        lambda lod, pos: (
+            lines_of(n + 1, pos, r"^'(?:k\d+|other)': ")
+            if lod == 0
+            else [Counted("fields", r"^ *(?:k\d+|other|x|y): |^- [\w.]+: ", (3 if lod == 1 else 2) * n + 1)]
+            if n < 160
+            else []
+        ),
+    )
+
+
+def groups(n: int, folder: Path) -> Case:
+    n = max(n, 1)
+    target = pd.DataFrame({f"c{at}": [1, 2] for at in range(n)}).assign(k=[1, 2]).groupby("k")
+    return target, lambda lod, pos: [Counted("columns", "no such", max(n - 60, 0))] if lod and n > 60 else []
+
+
 CASES = [
     *(a_text, a_module, headings, a_log, a_csv, fields, keys, a_folder, a_pattern, a_notebook, a_dict, a_huge_dict),
     *(a_list, an_object, a_frame, rows, a_polars_frame, an_array, a_parquet, facts),
+    *(records, wide_records, nested, groups),
 ]
 
 

@@ -7,6 +7,7 @@ import pytest
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.events import MethodCalled, NodeChanged
 from ctxkernel.core.nodes.base import TickResult
+from ctxkernel.core.ports import Picture, Rendered
 from ctxkernel.testing import FakeSource, Turns
 
 COMMON = (
@@ -147,3 +148,25 @@ def test_history_of_a_group_has_its_summaries():
     turns.run()
 
     assert [row[1] for row in history(turns, "g")] == ["group", "tick group"]
+
+
+@pytest.mark.parametrize("freq", ["Periodic", "periodic", ("Periodic", 60), "Periodic(60)"])
+def test_periodic_without_seconds_is_a_minute(freq: object):
+    """The seed's signature is `freq="Sync|Periodic|Async"` (seed 002 §4.3)."""
+    turns = with_view()
+    turns.namespace["freq"] = freq
+    turns.run("h = view(src, freq=freq)")
+    h = turns.namespace["h"]
+    shown = str(h.freq), h.mode
+    turns.run("h.Run('Sync').Run(freq=freq)")
+
+    assert shown == ("Periodic(60)", "running")
+    assert str(h.freq) == "Periodic(60)"
+
+
+def test_the_repr_of_a_rendering_has_neither_its_basis_nor_its_picture():
+    picture = Picture("image/png", "iVBOR" * 1000, 10, 10, 5)
+    rendered = Rendered("text", 1, 0, "0", basis={"old": "x" * 1000}, picture=picture)
+
+    assert "basis" not in repr(rendered)
+    assert len(repr(rendered)) < 400

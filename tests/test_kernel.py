@@ -16,6 +16,7 @@ import time
 import pytest
 from kernels import once
 
+from ctxkernel.kernel.commands.table import COMMANDS
 from ctxkernel.store.log.session import SessionReader
 
 
@@ -578,6 +579,24 @@ def test_bad_input_gets_one_clear_sentence_and_no_traceback_of_ours(shared_kerne
     text = "\n".join(ran.error["traceback"])
     assert says in text
     assert "ctxkernel/" not in text and "Traceback" not in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_option_that_a_command_does_not_have_is_refused_with_those_that_it_has(shared_kernel, name: str):
+    shared_kernel.run("1")
+    known = [option for option in COMMANDS[name].options if option.startswith("--")]
+
+    for line in (f"%ctx {name} --zzz", *([] if COMMANDS[name].takes_text else [f"%ctx {name} 1 --zzz=2"])):
+        ran = shared_kernel.run(line)
+
+        assert ran.status == "error", line
+        assert f"%ctx {name} has no option --zzz; it has {', '.join(known) or 'none'}" in ran.error["evalue"]
+
+
+def test_the_text_of_a_command_may_have_any_word(shared_kernel):
+    shared_kernel.run("h = view('.')")
+
+    assert shared_kernel.run("%ctx pin h it is --important").status == "ok"
 
 
 @pytest.mark.parametrize(

@@ -359,5 +359,5 @@ def test_an_entry_that_is_there_and_not_listed_is_said_to_be_so(tmp_path):
     written(tmp_path / ".gitignore", "build/")
     (tmp_path / "build").mkdir()
 
-    with pytest.raises(BadPolicy, match="does not list 'build': it is ignored or lies too deep; view it by its own"):
+    with pytest.raises(BadPolicy, match="does not list 'build': it is ignored, a cache or lies too deep"):
         render(opened(tmp_path, "d"), pos="build")

@@ -190,7 +190,7 @@ def recording(module_folder: Path) -> Iterator[Bench]:
         yield bench
 
 
-@pytest.mark.parametrize(("line", "error"), [("%ctx record a b", "one file"), ("%ctx record --all", "one file")])
+@pytest.mark.parametrize(("line", "error"), [("%ctx record a b", "one file"), ("%ctx record --all", "no option --all")])
 def test_what_cannot_be_recorded_is_said_with_the_next_move(shared_kernel: RunningKernel, line: str, error: str):
     assert error in shared_kernel.run(line).error["evalue"]
 

@@ -618,9 +618,9 @@ def test_a_tensor_is_the_array_that_it_is(torch: Any):
 
 
 def test_tensors_within_other_objects_are_told_by_their_shape(torch: Any):
-    state = torch.nn.Linear(3, 2).state_dict()
+    state = list(torch.nn.Linear(3, 2).state_dict().values())
 
-    assert "'weight': torch.float32[2, 3] cpu\n'bias': torch.float32[2] cpu" in levels(state)[0]
+    assert "0: torch.float32[2, 3] cpu\n1: torch.float32[2] cpu" in levels(state)[0]
 
 
 FAR = [

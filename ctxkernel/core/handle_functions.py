@@ -60,7 +60,7 @@ class HandleFunctions:
         tokens  budget of the rendering in estimated tokens, or All
         lod     0 raw excerpt · 1 structure · 2 summary · 3 diff against the last rendering
         mode    "paused" (changes by calls only) or "running" (the tick after each cell updates it)
-        freq    "Sync" each turn · ("Periodic", seconds) · "Async"; giving one sets it running
+        freq    "Sync" each turn · "Periodic" (60 s) or ("Periodic", seconds) · "Async"; giving one sets it running
 
         Raises BadTarget and BadPolicy with the next move. Returns a handle: `h.lod = 1`,
         `h.set(lod=1, tokens=300).run()`, `h.scroll(50)`, `h.refresh()`, `h.pause()`.
@@ -83,7 +83,7 @@ class HandleFunctions:
         tokens  budget of the whole summary in estimated tokens, or All
         lod     level at which the members are shown, whatever their own: 0, 1, 2 or 3
         mode    "running" (follows its members) or "paused"
-        freq    "Sync" each turn · ("Periodic", seconds) · "Async"
+        freq    "Sync" each turn · "Periodic" (60 s) or ("Periodic", seconds) · "Async"
 
         Groups nest. Raises BadTarget, BadPolicy, CyclicGroup.
         """

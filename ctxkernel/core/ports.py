@@ -71,7 +71,7 @@ class Picture:
 
     media_type: str
     """`image/png` or `image/jpeg`."""
-    data: str
+    data: str = field(repr=False)
     """Base64."""
     width: int
     height: int
@@ -104,7 +104,7 @@ class Rendered:
     """Where the rest begins, or None."""
     fingerprint: str = ""
     """Content hash of the target, or a cheap stamp where it is too large to hash."""
-    basis: Any = None
+    basis: Any = field(default=None, repr=False)
     """Bounded private data of the source for a later diff. Never shown, never sent."""
     notes: tuple[str, ...] = ()
     """Short remarks: `missing`, `binary`, `excerpt of 2.0 GB`, …"""

@@ -17,15 +17,31 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ctxkernel.sources.base.rendering import BaseSource, Draft, Place
+    from ctxkernel.sources.objects.adapters import AdaptedSource, Adapter, Fact
     from ctxkernel.sources.objects.facts import FactsSource
+    from ctxkernel.sources.objects.own_renderings import trust_repr
     from ctxkernel.sources.registry import open_named, open_source, register
 
-__all__ = ["BaseSource", "Draft", "FactsSource", "Place", "open_named", "open_source", "register"]
+__all__ = [
+    "AdaptedSource",
+    "Adapter",
+    "BaseSource",
+    "Draft",
+    "Fact",
+    "FactsSource",
+    "Place",
+    "open_named",
+    "open_source",
+    "register",
+    "trust_repr",
+]
 
 # A kernel starts without the sources: each name is imported when it is asked for.
 _HOMES = {
     **dict.fromkeys(("BaseSource", "Draft", "Place"), "base.rendering"),
+    **dict.fromkeys(("AdaptedSource", "Adapter", "Fact"), "objects.adapters"),
     "FactsSource": "objects.facts",
+    "trust_repr": "objects.own_renderings",
     **dict.fromkeys(("open_named", "open_source", "register"), "registry"),
 }
 

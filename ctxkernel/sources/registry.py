@@ -26,6 +26,7 @@ from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import Source
 from ctxkernel.core.reflection import class_of, defines, is_a, type_name
 from ctxkernel.core.settings import Settings
+from ctxkernel.core.text import one_line
 from ctxkernel.sources.base.rendering import BaseSource, short_type
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def open_named(target: object, namespace: Mapping[str, object], settings: Settin
     A path is its own label; and of a number it means nothing that some name stands for the same one.
     """
     name = None
-    if not is_a(target, *_NAMELESS) and not _is_path(target):
+    if _is_text(target) or (not is_a(target, *_NAMELESS) and not _is_path(target)):
         # A copy: another thread may add a name meanwhile.
         name = next((key for key, value in list(namespace.items()) if value is target and key[:1] != "_"), None)
     source = open_source(target, settings=settings, namespace_name=name)
@@ -138,6 +139,10 @@ def _is_source(target: Any) -> bool:
 
 def _is_path(target: Any) -> bool:
     return is_a(target, str) or defines(target, "__fspath__")
+
+
+def _is_text(target: Any) -> bool:
+    return is_a(target, str) and _late("objects.texts", "is_text")(target)
 
 
 def _open_path(target: Any, settings: Settings, name: str | None) -> Source:
@@ -172,7 +177,7 @@ def _open_path(target: Any, settings: Settings, name: str | None) -> Source:
             return matches
         if isinstance(fault, ValueError) or fault.errno == errno.ENAMETOOLONG:
             raise BadTarget(
-                f"a text of {len(path):,} characters is no path; view(io.StringIO(text)) looks at a text, and "
+                f"{one_line(repr(given), 80)} is no path; view(io.StringIO(text)) looks at a short text, and "
                 f"view(name), without quotes, at an object"
             ) from None
         return _open_file_at(path, given)  # it is there and cannot be read: the rendering says why
@@ -235,7 +240,7 @@ def _not_there(given: str, path: str) -> str:
     advice = f"Is it {like}?" if like else "Give a path from there, or an absolute one."
     return (
         f"no file or directory {given!r}{where}; the working directory is {os.getcwd()}. {advice} "
-        f"An object is viewed by its name without quotes"
+        f"An object is viewed by its name without quotes, a short text by view(io.StringIO(text))"
     )
 
 
@@ -302,11 +307,22 @@ def _of(module: str, *names: str) -> Predicate:
     return holds
 
 
+def _is_checkpoint(target: Any) -> bool:
+    return "torch" in sys.modules and _late("libraries.checkpoints", "is_checkpoint")(target)
+
+
+def _is_results(target: Any) -> bool:
+    return class_of(target) is dict and "params" in target and _late("libraries.searches", "is_results")(target)
+
+
 _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_is_source, lambda target, settings, name: target),
+    (_late("objects.own_renderings", "is_shown_by_itself"), _made_by("objects.own_renderings", "OwnSource")),
+    (_is_text, lambda target, settings, name: _late("objects.texts", "StringValueSource")(target, name or "text")),
     (_is_path, _open_path),
     (_is_open_file, _open_file),
     (_of("pandas", "DataFrame", "Series"), _made_by("tables.frames", "FrameSource")),
+    (_of("pandas.core.groupby", "DataFrameGroupBy", "SeriesGroupBy"), _made_by("libraries.groups", "GroupBySource")),
     (_of("numpy", "ndarray"), _made_by("tables.arrays", "ArraySource")),
     (_of("polars", "DataFrame", "Series"), _made_by("tables.polars_frames", "PolarsSource")),
     (_of("polars", "LazyFrame"), _made_by("libraries.plans", "LazyFrameSource")),
@@ -314,7 +330,7 @@ _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_of("torch.nn", "Module"), _made_by("libraries.models", "NetworkSource")),
     (_of("xarray", "Dataset", "DataArray"), _made_by("libraries.labelled", "LabelledSource")),
     (_of("xarray", "DataTree"), _made_by("libraries.labelled", "TreeSource")),
-    (_of("sklearn.base", "BaseEstimator"), _made_by("libraries.models", "EstimatorSource")),
+    (_of("sklearn.base", "BaseEstimator"), _made_by("libraries.searches", "open_estimator")),
     (_of("matplotlib.figure", "Figure"), _made_by("libraries.figures", "FigureSource")),
     (_of("matplotlib.axes", "Axes"), _made_by("libraries.figures", "FigureSource")),
     (_of("PIL.Image", "Image"), _made_by("libraries.pil_images", "PilImageSource")),
@@ -328,5 +344,13 @@ _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_of("ray.remote_function", "RemoteFunction"), _open_remote),
     (lambda target: bool(_late("objects.objects", "source_file")(target)), _open_module),
     (_late("objects.objects", "has_source"), _open_code),
+    (lambda target: is_a(target, BaseException), _made_by("objects.exceptions", "ErrorSource")),
+    (_of("networkx", "Graph"), _made_by("libraries.graphs", "GraphSource")),
+    (_of("statsmodels.base.wrapper", "ResultsWrapper"), _made_by("libraries.regressions", "ResultsSource")),
+    (_of("statsmodels.base.model", "Results"), _made_by("libraries.regressions", "ResultsSource")),
+    (_is_checkpoint, _made_by("libraries.checkpoints", "CheckpointSource")),
+    (_is_results, _made_by("libraries.searches", "ResultsSource")),
+    (_late("objects.records", "is_table"), _made_by("objects.records", "RecordsSource")),
+    (_late("objects.nested", "is_nested"), _made_by("objects.nested", "NestedSource")),
     (lambda _: True, _made_by("objects.objects", "ObjectSource")),
 ]

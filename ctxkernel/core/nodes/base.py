@@ -431,7 +431,7 @@ class NodeBase(Identified):
 
     @recorded
     def run(self, freq: object = None) -> Self:
-        """Let ticks update it: `Sync` (the default), ("Periodic", seconds) or "Async". Chains."""
+        """Let ticks update it: "Sync" (the default), "Periodic", ("Periodic", seconds) or "Async". Chains."""
         if freq is not None:
             self._freq = parse_freq(freq)
         self._mode = "running"

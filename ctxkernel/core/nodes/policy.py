@@ -44,12 +44,15 @@ class Async:
 
 
 Freq = Sync | Periodic | Async
+PERIODIC_SECONDS = 60.0
+"""The period of `freq="Periodic"`, which names none (seed 002 §4.3)."""
 
 
 def parse_freq(freq: object) -> Freq:
-    """Return the frequency for "Sync", "Async", ("Periodic", s), "Periodic(s)", or one as it is.
+    """Return the frequency for "Sync", "Async", "Periodic", ("Periodic", s), "Periodic(s)", or one as it is.
 
-    Raises BadPolicy for anything else, and for a period that is not above 0 seconds.
+    "Periodic" alone has a period of a minute. Raises BadPolicy for anything else, and for a period that is not
+    above 0 seconds.
     """
     if isinstance(freq, Periodic):
         return parse_freq(("Periodic", freq.seconds))
@@ -61,6 +64,8 @@ def parse_freq(freq: object) -> Freq:
             return Sync()
         if name.lower() == "async":
             return Async()
+        if name.lower() == "periodic":
+            return Periodic(PERIODIC_SECONDS)
         if name.lower().startswith("periodic(") and name.endswith(")"):
             freq = ("Periodic", name[len("periodic(") : -1])
     pair = list(cast("Sequence[Any]", freq)) if isinstance(freq, tuple | list) else []
@@ -71,7 +76,7 @@ def parse_freq(freq: object) -> Freq:
             seconds = 0.0
         if seconds > 0:
             return Periodic(seconds)
-    raise BadPolicy(f'freq={freq!r} is not known; use "Sync", ("Periodic", seconds above 0) or "Async"')
+    raise BadPolicy(f'freq={freq!r} is not known; use "Sync", "Periodic", ("Periodic", seconds above 0) or "Async"')
 
 
 def parse_lod(lod: object) -> int:

@@ -27,6 +27,8 @@ from ctxkernel.core.ports import Budget, Rendered, RenderRequest, Source
 
 CHANGE_TOKENS = 400
 """Budget of the diff in the delta feed."""
+_SPEC_CHARS = 1 << 20
+"""Longest path or text that a memento holds."""
 
 
 def parse_pos(pos: object) -> str:
@@ -126,7 +128,7 @@ class ViewHandle(NodeBase):
     def _state(self) -> dict[str, Json]:
         source = self._source
         label, named = getattr(source, "given_label", (source.label, False))
-        spec = found if isinstance(found := self.looks_at, str) else None
+        spec = found if isinstance(found := self.looks_at, str) and len(found) <= _SPEC_CHARS else None
         if self._basis is not None:
             self.graph.keep_basis(self._basis_key(), self._basis)
         return {

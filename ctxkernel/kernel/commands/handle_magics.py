@@ -33,7 +33,7 @@ KEYWORDS = {
 VALUES = {
     "lod": ("0", "1", "2", "3"),
     "mode": ("paused", "running"),
-    "freq": ("Sync", "Async", "Periodic(60)"),
+    "freq": ("Sync", "Async", "Periodic", "Periodic(60)"),
     "tokens": ("All", "300", "1000", "4000"),
     "pinned": ("True", "False"),
 }

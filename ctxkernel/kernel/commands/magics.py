@@ -82,7 +82,7 @@ class Magics:
           --tokens N  budget of the rendering in estimated tokens, from 1, or All (default: the setting view_tokens)
           --lod N     0 raw excerpt (default), 1 structure, 2 summary, 3 what changed since the last rendering
           --mode M    paused (default: changes by calls only) or running (looks again after every cell)
-          --freq F    Sync, Async or Periodic(seconds): when a running one looks; giving one sets it running
+          --freq F    Sync, Async, Periodic (60 s) or Periodic(seconds): when it looks; giving one sets it running
 
         view? shows the function, and what the handle can do.
         """
@@ -101,7 +101,7 @@ class Magics:
           --tokens N  budget of the summary in estimated tokens, from 1, or All (default: the setting group_tokens)
           --lod N     level at which the members are shown, whatever their own: 0, 1, 2 (default) or 3
           --mode M    running (default: follows its members) or paused
-          --freq F    Sync, Async or Periodic(seconds)
+          --freq F    Sync, Async, Periodic (60 s) or Periodic(seconds)
 
         group? shows the function.
         """

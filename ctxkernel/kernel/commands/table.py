@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from ctxkernel.kernel.execution.cell import HANDLING, NAMING, READING
 from ctxkernel.store.log.masking import masked_json
 
 HELP_WORDS = ("?", "??", "--help", "-h")
+_OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 _STATEMENTS = 50
 """Most statements and events among the completions: the newest."""
 
@@ -59,6 +61,9 @@ class Command:
     usage: str
     help: str
     options: tuple[str, ...] = ()
+    """Its options (`--json`), all of them, and words that completion offers. Others are refused before it runs."""
+    takes_text: bool = False
+    """Whether text follows its options, which may have any word."""
 
 
 def _late(place: str) -> Callable[[CommandContext, Sequence[str]], Any]:
@@ -127,6 +132,7 @@ _TABLE = (
         _late("whatif.whatif"),
         "whatif CHANGE … [--json]",
         "show tokens and cost of the projection with HANDLE.lod=1, budget=N, image_tokens=N, model=NAME, redact=N …",
+        ("--json",),
     ),
     Command(
         _late("history.condense"),
@@ -139,6 +145,7 @@ _TABLE = (
         "redact N SUMMARY | redact --undo N",
         "replace an output in the history by a note, or undo this",
         ("--undo", "--list"),
+        takes_text=True,
     ),
     Command(
         _late("model.approve"),
@@ -151,6 +158,7 @@ _TABLE = (
         _late("model.reject"),
         "reject [REASON]",
         "reject the cell that the model proposed; the model gets the reason and continues",
+        takes_text=True,
     ),
     Command(_late("model.stop"), "stop", "end the ask that waits; the stop button ends one that runs"),
     Command(_late("model.model"), "model [NAME]", "show the model, its server and its price; or set another model"),
@@ -193,19 +201,25 @@ _TABLE = (
         _late("navigation.goto"),
         "goto N [--before] [--dry-run]",
         "return to the state after statement N (10, s10, a name; 0: before all)",
-        ("--before", "--dry-run", "--json"),
+        ("--before", "--dry-run", "--json", "--lose"),
     ),
-    Command(_late("navigation.undo"), "undo [K]", "take back the last K statements and returns", ("--dry-run",)),
+    Command(
+        _late("navigation.undo"),
+        "undo [K]",
+        "take back the last K statements and returns",
+        ("--dry-run", "--json", "--lose"),
+    ),
     Command(
         _late("navigation.rerun"),
         "rerun N[..M] [--dry-run]",
         "return to the state before N, run N..M again, and say what came out differently",
-        ("--dry-run", "--json", "--yes"),
+        ("--dry-run", "--json", "--yes", "--lose"),
     ),
     Command(
         _diff,
         "diff [projection] N [M] [NAME …]",
         "compare two states (names by their values, outputs, handles, files) or two projections (blocks, tokens, cost)",
+        ("--json",),
     ),
     Command(_late("navigation.branches"), "branches", "list the branches of the timeline", ("--json",)),
     Command(_late("navigation.checkpoint"), "checkpoint [NAME]", "name the state after the last statement"),
@@ -219,7 +233,7 @@ _TABLE = (
         _late("navigation.resume"),
         "resume [--dry-run]",
         "restore the session of this notebook's last kernel: timeline, handles, state",
-        ("--dry-run", "--trust"),
+        ("--dry-run", "--trust", "--json"),
     ),
     Command(
         _late("trust.trust"),
@@ -231,6 +245,7 @@ _TABLE = (
         _late("configuration.configure"),
         "config [NAME [VALUE|--reset]]",
         "list the settings, explain one, or set one for this session",
+        ("--reset",),
     ),
     Command(
         _late("configuration.properties"),
@@ -241,6 +256,7 @@ _TABLE = (
         _late("history.pin"),
         "pin NAME [REASON]",
         "keep a handle in the projection before others, or a statement as it is",
+        takes_text=True,
     ),
     Command(_late("history.unpin"), "unpin NAME", "end a pin"),
     Command(
@@ -264,6 +280,17 @@ def _command(name: str) -> Command:
     return COMMANDS[name]
 
 
+def _refuse_unknown(name: str, command: Command, args: Sequence[str]) -> None:
+    """Raise BadCommand for the first option that the command does not have, with those that it has."""
+    known = [option for option in command.options if option.startswith("--")]
+    first_text = next((at for at, arg in enumerate(args) if not arg.startswith("--")), len(args))
+    for arg in args[:first_text] if command.takes_text else args:
+        option = arg.partition("=")[0]
+        if _OPTION.fullmatch(option) and option not in known:
+            close = suggest(option, known)
+            raise BadCommand(f"%ctx {name} has no option {option}{close}; it has {', '.join(known) or 'none'}")
+
+
 def dispatch(ctx: CommandContext, line: str) -> object:
     """Run one `%ctx` line. Return the object to display, or None. Raises CtxError."""
     try:
@@ -276,6 +303,7 @@ def dispatch(ctx: CommandContext, line: str) -> object:
     if name.endswith("?") or args[:1] == ["?"] or "--help" in args:
         name, args = "help", [name.rstrip("?")]
     command = _command(name)
+    _refuse_unknown(name, command, args)
     if name not in OF_ALL:
         require_person(f"%ctx {name}")
     shown = command.run(ctx, args)

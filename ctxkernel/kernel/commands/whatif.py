@@ -34,7 +34,7 @@ SUPPOSED_VALUES = {
     "lod": ("0", "1", "2", "3"),
     "tokens": ("All", "300", "1000"),
     "mode": ("paused", "running"),
-    "freq": ("Sync", "Async"),
+    "freq": ("Sync", "Async", "Periodic"),
     "pinned": ("yes", "no"),
     "shown": ("yes", "no"),
 }

@@ -10,7 +10,7 @@ Rule 2: at most `MOST_NAMES` names are read and `MOST_SHOWN` shown, and so many 
 Rule 3: names are sorted, so the listing does not depend on the file system's order. Matches are named from the folder
         before the first wildcard, wherever that lies.
 Rule 4: hidden folders and caches are named but not entered; a name with a leading dot takes a pattern with one. What
-        a `.gitignore` leaves out of a folder is counted, and not named.
+        a `.gitignore` leaves out of a folder, and each `__pycache__`, is counted and not named.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ MOST_NAMES = 20_000
 MOST_SHOWN = 2_000
 WATCHED = 256
 """Matches of a pattern, and folders, that are asked at each tick whether they changed."""
+_COUNTED = "__pycache__"
 _DEPTH = 4
 _WATCHED_ENTRIES = 64
 _SUFFIXES = 20
@@ -66,6 +67,20 @@ class Found:
         if self.folder:
             return f"{'  ' * self.depth}{base}/{f' ({self.note})' if self.note else ''}"
         return f"{'  ' * self.depth}{base} · {self.note or format_size(self.size)}"
+
+
+@dataclass(slots=True)
+class Unlisted:
+    """What a walk met and does not name."""
+
+    ignored: int = 0
+    caches: int = 0
+
+    def notes(self) -> list[str]:
+        """Return what is said of it."""
+        cut = ", the rest not looked at" if self.ignored >= MOST_NAMES else ""
+        ignored = [f"{self.ignored:,} ignored (.gitignore){cut}"] if self.ignored else []
+        return [*ignored, *([f"{self.caches:,} {_COUNTED} not listed"] if self.caches else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +174,14 @@ class DirectorySource(BaseSource):
         except BadPolicy:
             if pattern_of(pos) or not plain or not os.path.lexists(os.path.join(self.path, plain)):
                 raise
-        raise BadPolicy(f"{self.label} does not list {pos!r}: it is ignored or lies too deep; view it by its own path")
+        raise BadPolicy(
+            f"{self.label} does not list {pos!r}: it is ignored, a cache or lies too deep; view it by its own path"
+        )
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the directory as it is now."""
         try:
-            found, ignored = _list(self.path, MOST_SHOWN + 1)
+            found, unlisted = _list(self.path, MOST_SHOWN + 1)
         except NotADirectoryError:
             return Draft(f"{self.label} · is no directory any more (view it again)", notes=("not a directory",))
         except OSError as fault:
@@ -172,8 +189,7 @@ class DirectorySource(BaseSource):
             return Draft(f"{self.label} · {reason}", fingerprint=f"gone:{reason}", notes=(reason,))
         part = len(found) > MOST_SHOWN
         notes = (f"only the first {MOST_SHOWN:,} entries were read",) if part else ()
-        cut = ", the rest not looked at" if ignored >= MOST_NAMES else ""
-        notes = (*notes, f"{ignored:,} ignored (.gitignore){cut}") if ignored else notes
+        notes = (*notes, *unlisted.notes())
         found = found[:MOST_SHOWN]
         basis = basis_of(found)
         if request.lod == 3 and isinstance(request.basis, ListingBasis):
@@ -227,23 +243,27 @@ def stamps_of(paths: list[str]) -> str:
     return " ".join(map(file_stamp, paths))
 
 
-def _list(path: str, most: int) -> tuple[list[Found], int]:
-    """Return the first entries of a tree, and how many were met that are ignored. Raises OSError."""
-    ignored: list[str] = []
-    return list(islice(_walk(path, "", 0, above(path), ignored), most)), len(ignored)
+def _list(path: str, most: int) -> tuple[list[Found], Unlisted]:
+    """Return the first entries of a tree, and what was met that is not named. Raises OSError."""
+    unlisted = Unlisted()
+    return list(islice(_walk(path, "", 0, above(path), unlisted), most)), unlisted
 
 
-def _walk(path: str, prefix: str, depth: int, ignoring: Ignoring, ignored: list[str]) -> Iterator[Found]:
+def _walk(path: str, prefix: str, depth: int, ignoring: Ignoring, unlisted: Unlisted) -> Iterator[Found]:
     ignoring = ignoring.within(path)
     with os.scandir(path) as entries:
         some = sorted(islice(entries, MOST_NAMES), key=lambda entry: entry.name)
     for entry in some:
-        if len(ignored) >= MOST_NAMES:
+        if unlisted.ignored >= MOST_NAMES:
             return
         name = prefix + entry.name
         try:
-            if ignoring.leaves_out(entry.path, entry.is_dir(follow_symlinks=False)):
-                ignored.append(name)
+            folder = entry.is_dir(follow_symlinks=False)
+            if ignoring.leaves_out(entry.path, folder):
+                unlisted.ignored += 1
+                continue
+            if folder and entry.name == _COUNTED:
+                unlisted.caches += 1
                 continue
             about = entry.stat(follow_symlinks=False)
         except OSError as fault:
@@ -256,7 +276,7 @@ def _walk(path: str, prefix: str, depth: int, ignoring: Ignoring, ignored: list[
         yield Found(name, depth, True, 0, 0, "not entered" if skipped else "")
         if not skipped:
             try:
-                yield from _walk(entry.path, name + "/", depth + 1, ignoring, ignored)
+                yield from _walk(entry.path, name + "/", depth + 1, ignoring, unlisted)
             except OSError as fault:
                 yield Found(name + "/…", depth + 1, False, 0, 0, reason_of(fault))
 

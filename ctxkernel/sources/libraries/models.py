@@ -270,7 +270,7 @@ class NetworkSource(FactsSource):
         """Return a line a parameter or buffer."""
         modules = list(_modules(self.target))
         found = [
-            f"{'.'.join((*path, name))}: {_values(tensor)}"
+            f"{'.'.join((*path, name))}: {tensor_line(tensor)}"
             for path, module in modules[:_MODULES]
             for name, tensor in _tensors(module, *_HELD)
         ]
@@ -282,7 +282,7 @@ class NetworkSource(FactsSource):
         found: list[str] = []
         modules = list(_modules(self.target))
         for path, module in modules[:_MODULES]:
-            own = [f"{name} {_shape(tensor)}" for name, tensor in _tensors(module, "_parameters")]
+            own = [f"{name} {tensor_shape(tensor)}" for name, tensor in _tensors(module, "_parameters")]
             name = f"{path[-1]}: " if path else ""
             kind = short_type(module)
             found.append(" · ".join([f"{'  ' * len(path)}{name}{kind}", *([", ".join(own)] if own else [])]))
@@ -323,19 +323,21 @@ def _tensors(module: Any, *kinds: str) -> list[tuple[str, Any]]:
     return [(one_line(name, 40), tensor) for one in held for name, tensor in one.items() if tensor is not None]
 
 
-def _shape(tensor: Any) -> str:
+def tensor_shape(tensor: Any) -> str:
+    """Return the shape of a tensor."""
     with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
         return " × ".join(str(side) for side in tensor.shape) or "scalar"
 
 
-def _values(tensor: Any) -> str:
+def tensor_line(tensor: Any, **how: Any) -> str:
+    """Return shape, type and first values of a tensor, as `array_line`; of one on a device, the device."""
     with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
         try:
             if tensor.device.type == "cpu":
-                return array_line(tensor.detach().numpy())
+                return array_line(tensor.detach().numpy(), **how)
         except (RuntimeError, TypeError):  # of a kind that NumPy has not
             pass
-        return f"{_shape(tensor)} {_word(tensor.dtype)} on {tensor.device}"
+        return f"{tensor_shape(tensor)} {_word(tensor.dtype)} on {tensor.device}"
 
 
 def _word(value: Any) -> str:

@@ -38,16 +38,19 @@ _SAMPLED = "content ~"
 _RANGED = 1_000_000
 
 
-def array_line(array: Any) -> str:
-    """Return shape, type and values of an ndarray; of more than a few, the first, the range and a hash of all."""
+def array_line(array: Any, limit: int = STAMP_BYTES // 8, *, ranged: bool = True) -> str:
+    """Return shape, type and values of an ndarray; of more than a few, the first, the range and a hash.
+
+    The hash is of all, or of pages of `limit` bytes together, with a `~`.
+    """
     numpy, _ = modules()
     array = numpy.asarray(array)
     about = f"{format_shape(array.shape)} {array.dtype}"
     if array.size <= _SHOWN:
         return f"{about} [{', '.join(cells(array.ravel()))}]"
-    column = hash_column(array, STAMP_BYTES // 8)
+    column = hash_column(array, limit)
     content = f"{xxhash.xxh3_64_intdigest(repr(column.chunks).encode()) & 0xFFFFFFFF:08x}"
-    span = span_of(array)
+    span = span_of(array) if ranged else ""
     parts = [
         f"{about} [{', '.join(cells(array.flat[:_SHOWN]))}, …]",
         *([span] if span else []),

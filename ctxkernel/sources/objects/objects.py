@@ -45,7 +45,7 @@ from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, 
 from ctxkernel.sources.files.files import TextSource
 from ctxkernel.sources.files.text_levels import lines_document, make_basis, render_document, render_text
 
-_MOST_LINES = 5_000
+_MOST_LINES = 2_000
 _LINE_CHARS = 200
 _STAMP_ITEMS = 200
 _CONTAINERS = (list, tuple, dict)
@@ -120,7 +120,7 @@ class ObjectSource(TargetSource):
         fingerprint = content_hash("\n".join(lines).encode("utf-8", "replace"))
         document = lines_document(_headline(self.label, self.target), lines, fingerprint)
         if request.lod == 0:
-            return render_text(document, self._window(place), request, place, budget)
+            return render_text(document, self._window(place, budget), request, place, budget)
         if request.lod == 3:
             return render_document(document, request, place, budget)
         if request.lod == 1:
@@ -131,11 +131,11 @@ class ObjectSource(TargetSource):
         basis = make_basis(document, whole_window(document.text, Place()))
         return replace(draft, fingerprint=fingerprint, basis=basis)
 
-    def _window(self, place: Place) -> Window:
-        """Return the lines of the value from `place` on."""
+    def _window(self, place: Place, budget: int) -> Window:
+        """Return the lines of the value from `place` on, at most as many as could be within a budget."""
         total = line_count(self.target)
         start = min(place.line, max(total - 1, 0))
-        lines = list(islice(value_lines(self.target, start), _MOST_LINES))
+        lines = list(islice(value_lines(self.target, start), min(_MOST_LINES, budget + 1)))
         past, col = place.line >= total > 0, 0
         if place.col and lines and not past:
             col = min(place.col, len(lines[0]))

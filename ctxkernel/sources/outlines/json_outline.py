@@ -29,6 +29,9 @@ SAMPLE_CHARS = 2 << 20
 _DEPTH = 3
 _KEYS = 40
 _ITEMS = 20  # items of an array that its common shape is made from
+_EACH = 1_000
+"""So many items of an array are looked at for the fields of its objects."""
+_EACH_DEPTH = 8
 _FIELD_DEPTH = 4
 _FIELDS = 200
 _DISTINCT = 1_000
@@ -91,13 +94,29 @@ def _below(value: Any, depth: int) -> Iterator[str]:
         if len(value) > _KEYS:
             yield from indented(more_lines(len(value) - _KEYS, "keys"), indent)
     elif is_list(value):
-        objects = [item for item in value[:_ITEMS] if is_object(item)]
-        if objects:
-            keys = dict.fromkeys(key for item in objects for key in item)
-            yield f"{indent}[each]" if len(value) <= _ITEMS else f"{indent}[each of the first {_ITEMS}]"
-            yield from _below({key: next(item[key] for item in objects if key in item) for key in keys}, depth + 1)
+        if any(is_object(item) for item in value[:_EACH]):
+            yield f"{indent}[each]" if len(value) <= _EACH else f"{indent}[each of the first {_EACH:,}]"
+            yield from _each(value[:_EACH], depth + 1)
         elif value and is_list(value[0]):
             yield f"{indent}[0]: {_short(value[0])}"
+
+
+def _each(items: list[Any], depth: int) -> Iterator[str]:
+    """Yield the fields of some objects of one place: types, where they are missing, range or examples."""
+    objects = [item for item in items if is_object(item)]
+    if not objects or depth > _EACH_DEPTH:
+        return
+    indent = "  " * depth
+    keys = list(dict.fromkeys(key for item in objects for key in item))
+    for key in keys[:_KEYS]:
+        values = [item[key] for item in objects if key in item]
+        found = _Field()
+        for value in values:
+            found.take(value)
+        yield f"{indent}{found.line(one_line(key, 60), len(objects))}"
+        below = [one for value in values for one in (value if is_list(value) else [value])]
+        yield from _each(below, depth + 1)
+    yield from indented(more_lines(len(keys) - _KEYS, "keys"), indent)
 
 
 @dataclass(slots=True)

@@ -8,19 +8,18 @@ The rules of `frames` about exactness, samples and stamps hold here too.
 
 from __future__ import annotations
 
-import importlib
 import math
 import re
 from dataclasses import replace
 from typing import Any
 
-from ctxkernel.core.ports import Picture, RenderRequest
+from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_shape, format_size, plural
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.amounts import Line, more_lines
 from ctxkernel.sources.base.positions import no_place
 from ctxkernel.sources.base.rendering import Draft, Place, fit_lines, less, titled
-from ctxkernel.sources.base.thumbnails import MOST_SIDE, encoded, scaled, side_within
+from ctxkernel.sources.tables.array_images import image_of
 from ctxkernel.sources.tables.columns import EXACT_CELLS, cells, hash_column, modules, numbers
 from ctxkernel.sources.tables.tables import TableFacts, TableSource, TableWindow, clamp_window, first_rows, table_facts
 
@@ -29,8 +28,6 @@ _WINDOW_CELLS = 40_000
 _BASIS_CELLS = 2_000
 _LABELS = 1_000
 _HEAD_ROWS, _HEAD_COLUMNS = 8, 20
-_LEAST_SIDE = 16
-"""Pixels: a smaller array of three columns is a table rather than an image."""
 _SHOWN = "[shown as 9,999 × 9,999, ~9,999 tokens]"
 _ROW = re.compile(r"\[ *\d{1,15}(?: *, *\d{1,15})* *\]")
 
@@ -49,12 +46,14 @@ class ArraySource(TableSource):
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the array as it is now; of an image, level 0 at its beginning is the picture and the statistics."""
-        if request.lod == 0 and request.pictured and place == Place() and looks_like_image(self.array()):
-            picture = _picture(self.array(), (budget - count_tokens(_SHOWN)) // 2)
+        seen = image_of(self.array()) if request.lod == 0 and request.pictured and place == Place() else None
+        if seen is not None:
+            beside = count_tokens(f"{seen.about}{_SHOWN}")
+            picture = seen.picture((budget - beside) // 2)
             if picture is not None:
                 told = replace(request, lod=2)
-                lines = super().draft(told, place, less(budget, picture.tokens + count_tokens(_SHOWN)))
-                return replace(lines, text=f"{lines.text}\n[{picture.shown}]", picture=picture)
+                lines = super().draft(told, place, less(budget, picture.tokens + beside))
+                return replace(lines, text=f"{lines.text}\n[{seen.about}{picture.shown}]", picture=picture)
         return super().draft(request, place, budget)
 
     def facts(self, limit: int) -> TableFacts:
@@ -113,40 +112,6 @@ class ArraySource(TableSource):
         more = more_lines(total - len(lines), "rows")
         first = Line(first_rows(min(width, _HEAD_COLUMNS), width))
         return fit_lines(head, [first, *lines, *more] if lines else [], budget, "rows")
-
-
-def looks_like_image(array: Any) -> bool:
-    """Return whether an array is (height, width, 3 or 4) of bytes, or of floats from 0 to 1."""
-    if array.ndim != 3 or array.shape[2] not in (3, 4) or min(array.shape[:2]) < _LEAST_SIDE:
-        return False
-    if array.dtype.kind != "f":
-        return array.dtype == "uint8"
-    some = _thinned(array)
-    return bool(((some >= 0) & (some <= 1)).all())
-
-
-def _thinned(array: Any) -> Any:
-    """Return an image with rows and columns left out, so that about twice the pixels of a picture are left."""
-    step = max(1, max(array.shape[:2]) // (2 * MOST_SIDE))
-    return array[::step, ::step]
-
-
-def _picture(array: Any, room: int) -> Picture | None:
-    """Return the picture of an image within `room` tokens; None where it has no room, or Pillow is not installed."""
-    height, width = array.shape[:2]
-    side = side_within(width, height, room)
-    if not side:
-        return None
-    try:
-        pillow: Any = importlib.import_module("PIL.Image")
-    except ImportError:
-        return None
-    some = _thinned(array)
-    if some.dtype.kind == "f":
-        some = (some * 255).round().astype("uint8")
-    numpy, _ = modules()
-    image = pillow.fromarray(numpy.ascontiguousarray(some))
-    return encoded(image.resize(scaled(width, height, side), reducing_gap=2.0), "PNG")
 
 
 def _statistics(array: Any) -> tuple[str, list[str]]:
