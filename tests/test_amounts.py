@@ -371,7 +371,7 @@ def test_the_same_holds_for_a_text_that_is_read_in_windows(tmp_path):
 @pytest.mark.parametrize(
     ("target", "mark"),
     [
-        (list(range(7_000)), '[… 2,000 more lines, ~N tokens; h.pos = "5000" goes on]'),
+        (list(range(7_000)), '[… 5,000 more lines, ~N tokens; h.pos = "2000" goes on]'),
         (np.arange(9_000.0), '[… 7,000 more rows, ~N tokens; h.pos = "2000" goes on]'),
     ],
     ids=["list", "array"],
