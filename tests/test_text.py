@@ -28,6 +28,7 @@ def test_a_size_has_a_decimal_unit_and_a_digit_after_the_point(nbytes: float, te
 
 def test_counts_and_lists_say_how_many_there_are():
     assert [plural(n, "lines") for n in (0, 1, 1200)] == ["0 lines", "1 line", "1,200 lines"]
+    assert [plural(1, noun) for noun in ("more entries", "kinds of entries")] == ["1 more entry", "1 kind of entries"]
     assert join_names("abc", 3) == "a, b, c"
     assert join_names("abcde", 3) == "a, b, c, … 2 more"
 

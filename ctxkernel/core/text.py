@@ -98,9 +98,10 @@ def format_date(timestamp: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return `1 line`, `1 entry`, `1,200 lines`: `noun` is in the plural and ends in `s`."""
-    one = f"{noun[:-3]}y" if noun.endswith("ies") else noun.removesuffix("s")
-    return f"{count:,} {one if count == 1 else noun}"
+    """Return `1 line`, `1 entry`, `1 kind of files`, `1,200 lines`: `noun` is in the plural."""
+    counted, of, rest = noun.partition(" of ")
+    one = f"{counted[:-3]}y" if counted.endswith("ies") else counted.removesuffix("s")
+    return f"{count:,} {f'{one}{of}{rest}' if count == 1 else noun}"
 
 
 def join_names(names: Collection[str], limit: int = 8) -> str:
