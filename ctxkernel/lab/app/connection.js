@@ -58,6 +58,8 @@ class Connection {
     this.wasLost = false;
     /** The kernel was restarted: a stock kernel has lost the extension. */
     this.restarted = false;
+    /** The kernel has said, on its control channel, that a cell runs. */
+    this.runs = false;
     /** The request of a cell that may load the extension. @type {string | undefined} */
     this.loads = undefined;
     /** When this page saw the last cell end. @type {number | null} */
@@ -203,6 +205,8 @@ class Connection {
     clearTimeout(this.timer);
     let left = ANSWER_MS;
     let asked = false;
+    let peeked = false;
+    this.runs = false;
     const step = 500;
     const comm = this.comm;
     const look = () => {
@@ -212,10 +216,15 @@ class Connection {
       if (status === 'busy' || status === 'unknown') {
         left = ANSWER_MS;
         if (!asked) {
-          asked = true;
+          asked = peeked = true;
           this.listener.say(PHASES.busy());
           if (this.own) void this.peek(comm);
         }
+      } else if (this.runs) left = ANSWER_MS;
+      else if (this.own && !peeked && left <= ANSWER_MS - 2 * step) {
+        // JupyterLab 4.4 calls a kernel idle that has answered on its control channel in the middle of a cell.
+        peeked = true;
+        void this.peek(comm);
       } else if ((left -= step) <= 0) {
         this.listener.say(PHASES.noAnswer());
         return;
@@ -232,6 +241,7 @@ class Connection {
     try {
       const reply = await kernel.sendControlMessage(this.controlMessage(kernel, CONTROL), true).done;
       if (this.live || this.comm !== comm || reply?.content?.type !== 'snapshot') return;
+      this.runs = Boolean(reply.content.running);
       this.listener.snapshot(reply.content);
     } catch {
       // The kernel went away, or knows no such message: the comm's snapshot will do.
