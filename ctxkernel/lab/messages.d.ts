@@ -1001,6 +1001,21 @@ export interface HandleAnswer {
   handle: HandleText | null;
 }
 
+/** The session as one HTML page, a name for its file, and lines on what it leaves out. */
+export interface SavedPage {
+  name: string;
+  text: string;
+  left_out: readonly string[];
+}
+
+/** The answer to an `export` request. */
+export interface ExportAnswer {
+  id: any;
+  error: string | null;
+  type: 'export';
+  export: SavedPage | null;
+}
+
 /** The answer to a `cost` request. */
 export interface CostAnswer {
   id: any;
@@ -1033,9 +1048,9 @@ export interface DifferenceAnswer {
   difference: StateDifference | null;
 }
 
-export type Answer = PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | MarksAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | HandleAnswer;
+export type Answer = PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | MarksAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | HandleAnswer | ExportAnswer;
 
-export type KernelMessage = SnapshotMessage | BeginMessage | TurnMessage | CheckpointMessage | ProposalMessage | AskingMessage | PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | MarksAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | HandleAnswer;
+export type KernelMessage = SnapshotMessage | BeginMessage | TurnMessage | CheckpointMessage | ProposalMessage | AskingMessage | PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | MarksAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | HandleAnswer | ExportAnswer;
 
 /** The data of the comm's opening. */
 export interface OpenRequest {
@@ -1158,6 +1173,12 @@ export interface CostRequest {
   id: string;
 }
 
+/** Asks for the session as a page. Ask on the control channel: servers limit the rate of the others. */
+export interface ExportRequest {
+  type: 'export';
+  id: string;
+}
+
 /** Asks for the rendering of the handle with the id `of`. */
 export interface HandleRequest {
   type: 'handle';
@@ -1165,7 +1186,7 @@ export interface HandleRequest {
   of: string;
 }
 
-export type PanelRequest = SnapshotRequest | PlanRequest | EventsRequest | CompareRequest | DifferenceRequest | CellsRequest | MarksRequest | RowsRequest | DetailsRequest | SearchRequest | ProjectionRequest | BodyRequest | ImageRequest | WhatIfRequest | CostRequest | HandleRequest;
+export type PanelRequest = SnapshotRequest | PlanRequest | EventsRequest | CompareRequest | DifferenceRequest | CellsRequest | MarksRequest | RowsRequest | DetailsRequest | SearchRequest | ProjectionRequest | BodyRequest | ImageRequest | WhatIfRequest | CostRequest | HandleRequest | ExportRequest;
 
 /** The widget's trait `facts`; `tokens` is null for no limit. */
 export interface HandleFacts {

@@ -59,8 +59,8 @@ DELTAS = 300
 PAGES = 32
 """Most front ends with a comm: a new one closes the oldest."""
 _MOST_ERROR = 1000
-_MASKED = ("projection", "request", "image")
-"""Answers that contain nothing but a projection, which is masked already: exactly what would be sent."""
+_MASKED = ("projection", "request", "image", "export")
+"""Answers that are masked already: a projection, exactly as it would be sent, and the page of the session."""
 BETWEEN_CELLS = ("whatif",)
 """Requests that are not answered on the control channel while a cell runs."""
 
