@@ -7,6 +7,7 @@
  */
 
 import { find } from './base.js';
+import { savePage } from './savepage.js';
 
 /** @import {Cell, CommandArgs} from '../jupyterlab.js' */
 /** @import {Parts} from './labparts.js' */
@@ -24,6 +25,7 @@ const SETTING = { gutter: 'ctxkernel:toggle-gutter', fadeOutputs: 'ctxkernel:tog
  * @property {string} label
  * @property {string} [caption]
  * @property {boolean} [onCell] it needs an active code cell
+ * @property {boolean} [hides] it is not seen where it cannot run: it stands in a menu of all documents
  * @property {(link: Link, cell: Cell) => unknown} run
  */
 
@@ -91,6 +93,13 @@ const ON_NOTEBOOK = [
     onCell: true,
     run: ({ view }, cell) => view.markCell(cell.model.id, 'differs')
   },
+  {
+    id: 'ctxkernel:save-session-html',
+    label: 'Save session as HTML',
+    caption: 'Notebook, timeline and comparisons in one file, which needs no Jupyter to be read',
+    hides: true,
+    run: (link) => savePage(link)
+  },
   { id: 'ctxkernel:resume', label: 'Resume the session of the earlier kernel', run: ({ view }) => view.resume() },
   { id: 'ctxkernel:stop-ask', label: 'Stop the ask or the cell', run: ({ kernel }) => kernel?.interrupt() }
 ];
@@ -127,12 +136,13 @@ function addCommands(lab, panel, icon) {
     palette?.addItem({ command: id, category: 'ctxkernel', args: { isPalette: true } });
     offered.push(id);
   };
-  for (const { id, label, caption, onCell, run } of ON_NOTEBOOK) {
+  for (const { id, label, caption, onCell, hides, run } of ON_NOTEBOOK) {
     const there = () => Boolean(panel.link?.gutter.marks.known && (!onCell || panel.codeCell));
     app.commands.addCommand(id, {
       label: (args) => labelled(args, label),
       caption,
       isEnabled: there,
+      isVisible: () => !hides || there(),
       execute: () => {
         const { link } = panel;
         const cell = panel.codeCell;

@@ -4,10 +4,10 @@
  * Rule 1: the page comes by the control channel: Jupyter servers drop messages of other channels above a rate.
  */
 
-import { h, list, plural } from './base.js';
+import { h, list, plural, reasonOf } from './base.js';
 import { openSheet } from './sheet.js';
 
-/** @import {Link} from './plugin.js' */
+/** @import {Link} from './link.js' */
 
 const TITLE = 'Save session as HTML';
 /** A page that takes longer has a dialog that says so, in milliseconds. */
@@ -30,7 +30,7 @@ async function savePage(link) {
   const { context } = link.notebook;
   // The page has the notebook's Markdown cells, which the kernel reads from the file.
   if (context.model.dirty && !context.model.readOnly) await context.save();
-  const answer = await link.hands.askByControl('export', {}).catch((error) => ({ error: String(error) }));
+  const answer = await link.hands.askByControl('export', {}).catch((/** @type {unknown} */ error) => ({ error: reasonOf(error) }));
   job.ended = true;
   if (job.stopped) return;
   const page = 'export' in answer ? answer.export : null;

@@ -9,16 +9,17 @@ let closeOpen = null;
 
 /**
  * Open a dialog; only one is open at a time. Escape and its second button close it, and the keyboard goes back.
- * @param {{title: string, body: Child, confirm?: () => string, run?: () => void, cancel?: string}} how `confirm` gives the
- *   text of the first button; empty: it cannot be pressed now
+ * @param {{title: string, body: Child, confirm?: () => string, run?: () => void, cancel?: string, closed?: () => void}} how
+ *   `confirm` gives the text of the first button; empty: it cannot be pressed now
  */
-function openSheet({ title, body, confirm, run, cancel = 'Cancel' }) {
+function openSheet({ title, body, confirm, run, cancel = 'Cancel', closed }) {
   closeOpen?.();
   const from = document.activeElement;
   const heading = h('h2', { id: `ctxk-sheet-${Math.random().toString(36).slice(2)}` }, title);
   const close = () => {
     veil.remove();
     closeOpen = null;
+    closed?.();
     if (from instanceof HTMLElement && from.isConnected) from.focus();
   };
   const yes =
