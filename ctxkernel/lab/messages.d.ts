@@ -321,6 +321,7 @@ export interface CellMark {
   on_head: string | null;
   source: string;
   count: number | null;
+  marked: 'asks' | 'differs' | null;
 }
 
 /** Values of cells: the one numbered `cells[i]` and those after it, `lengths[i]` in all, have `values[i]`.

@@ -37,6 +37,8 @@ class CellMark(CellLook):
     on_head: str | None
     source: str
     count: int | None
+    marked: Literal["asks", "differs"] | None
+    """The mark of a person."""
 
 
 class CellSpans(TypedDict):
