@@ -194,6 +194,7 @@ class Runtime:
                 page=self._page,
                 base_url=self._base_url,
                 summaries=lambda: self.models.unanswered_summaries,
+                comparing=lambda: self.checkpoints.comparing,
                 difference=self._difference_row,
             ),
             settings=lambda: self.settings,

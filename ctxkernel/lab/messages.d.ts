@@ -303,6 +303,7 @@ export interface CellLook {
   because?: readonly string[];
   upstream?: readonly string[];
   checkpoint: 'writing' | 'durable' | 'skipped' | 'thinned' | 'damaged' | null;
+  marked: 'asks' | 'differs' | null;
 }
 
 /** The state of one cell of the notebook.
@@ -316,12 +317,12 @@ export interface CellMark {
   because?: readonly string[];
   upstream?: readonly string[];
   checkpoint: 'writing' | 'durable' | 'skipped' | 'thinned' | 'damaged' | null;
+  marked: 'asks' | 'differs' | null;
   statement_id: string;
   execution_id: string;
   on_head: string | null;
   source: string;
   count: number | null;
-  marked: 'asks' | 'differs' | null;
 }
 
 /** Values of cells: the one numbered `cells[i]` and those after it, `lengths[i]` in all, have `values[i]`.
@@ -879,6 +880,7 @@ export interface CheckpointMessage {
   execution_id: string;
   checkpoint: Checkpoint;
   storage: Storage | null;
+  work?: readonly string[];
   cells?: CellTable;
 }
 

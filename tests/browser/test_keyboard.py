@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from notebook_moves import CURRENT, mark, press
-from playwright.sync_api import Locator, expect
+from notebook_moves import CURRENT, mark, press, run_all
+from playwright.sync_api import expect
 
 from ctxkernel.testing import answer, call, say
 
@@ -39,7 +38,8 @@ def go_to_cell(desk: Any, index: int) -> None:
 
 def test_a_day_s_work_needs_no_mouse(new_desk: Any, messages: Any, tmp_path: Path):
     """Run, go back, follow, compare, ask, approve, undo, search and save; after each the keyboard is where one goes on."""
-    messages.script = [answer([say("I look."), call("run_cell", {"code": "mean = total / 3\nprint('mean', mean)"})]), say("It is **2**.")]
+    proposal = call("run_cell", {"code": "mean = total / 3\nprint('mean', mean)"})
+    messages.script = [answer([say("I look."), proposal]), say("It is **2**.")]
     messages.requests[:], messages.faults[:] = [], []
     desk, page = new_desk.open("day.ipynb", CELLS).live(), new_desk.page
     keyboard = page.keyboard
@@ -135,3 +135,46 @@ def test_a_day_s_work_needs_no_mouse(new_desk: Any, messages: Any, tmp_path: Pat
     notebook_has_keyboard(desk)
     assert messages.faults == []
     assert desk.errors == []
+
+
+def test_the_panel_is_reached_and_left_by_keyboard(desk: Any):
+    """A command leads to a section, `T F` to the search; Escape back to the notebook, from a tab of its own too."""
+    run_all(desk, "keys.ipynb", CELLS[:1])
+    desk.page.keyboard.press("Escape")
+    notebook_has_keyboard(desk)
+    desk.command("Show the section Changes")
+    has_keyboard(desk, "[role=tab][data-tab=changes]")
+    desk.page.keyboard.press("Escape")
+    notebook_has_keyboard(desk)
+    press(desk.page, "t", "f")
+    has_keyboard(desk, ".ctxk-search")
+    desk.page.keyboard.insert_text("ro")
+    desk.page.keyboard.press("Escape")
+    expect(desk.view.locator(".ctxk-search input")).to_have_value("")
+    desk.page.keyboard.press("Escape")
+    notebook_has_keyboard(desk)
+    desk.command("Open the timeline in a tab")
+    has_keyboard(desk, ".ctxk-widetab .ctxk-row")
+    desk.page.keyboard.press("Escape")
+    notebook_has_keyboard(desk)
+
+
+def test_menus_check_what_is_on(desk: Any):
+    """The toolbar's menu: marks of the cell, and the setting of the gutter."""
+    run_all(desk, "checks.ipynb", CELLS[:1], "y = 2")
+    go_to_cell(desk, 0)
+    press(desk.page, "t", "a")
+    expect(mark(desk, 0)).to_contain_text("asks")
+    tools = desk.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-NotebookPanel-toolbar")
+    for checked in (True, False):
+        tools.locator("[data-command='ctxkernel:menu']").click()
+        for command, on in {"asks": checked, "differs": False, "gutter": True}.items():
+            item = desk.page.locator(f".lm-Menu-item[data-command='ctxkernel:toggle-{command}']")
+            expect(item).to_be_visible()
+            assert (item.get_attribute("aria-checked") == "true") is on
+            expect(item.locator(".lm-Menu-itemIcon svg")).to_have_count(int(on))
+        desk.page.keyboard.press("Escape")
+        if checked:
+            desk.select(0)
+            press(desk.page, "t", "a")
+            expect(mark(desk, 0)).to_contain_text("✓")

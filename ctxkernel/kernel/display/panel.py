@@ -23,7 +23,7 @@ from ctxkernel.core.replay import CheckpointInfo, Comparison
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.text import without_surrogates
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.core.turn import OpenTurn, TurnResult
+from ctxkernel.core.turn import HandleState, OpenTurn, TurnResult
 from ctxkernel.kernel.display import panel_rows as rows
 from ctxkernel.kernel.display.cell_marks import CellMarks
 from ctxkernel.kernel.display.copies import notebook_copy
@@ -294,6 +294,7 @@ class Panel:
                 "execution_id": info.execution_id,
                 "checkpoint": rows.checkpoint_row(info),
                 "storage": self.states.storage(),
+                "work": self._work(self._last.handles if self._last is not None else ()),
                 "cells": self.marks.changed(),
             }
         )
@@ -366,11 +367,14 @@ class Panel:
             "storage": self.states.storage(),
             "resume": self.states.resume_offer(),
             "sent": self._sent(),
-            "work": rows.background_work(handles, self.states.summaries()),
+            "work": self._work(handles),
         }
         if self._history is not None:
             state["history"] = self._history.to_json()
         return state
+
+    def _work(self, handles: Iterable[HandleState]) -> list[str]:
+        return rows.background_work(handles, self.states.summaries(), self.states.comparing())
 
     def _sent(self) -> bool:
         """Return whether this session, in this kernel or an earlier one, has sent anything to a model."""

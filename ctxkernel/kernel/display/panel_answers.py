@@ -53,6 +53,8 @@ class StateQueries:
     base_url: Callable[[], str | None]
     summaries: Callable[[], int]
     """The number of summaries that are being written."""
+    comparing: Callable[[], list[str]]
+    """Returns the variables that are compared in the background."""
     difference: Callable[[str, str | None, list[str]], messages.StateDifference]
     """(old, new, names) → the differences of two states. Raises CtxError."""
 

@@ -24,6 +24,8 @@ class CellLook(TypedDict):
     because: NotRequired[Sequence[str]]
     upstream: NotRequired[Sequence[str]]
     checkpoint: CheckpointState | None
+    marked: Literal["asks", "differs"] | None
+    """The mark of a person."""
 
 
 class CellMark(CellLook):
@@ -37,8 +39,6 @@ class CellMark(CellLook):
     on_head: str | None
     source: str
     count: int | None
-    marked: Literal["asks", "differs"] | None
-    """The mark of a person."""
 
 
 class CellSpans(TypedDict):

@@ -89,6 +89,7 @@ class CheckpointMessage(TypedDict):
     execution_id: str
     checkpoint: Checkpoint
     storage: Storage | None
+    work: NotRequired[Sequence[str]]
     cells: NotRequired[CellTable]
 
 
