@@ -37,7 +37,7 @@ def go_to_cell(desk: Any, index: int) -> None:
 
 
 def test_a_day_s_work_needs_no_mouse(new_desk: Any, messages: Any, tmp_path: Path):
-    """Run, go back, follow, compare, ask, approve, undo, search and save; after each the keyboard is where one goes on."""
+    """Run, go back, follow, compare, ask, approve, undo, search, save; after each the keyboard is where one goes on."""
     proposal = call("run_cell", {"code": "mean = total / 3\nprint('mean', mean)"})
     messages.script = [answer([say("I look."), proposal]), say("It is **2**.")]
     messages.requests[:], messages.faults[:] = [], []
