@@ -85,7 +85,7 @@ def begun_row(turn: OpenTurn) -> messages.BegunStatement:
 def execution_row(statement: Statement, execution: Execution, deltas: tuple[DeltaItem, ...]) -> messages.ExecutionRow:
     """Return the fields of a row that depend on the execution alone."""
     cost = execution.cost
-    artifacts = [one for one in execution.artifacts if one.kind not in ("read", "picture")]
+    artifacts = [one for one in execution.artifacts if one.kind not in ("read", "picture", "order")]
     row = {
         **_begun(statement, execution),
         **_fields(execution, "status", "ended_at"),
@@ -194,20 +194,3 @@ def background_work(handles: Iterable[HandleState], summaries: int, comparing: S
     if comparing:
         lines.insert(0, f"comparing {join_names(comparing)}")
     return lines[:MOST_WORK]
-
-
-def notebook_outputs(execution: Execution) -> list[dict[str, Any]]:
-    """Return the kept output of an execution as outputs of a notebook cell."""
-    streams = (("stdout", execution.stdout), ("stderr", execution.stderr))
-    outputs: list[dict[str, Any]] = [
-        {"output_type": "stream", "name": name, "text": text} for name, text in streams if text
-    ]
-    displays: dict[str, dict[str, Any]] = {}
-    for one in execution.artifacts:
-        if one.kind == "display" and one.data is not None:
-            displays.setdefault(one.name, {})[one.mime] = one.data
-    outputs += [{"output_type": "display_data", "data": data, "metadata": {}} for data in displays.values()]
-    if (fault := execution.exception) is not None:
-        trace = fault.trace_summary.splitlines()
-        outputs.append({"output_type": "error", "ename": fault.type, "evalue": fault.message, "traceback": trace})
-    return outputs
