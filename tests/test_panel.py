@@ -532,7 +532,7 @@ def test_a_cell_of_another_branch_says_how_its_execution_on_this_one_stands(fron
     """A page that shows that execution needs its state: stale here, since `x` was changed after it."""
     front.run("x = 1", cell_id="a")
     front.run("y = x", cell_id="b")
-    front.run("x = 2", cell_id="c")
+    front.run("x = 2", cell_id="a")
     front.run("y = x + 1", cell_id="b")
     front.run("%ctx goto s3", gesture=True)
 
