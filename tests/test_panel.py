@@ -518,7 +518,7 @@ def test_a_page_asks_for_the_marks_of_some_cells_or_of_all(front):
     """The answer about some names no ids: the page knows the numbers from the snapshot and the turns."""
     reader = MarkReader()
     reader.read(front.snapshot["cells"])
-    for cell, source in {"a": "x = 1", "b": "y = x", "c": "x = 2"}.items():
+    for cell, source in [("a", "x = 1"), ("b", "y = x"), ("a", "x = 2")]:
         reader.read(front.run(source, cell_id=cell)["cells"])
     assert reader.marks["b"]["because"] == ["x was changed by s3"]
 
