@@ -785,11 +785,19 @@ export interface OutputDifference {
   after: string;
 }
 
-/** A handle or a file that differs. */
+/** A handle that differs. */
 export interface OtherDifference {
   name: string;
   how: 'added' | 'changed' | 'removed';
   told: string;
+}
+
+/** A file that differs; `value` has its lines or its table, or why they were not compared. */
+export interface FileDifference {
+  name: string;
+  how: 'added' | 'changed' | 'removed';
+  told: string;
+  value: ValueDifference | null;
 }
 
 /** The differences between two states; `more` of them are left out. */
@@ -801,7 +809,7 @@ export interface StateDifference {
   deleted: readonly NameDifference[];
   outputs: readonly OutputDifference[];
   handles: readonly OtherDifference[];
-  files: readonly OtherDifference[];
+  files: readonly FileDifference[];
   notes: readonly string[];
   more: number;
 }
