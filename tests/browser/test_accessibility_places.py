@@ -101,6 +101,14 @@ def two_projections(page: Page) -> None:
     expect(page.locator("[data-changes=gained]")).to_be_visible()
 
 
+def a_projection_by_its_number(page: Page) -> None:
+    page.locator("summary", has_text="Compare with an earlier projection").click()
+    page.get_by_role("combobox", name="The later projection").select_option("other")
+    page.keyboard.insert_text("99")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("There is no statement 99.")).to_be_visible()
+
+
 def the_menu_of_a_block(page: Page) -> None:
     block(page, "s2.1").locator(".ctxk-blockmore").click()
     expect(page.get_by_role("menuitem", name=re.compile("Leave out"))).to_contain_text("not possible")
@@ -203,7 +211,14 @@ PLACES: dict[str, tuple[Callable[[Page], None], ...]] = {
         an_earlier_session,
         the_timeline_in_a_tab,
     ),
-    "model": (history, blocks_that_were_found, two_projections, the_menu_of_a_block, a_redaction),
+    "model": (
+        history,
+        blocks_that_were_found,
+        two_projections,
+        a_projection_by_its_number,
+        the_menu_of_a_block,
+        a_redaction,
+    ),
     "handles": (the_menu_of_a_handle,),
     "proposed": (
         a_proposal,

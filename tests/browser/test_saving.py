@@ -9,6 +9,8 @@ import pytest
 from notebook_moves import run_all
 from playwright.sync_api import expect
 
+from browser.axe import faults
+
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
 
 
@@ -26,6 +28,7 @@ def test_the_file_menu_saves_the_session_as_a_page_that_opens_from_disk(desk: An
         item.click()
     assert download.value.suggested_filename == "saved.html"
     expect(desk.page.get_by_role("dialog", name="Save session as HTML")).to_contain_text("saved.html")
+    assert faults(desk.page, ".ctxk-veil") == []
     desk.page.keyboard.press("Escape")
     path = tmp_path / "saved.html"
     download.value.save_as(path)

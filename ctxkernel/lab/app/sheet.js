@@ -42,7 +42,7 @@ function openSheet({ title, body, confirm, run, cancel = 'Cancel', closed }) {
     'div',
     { class: 'ctxk-nb ctxk-nbsheet', role: 'dialog', 'aria-modal': 'true', 'aria-labelledby': heading.id, tabindex: '-1' },
     heading,
-    h('div', { class: 'ctxk-nbsheetbody', tabindex: '0', role: 'region', 'aria-label': 'What would change' }, body),
+    h('div', { class: 'ctxk-nbsheetbody', tabindex: '0', role: 'region', 'aria-labelledby': heading.id }, body),
     h(
       'div',
       { class: 'ctxk-nbsheetfoot' },
