@@ -23,8 +23,8 @@ def has_keyboard(desk: Any, selector: str) -> None:
 
 
 def notebook_has_keyboard(desk: Any) -> None:
-    """Wait until keys go to the notebook, in command mode."""
-    has_keyboard(desk, ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Notebook.jp-mod-commandMode")
+    """Wait until keys go to the notebook, in command mode: to an element in it, as its shortcuts ask for."""
+    has_keyboard(desk, ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Notebook.jp-mod-commandMode *")
 
 
 def go_to_cell(desk: Any, index: int) -> None:
@@ -34,6 +34,7 @@ def go_to_cell(desk: Any, index: int) -> None:
     for _ in range(abs(index - at)):
         desk.page.keyboard.press("ArrowDown" if index > at else "ArrowUp")
     desk.page.wait_for_function(f"{CURRENT}.content.activeCellIndex === {index}")
+    notebook_has_keyboard(desk)
 
 
 def test_a_day_s_work_needs_no_mouse(new_desk: Any, messages: Any, tmp_path: Path):
