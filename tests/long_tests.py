@@ -53,6 +53,8 @@ LONG = {
     "browser/test_marks.py::test_a_mark_has_its_reason*": "browser/test_mark_tables: a page that asks for all",
     "browser/test_marks.py::test_a_re_run_says_which_cells_wait": "the marks after a return",
     "browser/test_following.py::test_cells_that_the_branch_does_not_have*": "the offer after a return",
+    "browser/test_keyboard.py::test_a_day_s_work*": "the way into the panel and out of it by keyboard",
+    "browser/test_accessibility.py::*what_follows_a_return": "the panel and the cells; the renderer's dialogs",
     "browser/test_asking.py::test_a_saved_notebook_has_no_buttons": "test_kernel_asking: the data of a proposal",
     "browser/test_asking.py::test_cells_of_the_model_are_put_into_the_notebook*": "test_kernel_asking",
     "browser/test_asking.py::test_an_ask_stands_together_in_the_timeline": "test_renderer",

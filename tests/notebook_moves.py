@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Page, expect
 
 CURRENT = "jupyterapp.shell.currentWidget"
 LAB_ONLY = pytest.mark.skipif(
@@ -33,6 +33,12 @@ def go_back(desk: Any, statement: str) -> None:
     desk.row(statement).last.locator(".ctxk-more").click()
     desk.view.locator(".ctxk-menuitem", has_text="Go back here").click()
     expect(desk.row(statement).last).to_have_attribute("aria-current", "step")
+
+
+def press(page: Page, *keys: str) -> None:
+    """Press keys one after the other."""
+    for key in keys:
+        page.keyboard.press(key)
 
 
 def labels(desk: Any) -> list[str]:

@@ -15,9 +15,10 @@ from ctxkernel.replay.dependencies import CellRun, DependencyGraph
 NAMES = ("a", "b", "c")
 
 
-def run(n: int, cell: str, reads: str = "", **made: Any) -> CellRun:
-    """An execution: `reads` are names of one letter, `made` their values."""
-    return CellRun(f"s{n}.1", f"s{n}", cell, source=f"{reads}{made}", reads=[*reads], made=made, bound=[*made])
+def run(n: int, cell: str, reads: str = "", bound: str = "", **made: Any) -> CellRun:
+    """An execution: `reads` and `bound` are names of one letter, `made` their values."""
+    binds = [*made, *bound]
+    return CellRun(f"s{n}.1", f"s{n}", cell, source=f"{reads}{made}", reads=[*reads], made=made, bound=binds)
 
 
 def states(graph: DependencyGraph) -> dict[str, str]:
@@ -59,26 +60,63 @@ def test_a_cell_is_stale_once_the_cell_that_made_what_it_read_ran_again_without_
     assert why == "a came from s1; its cell ran again as s3 without it"
 
 
-def test_a_cell_that_changes_what_it_reads_is_unknown_and_its_readers_are_fresh():
-    graph = DependencyGraph([run(1, "A", a="1"), run(2, "B", "a", a="2"), run(3, "C", "a", c="3")])
-    assert states(graph) == {"A": "fresh", "B": "unknown", "C": "fresh"}
-    assert graph.freshness("B").because == ("it changes a, which it also reads",)
-    graph.add(run(4, "D", "a", a="5"))
-    assert states(graph) == {"A": "fresh", "B": "stale", "C": "stale", "D": "unknown"}
+def test_after_a_run_from_top_to_bottom_nothing_is_stale_also_where_cells_change_what_they_read():
+    """In the first run and in every later one; `df["y"] = …` is such a cell."""
+    cells = [("A", "", {"a": "1"}), ("B", "a", {"b": "1"}), ("C", "a", {"a": "2"}), ("D", "a", {"d": "1"})]
+    cells += [("E", "a", {"a": "3", "b": "2"}), ("F", "ab", {})]
+    graph = DependencyGraph()
+    for turn in range(3):
+        for n, (cell, reads, made) in enumerate(cells):
+            graph.add(run(10 * turn + n, cell, reads, **made))
+        assert set(states(graph).values()) == {"fresh"}, turn
+
+
+def test_a_later_cell_makes_no_earlier_one_stale_and_an_earlier_one_that_runs_again_does():
+    graph = DependencyGraph([run(1, "A", a="1"), run(2, "B", "a", b="2"), run(3, "C", "a", a="5")])
+    assert states(graph) == {"A": "fresh", "B": "fresh", "C": "fresh"}
+    graph.add(run(4, "A", a="9"))
+    assert states(graph) == {"B": "stale", "C": "stale", "A": "fresh"}
+    graph.add(run(5, "C", "a", a="1"))  # what B read, but it comes after B
+    assert states(graph) == {"B": "stale", "A": "fresh", "C": "fresh"}
+
+
+def test_an_earlier_cell_that_binds_what_a_later_one_had_made_is_seen():
+    """The content did not change then, but a cell between them had read another one."""
+    graph = DependencyGraph([run(1, "A", a="1"), run(2, "B", "a", b="2"), run(3, "C", "a", a="5")])
+    graph.add(CellRun("s4.1", "s4", "A", source="a = 5", bound=["a"]))
+    assert graph.freshness("B").because == ("a was changed by s4",)
+
+
+def test_a_cell_that_reads_what_its_own_earlier_run_left_is_unknown():
+    graph = DependencyGraph([run(1, "A", a="1"), run(2, "B", "a", a="2"), run(3, "B", "a", a="3")])
+    assert states(graph) == {"A": "fresh", "B": "unknown"}
+    assert graph.freshness("B").because == ("it read a as its own earlier run left it",)
+    graph = DependencyGraph([run(1, "A", a="1"), run(2, "B", "a", a="2")])
+    same = CellRun("s3.1", "s3", "B", source=run(2, "B", "a", a="2").source, reads=["a"], bound=["a"])
+    graph.add(same)
+    assert states(graph) == {"A": "fresh", "B": "fresh"}
+    graph.add(CellRun("s4.1", "s4", "B", source="another text", reads=["a"], bound=["a"]))
+    assert states(graph) == {"A": "fresh", "B": "unknown"}
 
 
 def test_a_name_that_was_deleted_and_a_name_without_fingerprint_make_their_readers_stale():
-    graph = DependencyGraph([run(1, "A", a="", b="1"), run(2, "B", "a", c="2"), run(3, "C", "b")])
+    graph = DependencyGraph([run(0, "D"), run(1, "A", a="", b="1"), run(2, "B", "a", c="2"), run(3, "C", "b")])
     graph.add(CellRun("s4.1", "s4", "D", made={"a": ""}, deleted=["b"]))
     assert graph.freshness("B").because == ("a was changed by s4",)
     assert graph.freshness("C").because == ("b was deleted by s4",)
 
 
 def test_a_name_that_could_not_be_compared_makes_its_readers_unknown():
-    graph = DependencyGraph([run(1, "A", a="1"), run(2, "B", "a", b="2")])
+    graph = DependencyGraph([run(0, "C"), run(1, "A", a="1"), run(2, "B", "a", b="2")])
     graph.add(CellRun("s3.1", "s3", "C", doubtful=["a"]))
     assert graph.freshness("B").state == "unknown"
     assert graph.freshness("B").because == ("a may have been changed by s3",)
+
+
+def test_a_change_by_a_thread_or_a_widget_has_no_place_in_the_order():
+    graph = DependencyGraph([run(1, "A", a="1"), run(2, "B", "a", b="2")])
+    graph.add(CellRun("s3.1", "s3", "s3", made={"a": "7"}, outside=True))
+    assert graph.freshness("B").because == ("a was changed by s3",)
 
 
 def test_a_file_is_followed_from_the_cell_that_wrote_it_to_the_cells_that_read_it():
@@ -114,53 +152,52 @@ class Model:
 
     def __init__(self, runs: list[CellRun]) -> None:
         self.newest: dict[str, CellRun] = {}
-        self.read: dict[str, dict[str, tuple[str, str]]] = {}
+        self.place: dict[str, int] = {}
+        """The order of cells: that of their first executions."""
+        self.read: dict[str, dict[str, tuple[str, str, CellRun | None]]] = {}
         self.first: dict[tuple[str, str], str] = {}
-        """The first execution that changed what a cell read from what it left."""
+        """The first execution of a cell before it that changed what a cell read."""
         self.lost: dict[str, dict[str, str]] = {}
-        now: dict[str, tuple[str, str]] = {}
-        after: dict[str, dict[str, str]] = {}
-        for one in runs:
+        now: dict[str, tuple[str, str, CellRun | None]] = {}
+        for n, one in enumerate(runs):
             old = self.newest.get(one.cell)
             self.newest[one.cell] = one
-            self.read[one.cell] = {name: now.setdefault(name, ("@start", "")) for name in one.reads}
+            self.place.setdefault(one.cell, n)
+            self.first = {key: by for key, by in self.first.items() if key[0] != one.cell}
+            self.read[one.cell] = {name: now.setdefault(name, ("@start", "", None)) for name in one.reads}
             self.lost[one.cell] = {}
-            for name, value in one.made.items():
-                now[name] = value, one.cell
-            after[one.cell] = {name: now[name][0] for name in one.reads}
-            for cell, read in self.read.items():
-                for name, (version, _) in read.items():
-                    if now[name][0] in (version, after[cell][name]):
-                        self.first.pop((cell, name), None)
-                    else:
+            now |= {name: (value, one.cell, one) for name, value in one.made.items()}
+            after = {cell: read for cell, read in self.read.items() if self.place[cell] > self.place[one.cell]}
+            for cell, read in after.items():
+                for name in read.keys() & {*one.made, *one.bound}:
+                    if now[name][0] != read[name][0]:
                         self.first.setdefault((cell, name), one.execution_id)
+                    elif name in one.made:
+                        self.first.pop((cell, name), None)
             if old is not None:
                 again = {*one.made, *one.bound}
-                for cell, read in self.read.items():
-                    if cell == one.cell:
-                        continue
-                    from_it = {name for name, (_, source) in read.items() if source == one.cell}
+                for cell, read in after.items():
+                    from_it = {name for name, (_, source, _) in read.items() if source == one.cell}
                     if one.source == old.source or from_it <= again:
                         self.lost[cell].pop(one.cell, None)
                     else:
                         self.lost[cell][one.cell] = one.execution_id
-        self.now, self.after = now, after
 
     def states(self) -> dict[str, str]:
         causes: dict[str, set[str]] = {cell: set(self.lost[cell].values()) for cell in self.read}
+        for (cell, _), by in self.first.items():
+            causes[cell].add(by)
         own: set[str] = set()
         for cell, read in self.read.items():
-            for name, (version, _) in read.items():
-                value = self.now[name][0]
-                if value != version and value == self.after[cell][name]:
+            newest = self.newest[cell]
+            for name, (_, source, maker) in read.items():
+                if source == cell and maker is not None and (name in newest.made or maker.source != newest.source):
                     own.add(cell)
-                elif value != version:
-                    causes[cell].add(self.first[cell, name])
         changed = True
         while changed:
             before = {cell: set(found) for cell, found in causes.items()}
             for cell, read in self.read.items():
-                for _, source in read.values():
+                for _, source, _ in read.values():
                     if source and source != cell:
                         causes[cell] |= causes[source] - {self.newest[cell].execution_id}
             changed = before != causes
@@ -172,6 +209,7 @@ steps = st.lists(
         st.sampled_from("ABCDE"),
         st.sets(st.sampled_from(NAMES), max_size=2),
         st.dictionaries(st.sampled_from(NAMES), st.sampled_from("12"), max_size=2),
+        st.sets(st.sampled_from(NAMES), max_size=1),
     ),
     max_size=25,
 )
@@ -182,8 +220,8 @@ steps = st.lists(
 def test_the_states_are_those_of_the_definition_after_every_execution(made):
     """Any order of executions, with cells that read from each other in circles."""
     graph, runs = DependencyGraph(), []
-    for n, (cell, reads, values) in enumerate(made):
-        runs.append(run(n, cell, "".join(sorted(reads)), **values))
+    for n, (cell, reads, values, bound) in enumerate(made):
+        runs.append(run(n, cell, "".join(sorted(reads)), "".join(bound), **values))
         graph.add(runs[-1])
         assert states(graph) == Model(runs).states()
 

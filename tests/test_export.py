@@ -134,3 +134,17 @@ def test_text_that_ends_a_script_element_stays_data():
     text = page.page_text({"title": "</title><script>1</script>", "x": "</script><!--<script>"})
     assert len(re.findall(r"<script", text)) == 2
     assert data_of(text)["x"] == "</script><!--<script>"
+
+
+def test_a_front_end_gets_the_page_while_a_cell_runs(kernel: Any):
+    """On the control channel, with the same masks as the file."""
+    exported.fill(kernel)
+    request = kernel.client.session.msg("ctxkernel_export_request", {"id": "q"})
+    with kernel.running("late = 1"):
+        kernel.client.control_channel.send(request)
+        answer = kernel.client.get_control_msg(timeout=60)["content"]
+    assert answer["error"] is None
+    assert answer["export"]["name"].endswith(".html")
+    assert exported.SECRET not in answer["export"]["text"]
+    assert exported.KEY not in answer["export"]["text"]
+    assert "s7.1" in {one["id"] for one in data_of(answer["export"]["text"])["executions"]}

@@ -518,7 +518,7 @@ def test_a_page_asks_for_the_marks_of_some_cells_or_of_all(front):
     """The answer about some names no ids: the page knows the numbers from the snapshot and the turns."""
     reader = MarkReader()
     reader.read(front.snapshot["cells"])
-    for cell, source in {"a": "x = 1", "b": "y = x", "c": "x = 2"}.items():
+    for cell, source in [("a", "x = 1"), ("b", "y = x"), ("a", "x = 2")]:
         reader.read(front.run(source, cell_id=cell)["cells"])
     assert reader.marks["b"]["because"] == ["x was changed by s3"]
 
@@ -532,7 +532,7 @@ def test_a_cell_of_another_branch_says_how_its_execution_on_this_one_stands(fron
     """A page that shows that execution needs its state: stale here, since `x` was changed after it."""
     front.run("x = 1", cell_id="a")
     front.run("y = x", cell_id="b")
-    front.run("x = 2", cell_id="c")
+    front.run("x = 2", cell_id="a")
     front.run("y = x + 1", cell_id="b")
     front.run("%ctx goto s3", gesture=True)
 
@@ -540,3 +540,10 @@ def test_a_cell_of_another_branch_says_how_its_execution_on_this_one_stands(fron
 
     assert (mark["execution_id"], mark["on_head"], mark["state"], mark["here"]) == ("s4.1", "s2.1", "branch", "stale")
     assert mark["because"]
+
+
+def test_variables_that_are_compared_in_the_background_are_told_until_they_are_compared(front):
+    """With the other long work; the message that their data are stored takes the line away."""
+    told = front.run("rows = [[i, str(i)] for i in range(400_000)]; other = 1")
+    assert told["work"] == ["comparing rows"]
+    assert front._told(lambda data: data["type"] == "checkpoint", 120)["work"] == []

@@ -73,14 +73,14 @@ class Artifact:
     """A rich output of a statement (by MIME type), a file that it wrote, or a file that it read.
 
     A `picture` is what a model is sent instead of the image of the display of that name: the image scaled down, or a
-    `text/plain` that says why there is none.
+    `text/plain` that says why there is none. The `order` is that of the outputs, where it is not the usual one.
 
     `data` is the payload as in a Jupyter message (text, base64, or JSON), None where it is over the limit or a file;
     `size` is in bytes; `hash` is `sha256:<hex>`, or empty when too large (of a file that was read: `xxh3:<hex>`, or
     `stat:<mtime in ns>:<size>` where the content was not read).
     """
 
-    kind: Literal["display", "file", "read", "picture"]
+    kind: Literal["display", "file", "read", "picture", "order"]
     name: str
     mime: str
     size: int

@@ -35,6 +35,23 @@ def write_page(
 ) -> list[str]:
     """Write the page of a session to `output`, whole or not at all; return lines on what it leaves out.
 
+    Raises StoreError and OSError.
+    """
+    text, left_out = make_page(session, notebook=notebook, masker=masker, private=private, now=now)
+    _replace(output, text)
+    return left_out
+
+
+def make_page(
+    session: Path,
+    *,
+    notebook: Path | None,
+    masker: Masker,
+    private: Collection[str] = (),
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> tuple[str, list[str]]:
+    """Return the page of a session, and lines on what it leaves out.
+
     Names that the session's marks make private are left out too. Raises StoreError and OSError.
     """
     with SessionReader(session) as reader:
@@ -42,8 +59,7 @@ def write_page(
         data = SessionData(reader, masker, frozenset((*private, *marked))).build(notebook)
     title = title_of(notebook or session, masker)
     text = page_text({**data, "title": title, "version": __version__, "exported": now().isoformat(timespec="seconds")})
-    _replace(output, text)
-    return list(map(str, data["left_out"]))
+    return text, list(map(str, data["left_out"]))
 
 
 def page_text(data: dict[str, object]) -> str:

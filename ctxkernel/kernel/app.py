@@ -21,9 +21,9 @@ from ipykernel.kernelapp import IPKernelApp
 from ctxkernel._version import __version__
 from ctxkernel.core.timeline import Execution
 from ctxkernel.kernel.commands import magic_at, register
-from ctxkernel.kernel.display.panel_rows import notebook_outputs
 from ctxkernel.kernel.execution.authority import AUTHOR
 from ctxkernel.kernel.execution.cell import CellRequest, Reply, asks, only_reads
+from ctxkernel.kernel.execution.output_order import notebook_outputs
 from ctxkernel.kernel.messages.page_input import short_text
 from ctxkernel.kernel.runtime import Runtime
 
@@ -152,7 +152,7 @@ class CtxKernelMixin:
         ctx.notices.write(f"not run again: the ask above ran it as {ran.statement_id}\n")
         kernel: Any = self
         with ctx.capture.ours():
-            for output in notebook_outputs(ran):
+            for output in notebook_outputs(ran, kernel.execution_count):
                 kind = output.pop("output_type")
                 kernel.send_response(kernel.iopub_socket, kind, output)
         return {"status": "ok", "execution_count": kernel.execution_count, "user_expressions": {}, "payload": []}

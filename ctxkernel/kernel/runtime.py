@@ -49,6 +49,7 @@ from ctxkernel.kernel.execution.workers import Worker
 from ctxkernel.kernel.execution.written_files import FileScan
 from ctxkernel.kernel.messages import states as messages
 from ctxkernel.kernel.messages.projection import Prices
+from ctxkernel.kernel.messages.wire import SavedPage
 from ctxkernel.kernel.returning.checkpoint_health import Health, Room
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.session import Session
@@ -190,8 +191,10 @@ class Runtime:
                 plan=self._plan_json,
                 resume_offer=self._resume_offer,
                 prices=self._prices,
+                page=self._page,
                 base_url=self._base_url,
                 summaries=lambda: self.models.unanswered_summaries,
+                comparing=lambda: self.checkpoints.comparing,
                 difference=self._difference_row,
             ),
             settings=lambda: self.settings,
@@ -398,6 +401,11 @@ class Runtime:
         from ctxkernel.kernel.commands.whatif import prices
 
         return prices(self.context, changes.splitlines())
+
+    def _page(self) -> SavedPage:
+        from ctxkernel.kernel.commands.export import session_page
+
+        return session_page(self.context)
 
     def _replay(self, job: ReturnJob) -> Then:
         from ctxkernel.kernel.turn.reruns import Replay

@@ -170,6 +170,8 @@ export interface NotebookPanel extends Widget {
     readonly localPath?: string;
     readonly pathChanged: Signal<unknown, unknown>;
     readonly saveState?: Signal<unknown, string>;
+    readonly model: { readonly dirty: boolean; readonly readOnly: boolean };
+    save(): Promise<void>;
   };
   /** Between the toolbar and the cells. */
   readonly contentHeader?: BoxOfWidgets;

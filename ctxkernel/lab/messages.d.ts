@@ -303,6 +303,7 @@ export interface CellLook {
   because?: readonly string[];
   upstream?: readonly string[];
   checkpoint: 'writing' | 'durable' | 'skipped' | 'thinned' | 'damaged' | null;
+  marked: 'asks' | 'differs' | null;
 }
 
 /** The state of one cell of the notebook.
@@ -316,6 +317,7 @@ export interface CellMark {
   because?: readonly string[];
   upstream?: readonly string[];
   checkpoint: 'writing' | 'durable' | 'skipped' | 'thinned' | 'damaged' | null;
+  marked: 'asks' | 'differs' | null;
   statement_id: string;
   execution_id: string;
   on_head: string | null;
@@ -783,11 +785,19 @@ export interface OutputDifference {
   after: string;
 }
 
-/** A handle or a file that differs. */
+/** A handle that differs. */
 export interface OtherDifference {
   name: string;
   how: 'added' | 'changed' | 'removed';
   told: string;
+}
+
+/** A file that differs; `value` has its lines or its table, or why they were not compared. */
+export interface FileDifference {
+  name: string;
+  how: 'added' | 'changed' | 'removed';
+  told: string;
+  value: ValueDifference | null;
 }
 
 /** The differences between two states; `more` of them are left out. */
@@ -799,7 +809,7 @@ export interface StateDifference {
   deleted: readonly NameDifference[];
   outputs: readonly OutputDifference[];
   handles: readonly OtherDifference[];
-  files: readonly OtherDifference[];
+  files: readonly FileDifference[];
   notes: readonly string[];
   more: number;
 }
@@ -878,6 +888,7 @@ export interface CheckpointMessage {
   execution_id: string;
   checkpoint: Checkpoint;
   storage: Storage | null;
+  work?: readonly string[];
   cells?: CellTable;
 }
 
@@ -1001,6 +1012,21 @@ export interface HandleAnswer {
   handle: HandleText | null;
 }
 
+/** The session as one HTML page, a name for its file, and lines on what it leaves out. */
+export interface SavedPage {
+  name: string;
+  text: string;
+  left_out: readonly string[];
+}
+
+/** The answer to an `export` request. */
+export interface ExportAnswer {
+  id: any;
+  error: string | null;
+  type: 'export';
+  export: SavedPage | null;
+}
+
 /** The answer to a `cost` request. */
 export interface CostAnswer {
   id: any;
@@ -1033,9 +1059,9 @@ export interface DifferenceAnswer {
   difference: StateDifference | null;
 }
 
-export type Answer = PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | MarksAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | HandleAnswer;
+export type Answer = PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | MarksAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | HandleAnswer | ExportAnswer;
 
-export type KernelMessage = SnapshotMessage | BeginMessage | TurnMessage | CheckpointMessage | ProposalMessage | AskingMessage | PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | MarksAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | HandleAnswer;
+export type KernelMessage = SnapshotMessage | BeginMessage | TurnMessage | CheckpointMessage | ProposalMessage | AskingMessage | PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | MarksAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | HandleAnswer | ExportAnswer;
 
 /** The data of the comm's opening. */
 export interface OpenRequest {
@@ -1158,6 +1184,12 @@ export interface CostRequest {
   id: string;
 }
 
+/** Asks for the session as a page. Ask on the control channel: servers limit the rate of the others. */
+export interface ExportRequest {
+  type: 'export';
+  id: string;
+}
+
 /** Asks for the rendering of the handle with the id `of`. */
 export interface HandleRequest {
   type: 'handle';
@@ -1165,7 +1197,7 @@ export interface HandleRequest {
   of: string;
 }
 
-export type PanelRequest = SnapshotRequest | PlanRequest | EventsRequest | CompareRequest | DifferenceRequest | CellsRequest | MarksRequest | RowsRequest | DetailsRequest | SearchRequest | ProjectionRequest | BodyRequest | ImageRequest | WhatIfRequest | CostRequest | HandleRequest;
+export type PanelRequest = SnapshotRequest | PlanRequest | EventsRequest | CompareRequest | DifferenceRequest | CellsRequest | MarksRequest | RowsRequest | DetailsRequest | SearchRequest | ProjectionRequest | BodyRequest | ImageRequest | WhatIfRequest | CostRequest | HandleRequest | ExportRequest;
 
 /** The widget's trait `facts`; `tokens` is null for no limit. */
 export interface HandleFacts {

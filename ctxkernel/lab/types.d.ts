@@ -11,7 +11,16 @@ import type {
   RowsRequest,
   SearchRequest
 } from './messages.js';
-import type { ProjectionRequest, BodyRequest, ImageRequest, WhatIfRequest, CostRequest, HandleRequest, MarksRequest } from './messages.js';
+import type {
+  BodyRequest,
+  CostRequest,
+  ExportRequest,
+  HandleRequest,
+  ImageRequest,
+  MarksRequest,
+  ProjectionRequest,
+  WhatIfRequest
+} from './messages.js';
 
 /** A child of an element. Null, undefined and false are left out. */
 export type Child = Node | string | number | boolean | null | undefined | readonly Child[];
@@ -33,6 +42,7 @@ export type Requests = {
   cells: Asked<CellsRequest>;
   marks: Asked<MarksRequest>;
   handle: Asked<HandleRequest>;
+  export: Asked<ExportRequest>;
   difference: Asked<DifferenceRequest>;
 };
 export type Answers = { [Type in keyof Requests]: Extract<Answer, { type: Type }> };

@@ -1,11 +1,13 @@
 """Which cells are stale: a graph of the names and files that executions read and wrote. Pure; runs nothing.
 
-Rule 1: a cell is fresh only if its newest execution, repeated in the present state, would read what it read before.
-        Where the records cannot tell, it is unknown, with the reason. It is stale if a later statement changed what it
-        read, and if it reads from a stale cell.
+Rule 1: cells have an order: that of their first executions on the path. A cell is fresh only if its newest execution,
+        repeated in the state in which it ran, with all that the cells before it wrote since, would read what it read.
+        Where the records cannot tell, it is unknown, with the reason. It is stale if a cell before it, or something
+        outside of the notebook, changed what it read, and if it reads from a stale cell. Files have no place in the
+        order: whoever changes one, it stays so.
 Rule 2: a name is the same again when its content is. A name without a fingerprint has a new version at every change.
-Rule 3: the cost of adding an execution grows with what it reads and writes and with the cells whose state changes, not
-        with the length of the session.
+Rule 3: the cost of adding the first execution of a cell grows with what it reads and writes; that of a later execution
+        also with the readers of what it writes. Neither grows with the length of the session.
 """
 
 from __future__ import annotations
@@ -53,6 +55,8 @@ class CellRun:
     blind: bool = False
     """Whether it may have changed any name."""
     ended_well: bool = True
+    outside: bool = False
+    """Whether a thread or a widget made the changes, between two cells: they have no place in the order of cells."""
     unknown: str = ""
     """Why a repetition may give another result even if it reads the same."""
 
@@ -84,6 +88,8 @@ class _Version:
     text: str
     cell: str
     """The cell that made it."""
+    run: CellRun | None = None
+    """The execution that made it."""
 
 
 @dataclass(slots=True)
@@ -93,11 +99,13 @@ class _Node:
     run: CellRun
     place: int
     """Executions that were added before."""
+    first: int
+    """Executions that were added before the first one of the cell: its place in the order of cells."""
     reads: dict[str, _Version] = field(default_factory=dict[str, _Version])
-    own: dict[str, str] = field(default_factory=dict[str, str])
-    """Names that it read and then changed, with the version that it left."""
+    repeated: tuple[str, ...] = ()
+    """Names that it read as an earlier execution of its own cell left them, and of which a repetition is no proof."""
     changes: dict[str, _Change] = field(default_factory=dict[str, _Change])
-    """Names that it read and that are not as they were."""
+    """Names that it read, and that it would not read so again."""
     replaced: dict[str, _Change] = field(default_factory=dict[str, _Change])
     """Cells that made what it read, and that ran again without making it."""
     direct: frozenset[str] | None = None
@@ -114,8 +122,8 @@ class DependencyGraph:
         self._readers: dict[str, set[str]] = {}
         """Cell → the cells that read what it made."""
         self._now: dict[str, _Version] = {}
-        self._waiting: dict[tuple[str, str], set[str]] = {}
-        """(name, version) → the cells to which it matters whether the name has this version."""
+        self._users: dict[str, dict[str, None]] = {}
+        """Name → the cells that read it."""
         self._places = 0
         self._changed: set[str] = set()
         for run in runs:
@@ -134,7 +142,7 @@ class DependencyGraph:
     def add(self, run: CellRun) -> None:
         """Add the next execution of the path."""
         old = self._nodes.get(run.cell)
-        node = _Node(run, self._places)
+        node = _Node(run, self._places, self._places if old is None else old.first)
         self._places += 1
         for name in run.reads:
             # A variable that no execution of the path made is of before the session.
@@ -146,11 +154,14 @@ class DependencyGraph:
             self._forget(old)
             node.causes = old.causes
         self._nodes[run.cell] = node
+        node.repeated = _repeated(run, node.reads)
         affected = {run.cell}
         for name, told, text in _writes(run, list(self._now) if run.blind else run.doubtful):
-            affected |= self._move(
-                name, _Version(text, run.cell), _Change(run.statement_id, told, told != DOUBT, run.execution_id)
-            )
+            change = _Change(run.statement_id, told, told != DOUBT, run.execution_id)
+            # Files stay as they are when a notebook starts anew.
+            after = None if run.outside or name.startswith(FILE) else node
+            affected |= self._move(name, _Version(text, run.cell, run), change, after=after)
+        affected |= self._bind_again(node)
         self._register(node)
         if old is not None and old.run.execution_id != run.execution_id:
             affected |= self._replace(old.run, run)
@@ -160,7 +171,7 @@ class DependencyGraph:
         """Note that these names may not be as the path left them."""
         affected: set[str] = set()
         for name in names:
-            affected |= self._move(name, _Version(f"?{told}", ""), _Change("", told, certain=False))
+            affected |= self._move(name, _Version(f"?{told}", ""), _Change("", told, certain=False), after=None)
         self._settle(affected)
 
     def see_file(self, name: str, version: str) -> None:
@@ -173,51 +184,63 @@ class DependencyGraph:
             return set()
         if now is not None and now.text.startswith("@"):
             return self._learn_content(name, now, version)
-        return self._move(name, _Version(version, cell), _Change("", "was changed outside of the notebook"))
+        return self._move(name, _Version(version, cell), _Change("", "was changed outside of the notebook"), after=None)
 
     def _learn_content(self, name: str, now: _Version, version: str) -> set[str]:
         """Take the content of a file that a statement wrote; return the cells that read this content before."""
-        self._now[name] = _Version(version, now.cell)
-        for cell in self._waiting.pop((name, now.text), ()):
-            self._nodes[cell].own[name] = version
-            self._waiting.setdefault((name, version), set()).add(cell)
-        same = {one for one in self._waiting.get((name, version), ()) if self._nodes[one].reads[name].text == version}
+        self._now[name] = _Version(version, now.cell, now.run)
+        same = {one for one in self._users.get(name, ()) if self._nodes[one].reads[name].text == version}
         for cell in same:
             self._nodes[cell].changes.pop(name, None)
         return same
 
-    def _move(self, name: str, new: _Version, change: _Change) -> set[str]:
-        """Give a name a new version; return the cells whose reads this changes."""
-        old = self._now.get(name)
-        self._now[name] = new
-        if old is None or old.text == new.text:
-            return set()
-        concerned = self._waiting.get((name, old.text), set()) | self._waiting.get((name, new.text), set())
-        for cell in concerned:
-            self._judge(self._nodes[cell], name, new.text, change)
-        return set(concerned)
+    def _readers_after(self, name: str, writer: _Node | None) -> list[str]:
+        """Return the cells that read a name and come after the writer; all if no cell wrote it."""
+        users = self._users.get(name, {})
+        if writer is None:
+            return list(users)
+        if writer.first == self._places - 1:  # most cells run for the first time: nothing comes after them
+            return []
+        return [cell for cell in users if self._nodes[cell].first > writer.first]
 
-    def _judge(self, node: _Node, name: str, version: str, change: _Change) -> None:
+    def _move(self, name: str, new: _Version, change: _Change, *, after: _Node | None) -> set[str]:
+        """Give a name a new version; return the cells after a node, or all, whose reads this changes."""
+        self._now[name] = new
+        concerned = self._readers_after(name, after)
+        return {cell for cell in concerned if self._judge(self._nodes[cell], name, new.text, change)}
+
+    def _judge(self, node: _Node, name: str, version: str, change: _Change) -> bool:
+        """Note that a cell would read this version; return whether that changes anything."""
         before = node.changes.pop(name, None)
         if version == node.reads[name].text:
-            return
-        if version == node.own.get(name):
-            node.changes[name] = _Change(node.run.statement_id, "", certain=False)
-        elif before is not None and before.certain:
-            node.changes[name] = before  # the first change explains it
-        else:
-            node.changes[name] = change
+            return before is not None
+        # The first change explains it.
+        node.changes[name] = now = before if before is not None and before.certain else change
+        return now != before
+
+    def _bind_again(self, writer: _Node) -> set[str]:
+        """Follow the names that a cell bound without a change of content; return the cells whose reads this changes.
+
+        A cell after it may have read another content: a later cell changed it since. A binding may not have been
+        reached, so it takes no reason away.
+        """
+        run = writer.run
+        affected: set[str] = set()
+        for name in {*run.bound} - {*run.made} - {*run.deleted}:
+            if (now := self._now.get(name)) is None:
+                continue
+            for cell in self._readers_after(name, writer):
+                node = self._nodes[cell]
+                if node.reads[name].text != now.text and name not in node.changes:
+                    node.changes[name] = _Change(run.statement_id, "was changed", True, run.execution_id)
+                    affected.add(cell)
+        return affected
 
     def _register(self, node: _Node) -> None:
         """Note what a new node reads."""
         run = node.run
         for name, version in node.reads.items():
-            now = self._now[name].text
-            self._waiting.setdefault((name, version.text), set()).add(run.cell)
-            if now != version.text:
-                node.own[name] = now
-                node.changes[name] = _Change(run.statement_id, DOUBT if now.startswith("?") else "", certain=False)
-                self._waiting.setdefault((name, now), set()).add(run.cell)
+            self._users.setdefault(name, {})[run.cell] = None
             if version.cell and version.cell != run.cell:
                 self._readers.setdefault(version.cell, set()).add(run.cell)
 
@@ -225,11 +248,7 @@ class DependencyGraph:
         """Remove what an earlier execution of a cell read."""
         cell = node.run.cell
         for name, version in node.reads.items():
-            for text in (version.text, node.own.get(name, "")):
-                if (waiting := self._waiting.get((name, text))) is not None:
-                    waiting.discard(cell)
-                    if not waiting:
-                        del self._waiting[name, text]
+            self._users[name].pop(cell, None)
             if (readers := self._readers.get(version.cell)) is not None:
                 readers.discard(cell)
 
@@ -241,8 +260,11 @@ class DependencyGraph:
             if new.source == old.source:
                 return self._restore_readers(new.cell)
         affected: set[str] = set()
+        first = self._nodes[new.cell].first
         for cell in self._readers.get(new.cell, ()):
             node = self._nodes[cell]
+            if node.first < first:
+                continue
             lost = [n for n, version in node.reads.items() if version.cell == new.cell and n not in again]
             if lost:
                 told = (
@@ -278,7 +300,7 @@ class DependencyGraph:
                 todo |= self._readers.get(cell, set())
 
     def _causes(self, cell: str) -> frozenset[str]:
-        """Return the executions that make a cell stale, its own excepted: `df["y"] = …` is no reason against itself."""
+        """Return the executions that make a cell stale, its own excepted: two cells may read from each other."""
         node = self._nodes[cell]
         found = {*self._direct_causes(node)}
         for source in {version.cell for version in node.reads.values()} - {"", cell}:
@@ -326,10 +348,12 @@ class DependencyGraph:
         if because:
             return Freshness("stale", tuple(because[:MOST_REASONS]), tuple(upstream))
         unknown = [node.run.unknown] if node.run.unknown else []
-        own = [name for name, change in node.changes.items() if not change.told]
-        unknown += [f"it changes {_named(own)}, which it also reads"] if own else []
-        doubts = [(name, one) for name, one in node.changes.items() if one.told]
-        unknown += [f"{_named([name])} {one.told}{f' by {one.by}' if one.by else ''}" for name, one in doubts]
+        if node.repeated:
+            unknown.append(f"it read {_named(node.repeated)} as its own earlier run left it")
+        if own := [name for name in node.reads if _is_lasting(node.run, name)]:
+            unknown.append(f"it changes {_named(own)}, which it also reads")
+        for name, one in node.changes.items():
+            unknown.append(f"{_named([name])} {one.told}{f' by {one.by}' if one.by else ''}")
         return Freshness("unknown" if unknown else "fresh", tuple(unknown[:MOST_REASONS]))
 
     def _stale_sources(self, cell: str) -> dict[str, list[str]]:
@@ -358,6 +382,26 @@ class DependencyGraph:
 
 
 DOUBT = "may have been changed"
+
+
+def _is_lasting(run: CellRun, name: str) -> bool:
+    """Return whether an execution changed a file, or a name whose content cannot be compared."""
+    return run.made.get(name) == "" or (name.startswith(FILE) and name.removeprefix(FILE) in run.written)
+
+
+def _repeated(run: CellRun, reads: Mapping[str, _Version]) -> tuple[str, ...]:
+    """Return the names that an execution read as an earlier one of its cell left them.
+
+    If it left them as they were, and its text is the one that made them, the first execution gave the same.
+    """
+    again = {*run.made, *run.deleted, *run.doubtful, *(FILE + name for name in run.written)}
+    return tuple(
+        name
+        for name, version in reads.items()
+        if version.cell == run.cell
+        and version.run is not None
+        and (run.blind or name in again or version.run.source != run.source)
+    )
 
 
 def _writes(run: CellRun, doubtful: Collection[str]) -> Iterable[tuple[str, str, str]]:

@@ -81,6 +81,8 @@ class FileDifference:
     name: str
     how: Literal["added", "changed", "removed"]
     told: str
+    value: ValueDifference | None = None
+    """Its lines or its table, where they were compared, or why not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,24 +123,25 @@ class Differences:
         groups = {"added": self.added, "changed": self.changed, "deleted": self.deleted}
         names = {key: [_plain(one) for one in each] for key, each in groups.items()}
         whole = {"namespace": names, "outputs": [_plain(one) for one in self.outputs], "handles": self.handles}
-        whole |= {"files": self.files} if self.files else {}
+        whole |= {"files": [_plain(one) for one in self.files]} if self.files else {}
         return {key: plain(value) for key, value in {**whole, "notes": self.notes}.items()}
 
     def text(self) -> str:
         """Return a line for each difference; `no difference` if there is none."""
-        room = _CHARS // max(1, len(self.changed) + len(self.outputs))
+        room = _CHARS // max(1, len(self.changed) + len(self.outputs) + len(self.files))
         lines = [f"+ {one.name}: {one.told}" for one in self.added]
         for one in self.changed:
             lines += [f"~ {one.name}: {one.told}", *_more(one.value, room)]
         lines += [f"− {one.name}: {one.told}" for one in self.deleted]
         lines += [f"handle {one.name}: {one.told}" for one in self.handles]
-        lines += [f"file {one.name}: {one.told}" for one in self.files]
+        for one in self.files:
+            lines += [f"file {one.name}: {one.told}", *_more(one.value, room)]
         for one in self.outputs:
             lines += [f"output of {one.name}: {one.told}", *_more(one.value, room)]
         return "\n".join([*(lines or ["no difference"]), *(f"note: {note}" for note in self.notes)])
 
 
-def _plain(one: NameDifference | OutputDifference) -> Json:
+def _plain(one: NameDifference | OutputDifference | FileDifference) -> Json:
     made = cast("dict[str, Json]", plain(replace(one, value=None)))
     del made["value"]
     return made if one.value is None else {**made, "value": replace(one.value, pictures=()).to_json()}
@@ -153,8 +156,9 @@ def with_values(
     found: Differences,
     name: Callable[[str], ValueDifference],
     output: Callable[[OutputDifference], ValueDifference | None],
+    file: Callable[[FileDifference], ValueDifference | None],
 ) -> Differences:
-    """Return the differences with those of the values of changed names, and of outputs.
+    """Return the differences with those of the values of changed names, of outputs, and of the contents of files.
 
     A name whose values are equal, although its content was stored otherwise, stays and says so.
     """
@@ -164,7 +168,16 @@ def with_values(
         has_more = value.differs is False or (value.differs and (value.counts or value.diff))
         changed.append(replace(one, told=value.summary if has_more else one.told, value=value))
     outputs = tuple(replace(one, value=output(one)) for one in found.outputs)
-    return replace(found, changed=tuple(changed), outputs=outputs)
+    return replace(found, changed=tuple(changed), outputs=outputs, files=tuple(_with_content(found.files, file)))
+
+
+def _with_content(
+    files: Iterable[FileDifference], compare: Callable[[FileDifference], ValueDifference | None]
+) -> Iterator[FileDifference]:
+    for one in files:
+        value = compare(one)
+        more = f": {value.summary}" if value is not None and value.differs else ""
+        yield replace(one, told=one.told + more, value=value)
 
 
 def differences(

@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import Any
 
 import pytest
-from notebook_moves import go_back, run_all
-from playwright.sync_api import Page, expect
+from notebook_moves import go_back, mark, press, run_all
+from playwright.sync_api import expect
+
+from browser.axe import faults
+from browser.test_following import bar, on_another_branch
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
-AXE = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
 CELLS = ["text = 'a'\nprint(text)", "text += 'b'", "v = view([1, 2])\nw = view({'k': 1})", "1 / 0"]
 SECTIONS = ("timeline", "handles", "projection", "changes")
 BESIDE_THE_CELLS = ".ctxk-nb:not([hidden])"
-FAULTS = """async (places) => {
-  const found = [];
-  for (const place of places) {
-    for (const element of document.querySelectorAll(place)) {
-      const { violations } = await axe.run(element, { resultTypes: ['violations'] });
-      for (const { impact, id, nodes } of violations) {
-        if (impact === 'minor') continue;
-        for (const { target, failureSummary } of nodes) found.push(`${impact} ${id} ${target}: ${failureSummary}`);
-      }
-    }
-  }
-  return found;
-}"""
+THEMES = ("Dark", "Light")
 
 
-def faults(page: Page, *places: str) -> list[str]:
-    """What axe finds of more than minor impact in the elements of the selectors."""
-    if not page.evaluate("typeof axe === 'object'"):
-        page.evaluate(f"{AXE}; 0")
-    return page.evaluate(FAULTS, places)
+def dress(desk: Any, theme: str) -> None:
+    """Choose a theme of JupyterLab."""
+    desk.command(f"Use Theme: JupyterLab {theme}")
+    light = str(theme == "Light").lower()
+    desk.page.wait_for_selector(f"body[data-jp-theme-light={light}]", state="attached")
 
 
 def test_axe_finds_nothing_serious_in_the_panel_and_beside_the_cells(new_desk: Any):
@@ -41,9 +30,8 @@ def test_axe_finds_nothing_serious_in_the_panel_and_beside_the_cells(new_desk: A
     go_back(desk, "s2")
     panel = "#ctxkernel-panel .ctxk-host:not([hidden])"
     found: dict[str, list[str]] = {}
-    for theme in ("Dark", "Light"):
-        desk.command(f"Use Theme: JupyterLab {theme}")
-        page.wait_for_selector(f"body[data-jp-theme-light={str(theme == 'Light').lower()}]", state="attached")
+    for theme in THEMES:
+        dress(desk, theme)
         for section in SECTIONS:
             desk.tab(section)
             found[f"{theme}: {section}"] = faults(page, panel)
@@ -58,5 +46,39 @@ def test_axe_finds_nothing_serious_in_the_panel_and_beside_the_cells(new_desk: A
         expect(desk.view.locator(".ctxk-sheet")).to_be_visible()
         found[f"{theme}: a plan"] = faults(page, panel)
         page.keyboard.press("Escape")
+
+    assert {place: here for place, here in found.items() if here} == {}
+
+
+def test_axe_finds_nothing_serious_in_what_follows_a_return(new_desk: Any):
+    """The bar, the preview, the texts that are kept, the card of a mark, and the timeline in a tab."""
+    desk, page = on_another_branch(new_desk, "axe-follow.ipynb"), new_desk.page
+    found: dict[str, list[str]] = {}
+    for theme in THEMES:
+        dress(desk, theme)
+        found[f"{theme}: the bar and the marks"] = faults(page, BESIDE_THE_CELLS)
+        faded = ".ctxk-foreign .jp-OutputArea-output"
+        found[f"{theme}: faded outputs"] = faults(page, faded, rules=["color-contrast"])
+        bar(desk).get_by_role("button", name="Show it as at s3…").click()
+        expect(page.get_by_role("dialog", name="Show the cells as at s3")).to_be_visible()
+        found[f"{theme}: the preview"] = faults(page, ".ctxk-veil")
+        page.keyboard.press("Enter")
+        expect(mark(desk, 0)).to_contain_text("s1")
+        desk.select(0)
+        press(page, "t", "k")
+        expect(page.get_by_role("dialog", name="Texts that are kept with this cell")).to_be_visible()
+        found[f"{theme}: texts that are kept"] = faults(page, ".ctxk-veil")
+        page.keyboard.press("Escape")
+        desk.select(1)
+        press(page, "t", "s")
+        expect(page.get_by_role("dialog", name="Statement s2")).to_be_visible()
+        found[f"{theme}: the card of a mark"] = faults(page, ".ctxk-markcard")
+        page.keyboard.press("Escape")
+        bar(desk).get_by_role("button", name="Take it back").click()
+        expect(bar(desk)).to_contain_text("1 cell shows another branch")
+        desk.command("Open the timeline in a tab")
+        expect(page.locator(".ctxk-widetab .ctxk-row").first).to_be_visible()
+        found[f"{theme}: the timeline in a tab"] = faults(page, ".ctxk-widetab", ".ctxk-statusitem")
+        page.locator(".lm-TabBar-tab", has_text="axe-follow.ipynb").first.click()
 
     assert {place: here for place, here in found.items() if here} == {}

@@ -9,6 +9,8 @@ import exported
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from browser.axe import faults
+
 pytestmark = pytest.mark.browser
 
 
@@ -80,3 +82,13 @@ def test_texts_have_enough_contrast(page: Page, scheme: Any):
     ratios = page.locator("body").evaluate(script)
     assert len(ratios) > 50
     assert [one for one in ratios if one[0] < 4.5] == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_in_the_page(page: Page, scheme: Any):
+    """The page as a whole, and with all that folds open."""
+    page.emulate_media(color_scheme=scheme)
+    assert faults(page, "html") == []
+    page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+    page.get_by_role("searchbox", name="Search").fill("x")
+    assert faults(page, "html") == []

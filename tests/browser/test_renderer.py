@@ -868,6 +868,26 @@ def test_two_projections_are_compared(model):
     expect(told).to_contain_text("there is none of s1")
 
 
+def test_any_projection_is_compared_by_its_number(model):
+    """Also one that is not among the choices; a number that does not exist is told, Escape goes back."""
+    model.locator("summary", has_text="Compare with an earlier projection").click()
+    chooser = model.get_by_role("combobox", name="The earlier projection: after which statement")
+    chooser.select_option("other")
+    field = model.get_by_role("textbox", name="The earlier projection: after which statement")
+    expect(field).to_be_focused()
+    field.fill("99")
+    model.keyboard.press("Enter")
+    expect(model.get_by_text("There is no statement 99.")).to_be_visible()
+    field.fill("7")  # on another branch, so it is no choice
+    model.keyboard.press("Enter")
+    expect(chooser).to_be_focused()
+    expect(chooser).to_have_value("s7.1")
+    assert model.evaluate("host.asked") == [{"old": "s7.1", "new": None}]
+    model.get_by_role("combobox", name="The later projection").select_option("other")
+    model.keyboard.press("Escape")
+    expect(model.get_by_role("combobox", name="The later projection")).to_have_value("")
+
+
 def test_blocks_are_searched_and_each_hit_is_marked_as_text(model):
     """Only the blocks that have the words, with the lines around; Escape shows all again."""
     field = model.get_by_role("searchbox", name="Search in the blocks")

@@ -199,3 +199,17 @@ def test_the_timeline_opens_in_a_tab_with_details_beside_it(desk):
     desk.page.keyboard.press("Enter")
     expect(tab.locator("[data-statement=s3]")).to_contain_text("summed")
     assert desk.errors == []
+
+
+def test_the_tab_key_leads_from_a_search_to_what_was_found(stage):
+    """Also where the row that had the keyboard before is not among it."""
+    row(stage, "s13.1").focus()
+    stage.evaluate("host.answers.search = async () => ({ search: { runs: ['s4.1', 's8.1'], total: 2 }, error: null })")
+    stage.keyboard.press("/")
+    stage.keyboard.type("clean")
+    expect(stage.locator(".ctxk-foundtold")).to_have_text("2 found")
+    stage.keyboard.press("Tab")
+    stage.keyboard.press("Tab")
+    assert focused(stage) == "s8.1"
+    stage.keyboard.press("ArrowUp")
+    assert focused(stage) == "s4.1"

@@ -1,4 +1,4 @@
-"""`%ctx export`: the session as one HTML file."""
+"""The session as one HTML file: `%ctx export`, and the page that a front end saves."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ctxkernel.agent.recorded import SUFFIX
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import format_size
 from ctxkernel.kernel.commands.context import CommandContext
+from ctxkernel.kernel.messages.wire import SavedPage
 
 
 def export(ctx: CommandContext, args: Sequence[str]) -> str:
@@ -17,11 +18,7 @@ def export(ctx: CommandContext, args: Sequence[str]) -> str:
 
     if len(args) > 1 or (args and args[0].startswith("-")):
         raise BadCommand("%ctx export [FILE]: one file; without it NOTEBOOK.html beside the notebook")
-    session = ctx.store.path
-    if session is None:
-        raise BadCommand("this session is in memory only and cannot be exported; %ctx status says why")
-    turns = ctx.models.connections.path
-    notebook = turns.with_name(turns.name.removesuffix(SUFFIX) + ".ipynb") if turns is not None else None
+    session, notebook = _session(ctx), _notebook(ctx)
     if not args and notebook is None:
         raise BadCommand("%ctx export: the notebook is unknown; name the file: %ctx export FILE")
     output = Path(args[0]).expanduser() if args or notebook is None else notebook.with_suffix(".html")
@@ -30,3 +27,27 @@ def export(ctx: CommandContext, args: Sequence[str]) -> str:
     except OSError as fault:
         raise BadCommand(f"%ctx export: {output} cannot be written ({fault.strerror})") from None
     return "\n".join([f"{output}: {format_size(output.stat().st_size)}", *left_out[:20]])
+
+
+def session_page(ctx: CommandContext) -> SavedPage:
+    """Return the session as a page, for a front end that saves it. Raises CtxError."""
+    from ctxkernel.export import make_page
+
+    session, notebook = _session(ctx), _notebook(ctx)
+    private = ctx.configuration.private
+    text, left_out = make_page(session, notebook=notebook, masker=ctx.masker, private=private)
+    name = (notebook or session).with_suffix(".html").name
+    return {"name": ctx.masker(name), "text": text, "left_out": left_out}
+
+
+def _session(ctx: CommandContext) -> Path:
+    """Return the session file. Raises BadCommand if there is none."""
+    if ctx.store.path is None:
+        raise BadCommand("this session is in memory only and cannot be exported; %ctx status says why")
+    return ctx.store.path
+
+
+def _notebook(ctx: CommandContext) -> Path | None:
+    """Return the notebook of the session, if it is known."""
+    turns = ctx.models.connections.path
+    return turns.with_name(turns.name.removesuffix(SUFFIX) + ".ipynb") if turns is not None else None

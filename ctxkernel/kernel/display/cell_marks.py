@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Literal
 
 from ctxkernel.core.replay import CheckpointInfo, Comparison
 from ctxkernel.core.text import one_line
@@ -240,12 +241,14 @@ class CellMarks:
         execution_id, on_head = execution.execution_id, self._on_head.get(cell)
         info = self.queries.info(execution_id)
         fresh = self.graph.freshness(cell) if on_head is not None else None
+        on_path = statement
         if fresh is None or on_head == execution_id:
             here, (state, because) = None, self._state(statement, execution, fresh)
         else:
-            on_path = self.log.execution(str(on_head))
+            run = self.log.execution(str(on_head))
+            on_path = self.log.statement(run.statement_id)
             state = "branch"
-            here, because = self._state(self.log.statement(on_path.statement_id), on_path, fresh)
+            here, because = self._state(on_path, run, fresh)
         return {
             "statement_id": statement.statement_id,
             "execution_id": execution_id,
@@ -258,6 +261,7 @@ class CellMarks:
             "source": source_digest(statement.source),
             "checkpoint": info.state if info is not None else None,
             "count": self.counts.get(execution_id),
+            "marked": self._marked(on_path),
         }
 
     def _state(
@@ -270,11 +274,14 @@ class CellMarks:
             return "stale", because
         if told := self._diverged.get(execution.execution_id):
             return "diverged", [told, *because]
-        person = self._person
-        own = person.get(statement.statement_id) or person.get(statement.cell_id or "")
-        if own == "asks" or statement.tags.get("asks") is True:
+        if self._marked(statement) == "asks" or statement.tags.get("asks") is True:
             return "asks", ["it is marked as one that asks before it runs again", *because]
         return fresh.state, because
+
+    def _marked(self, statement: Statement) -> Literal["asks", "differs"] | None:
+        """Return the mark of a person on a statement or its cell."""
+        own = self._person.get(statement.statement_id) or self._person.get(statement.cell_id or "")
+        return "asks" if own == "asks" else "differs" if own == "differs" else None
 
 
 def source_digest(source: str) -> str:

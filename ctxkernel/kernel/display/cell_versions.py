@@ -13,7 +13,7 @@ from typing import Any
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.kernel.display.cell_marks import source_digest
-from ctxkernel.kernel.display.panel_rows import notebook_outputs
+from ctxkernel.kernel.execution.output_order import notebook_outputs
 from ctxkernel.kernel.messages.cells import CellVersion, CellVersions
 from ctxkernel.store.log.masking import Mask
 
@@ -43,15 +43,17 @@ def cell_versions(
     left = MOST_BYTES if cell_id is None else MOST_BYTES_OF_CELL
     cells: list[CellVersion] = []
     for statement, execution in newest.values():
-        version, size = _version(statement, execution, left, mask)
+        version, size = _version(statement, execution, counts.get(execution.execution_id), left, mask)
         left -= size
-        cells.append({**version, "count": counts.get(execution.execution_id)})
+        cells.append(version)
     return {"at": at if at is not None else log.head, "cells": cells}
 
 
-def _version(statement: Statement, execution: Execution, left: int, mask: Mask) -> tuple[CellVersion, int]:
+def _version(
+    statement: Statement, execution: Execution, count: int | None, left: int, mask: Mask
+) -> tuple[CellVersion, int]:
     """Return the version of one cell in at most `left` bytes, and its size."""
-    source, outputs = statement.source, _outputs(execution)
+    source, outputs = statement.source, _outputs(execution, count)
     missing = _not_kept(execution)
     size = len(source.encode("utf-8", "surrogatepass"))
     has_source = size <= left
@@ -74,14 +76,14 @@ def _version(statement: Statement, execution: Execution, left: int, mask: Mask) 
         "digest": source_digest(source),
         "masked": has_source and mask(source) != source,
         "outputs": outputs,
-        "count": None,
+        "count": count,
         "cut": "; ".join(missing),
     }, size
 
 
-def _outputs(execution: Execution) -> list[dict[str, Any]]:
+def _outputs(execution: Execution, count: int | None) -> list[dict[str, Any]]:
     late = [{"output_type": "stream", "name": name, "text": text} for name, text in execution.late.items() if text]
-    return [*notebook_outputs(execution), *late]
+    return [*notebook_outputs(execution, count), *late]
 
 
 def _not_kept(execution: Execution) -> list[str]:

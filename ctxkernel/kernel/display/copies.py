@@ -5,7 +5,7 @@ from __future__ import annotations
 from ctxkernel.core.timeline import StatementLog
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.history.events import Action, AssistantMessage
-from ctxkernel.kernel.display import panel_rows as rows
+from ctxkernel.kernel.execution.output_order import notebook_outputs
 from ctxkernel.kernel.messages import wire as messages
 
 
@@ -29,7 +29,7 @@ def notebook_copy(log: StatementLog, result: TurnResult, execution_count: int) -
     }
     if statement.kind != "meta":
         number = execution_count - 1
-        return {**copy, "outputs": rows.notebook_outputs(execution), "execution_count": number}
+        return {**copy, "outputs": notebook_outputs(execution, number), "execution_count": number}
     records = log.records.get(execution.execution_id, ())
     speech = [one for one in records if isinstance(one, (Action, AssistantMessage))]
     if execution.status != "ok" or not any(one.text.strip() for one in speech):

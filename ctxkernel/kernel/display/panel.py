@@ -23,7 +23,7 @@ from ctxkernel.core.replay import CheckpointInfo, Comparison
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.text import without_surrogates
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.core.turn import OpenTurn, TurnResult
+from ctxkernel.core.turn import HandleState, OpenTurn, TurnResult
 from ctxkernel.kernel.display import panel_rows as rows
 from ctxkernel.kernel.display.cell_marks import CellMarks
 from ctxkernel.kernel.display.copies import notebook_copy
@@ -59,8 +59,8 @@ DELTAS = 300
 PAGES = 32
 """Most front ends with a comm: a new one closes the oldest."""
 _MOST_ERROR = 1000
-_MASKED = ("projection", "request", "image")
-"""Answers that contain nothing but a projection, which is masked already: exactly what would be sent."""
+_MASKED = ("projection", "request", "image", "export")
+"""Answers that are masked already: a projection, exactly as it would be sent, and the page of the session."""
 BETWEEN_CELLS = ("whatif",)
 """Requests that are not answered on the control channel while a cell runs."""
 
@@ -294,6 +294,7 @@ class Panel:
                 "execution_id": info.execution_id,
                 "checkpoint": rows.checkpoint_row(info),
                 "storage": self.states.storage(),
+                "work": self._work(self._last.handles if self._last is not None else ()),
                 "cells": self.marks.changed(),
             }
         )
@@ -366,11 +367,14 @@ class Panel:
             "storage": self.states.storage(),
             "resume": self.states.resume_offer(),
             "sent": self._sent(),
-            "work": rows.background_work(handles, self.states.summaries()),
+            "work": self._work(handles),
         }
         if self._history is not None:
             state["history"] = self._history.to_json()
         return state
+
+    def _work(self, handles: Iterable[HandleState]) -> list[str]:
+        return rows.background_work(handles, self.states.summaries(), self.states.comparing())
 
     def _sent(self) -> bool:
         """Return whether this session, in this kernel or an earlier one, has sent anything to a model."""

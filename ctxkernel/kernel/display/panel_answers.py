@@ -48,9 +48,13 @@ class StateQueries:
     resume_offer: Callable[[], messages.Resume | None]
     prices: Callable[[str], Prices]
     """Supposed changes, one a line → what each would cost. Runs the sources of handles, so only between cells."""
+    page: Callable[[], messages.SavedPage]
+    """The session as an HTML page. Raises CtxError if it is in memory only."""
     base_url: Callable[[], str | None]
     summaries: Callable[[], int]
     """The number of summaries that are being written."""
+    comparing: Callable[[], list[str]]
+    """Returns the variables that are compared in the background."""
     difference: Callable[[str, str | None, list[str]], messages.StateDifference]
     """(old, new, names) → the differences of two states. Raises CtxError."""
 
@@ -78,6 +82,7 @@ class PanelAnswers:
             handles=lambda: last.handles if (last := self.last()) is not None else (),
             base_url=self.states.base_url,
             prices=self.states.prices,
+            page=self.states.page,
             log=self.store.path,
             account=self.account,
         )

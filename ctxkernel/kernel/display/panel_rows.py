@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from ctxkernel.agent.asks import AskState
 from ctxkernel.core.events import plain
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
+from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import DeltaItem, HandleState, OpenTurn
 from ctxkernel.kernel.messages import timeline as messages
@@ -84,7 +85,7 @@ def begun_row(turn: OpenTurn) -> messages.BegunStatement:
 def execution_row(statement: Statement, execution: Execution, deltas: tuple[DeltaItem, ...]) -> messages.ExecutionRow:
     """Return the fields of a row that depend on the execution alone."""
     cost = execution.cost
-    artifacts = [one for one in execution.artifacts if one.kind not in ("read", "picture")]
+    artifacts = [one for one in execution.artifacts if one.kind not in ("read", "picture", "order")]
     row = {
         **_begun(statement, execution),
         **_fields(execution, "status", "ended_at"),
@@ -184,27 +185,12 @@ def panel_handle(state: HandleState, names: Mapping[str, str], shares: Mapping[s
     return cast("messages.Handle", row)
 
 
-def background_work(handles: Iterable[HandleState], summaries: int) -> list[str]:
-    """Return what is prepared in the background for handles, a line each: at most `MOST_WORK`."""
+def background_work(handles: Iterable[HandleState], summaries: int, comparing: Sequence[str]) -> list[str]:
+    """Return what is done in the background, a line each: at most `MOST_WORK`."""
     found = ((one.name, _INDEXING.search(one.text, 0, _HEADING)) for one in handles)
     lines = [f"{name}: {match[1]}" for name, match in found if match is not None]
     if summaries:
         lines.insert(0, f"a model writes {'a summary' if summaries == 1 else f'{summaries} summaries'}")
+    if comparing:
+        lines.insert(0, f"comparing {join_names(comparing)}")
     return lines[:MOST_WORK]
-
-
-def notebook_outputs(execution: Execution) -> list[dict[str, Any]]:
-    """Return the kept output of an execution as outputs of a notebook cell."""
-    streams = (("stdout", execution.stdout), ("stderr", execution.stderr))
-    outputs: list[dict[str, Any]] = [
-        {"output_type": "stream", "name": name, "text": text} for name, text in streams if text
-    ]
-    displays: dict[str, dict[str, Any]] = {}
-    for one in execution.artifacts:
-        if one.kind == "display" and one.data is not None:
-            displays.setdefault(one.name, {})[one.mime] = one.data
-    outputs += [{"output_type": "display_data", "data": data, "metadata": {}} for data in displays.values()]
-    if (fault := execution.exception) is not None:
-        trace = fault.trace_summary.splitlines()
-        outputs.append({"output_type": "error", "ename": fault.type, "evalue": fault.message, "traceback": trace})
-    return outputs

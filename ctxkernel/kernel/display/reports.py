@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ctxkernel.core.events import plain
 from ctxkernel.core.replay import Comparison
@@ -14,9 +14,10 @@ from ctxkernel.core.value_difference import ValueDifference
 from ctxkernel.kernel.messages import states as messages
 
 if TYPE_CHECKING:
-    from ctxkernel.replay.differences import Differences, OutputDifference
+    from ctxkernel.replay.differences import Differences, FileDifference, NameDifference, OutputDifference
     from ctxkernel.replay.plan import Plan
 
+Bounded = TypeVar("Bounded", "NameDifference", "FileDifference")
 _CHARS = 6000
 """Characters of the text about values, all names together: some 1,500 tokens."""
 _LEAST = 300
@@ -30,12 +31,12 @@ _KEY = 12
 
 def differences_report(head: str, found: Differences) -> Report:
     """Return the differences of two states."""
-    room = max(_LEAST, _CHARS // max(1, len(found.changed) + len(found.outputs)))
+    room = max(_LEAST, _CHARS // max(1, len(found.changed) + len(found.outputs) + len(found.files)))
     parts: list[ReportPart] = [ComparedValue("+", one.name, one.told) for one in found.added]
     parts += [ComparedValue("~", one.name, one.told, one.value, room) for one in found.changed]
     parts += [ComparedValue("−", one.name, one.told) for one in found.deleted]
     parts += [ComparedValue("handle", one.name, one.told) for one in found.handles]
-    parts += [ComparedValue("file", one.name, one.told) for one in found.files]
+    parts += [ComparedValue("file", one.name, one.told, one.value, room) for one in found.files]
     parts += [ComparedValue("output of", one.name, one.told, one.value, room) for one in found.outputs]
     return Report(head, *(parts or ["no difference"]), *(f"note: {note}" for note in found.notes))
 
@@ -53,6 +54,7 @@ def masked_differences(found: Differences, mask: Mask) -> Differences:
         changed=tuple(replace(one, **safe(one.name, one.told, one.value)) for one in found.changed),
         deleted=tuple(replace(one, **safe(one.name, one.told, None)) for one in found.deleted),
         outputs=tuple(replace(one, **safe(one.name, one.told, one.value)) for one in found.outputs),
+        files=tuple(replace(one, **safe(one.name, one.told, one.value)) for one in found.files),
     )
 
 
@@ -69,18 +71,20 @@ def difference_row(old: str | None, new: str | None, found: Differences) -> mess
         "old": old,
         "new": new,
         "added": found.added[:MOST],
-        "changed": tuple(
-            replace(one, value=one.value.bounded() if one.value is not None else None) for one in found.changed[:MOST]
-        ),
+        "changed": tuple(_bounded(one) for one in found.changed[:MOST]),
         "deleted": found.deleted[:MOST],
         "outputs": tuple(outputs),
         "handles": [{"name": one.name, "how": one.how, "told": one.told} for one in found.handles[:MOST]],
-        "files": found.files[:MOST],
+        "files": tuple(_bounded(one) for one in found.files[:MOST]),
         "notes": found.notes[:MOST],
     }
     groups = (found.added, found.changed, found.deleted, found.outputs, found.handles, found.files)
     row["more"] = sum(max(0, len(each) - MOST) for each in groups)
     return cast("messages.StateDifference", plain(row))
+
+
+def _bounded(one: Bounded) -> Bounded:
+    return replace(one, value=one.value.bounded() if one.value is not None else None)
 
 
 def plan_parts(plan: Plan, log: StatementLog) -> list[ReportPart]:

@@ -12,7 +12,7 @@ from ctxkernel.core.turn import HandleState
 from ctxkernel.kernel.display.panel_rows import TEXT_CHARS
 from ctxkernel.kernel.display.projection_rows import image_of_digest, projection_blocks, request_body
 from ctxkernel.kernel.messages.projection import Costs, Prices
-from ctxkernel.kernel.messages.wire import HandleText
+from ctxkernel.kernel.messages.wire import HandleText, SavedPage
 from ctxkernel.projection.value import Projection
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ class SectionAnswers:
     base_url: Callable[[], str | None]
     prices: Callable[[str], Prices]
     """Supposed changes, one a line → what each would cost."""
+    page: Callable[[], SavedPage]
+    """The session as an HTML page. Raises CtxError if it is in memory only."""
     log: Path | None
     account: Account
 
@@ -42,6 +44,7 @@ class SectionAnswers:
             "image": lambda asked: image_of_digest(self.projection(), asked.get("of")),
             "cost": lambda asked: self._costs(),
             "handle": lambda asked: self._handle_text(asked.get("of")),
+            "export": lambda asked: self.page(),
             "whatif": lambda asked: self.prices(str(asked.get("changes") or "")),
         }
 

@@ -19,6 +19,7 @@ from ctxkernel.kernel.display import panel_rows as rows
 from ctxkernel.kernel.display.history_rows import event_kind
 from ctxkernel.kernel.display.panel_rows import StateNotes
 from ctxkernel.kernel.execution.cell import moves_head
+from ctxkernel.kernel.execution.output_order import notebook_outputs
 from ctxkernel.kernel.messages import timeline as messages
 from ctxkernel.kernel.messages.page_input import Field
 
@@ -97,7 +98,7 @@ class TimelinePages:
             raise BadCommand(f"details: there is no execution {of!r} in this session")
         execution = self.log.execution(of)
         statement = self.log.statement(execution.statement_id)
-        outputs, left = rows.notebook_outputs(execution), OUTPUT_BYTES
+        outputs, left = notebook_outputs(execution), OUTPUT_BYTES
         kept: list[dict[str, Any]] = []
         for output in outputs:
             left -= len(json.dumps(output, default=str))

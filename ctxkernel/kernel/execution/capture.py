@@ -20,6 +20,7 @@ from typing import Any, cast
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.text import without_surrogates
 from ctxkernel.core.timeline import Artifact
+from ctxkernel.kernel.execution.output_order import OutputOrder
 from ctxkernel.kernel.execution.widget_texts import widget_text
 from ctxkernel.projection.images import FORMS
 
@@ -130,6 +131,7 @@ class Collector:
     def __init__(self, execution_id: str, settings: Settings, msg_id: str = "") -> None:
         self.execution_id = execution_id
         self.msg_id = msg_id
+        self.order = OutputOrder()
         self.streams = {"stdout": HeadTail(settings.stream_bytes), "stderr": HeadTail(settings.stream_bytes)}
         self.dropped = 0
         """Rich outputs that were over DISPLAYS_KEPT."""
@@ -158,6 +160,7 @@ class Collector:
             stream = self.streams.get(content.get("name", ""))
             if stream is not None:
                 stream.add(content.get("text", ""))
+                self.order.stream(content["name"], content.get("text", ""))
             return
         if msg_type == "clear_output" and content.get("wait"):
             self._clear_next = True
@@ -166,6 +169,7 @@ class Collector:
             self._clear_next = False
             self._displays.clear()
             self._bytes = 0
+            self.order.clear()
         if msg_type == "clear_output":
             return
         transient: dict[str, Any] = content.get("transient") or {}
@@ -182,6 +186,7 @@ class Collector:
             self.dropped += 1
         else:
             self._shown += 1
+            self.order.display(f"out{self._shown}", is_result=msg_type == "execute_result")
             self._displays.append((display_id, self._artifacts(f"out{self._shown}", data)))
 
     def _artifacts(self, name: str, data: dict[str, Any]) -> tuple[Artifact, ...]:

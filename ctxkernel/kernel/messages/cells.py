@@ -9,8 +9,8 @@ from ctxkernel.core.replay import CheckpointState
 from ctxkernel.core.timeline import Author
 
 CellState = Literal["fresh", "stale", "branch", "diverged", "asks", "unknown"]
-"""`fresh`: its newest execution is on the path to HEAD, and nothing that it read has changed since · `stale`: something
-that it read was changed by a later statement, or is stale itself · `branch`: its newest execution is not on the path to
+"""`fresh`: its newest execution is on the path to HEAD, and no cell before it changed what it read since · `stale`: one
+did, or what it read from is stale itself · `branch`: its newest execution is not on the path to
 HEAD · `diverged`: its re-run gave another result · `asks`: it asks before it runs again · `unknown`: the kernel
 cannot know whether it is stale."""
 
@@ -24,6 +24,8 @@ class CellLook(TypedDict):
     because: NotRequired[Sequence[str]]
     upstream: NotRequired[Sequence[str]]
     checkpoint: CheckpointState | None
+    marked: Literal["asks", "differs"] | None
+    """The mark of a person."""
 
 
 class CellMark(CellLook):

@@ -179,11 +179,17 @@ class OutputDifference(NameDifference):
 
 
 class OtherDifference(TypedDict):
-    """A handle or a file that differs."""
+    """A handle that differs."""
 
     name: str
     how: Literal["added", "changed", "removed"]
     told: str
+
+
+class FileDifference(OtherDifference):
+    """A file that differs; `value` has its lines or its table, or why they were not compared."""
+
+    value: ValueDifference | None
 
 
 class StateDifference(TypedDict):
@@ -196,6 +202,6 @@ class StateDifference(TypedDict):
     deleted: Sequence[NameDifference]
     outputs: Sequence[OutputDifference]
     handles: Sequence[OtherDifference]
-    files: Sequence[OtherDifference]
+    files: Sequence[FileDifference]
     notes: Sequence[str]
     more: int

@@ -89,6 +89,7 @@ class CheckpointMessage(TypedDict):
     execution_id: str
     checkpoint: Checkpoint
     storage: Storage | None
+    work: NotRequired[Sequence[str]]
     cells: NotRequired[CellTable]
 
 
@@ -206,6 +207,21 @@ class HandleAnswer(AnswerFields):
     handle: HandleText | None
 
 
+class SavedPage(TypedDict):
+    """The session as one HTML page, a name for its file, and lines on what it leaves out."""
+
+    name: str
+    text: str
+    left_out: Sequence[str]
+
+
+class ExportAnswer(AnswerFields):
+    """The answer to an `export` request."""
+
+    type: Literal["export"]
+    export: SavedPage | None
+
+
 class CostAnswer(AnswerFields):
     """The answer to a `cost` request."""
 
@@ -250,6 +266,7 @@ Answer = (
     | WhatIfAnswer
     | CostAnswer
     | HandleAnswer
+    | ExportAnswer
 )
 
 
@@ -395,6 +412,13 @@ class CostRequest(TypedDict):
     id: str
 
 
+class ExportRequest(TypedDict):
+    """Asks for the session as a page. Ask on the control channel: servers limit the rate of the others."""
+
+    type: Literal["export"]
+    id: str
+
+
 class HandleRequest(TypedDict):
     """Asks for the rendering of the handle with the id `of`."""
 
@@ -420,6 +444,7 @@ PanelRequest = (
     | WhatIfRequest
     | CostRequest
     | HandleRequest
+    | ExportRequest
 )
 
 

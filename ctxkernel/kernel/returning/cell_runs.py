@@ -232,5 +232,6 @@ def cell_run(
         doubtful=known.doubtful,
         blind=facts is None,
         ended_well=execution.status == "ok",
+        outside=statement.tags.get("outside") is True,
         unknown=known.unknown if facts is not None else "its reads and changes are not known",
     )

@@ -143,6 +143,11 @@ class CheckpointService:
         self.loop.compared(comparison)
         return comparison
 
+    @property
+    def comparing(self) -> list[str]:
+        """The variables that a background process compares."""
+        return self.run(lambda back: back.checkpoints.comparing, _BACKGROUND) or []
+
     # -- in the background ------------------------------------------------------------------------
 
     def settle(self) -> None:

@@ -212,6 +212,19 @@ class FileStates(Part):
             return []
         return [change for change, _ in self._changes(value)]
 
+    def content_in(self, value: Any, name: str, most: int) -> bytes:
+        """Return the content that a file had in a state with this value of the part; `name` is that of an artifact.
+
+        Raises StoreError with the reason if it is not kept, or has more than `most` bytes; OSError.
+        """
+        if not isinstance(value, Mapping) or UNKNOWN in value:
+            raise StoreError("contents of files are only kept with %ctx config files restore")
+        path = self._name_of(os.path.join(_working_folder(self.folder), name))
+        found = _states(cast("Mapping[str, Any]", value)["files"]).get(path or "")
+        if found is None or found.kind != "file":
+            raise StoreError((found.reason if found is not None else "") or "its content is not kept")
+        return self.contents.read(found.address, most)
+
     def plan_files(self, value: Any, written: Sequence[Written]) -> tuple[list[Written], list[FileChange]]:
         """Return the files that statements wrote since and that stay, and what a return does with the others.
 

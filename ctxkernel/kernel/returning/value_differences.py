@@ -10,6 +10,7 @@ import inspect
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.errors import CtxError, StoreError
@@ -25,7 +26,7 @@ from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.store.log.session import SessionReader
 
 if TYPE_CHECKING:
-    from ctxkernel.replay.differences import Differences, Fingerprints, OutputDifference
+    from ctxkernel.replay.differences import Differences, FileDifference, Fingerprints, OutputDifference
     from ctxkernel.replay.outputs import DivergenceSettings
 
 COMMAND_SECONDS = 20.0
@@ -78,6 +79,10 @@ class StateValues:
         )
         return comparer.compare(name, old, new)
 
+    def part(self, name: str, place: ComparedPlace) -> Any:
+        """Return the value that a part of the ambient state has at a place. Raises CtxError."""
+        return None if place.execution_id is None else self._restorer.part(place.execution_id, name)
+
     def _value(self, name: str, place: ComparedPlace, most: int) -> Any:
         if place.is_now and (found := self._live(name)) is not NOTHING:
             return found
@@ -129,7 +134,31 @@ class StateDifferences:
             runs = log.execution(one.before), log.execution(one.after)
             return output_difference(one.name.partition(" ")[2], one.told, *runs)
 
-        return with_values(found, lambda name: self._values.between(name, *places, until=until), output)
+        return with_values(
+            found,
+            name=lambda name: self._values.between(name, *places, until=until),
+            output=output,
+            file=lambda one: self._file(one, *places, until=until),
+        )
+
+    def _file(
+        self, one: FileDifference, old: ComparedPlace, new: ComparedPlace, *, until: float
+    ) -> ValueDifference | None:
+        """Return how the content of a file differs, None for one that only one place has."""
+        from ctxkernel.kernel.returning.file_differences import MOST_BYTES, file_difference
+
+        if one.how != "changed":
+            return None
+        try:
+            if time.monotonic() > until:
+                raise CtxError("no time was left")
+            states = self._session.file_states
+            before, after = (
+                states.content_in(self._values.part("files", place), one.name, MOST_BYTES) for place in (old, new)
+            )
+        except (CtxError, OSError) as missing:
+            return unknown_difference(one.name, one.told, f"not compared: {one_line(str(missing), 200)}")
+        return file_difference(one.name, before, after, partial(self._values.compare, until=until))
 
     def _handles(self, execution_id: str | None) -> Sequence[HandleState]:
         """Return the handles after an execution, from the log."""

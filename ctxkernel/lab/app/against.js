@@ -1,14 +1,17 @@
 /** The part of the section Projection that compares: which blocks came, went and changed since an earlier statement. */
 
 import { blockLink } from './blocklinks.js';
-import { askKernel, clean, count, dict, foldable, h, headline, keyOf, label, list, number, plural, put } from './base.js';
+import { askKernel, clean, count, dict, find, foldable, h, headline, keyOf, label, list, number, plural, put } from './base.js';
 
 /** @import {BlockChange, Compared} from '../messages.js' */
 /** @import {Child} from '../types.js' */
+/** @import {AnyRow} from './tree.js' */
 /** @import {View} from './view.js' */
 
-/** Statements that can be chosen, the newest ones. */
+/** Statements that are offered, the newest ones; any other is named by its number. */
 const CHOICES = 200;
+/** The choice that opens a field for a number. */
+const OTHER = 'other';
 /** @typedef {keyof typeof SIGNS} Sort how a block differs */
 
 const SIGNS = { gained: '+', lost: '−', changed: '~' };
@@ -24,8 +27,8 @@ function drawAgainst(view) {
     if (!choices.length) return h('p', { class: 'ctxk-hint' }, 'There is no earlier one: run a cell.');
     const keys = choices.map(keyOf);
     const chosen = view.against;
-    if (!keys.includes(chosen.old)) chosen.old = keys[Math.min(1, keys.length - 1)];
-    if (!keys.includes(chosen.new)) chosen.new = '';
+    if (!view.rows.has(chosen.old)) chosen.old = keys[Math.min(1, keys.length - 1)];
+    if (!view.rows.has(chosen.new)) chosen.new = '';
     const box = h('div', { class: 'ctxk-against', 'aria-live': 'polite' });
     /**
      * @param {'old' | 'new'} which
@@ -33,16 +36,39 @@ function drawAgainst(view) {
      * @param {string} [first] what stands for no statement
      */
     const choose = (which, title, first) => {
+      const row = view.rows.get(chosen[which]);
+      const more = row && !keys.includes(chosen[which]) ? [row] : [];
       const select = h(
         'select',
         { class: 'ctxk-input', 'aria-label': title, 'data-keep': `against-${which}` },
         first && h('option', { value: '' }, first),
-        choices.map((row) => h('option', { value: keyOf(row) }, `${label(row)} · ${headline(row.source).slice(0, 60)}`))
+        [...more, ...choices].map((one) => h('option', { value: keyOf(one) }, told(one))),
+        h('option', { value: OTHER }, 'another, by its number …')
       );
       select.value = chosen[which];
-      select.addEventListener('change', () => {
-        chosen[which] = select.value;
+      /** @param {string} key */
+      const take = (key) => {
+        chosen[which] = key;
         void ask(view, box);
+      };
+      select.addEventListener('change', () => {
+        if (select.value !== OTHER) return take(select.value);
+        const back = () => {
+          field.replaceWith(select);
+          select.value = chosen[which];
+          select.focus();
+        };
+        const field = numberField(title, (text) => {
+          const found = rowNamed(view, text);
+          if (!found) return `There is no statement ${text}.`;
+          if (![...select.options].some((one) => one.value === keyOf(found)))
+            select.prepend(h('option', { value: keyOf(found) }, told(found)));
+          take(keyOf(found));
+          back();
+          return '';
+        }, back);
+        select.replaceWith(field);
+        find(field, 'input')?.focus();
       });
       return select;
     };
@@ -72,6 +98,43 @@ function drawAgainst(view) {
   });
 }
 
+/** A row as a choice; of old ones the page has no source. @param {AnyRow} row */
+const told = (row) => label(row) + (row.source === undefined ? '' : ` · ${headline(row.source).slice(0, 60)}`);
+
+/** The run that a person names: `12`, `s12`, `s12.2`. Of several runs the one on the way to HEAD, else the newest. @param {View} view @param {string} text */
+function rowNamed(view, text) {
+  const [, index, run] = /^s?(\d+)(\.\d+)?$/.exec(text.trim()) ?? [];
+  if (index === undefined) return undefined;
+  const statement = `s${Number(index)}`;
+  if (run) return view.rows.get(statement + run);
+  return view.wayToHead.findLast(({ row }) => row.statement_id === statement)?.row ?? view.rowOf(statement);
+}
+
+/**
+ * A field for the number of a statement; Enter takes it, Escape goes back.
+ * @param {string} title @param {(text: string) => string} take returns what is wrong with it @param {() => void} back
+ */
+function numberField(title, take, back) {
+  const wrong = h('span', { class: 'ctxk-muted', role: 'status' });
+  const input = h('input', {
+    class: 'ctxk-input',
+    type: 'text',
+    'aria-label': title,
+    placeholder: 'number, such as s12',
+    spellcheck: 'false',
+    maxlength: '20',
+    onkeydown: (/** @type {KeyboardEvent} */ event) => {
+      if (event.key !== 'Enter' && event.key !== 'Escape') return;
+      event.preventDefault();
+      event.stopPropagation();
+      if (event.key === 'Escape') return back();
+      wrong.textContent = take(input.value);
+      input.setAttribute('aria-invalid', String(Boolean(wrong.textContent)));
+    }
+  });
+  return h('span', { class: 'ctxk-choosenumber' }, input, wrong);
+}
+
 /** @param {View} view @param {HTMLElement} box */
 async function ask(view, box) {
   const chosen = view.against;
@@ -80,12 +143,12 @@ async function ask(view, box) {
   const answer = await askKernel(view.actions.ask, 'compare', { old: chosen.old, new: chosen.new || null });
   if (chosen.turn !== turn) return;
   box.replaceChildren();
-  if ('compare' in answer && answer.compare) put(box, told(view, dict(answer.compare)));
+  if ('compare' in answer && answer.compare) put(box, drawFound(view, dict(answer.compare)));
   else put(box, h('p', { class: 'ctxk-note' }, answer.error || 'The kernel gave no answer.'));
 }
 
 /** @param {View} view @param {Partial<Compared>} found @returns {Child} */
-function told(view, found) {
+function drawFound(view, found) {
   const [before, after] = list(found.sizes).map((size) => number(size) ?? 0);
   const [alone, now] = list(found.costs).map((cost) => clean(dict(cost).told));
   const more = number(found.tokens) ?? 0;

@@ -7,6 +7,7 @@
  */
 
 import { find } from './base.js';
+import { savePage } from './savepage.js';
 
 /** @import {Cell, CommandArgs} from '../jupyterlab.js' */
 /** @import {Parts} from './labparts.js' */
@@ -24,8 +25,13 @@ const SETTING = { gutter: 'ctxkernel:toggle-gutter', fadeOutputs: 'ctxkernel:tog
  * @property {string} label
  * @property {string} [caption]
  * @property {boolean} [onCell] it needs an active code cell
+ * @property {boolean} [hides] it is not seen where it cannot run: it stands in a menu of all documents
  * @property {(link: Link, cell: Cell) => unknown} run
+ * @property {(link: Link, cell: Cell | null) => boolean} [toggled] it turns something on and off, and this says which holds
  */
+
+/** Whether a person has marked a cell so. @param {Link} link @param {Cell | null} cell @param {'asks' | 'differs'} what */
+const marked = (link, cell, what) => link.gutter.marks.cells.get(cell?.model.id ?? '')?.marked === what;
 
 /** @type {NotebookCommand[]} */
 const ON_NOTEBOOK = [
@@ -71,6 +77,14 @@ const ON_NOTEBOOK = [
     run: (link, cell) => link.showCell(cell)
   },
   {
+    id: 'ctxkernel:search-timeline',
+    label: 'Search the timeline',
+    run: (link) => {
+      link.owner.show();
+      link.view.search();
+    }
+  },
+  {
     id: 'ctxkernel:name-state',
     label: 'Name the state after this cell…',
     onCell: true,
@@ -81,15 +95,24 @@ const ON_NOTEBOOK = [
   },
   {
     id: 'ctxkernel:toggle-asks',
-    label: 'Ask before this cell runs again, or do not',
+    label: 'Ask before this cell runs again',
     onCell: true,
+    toggled: (link, cell) => marked(link, cell, 'asks'),
     run: ({ view }, cell) => view.markCell(cell.model.id, 'asks')
   },
   {
     id: 'ctxkernel:toggle-differs',
-    label: 'Expect this cell to differ, or do not',
+    label: 'Expect this cell to differ',
     onCell: true,
+    toggled: (link, cell) => marked(link, cell, 'differs'),
     run: ({ view }, cell) => view.markCell(cell.model.id, 'differs')
+  },
+  {
+    id: 'ctxkernel:save-session-html',
+    label: 'Save session as HTML',
+    caption: 'Notebook, timeline and comparisons in one file, which needs no Jupyter to be read',
+    hides: true,
+    run: (link) => savePage(link)
   },
   { id: 'ctxkernel:resume', label: 'Resume the session of the earlier kernel', run: ({ view }) => view.resume() },
   { id: 'ctxkernel:stop-ask', label: 'Stop the ask or the cell', run: ({ kernel }) => kernel?.interrupt() }
@@ -100,6 +123,7 @@ const SECTIONS = [
   ['timeline', 'Timeline'],
   ['handles', 'Handles'],
   ['projection', 'Projection'],
+  ['cost', 'Cost'],
   ['history', 'History'],
   ['changes', 'Changes'],
   ['rerun', 'Re-run']
@@ -127,12 +151,14 @@ function addCommands(lab, panel, icon) {
     palette?.addItem({ command: id, category: 'ctxkernel', args: { isPalette: true } });
     offered.push(id);
   };
-  for (const { id, label, caption, onCell, run } of ON_NOTEBOOK) {
+  for (const { id, label, caption, onCell, hides, toggled, run } of ON_NOTEBOOK) {
     const there = () => Boolean(panel.link?.gutter.marks.known && (!onCell || panel.codeCell));
     app.commands.addCommand(id, {
       label: (args) => labelled(args, label),
       caption,
       isEnabled: there,
+      isVisible: () => !hides || there(),
+      ...(toggled && { isToggleable: true, isToggled: () => Boolean(panel.link && toggled(panel.link, panel.codeCell)) }),
       execute: () => {
         const { link } = panel;
         const cell = panel.codeCell;
@@ -150,6 +176,8 @@ function addCommands(lab, panel, icon) {
       execute: () => {
         panel.show();
         panel.link?.view.section(tab);
+        // Later: the palette first gives the keyboard back to where it was.
+        setTimeout(() => panel.widget?.activate(), 50);
       }
     });
     offer(id);

@@ -224,7 +224,7 @@ const PICTURES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/s
 function drawOutputs(found, actions) {
   const shown = list(found?.outputs)
     .map((one) => dict(/** @type {Record<string, any>} */ (one)))
-    .filter((one) => one.output_type === 'display_data')
+    .filter((one) => one.output_type === 'display_data' || one.output_type === 'execute_result')
     .map((one) => drawOutput(dict(/** @type {Record<string, any>} */ (one.data)), actions));
   const more = number(found?.outputs_more) ?? 0;
   if (!shown.length && !more) return null;

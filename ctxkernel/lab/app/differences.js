@@ -7,7 +7,7 @@
 
 import { askKernel, clean, count, dict, h, list, number, pictureOf, plural, pre } from './base.js';
 
-/** @import {NameDifference, OtherDifference, OutputDifference, StateDifference, ValueDifference, ValuePicture, ValueTable} from '../messages.js' */
+/** @import {FileDifference, NameDifference, OtherDifference, OutputDifference, StateDifference, ValueDifference, ValuePicture, ValueTable} from '../messages.js' */
 /** @import {Ask, Child} from '../types.js' */
 
 /**
@@ -43,7 +43,7 @@ function drawDifferences(found, again) {
     list(found.changed).map((one) => named('~', one, again)),
     list(found.deleted).map((one) => line('−', one)),
     list(found.handles).map((one) => line('handle', one)),
-    list(found.files).map((one) => line('file', one)),
+    list(found.files).map((one) => named('file', one)),
     list(found.outputs).map((one) => named('output of', one))
   ].flat();
   const more = number(found.more) ?? 0;
@@ -70,7 +70,7 @@ const head = (sign, one) => [
 
 /**
  * @param {string} sign
- * @param {Partial<NameDifference | OutputDifference>} one
+ * @param {Partial<NameDifference | OutputDifference | FileDifference>} one
  * @param {(name: string) => void} [again]
  */
 function named(sign, one, again) {

@@ -200,4 +200,4 @@ function shortName(session) {
   return (clean(session).split(/[\\/]/).pop() ?? '').replace(/\.sqlite$/, '');
 }
 
-export { drawBanners, drawHeader, drawState, phaseBox };
+export { drawBanners, drawHeader, drawState, drawWork, phaseBox };

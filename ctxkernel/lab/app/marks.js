@@ -31,7 +31,7 @@ import { readTable } from './marktable.js';
 
 /** State → the word in the gutter, and a sentence. @type {Record<Look['state'], [string, string]>} */
 const STATES = {
-  fresh: ['', 'fresh: nothing that it read has changed since'],
+  fresh: ['', 'fresh: no cell before it changed what it read'],
   stale: ['stale', 'stale: something that it depends on has changed since it ran'],
   branch: ['branch', 'ran on another branch'],
   diverged: ['differs', 'its re-run came out differently'],

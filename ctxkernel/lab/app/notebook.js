@@ -68,10 +68,23 @@ class NotebookHands {
       this.asked.delete(id);
       if (found) return found;
     }
-    const reply = await kernel.sendControlMessage(
-      this.link.connection.controlMessage(kernel, `ctxkernel_${type}_request`, { id, ...request }),
-      true
-    ).done;
+    return this.askByControl(type, request);
+  }
+
+  /**
+   * Ask on the control channel, which answers while a cell runs, and whose answers have no limit of size.
+   * @template {keyof Requests} Type
+   * @param {Type} type
+   * @param {Requests[Type]} request
+   * @returns {Promise<Answers[Type] | {error: string}>}
+   */
+  async askByControl(type, request) {
+    const { connection } = this.link;
+    const { kernel } = connection;
+    if (!kernel) return { error: 'The notebook has no kernel.' };
+    const content = { id: Math.random().toString(36).slice(2), ...request };
+    const message = connection.controlMessage(kernel, `ctxkernel_${type}_request`, content);
+    const reply = await kernel.sendControlMessage(message, true).done;
     return reply?.content?.type === type ? reply.content : { error: 'This kernel cannot tell that.' };
   }
 

@@ -291,10 +291,26 @@ class Panel {
     this.none.textContent = 'Open a notebook: this panel follows the one in front.';
     widget.node.append(this.none);
     for (const link of this.links.values()) widget.node.append(link.host);
+    this.leaveByEscape(widget.node, () => this.link);
     this.widget = widget;
     this.quietly(() => app.shell.add(widget, 'right', { rank: 120, type: 'ctxkernel' }));
     this.follow();
     return widget;
+  }
+
+  /**
+   * Escape gives the keyboard back to the notebook, where nothing in the element has another use for it.
+   * @param {HTMLElement} node @param {() => Link | null} linkOf
+   */
+  leaveByEscape(node, linkOf) {
+    node.addEventListener('keydown', (event) => {
+      const notebook = linkOf()?.notebook;
+      if (event.key !== 'Escape' || event.isComposing || !notebook) return;
+      event.preventDefault();
+      event.stopPropagation();
+      this.lab.app.shell.activateById(notebook.id);
+      notebook.content.activate();
+    });
   }
 
   show() {

@@ -87,6 +87,11 @@ function mount(el, actions = {}) {
     undo: () => view.returning.undo(),
     /** Bring a section to the front. @param {Tab} tab */
     section: (tab) => view.select(tab),
+    /** Give the keyboard to the search in the timeline. */
+    search: () => {
+      view.select('timeline');
+      view.timeline.bar.focus();
+    },
     /** The parts of the status bar's line. */
     statusParts: () => statusParts(view),
     /** Ask for a name of the state after a cell. @param {string} cellId */

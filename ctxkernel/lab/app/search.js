@@ -67,7 +67,7 @@ class SearchBar {
     this.input.addEventListener('input', () => this.later());
     this.filter.addEventListener('change', () => void this.look());
     this.input.addEventListener('keydown', (event) => {
-      if (event.key === 'Escape' && this.found) {
+      if (event.key === 'Escape' && (this.found || this.input.value)) {
         event.stopPropagation();
         this.clear();
         this.changed();

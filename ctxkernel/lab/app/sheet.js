@@ -9,16 +9,17 @@ let closeOpen = null;
 
 /**
  * Open a dialog; only one is open at a time. Escape and its second button close it, and the keyboard goes back.
- * @param {{title: string, body: Child, confirm?: () => string, run?: () => void, cancel?: string}} how `confirm` gives the
- *   text of the first button; empty: it cannot be pressed now
+ * @param {{title: string, body: Child, confirm?: () => string, run?: () => void, cancel?: string, closed?: () => void}} how
+ *   `confirm` gives the text of the first button; empty: it cannot be pressed now
  */
-function openSheet({ title, body, confirm, run, cancel = 'Cancel' }) {
+function openSheet({ title, body, confirm, run, cancel = 'Cancel', closed }) {
   closeOpen?.();
   const from = document.activeElement;
   const heading = h('h2', { id: `ctxk-sheet-${Math.random().toString(36).slice(2)}` }, title);
   const close = () => {
     veil.remove();
     closeOpen = null;
+    closed?.();
     if (from instanceof HTMLElement && from.isConnected) from.focus();
   };
   const yes =
@@ -41,7 +42,7 @@ function openSheet({ title, body, confirm, run, cancel = 'Cancel' }) {
     'div',
     { class: 'ctxk-nb ctxk-nbsheet', role: 'dialog', 'aria-modal': 'true', 'aria-labelledby': heading.id, tabindex: '-1' },
     heading,
-    h('div', { class: 'ctxk-nbsheetbody', tabindex: '0', role: 'region', 'aria-label': 'What would change' }, body),
+    h('div', { class: 'ctxk-nbsheetbody', tabindex: '0', role: 'region', 'aria-labelledby': heading.id }, body),
     h(
       'div',
       { class: 'ctxk-nbsheetfoot' },

@@ -306,11 +306,17 @@ class Timeline {
     if (missing.length) void this.view.ensure(missing).then((came) => came && this.draw());
   }
 
+  /** The entry that the tab key leads to: the last one, where the one that had the keyboard is not in the list. */
+  get stopKey() {
+    const { active, entries } = this;
+    const known = active !== null && entries.some((entry) => entry.key === active);
+    return known ? active : entries[entries.length - 1]?.key;
+  }
+
   /** Give the list its one tab stop. @param {boolean} focus the row that had the keyboard has gone */
   tabStop(focus) {
     const item = this.items.get(this.active ?? '');
-    const last = this.entries[this.entries.length - 1]?.key;
-    const stop = item ?? (this.active === null ? this.items.get(last ?? '') : undefined);
+    const stop = item ?? this.items.get(this.stopKey ?? '');
     for (const one of this.items.values()) {
       const on = one === stop ? '0' : '-1';
       if (one.el.getAttribute('tabindex') !== on) one.el.setAttribute('tabindex', on);
@@ -381,8 +387,9 @@ class Timeline {
   focused(target) {
     if (target === this.ol) {
       if (this.parked) return;
-      if (this.active && !this.items.has(this.active)) this.lookAt(this.active);
-      this.focus(this.active ?? this.entries[this.entries.length - 1]?.key);
+      const key = this.stopKey;
+      if (key && !this.items.has(key)) this.lookAt(key);
+      this.focus(key);
       return;
     }
     const row = target instanceof Element ? target.closest('[role=row]') : null;

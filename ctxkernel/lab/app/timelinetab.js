@@ -32,6 +32,7 @@ function timelineTab(lab, link) {
   tab.addClass('ctxk-tabwidget');
   tab.title.label = `Timeline: ${link.notebook.title.label}`;
   tab.title.closable = true;
+  link.owner.leaveByEscape(tab.node, () => link);
   tab.title.icon = new lab.LabIcon({ name: 'jupyter-ctxkernel:panel', svgstr: ICON });
   return tab;
 }

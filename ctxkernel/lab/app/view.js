@@ -9,7 +9,7 @@ import { STATUSES, clean, dict, emptyState, find, h, keyOf, label, list, number,
 import { openDifference } from './compare.js';
 import { Decisions } from './decisions.js';
 import { Frame } from './frame.js';
-import { drawBanners, drawHeader, drawState } from './header.js';
+import { drawBanners, drawHeader, drawState, drawWork } from './header.js';
 import { goToEntry } from './history.js';
 import { LazySection } from './lazylist.js';
 import { Menu } from './menu.js';
@@ -313,6 +313,8 @@ class View extends Session {
   checkpoint(msg) {
     if (msg.execution_id) this.amend({ execution_id: msg.execution_id, checkpoint: msg.checkpoint });
     if (msg.storage !== undefined) this.storage = msg.storage;
+    if (msg.work !== undefined) this.work = list(msg.work);
+    drawWork(this);
     this.refresh('timeline');
     this.returning.draw();
   }

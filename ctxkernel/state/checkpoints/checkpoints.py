@@ -349,6 +349,13 @@ class Checkpointer:
         """Names whose live value may differ from the stored one."""
         return self.tracker.pending.names | self._apart
 
+    @property
+    def comparing(self) -> list[str]:
+        """Names whose content a background process compares with the earlier one."""
+        if not self.writing:
+            return []
+        return sorted(name for name, unit in self._current.items() if unit.job in self.writing)
+
     def state(self, execution_id: str | None) -> State:
         """Return the state after an execution, None for the first one. Raises CheckpointError."""
 

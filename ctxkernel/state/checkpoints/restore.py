@@ -94,6 +94,14 @@ class Restorer(StateComparison):
         except Exception:  # code of the user's may run: a `__setstate__`
             return NOTHING
 
+    def part(self, execution_id: str, name: str) -> Any:
+        """Return the value that a part of the ambient state had after an execution; None if none was taken.
+
+        Raises CheckpointError, StoreError.
+        """
+        unit = self._checkpoints.state(execution_id).get(f"ambient:{name}")
+        return self.plain(unit) if unit is not None and unit.digest.startswith(PLAIN) else None
+
     def load_copy(self, execution_id: str, name: str, most: int = COPY_BYTES) -> Any:
         """Return a copy of the value that a variable had after an execution; the variables stay as they are.
 

@@ -100,6 +100,19 @@ class FileContents:
             thread.join(_SECONDS)
         return self._is_stored(address)
 
+    def read(self, address: str, most: int) -> bytes:
+        """Return a content of at most `most` bytes. Raises StoreError, OSError."""
+        refuse_link(self.folder)
+        if not self.settled(address):
+            raise StoreError(self.why_not(address))
+        path = self._at(address)
+        if path.stat().st_size > most:
+            raise StoreError(f"it has more than {most:,} bytes")
+        content = _read(path)
+        if address[0] == "x" and "x" + xxh3_128_hexdigest(content) != address:
+            raise StoreError(f"its content in {self.folder} is damaged")
+        return content
+
     def put(self, address: str, path: Path, *, mode: int, mtime_ns: int) -> os.stat_result:
         """Replace `path` by a file with a content, atomically; return its stat. Raises StoreError, OSError."""
         refuse_link(self.folder)
