@@ -66,8 +66,10 @@ def test_a_connection_that_jupyterlab_has_given_up_comes_back(new_desk: Any):
     desk.select(1)
     desk.enter()
     expect(mark(desk, 1)).to_contain_text("running")
-    desk.page.evaluate(f"{KERNEL}._ws.close(1000)")
+    # Older JupyterLabs would try again at once.
+    desk.page.evaluate(f"{{ {KERNEL}._reconnectLimit = 0; {KERNEL}._ws.close(1000) }}")
     desk.page.wait_for_function(f"{KERNEL}.connectionStatus === 'disconnected'")
+    desk.page.evaluate(f"{KERNEL}._reconnectLimit = 7")
     expect(desk.view).to_contain_text("The connection to the kernel is lost")
     expect(mark(desk, 1)).to_have_attribute("aria-label", re.compile("this is the last known state"))
     (desk.lab.root / "go").touch()
