@@ -37,6 +37,7 @@ LONG = {
     "browser/test_panel.py::test_the_panel_says_that_a_cell_runs": "test_renderer",
     "browser/test_panel.py::test_a_long_session_is_drawn_by_what_changed": "test_renderer",
     "browser/test_marks.py::test_the_marks_are_right_again_after_a_reload*": "the marks after a return",
+    "browser/test_marks.py::test_a_cell_that_is_inserted_above*": "test_panel: a page tells where a new cell stands",
     "browser/test_marks.py::test_the_marks_take_no_room*": "test_labextension: the settings",
     "browser/test_following.py::test_a_kept_text_survives_a_reload*": "the text that is kept in the metadata",
     "browser/test_marks.py::test_the_marks_follow_a_restart_and_a_kernel_that_died": "the marks after a reload",

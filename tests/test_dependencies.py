@@ -60,6 +60,26 @@ def test_a_cell_is_stale_once_the_cell_that_made_what_it_read_ran_again_without_
     assert why == "a came from s1; its cell ran again as s3 without it"
 
 
+def test_a_cell_that_is_inserted_above_others_makes_those_stale_that_read_what_it_changes():
+    """Of a new cell the page tells which one stands below it; without that it counts as the last one."""
+    runs = [run(1, "A", a="1"), run(2, "B", "a", b="2"), run(3, "C", "b", c="3"), run(4, "new", a="9")]
+
+    assert states(DependencyGraph(runs)) == {"A": "fresh", "B": "fresh", "C": "fresh", "new": "fresh"}
+    graph = DependencyGraph(runs, before={"new": "B"})
+    assert states(graph) == {"A": "fresh", "B": "stale", "C": "stale", "new": "fresh"}
+    assert graph.stands_above("A", "new")
+    assert graph.stands_above("new", "B")
+    below = DependencyGraph(runs, before={"new": "C"})
+    assert states(below) == {"A": "fresh", "B": "fresh", "C": "fresh", "new": "fresh"}
+
+
+def test_the_order_of_cells_that_are_inserted_one_above_the_other_is_exact():
+    before = {f"c{n}": f"c{n - 1}" for n in range(1, 200)}
+    graph = DependencyGraph([run(n, f"c{n}", a=str(n)) for n in range(200)], before=before)
+
+    assert all(graph.stands_above(f"c{n}", f"c{n - 1}") for n in range(1, 200))
+
+
 def test_after_a_run_from_top_to_bottom_nothing_is_stale_also_where_cells_change_what_they_read():
     """In the first run and in every later one; `df["y"] = …` is such a cell."""
     cells = [("A", "", {"a": "1"}), ("B", "a", {"b": "1"}), ("C", "a", {"a": "2"}), ("D", "a", {"d": "1"})]

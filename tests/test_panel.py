@@ -528,6 +528,24 @@ def test_a_page_asks_for_the_marks_of_some_cells_or_of_all(front):
     assert marks_of(front.ask(type="marks")["marks"]) == reader.marks
 
 
+def test_a_page_tells_where_a_new_cell_stands_and_gets_the_marks_that_this_changes(front):
+    reader = MarkReader()
+    reader.read(front.snapshot["cells"])
+    for cell, source in [("a", "x = 1"), ("b", "y = x"), ("new", "x = 7")]:
+        reader.read(front.run(source, cell_id=cell)["cells"])
+    assert reader.marks["b"]["state"] == "fresh"
+    for cell, below in (("a", "b"), ("new", "nobody"), ("nobody", "b")):
+        assert not reader.read(front.ask(type="marks", cell=cell, before=below)["marks"])
+
+    told = reader.read(front.ask(type="marks", cell="new", before="b")["marks"])
+
+    assert (told["b"]["state"], told["b"]["because"]) == ("stale", ["x was changed by s3"])
+    reader.read(front.run("y = x", cell_id="b")["cells"])
+    assert reader.marks["b"]["state"] == "fresh"
+    front.run("%ctx goto s3", gesture=True)
+    assert marks_of(front.ask(type="marks")["marks"])["b"]["here"] == "stale"
+
+
 def test_a_cell_of_another_branch_says_how_its_execution_on_this_one_stands(front):
     """A page that shows that execution needs its state: stale here, since `x` was changed after it."""
     front.run("x = 1", cell_id="a")

@@ -1,6 +1,7 @@
 """Which cells are stale: a graph of the names and files that executions read and wrote. Pure; runs nothing.
 
-Rule 1: cells have an order: that of their first executions on the path. A cell is fresh only if its newest execution,
+Rule 1: cells have an order: that of their first executions on the path, but for cells of which it is known that they
+        stand above another one that ran (`before`). A cell is fresh only if its newest execution,
         repeated in the state in which it ran, with all that the cells before it wrote since, would read what it read.
         Where the records cannot tell, it is unknown, with the reason. It is stale if a cell before it, or something
         outside of the notebook, changed what it read, and if it reads from a stale cell. Files have no place in the
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Literal
 
 from ctxkernel.core.text import join_names, one_line
@@ -99,8 +101,9 @@ class _Node:
     run: CellRun
     place: int
     """Executions that were added before."""
-    first: int
-    """Executions that were added before the first one of the cell: its place in the order of cells."""
+    first: int | Fraction
+    """Its place in the order of cells: the executions that were added before the first one of the cell, or a number
+    between those of the cells above and below it."""
     reads: dict[str, _Version] = field(default_factory=dict[str, _Version])
     repeated: tuple[str, ...] = ()
     """Names that it read as an earlier execution of its own cell left them, and of which a repetition is no proof."""
@@ -117,7 +120,9 @@ class _Node:
 class DependencyGraph:
     """The cells on one path of the timeline, and what each of them reads from the others."""
 
-    def __init__(self, runs: Iterable[CellRun] = ()) -> None:
+    def __init__(self, runs: Iterable[CellRun] = (), *, before: Mapping[str, str] | None = None) -> None:
+        """`before`: cell → a cell that stands below it in the notebook."""
+        self._before = before or {}
         self._nodes: dict[str, _Node] = {}
         self._readers: dict[str, set[str]] = {}
         """Cell → the cells that read what it made."""
@@ -142,7 +147,7 @@ class DependencyGraph:
     def add(self, run: CellRun) -> None:
         """Add the next execution of the path."""
         old = self._nodes.get(run.cell)
-        node = _Node(run, self._places, self._places if old is None else old.first)
+        node = _Node(run, self._places, self._place(run.cell) if old is None else old.first)
         self._places += 1
         for name in run.reads:
             # A variable that no execution of the path made is of before the session.
@@ -166,6 +171,19 @@ class DependencyGraph:
         if old is not None and old.run.execution_id != run.execution_id:
             affected |= self._replace(old.run, run)
         self._settle(affected)
+
+    def _place(self, cell: str) -> int | Fraction:
+        """Return the place of a new cell: below all others, or right above the one that it stands above."""
+        below = self._nodes.get(self._before.get(cell, ""))
+        if below is None:
+            return self._places
+        above = max((one.first for one in self._nodes.values() if one.first < below.first), default=-1)
+        return (Fraction(above) + below.first) / 2
+
+    def stands_above(self, cell: str, other: str) -> bool:
+        """Return whether the graph has both cells, the first one above the other."""
+        upper, lower = self._nodes.get(cell), self._nodes.get(other)
+        return upper is not None and lower is not None and upper.first < lower.first
 
     def doubt(self, names: Iterable[str], told: str) -> None:
         """Note that these names may not be as the path left them."""
@@ -199,7 +217,7 @@ class DependencyGraph:
         users = self._users.get(name, {})
         if writer is None:
             return list(users)
-        if writer.first == self._places - 1:  # most cells run for the first time: nothing comes after them
+        if writer.first == self._places - 1:  # most cells run for the first time below all others
             return []
         return [cell for cell in users if self._nodes[cell].first > writer.first]
 

@@ -63,6 +63,21 @@ def test_a_mark_is_opened_by_key_and_says_what_was_edited(desk):
     assert mark(desk, 0).get_attribute("tabindex") == "-1"
 
 
+def test_a_cell_that_is_inserted_above_and_run_makes_the_cells_below_it_stale(desk):
+    run_all(desk, "above.ipynb", CELLS)
+    desk.select(1)
+    desk.page.keyboard.press("a")
+    desk.page.keyboard.press("Enter")
+    desk.page.keyboard.insert_text("x = 7")
+    desk.page.keyboard.press("Shift+Enter")
+
+    expect(mark(desk, 2)).to_contain_text("stale")
+    expect(mark(desk, 3)).to_contain_text("stale")
+    desk.select(2)
+    desk.page.keyboard.press("Shift+Enter")
+    expect(mark(desk, 2)).not_to_contain_text("stale")
+
+
 def test_the_marks_take_no_room_and_can_be_turned_off(new_desk):
     """The code stands where it stood, with them and without."""
     desk = run_all(new_desk, "room.ipynb", CELLS)

@@ -60,6 +60,8 @@ class CellMarks:
     """Returns the log; a resume replaces it."""
     queries: CellQueries
     graph: DependencyGraph = field(default_factory=DependencyGraph)
+    before: dict[str, str] = field(default_factory=dict[str, str])
+    """Cell → a cell that ran earlier and stands below it in the notebook, as a page told."""
     counts: dict[str, int] = field(default_factory=dict[str, int])
     """Execution → the number of its prompt."""
     _marks: dict[str, CellMark] = field(default_factory=dict[str, CellMark])
@@ -100,6 +102,20 @@ class CellMarks:
         with self._lock:
             self._update()
             return self._table([cell for cell in cells if cell in self._marks])
+
+    def place(self, cell: str, before: str) -> CellTable:
+        """Note that a cell stands above another one in the notebook; return the marks of all if that changes some."""
+        with self._lock:
+            self._update()
+            known = cell in self._on_head and before in self._on_head
+            if not known or self.graph.stands_above(cell, before):
+                return self._table(())
+            self.before[cell] = before
+            self._known = None
+            self._update()
+            for one in self._unsent:  # the next message tells them whole: only this page has them
+                self._told.pop(one, None)
+            return self._table(self._marks, ids=list(self._numbers))
 
     def changed(self) -> CellTable:
         """Return the marks that changed since the last call."""
@@ -193,7 +209,7 @@ class CellMarks:
 
     def _start_anew(self) -> None:
         """Forget the graph: HEAD has moved."""
-        self.graph, self._on_head, self._at = DependencyGraph(), {}, None
+        self.graph, self._on_head, self._at = DependencyGraph(before=self.before), {}, None
         self._files.clear()
         movers = self.log.movers
         for statement in tuple(self.log):

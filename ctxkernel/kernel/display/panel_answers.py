@@ -130,8 +130,10 @@ class PanelAnswers:
         return cell_versions(self.timeline.log, self.marks.counts, self.mask, at=at, cell_id=cell)
 
     def _marks(self, asked: Request) -> CellTable:
-        """Return the marks of some cells, or of all."""
-        names = asked.get("names")
+        """Return the marks of some cells, or of all; of those that change where it is told how two cells stand."""
+        names, cell, before = asked.get("names"), asked.get("cell"), asked.get("before")
+        if isinstance(cell, str) and isinstance(before, str):
+            return self.marks.place(cell, before)
         return self.marks.all() if names is None else self.marks.of(names)
 
     def _difference(self, asked: Request) -> messages.StateDifference:

@@ -34,7 +34,10 @@ const MOST_ASKED = 50;
  * @property {(cell: Cell) => number} keptTexts how many texts are kept with the cell
  * @property {(statement: string) => string | null} cellOf the cell of a statement
  * @property {(cellId: string) => Promise<boolean>} goto scroll to a cell
- * @property {(names: string[] | null) => Promise<Partial<CellTable> | null>} marks ask for the marks of some cells, or of all
+ * @property {(asked: MarksAsked) => Promise<Partial<CellTable> | null>} marks ask for the marks of some cells, or of all
+ *
+ * The cells whose marks are asked for, all where it is empty; or a cell that ran first, and one that stands below it.
+ * @typedef {{names?: string[], cell?: string, before?: string}} MarksAsked
  *
  * What we add to a cell.
  * @typedef {{button: HTMLButtonElement, line: HTMLElement | null, look: Look | null, drawn: string, stop: () => void}} Beside
@@ -88,14 +91,25 @@ class Gutter {
   /** @param {Partial<KernelMessage> | null | undefined} msg */
   take(msg) {
     if (msg?.type === 'snapshot') this.live = true;
+    const id = msg?.type === 'turn' ? msg.statement?.cell_id : null;
+    const first = id && this.live && !this.marks.cells.has(id);
     const changed = this.marks.take(msg);
     if (changed === null || changed.size) this.draw(changed);
-    return this.marks.behind ? this.catchUp(null) : null;
+    if (this.marks.behind) return this.catchUp({});
+    const before = first ? this.belowOf(id) : null;
+    return first && before ? this.catchUp({ cell: id, before }) : null;
   }
 
-  /** Ask for the marks of some cells, or of all, and draw what has changed. @param {string[] | null} names */
-  async catchUp(names) {
-    const table = await this.host.marks(names);
+  /** The next cell below a cell that has run: the kernel knows only in which order cells ran. @param {string} id */
+  belowOf(id) {
+    const { widgets } = this.content;
+    const at = widgets.findIndex((cell) => cell.model.id === id);
+    return at < 0 ? null : (widgets.slice(at + 1).find((cell) => this.marks.cells.has(cell.model.id))?.model.id ?? null);
+  }
+
+  /** Ask for the marks of some cells, or of all, and draw what has changed. @param {MarksAsked} asked */
+  async catchUp(asked) {
+    const table = await this.host.marks(asked);
     if (table) this.draw(this.marks.takeTable(table));
   }
 
@@ -106,7 +120,7 @@ class Gutter {
       this.asking = 0;
       const names = [...this.unexplained].slice(0, MOST_ASKED);
       for (const one of names) this.unexplained.delete(one);
-      void this.catchUp(names);
+      void this.catchUp({ names });
       const [next] = this.unexplained;
       if (next) this.askReasons(next);
     }, PAUSE_MS);

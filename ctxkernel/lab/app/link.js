@@ -139,8 +139,8 @@ class Link {
       keptTexts: (cell) => this.kept.of(cell.model).length,
       cellOf: (statement) => this.view.cellOf(statement),
       goto: (cellId) => this.goto(cellId),
-      marks: async (names) => {
-        const answer = await this.hands.ask('marks', names ? { names } : {});
+      marks: async (asked) => {
+        const answer = await this.hands.ask('marks', asked);
         return 'marks' in answer ? answer.marks : null;
       }
     };
