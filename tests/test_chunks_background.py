@@ -387,10 +387,16 @@ def test_a_port_of_the_kernel_is_free_once_it_ended(background):
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         port = listening.getsockname()[1]
-        ticket = background.submit(lambda store: time.sleep(2), nbytes=1)
-        time.sleep(0.2)
+        ticket = background.submit(lambda store: time.sleep(6), nbytes=1)
+    until = time.monotonic() + 4  # the child closes what it has of it, soon after the fork
     with socket.socket() as again:
-        again.bind(("127.0.0.1", port))
+        while True:
+            try:
+                again.bind(("127.0.0.1", port))
+                break
+            except OSError:
+                assert time.monotonic() < until
+                time.sleep(0.05)
     assert not ticket.done
 
 
