@@ -493,11 +493,26 @@ MESSAGES: list[dict[str, Any]] = [
     {"type": "events", "id": "3", "of": "c1"},
     {"type": "compare", "id": "4", "old": "s1", "new": None},
     {"type": "difference", "id": "7", "old": "0", "new": "s1", "names": ["h"]},
+    {"type": "rows", "id": "8", "runs": "s1.1+20 s40.2"},
+    {"type": "details", "id": "9", "of": "s1.1"},
+    {"type": "search", "id": "10", "text": "x", "name": "h*", "author": "human", "status": "ok", "branch": "head"},
+    {"type": "projection", "id": "11"},
+    {"type": "request", "id": "12"},
+    {"type": "image", "id": "13", "of": "sha256:00"},
+    {"type": "whatif", "id": "14", "changes": "h.lod=2\nleave=s1"},
+    {"type": "handle", "id": "15", "of": "v1"},
+    {"type": "cost", "id": "16"},
+    {"type": "marks", "id": "17", "names": ["c", "b"]},
+    {"type": "marks", "id": "18", "cell": "c", "before": "b"},
+    {"type": "export", "id": "19"},
+    {"type": "cells", "id": "20", "at": "s1.1", "cell": "c"},
     {"type": "gesture", "id": "5", "change": {"lod": 2, "tokens": None, "mode": "paused", "refresh": True}},
     {"ctxkernel": {"kind": "meta", "statement": "s1.1", "rerun": True}, "tags": ["ctx-differs"], "cellId": "c"},
     {"method": "custom", "content": {"type": "gesture", "id": "6", "change": {"lod": 1}}},
     {"method": "update", "state": {"facts": {}, "text": "x"}, "buffer_paths": []},
 ]
+CONTROL = sorted({one["type"] for one in MESSAGES if "id" in one} - {"gesture", "whatif"} | {"snapshot"})
+"""The requests that are also answered on the control channel."""
 _CHECKED = re.compile(r"(%ctx (set|refresh) \w+(\.\w+=[\w-]+)?( \w+\.\w+=[\w-]+)*\n?)+|print\(6 \* 7\)|h = view.*")
 
 
@@ -531,7 +546,7 @@ def panel_case(rng: random.Random, user: User) -> str:
         how = rng.randrange(6)
         told.append(f"{how}: {ascii(asked)[:100]}")
         if how == 0:
-            kind = rng.choice(["snapshot", "plan", "events", "compare", "difference"])
+            kind = rng.choice(CONTROL)
             user.does(
                 "control", lambda: inner.control_handlers[f"ctxkernel_{kind}_request"](None, [], message("x", asked))
             )
