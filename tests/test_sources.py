@@ -127,7 +127,7 @@ STRUCTURES = [
     (
         "d.json",
         '{"n": 1.10, "l": [{"k": null}, {"k": 2}]}',
-        ["object, 2 keys", "  n: number 1.10", "  l: array, 2 items of object", "      k: null"],
+        ["object, 2 keys", "  n: number 1.10", "  l: array, 2 items of object", "      k: int, null in 50.0 %, 2"],
     ),
     (
         "lib.rs",
