@@ -1432,6 +1432,14 @@ def test_a_cell_that_runs_long_can_be_stopped_and_work_in_the_background_is_told
     expect(stage.locator(".ctxk-work")).to_be_hidden()
 
 
+def test_a_reader_of_the_screen_hears_that_a_cell_ended_with_its_kernel(stage):
+    stage.evaluate("view.begin({statement: {...S.snapshot.statements[0], statement_id: 's90', execution_id: 's90.1'}})")
+    told = stage.locator(".ctxk-sr[role=status]")
+    expect(told).to_have_text("running s90")
+    stage.evaluate("view.kernelStatus('dead')")
+    expect(told).to_have_text("s90 was cancelled: its kernel ended")
+
+
 def test_the_feed_of_a_kernel_that_was_restarted_is_not_kept(stage):
     """Else 'no cell has run yet' would stand beside the changes of the kernel before."""
     delta = "{statement_id: 's1', kind: 'variable', subject: 'x', summary: 'new', text: ''}"

@@ -367,6 +367,7 @@ class View extends Session {
   kernelStatus(status) {
     this.status = String(status ?? 'unknown');
     if (['restarting', 'autorestarting', 'dead', 'terminating'].includes(this.status)) {
+      if (this.running) this.frame.live.textContent = `${label(this.running)} was cancelled: its kernel ended`;
       this.run(null);
       this.asks({});
       this.decisions.take({});
