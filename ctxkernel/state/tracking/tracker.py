@@ -26,13 +26,11 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from types import FunctionType
 from typing import Any
 
 from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
-from ctxkernel.state.base.code_objects import code_facts
 from ctxkernel.state.base.namespace import (
     NOTHING,
     NameSnapshot,
@@ -42,18 +40,16 @@ from ctxkernel.state.base.namespace import (
     of_user,
     same_atoms,
 )
-from ctxkernel.state.tracking.cell_names import ANYTHING_IN_A_FUNCTION, CellNames, read_cell
+from ctxkernel.state.tracking.candidates import CandidateNames
+from ctxkernel.state.tracking.cell_names import CellNames, read_cell
 from ctxkernel.state.tracking.fingerprints import LIVE
 from ctxkernel.state.tracking.groups import Moment
-from ctxkernel.state.tracking.packed_variables import FoundChanges, Group, PackedVariables, Pending
-from ctxkernel.state.tracking.read_names import names_read_first
+from ctxkernel.state.tracking.packed_variables import FoundChanges, Group, Pending
 
-REFRESH_SECONDS = 0.001
-"""Processor time for packing the candidates of a cell before it runs: changes outside of any cell."""
 _VERIFY = "a return"
 
 
-class NamespaceTracker(PackedVariables):
+class NamespaceTracker(CandidateNames):
     """Implements `core.ports.Tracker` for one namespace. For the arguments see `PackedVariables`."""
 
     def __post_init__(self) -> None:
@@ -75,8 +71,6 @@ class NamespaceTracker(PackedVariables):
         self._new: set[str] = set()
         """Watched names since the last cell."""
         self._snapshot = NameSnapshot(self.namespace)
-        self._cell = CellNames()
-        self._candidates: set[str] = set()
         self._first: set[str] | None = None
         """The variables that the cell can read before it binds them; None for all candidates."""
         self._suspect = ""
@@ -84,7 +78,6 @@ class NamespaceTracker(PackedVariables):
         self._bound: set[str] | None = None
         self._verified = False
         """Whether everything was packed since the last cell."""
-        self._unpacked = True
         self._last = NamespaceDiff()
         for name in of_user(self._snapshot.names, self.hidden):
             self._add(name)
@@ -359,76 +352,6 @@ class NamespaceTracker(PackedVariables):
         added = [name for name in there if name not in self._variables]
         gone = self._variables.keys() - self._watched - set(there)
         return added, moved, sorted(gone), self._variables.keys() - gone - set(moved)
-
-    def _find_candidates(self, cell: CellNames) -> None:
-        """Find the variables that a cell can touch, and pack those that were not packed yet."""
-        if self._unpacked:
-            # Objects that names share are found only where the names were packed at one moment.
-            self._unpacked = False
-            self._baseline([name for name in sorted(self._complex()) if name not in self._groups])
-        self._candidates, anything = self._reachable(cell)
-        if anything:
-            self._cell = replace(cell, anything=anything)
-            self._candidates |= (names := self._complex())
-            self._baseline([name for name in names if name not in self._groups])
-
-    def _read_first(self, source: str, cell: CellNames) -> set[str] | None:
-        """Return the candidates that a cell can read before it binds them; None where these are all candidates."""
-        if cell.anything or cell.magics or cell.replaced.isdisjoint(self._variables):
-            return None
-        first = names_read_first(source)
-        return None if first is None else self._reachable(replace(cell, names=cell.names - (cell.replaced - first)))[0]
-
-    def _reachable(self, cell: CellNames) -> tuple[set[str], str]:
-        """Return the variables that a cell can touch, and why it may touch any, or an empty text."""
-        anything = cell.anything
-        touched: set[str] = set()
-        todo, seen = list(cell.names), set[str]()
-        while todo:
-            name = todo.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            group, variable = self._groups.get(name), self._variables.get(name)
-            if group is None and variable is None:
-                todo += self._behind(name)
-                continue
-            if variable is not None:
-                touched.add(name)
-                if group is None and variable.atom is NOTHING:
-                    self._baseline([name])
-                    group = self._groups.get(name)
-            if group is None:
-                continue
-            todo += group.names
-            todo += (label for label in group.labels if label.startswith("class:"))
-            reached = ANYTHING_IN_A_FUNCTION & group.deps
-            if reached and not anything:
-                anything = f"{name} ({min(reached)})"
-            todo += group.deps
-        return touched, anything
-
-    def _behind(self, name: str) -> list[str]:
-        """Return the names behind one that is no variable of the user's: `_5`, a function of a start-up file."""
-        value = self.namespace.get(name, NOTHING)
-        if type(value) is FunctionType and value.__globals__ is self.namespace:
-            return list(code_facts(value.__code__).names)
-        if name.startswith("_") and value is not NOTHING and not is_atom(value):
-            same = [one for one in self._variables if self._value(one) is value]
-            return same or list(self._complex())  # a part of something, or of nothing
-        return []
-
-    def _quick(self) -> list[str]:
-        """Return those of the candidates that are packed again in a moment, the quickest first."""
-        known = {name: group for name in self._candidates if (group := self._groups.get(name)) is not None}
-        each = {id(group): group for group in known.values() if group.key}
-        left, quick = REFRESH_SECONDS, set[int]()
-        for group in sorted(each.values(), key=lambda one: one.seconds + one.hashing):
-            left -= group.seconds + group.hashing
-            if left < 0:
-                break
-            quick.add(id(group))
-        return [name for name, group in known.items() if id(group) in quick]
 
     def _settle(
         self,

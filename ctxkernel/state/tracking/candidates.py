@@ -1,0 +1,101 @@
+"""The variables that a cell can touch, by its text and by what stands behind the names in it.
+
+Rule 1: a cell can touch the variables that it mentions, what the functions, classes and instances behind them use, and
+        what is stored together with one of these.
+Rule 2: where a function can reach any variable, all are candidates, and the reason is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import FunctionType
+
+from ctxkernel.state.base.code_objects import code_facts
+from ctxkernel.state.base.namespace import NOTHING, is_atom
+from ctxkernel.state.tracking.cell_names import ANYTHING_IN_A_FUNCTION, CellNames
+from ctxkernel.state.tracking.packed_variables import PackedVariables
+from ctxkernel.state.tracking.read_names import names_read_first
+
+REFRESH_SECONDS = 0.001
+"""Processor time for packing the candidates of a cell before it runs: changes outside of any cell."""
+
+
+class CandidateNames(PackedVariables):
+    """Packed variables, and those of them that the running cell can touch."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._cell = CellNames()
+        self._candidates: set[str] = set()
+        self._unpacked = True
+        """Whether some variables may not be packed yet."""
+
+    def _find_candidates(self, cell: CellNames) -> None:
+        """Find the variables that a cell can touch, and pack those that were not packed yet."""
+        if self._unpacked:
+            # Objects that names share are found only where the names were packed at one moment.
+            self._unpacked = False
+            self._baseline([name for name in sorted(self._complex()) if name not in self._groups])
+        self._candidates, anything = self._reachable(cell)
+        if anything:
+            self._cell = replace(cell, anything=anything)
+            self._candidates |= (names := self._complex())
+            self._baseline([name for name in names if name not in self._groups])
+
+    def _read_first(self, source: str, cell: CellNames) -> set[str] | None:
+        """Return the candidates that a cell can read before it binds them; None where these are all candidates."""
+        if cell.anything or cell.magics or cell.replaced.isdisjoint(self._variables):
+            return None
+        first = names_read_first(source)
+        return None if first is None else self._reachable(replace(cell, names=cell.names - (cell.replaced - first)))[0]
+
+    def _reachable(self, cell: CellNames) -> tuple[set[str], str]:
+        """Return the variables that a cell can touch, and why it may touch any, or an empty text."""
+        anything = cell.anything
+        touched: set[str] = set()
+        todo, seen = list(cell.names), set[str]()
+        while todo:
+            name = todo.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            group, variable = self._groups.get(name), self._variables.get(name)
+            if group is None and variable is None:
+                todo += self._behind(name)
+                continue
+            if variable is not None:
+                touched.add(name)
+                if group is None and variable.atom is NOTHING:
+                    self._baseline([name])
+                    group = self._groups.get(name)
+            if group is None:
+                continue
+            todo += group.names
+            todo += (label for label in group.labels if label.startswith("class:"))
+            reached = ANYTHING_IN_A_FUNCTION & group.deps
+            if reached and not anything:
+                anything = f"{name} ({min(reached)})"
+            todo += group.deps
+        return touched, anything
+
+    def _behind(self, name: str) -> list[str]:
+        """Return the names behind one that is no variable of the user's: `_5`, a function of a start-up file."""
+        value = self.namespace.get(name, NOTHING)
+        if type(value) is FunctionType and value.__globals__ is self.namespace:
+            return list(code_facts(value.__code__).names)
+        if name.startswith("_") and value is not NOTHING and not is_atom(value):
+            same = [one for one in self._variables if self._value(one) is value]
+            return same or list(self._complex())  # a part of something, or of nothing
+        return []
+
+    def _quick(self) -> list[str]:
+        """Return those of the candidates that are packed again in a moment, the quickest first."""
+        known = {name: group for name in self._candidates if (group := self._groups.get(name)) is not None}
+        each = {id(group): group for group in known.values() if group.key}
+        left, quick = REFRESH_SECONDS, set[int]()
+        for group in sorted(each.values(), key=lambda one: one.seconds + one.hashing):
+            left -= group.seconds + group.hashing
+            if left < 0:
+                break
+            quick.add(id(group))
+        return [name for name, group in known.items() if id(group) in quick]
