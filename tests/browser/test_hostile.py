@@ -13,7 +13,7 @@ import pytest
 from hostile_texts import BUNDLES, ORDER, TERMINAL, TEXTS, cells_of, quoted, sendable
 from jupyter_client.blocking.client import BlockingKernelClient
 from kernels import RunningKernel
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import BrowserContext, Error, Locator, Page, expect
 from scale import share
 
 from ctxkernel.core.text import escape_hidden, show_hidden
@@ -145,13 +145,25 @@ def look_at_sections(watch: Watch, view: str) -> None:
         assert time.monotonic() - began < 10, name
 
 
+def choose_of_row(view: Locator, item: str) -> None:
+    """Choose an item of the menu of the second row; a row that is drawn anew meanwhile closes its menu."""
+    chosen = view.page.locator(".ctxk-menuitem", has_text=item).first
+    for _ in range(5):
+        view.locator(".ctxk-row .ctxk-more").nth(1).click()
+        try:
+            chosen.click(timeout=5000)
+            return
+        except Error:
+            view.page.keyboard.press("Escape")
+    chosen.click()
+
+
 def look_at_plans(watch: Watch, view: Locator) -> None:
     """The dialogs of what can be done with a row: the plan of a re-run, and the form for a name; then a return."""
     page = watch.page
     view.locator("[role=tab][data-tab=timeline]").click()
     for item in ("Re-run from here", "Name this state"):
-        view.locator(".ctxk-row .ctxk-more").nth(1).click()
-        page.locator(".ctxk-menuitem", has_text=item).first.click()
+        choose_of_row(view, item)
         sheet = view.locator(".ctxk-sheet")
         expect(sheet).to_be_visible()
         open_all(page, ".ctxk-sheet")
@@ -161,8 +173,7 @@ def look_at_plans(watch: Watch, view: Locator) -> None:
             sheet.focus()
             page.keyboard.press("Escape")
         expect(sheet).to_be_hidden()
-    view.locator(".ctxk-row .ctxk-more").nth(1).click()
-    page.locator(".ctxk-menuitem", has_text="Go back").first.click()
+    choose_of_row(view, "Go back")
     page.wait_for_timeout(1000)
     watch.check("#ctxkernel-panel")
 
