@@ -18,7 +18,7 @@ from ctxkernel.store.regular_files import read_bounded, read_within
 from ctxkernel.store.trust_registry import TURNS, content_digest, is_trusted
 
 SHIPPED: Mapping[str, str] = {
-    "01-tour.turns.json": "27693ebecca0d9c9700df120947193333c8d2e64e184558044705c4b0d275514",
+    "01-tour.turns.json": "5048aa63a541f466782bbdcf9f05247914e37f1538c246011a13c2e0e4014bfd",
     "04-asking.turns.json": "37b34b47bc270ef4d1752958c67fd1941f175e3bb0e15478cec68da4ab19df59",
 }
 """The files of turns that come with ctxkernel → the digests of their contents. `docs/record_asking.py` writes them."""

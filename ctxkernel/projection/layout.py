@@ -146,6 +146,7 @@ def line(text: str) -> str:
 
 OWN_ID = re.compile(r"s\d{1,12}")
 """The id of a statement."""
+_FIGURE = re.compile(r"<Figure size \d+x\d+ with \d+ Axes>")
 _STATUS = re.compile(
     r"(?:(?:The person's newest statement is s\d{1,12}\.|Nothing has run yet\.|Handles: \d+, \d+ running\."
     r"|Variables: \d+\.|Changes since the last (?:projection|request): \d+\.)(?: |\Z))+"
@@ -296,11 +297,13 @@ class StatementLayout:
 
 
 def _outcome(what: str, safe: Clean) -> str:
-    """Return the end of the newest output for a short form; of a table on display no line tells anything alone."""
+    """Return the end of the newest output for a short form; of a table or an image none tells anything alone."""
     text = safe.text.strip()
     if displayed_handle(text):
         return f" → {reference(text)}"
-    return "" if what == "display" and "\n" in text else f" → {last_line(text, SHORT_CHARS)}"
+    if what == "display" and ("\n" in text or text.startswith("[image/")):
+        return ""
+    return f" → {last_line(text, SHORT_CHARS)}"
 
 
 def _facts(statement: Statement, execution: Execution) -> str:
@@ -358,8 +361,9 @@ def display_text(artifacts: tuple[Artifact, ...], hidden: Collection[str] = ()) 
     """Return rich outputs as text: text/plain unchanged, others as `[application/pdf 12 kB]`.
 
     Of an output that also has text/plain (with the same name), other forms are left out unless they are images: HTML
-    of a data frame would repeat it.
+    of a data frame would repeat it. The text of a figure says no more than its image.
     """
+    images = {one.name for one in artifacts if one.mime.startswith("image/")}
     plain = {one.name for one in artifacts if one.mime == "text/plain" and one.kind == "display"}
     pictures = {one.name: one for one in artifacts if one.kind == PICTURE}
     lines: list[str] = []
@@ -370,6 +374,8 @@ def display_text(artifacts: tuple[Artifact, ...], hidden: Collection[str] = ()) 
             lines.append(f"[file {line(one.name)} {format_size(one.size)}]")
         elif one.mime == "text/plain":
             text = plain_text(one)
+            if one.name in images and _FIGURE.fullmatch(text):
+                continue
             if hidden and displayed_handle(text) in hidden:
                 text = reference(text)
             lines.append(text if text.strip() else f"[text/plain {format_size(one.size)}]")

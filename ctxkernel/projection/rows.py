@@ -20,7 +20,7 @@ _POLICY: Mapping[str, Sequence[Json]] = {"lod": (), "tokens": (2000, 500), "pos"
 """The policy of a handle in the table, each with the values that are not shown."""
 _VALUE = 80
 """Most characters of one value in the handle table."""
-_NUMBERS = 28
+_NUMBERS = 24
 """Most characters of an array or series in the variable table."""
 _ARRAYS = frozenset({"numpy.ndarray", "pandas.Series", "pandas.Index", "torch.Tensor"})
 _TELLING = frozenset(
@@ -30,7 +30,7 @@ _TELLING = frozenset(
 """Types whose values show what they are."""
 _IMPORTED = re.compile(r"<(?:module|class|function|built-in function) ([\w.]+)")
 _FRAME = re.compile(r"DataFrame \d+×\d+: ")
-_LIBRARY_OBJECT = re.compile(r"<[\w]+\.[\w.]+ object>")
+_LIBRARY_OBJECT = re.compile(r"<(\w+)\.(?:\w+\.)*(\w+) object>")
 Stands = Callable[[str], str]
 """Returns how the history shows a statement: `whole`, `short`, or empty where it does not."""
 
@@ -97,10 +97,11 @@ def variable_row(variable: VariableLine) -> str:
     shown, kind = variable.repr, variable.type
     if kind in _ARRAYS and len(shown) > _NUMBERS:
         shape, values, _ = shown.partition("] ")
-        end = shown.rfind(", ", len(shape), _NUMBERS)
+        # The first numbers of a table or an image tell nothing.
+        end = shown.rfind(", ", len(shape), _NUMBERS) if "," not in shape else -1
         shown = shown[: end + 2] + "…" if end > 0 else f"{shape}]" if values else shown[:_NUMBERS] + "…"
     elif found := _LIBRARY_OBJECT.match(shown):
-        shown = found[0]
+        shown = f"<{found[1]}.{found[2]} object>"
     told = [] if kind in _TELLING or kind.rpartition(".")[2] in shown[:_VALUE] else [kind]
     told += [size] if variable.size and (size := _size(variable.size, shown)) else []
     told += [variable.statement_id] if variable.statement_id else []

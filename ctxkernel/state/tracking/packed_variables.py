@@ -264,7 +264,7 @@ class PackedVariables:
         self._take_pieces(moment, old, found)
         if found.parts:
             self._store_users(found.parts, moment)
-        if deferred and not hurry:
+        if deferred:
             self._compare_deferred(deferred, found)
         self.pending.deferred |= deferred
         self.pending.names |= {*deferred, *moment.faults}
