@@ -158,7 +158,7 @@ def _stamp(target: Any) -> str:
     )
 
 
-class ResultsSource(AdaptedSource):
+class RegressionSource(AdaptedSource):
     """A view of the results of a model of statsmodels."""
 
     kind = "results"

@@ -105,7 +105,7 @@ def _ends(results: dict[str, Any]) -> list[str]:
     return [*lines, f"worst: {_candidate(results, order[-1])}"] if len(order) > 1 else lines
 
 
-class ResultsSource(AdaptedSource):
+class SearchResultsSource(AdaptedSource):
     """A view of a `cv_results_`."""
 
     kind = "search results"
