@@ -35,6 +35,20 @@ def go_back(desk: Any, statement: str) -> None:
     expect(desk.row(statement).last).to_have_attribute("aria-current", "step")
 
 
+def follow_after_an_edit(desk: Any, index: int, text: str) -> None:
+    """Add `text` to a cell, run it as s3, go back to s2, and show the cell as it was there."""
+    desk.select(index)
+    desk.page.keyboard.press("Enter")
+    desk.page.keyboard.press("Control+End")
+    desk.page.keyboard.insert_text(text)
+    desk.enter("s3")
+    go_back(desk, "s2")
+    expect(mark(desk, index)).to_contain_text("branch")
+    desk.page.locator(".ctxk-offer").get_by_role("button", name="Show it as at s2…").click()
+    desk.page.get_by_role("button", name="Show 1 cell as at s2").click()
+    expect(mark(desk, index)).to_contain_text("s1")
+
+
 def press(page: Page, *keys: str) -> None:
     """Press keys one after the other."""
     for key in keys:

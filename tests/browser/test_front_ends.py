@@ -8,7 +8,7 @@ from typing import Any
 
 import front_ends
 import pytest
-from notebook_moves import go_back, labels, mark, run_all
+from notebook_moves import follow_after_an_edit, labels, mark, run_all
 from playwright.sync_api import BrowserContext, expect
 
 from browser.conftest import Desk, Lab, NotebookDesk
@@ -35,16 +35,7 @@ def oldest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 def follow(desk: Any) -> None:
     """Go back after an edit, and show the cell as it was."""
-    desk.select(0)
-    desk.page.keyboard.press("Enter")
-    desk.page.keyboard.press("Control+End")
-    desk.page.keyboard.insert_text("\nx = 5")
-    desk.enter("s3")
-    go_back(desk, "s2")
-    expect(mark(desk, 0)).to_contain_text("branch")
-    desk.page.locator(".ctxk-offer").get_by_role("button", name="Show it as at s2…").click()
-    desk.page.get_by_role("button", name="Show 1 cell as at s2").click()
-    expect(mark(desk, 0)).to_contain_text("s1")
+    follow_after_an_edit(desk, 0, "\nx = 5")
     expect(desk.cell(0).locator(".jp-OutputArea")).to_contain_text("x 1")
 
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from notebook_moves import CURRENT, go_back, labels, mark
+from notebook_moves import CURRENT, follow_after_an_edit, labels, mark
 from playwright.sync_api import expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
@@ -29,16 +29,7 @@ def test_a_stock_kernel_that_loads_the_extension_has_marks_and_a_status(new_desk
     if desk.status_bar:
         expect(desk.page.locator(".ctxk-statusitem")).to_contain_text("s2 ·")
 
-    desk.select(2)
-    desk.page.keyboard.press("Enter")
-    desk.page.keyboard.press("Control+End")
-    desk.page.keyboard.insert_text(" # other")
-    desk.enter("s3")
-    go_back(desk, "s2")
-    expect(mark(desk, 2)).to_contain_text("branch")
-    desk.page.locator(".ctxk-offer").get_by_role("button", name="Show it as at s2…").click()
-    desk.page.get_by_role("button", name="Show 1 cell as at s2").click()
-    expect(mark(desk, 2)).to_contain_text("s1")
+    follow_after_an_edit(desk, 2, " # other")
     assert desk.page.evaluate(f"{CURRENT}.content.widgets[2].model.sharedModel.getSource()") == CELLS[2]
 
 
