@@ -32,7 +32,10 @@ class Bench:
         self.background = Background(self.store)
         self.tracker = NamespaceTracker(self.ns, hidden={"np", "pd"}, may_defer=lambda: self.background.can_fork)
         value = lambda name: self.ns.get(name, NOTHING)  # noqa: E731
-        storage = Storage(self.tracker.packer, self.store, self.background, stream_address, value, lambda _: None)
+        content = self.tracker.content_in
+        storage = Storage(
+            self.tracker.packer, self.store, self.background, stream_address, value, lambda _: None, content
+        )
         self.checkpoints = Checkpointer(self.tracker, storage)
         self.restorer = Restorer(
             self.checkpoints, bind=self._bind, free_memory=lambda: None, head=lambda: self.checkpoints.base

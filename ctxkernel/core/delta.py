@@ -35,8 +35,8 @@ def format_deltas(
 ) -> tuple[DeltaItem, ...]:
     """Return the delta feed of one turn.
 
-    `names` maps obj_id to the user's name for it; `late` maps a statement's id to its output after its end, in one
-    line; `comparisons` are those of re-runs since the last turn; `sizes` are the sizes of variables before the turn,
+    `names` maps obj_id to the user's name for it; `late` maps a statement's id to a line on what came after its
+    end; `comparisons` are those of re-runs since the last turn; `sizes` are the sizes of variables before the turn,
     where known.
     """
     sid = execution.statement_id
@@ -65,7 +65,7 @@ def _rank(item: DeltaItem) -> int:
 
 
 def _late_lines(late: Mapping[str, str]) -> list[DeltaItem]:
-    return [DeltaItem(one, "late", one, one_line(f"printed after its end: {line}")) for one, line in late.items()]
+    return [DeltaItem(one, "late", one, one_line(line)) for one, line in late.items()]
 
 
 def _failure(execution: Execution) -> list[_Line]:

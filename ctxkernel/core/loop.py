@@ -27,6 +27,7 @@ from ctxkernel.core.replay import Comparison, HeadMove, Restored
 from ctxkernel.core.scheduler import Tick, run_tick
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.steps import Step, StepGuard, no_guard, run_steps
+from ctxkernel.core.text import join_names, one_line
 from ctxkernel.core.timeline import (
     Author,
     ExceptionInfo,
@@ -435,3 +436,16 @@ class Loop(Position):
         """
         self.log.execution(comparison.execution_id)
         self._compared.append(comparison)
+
+    def changed_late(self, execution_id: str, found: NamespaceDiff) -> NamespaceDiff:
+        """Keep the changes of an execution that were found after its end; the next delta feed reports them.
+
+        Return them with credentials masked. Raises KeyError for an execution that is not in this log.
+        """
+        found = mask_diff(found, self._mask_value)
+        execution = self.log.add_late_diff(execution_id, found)
+        if found.changed and self._on_path(execution_id):
+            self.names.follow(execution.statement_id, found)
+            names = join_names(list(found.changed))
+            self._late[execution.statement_id] = one_line(f"was found to have changed {names}")
+        return found

@@ -78,7 +78,7 @@ class UserNames:
         # Earlier values are known by their type only; the namespace decides.
         types = {kind.__name__ for kind in KINDS.values()}
         for statement, execution in path:
-            diff = execution.state_diff
+            diff = execution.changes
             for name, info in (*diff.added.items(), *diff.changed.items()):
                 self._changed(name, statement.statement_id)
                 if info.type.rpartition(".")[2] in types:

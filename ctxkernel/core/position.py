@@ -76,7 +76,7 @@ class Position(HandleFunctions):
         kept = (execution.late.get(stream, "") + text)[:limit]
         self.log.replace_late(execution_id, {**execution.late, stream: kept})
         if self._on_path(execution_id) or execution.status == "running":  # not for another branch
-            self._late[execution.statement_id] = one_line(kept, 80)
+            self._late[execution.statement_id] = one_line(f"printed after its end: {kept}", 102)
 
     # -- the model's history ------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """The timeline: statements, executions, the log and HEAD.
 
-Rule 1: a Statement is immutable. An Execution is replaced once, when it ends; later only late output is added.
+Rule 1: a Statement is immutable. An Execution is replaced once, when it ends; later only what is found late is added.
 Rule 2: the log is append-only; a return moves HEAD and rewrites nothing (law 2).
 Rule 3: no clock here: times are Unix seconds (UTC), given as arguments.
 The fields are those of seed 002 §3, with author, cell and parents added.
@@ -140,6 +140,16 @@ class Execution:
     """Output that arrived after the end (threads, children), by stream."""
     notices: tuple[str, ...] = ()
     """Notices for the user of this turn, such as work that was skipped, and why."""
+    late_diff: NamespaceDiff | None = None
+    """What a background process found of the variables that `state_diff` names as still being compared."""
+
+    @property
+    def changes(self) -> NamespaceDiff:
+        """The changes as they are known now: `state_diff` with `late_diff`."""
+        diff, late = self.state_diff, self.late_diff
+        if late is None:
+            return diff
+        return NamespaceDiff(diff.added, {**diff.changed, **late.changed}, diff.deleted, late.incomplete)
 
 
 def statement_fingerprint(source: str, environment: str) -> str:
@@ -365,6 +375,11 @@ class StatementLog:
     def replace_late(self, execution_id: str, late: Mapping[str, str]) -> None:
         """Replace the late output of an execution; its other fields stay."""
         self._by_id[execution_id] = dataclasses.replace(self._by_id[execution_id], late=late)
+
+    def add_late_diff(self, execution_id: str, diff: NamespaceDiff) -> Execution:
+        """Add the changes of an execution that were found after its end, and return it. Raises KeyError."""
+        made = self._by_id[execution_id] = dataclasses.replace(self._by_id[execution_id], late_diff=diff)
+        return made
 
     # -- the tree -----------------------------------------------------------------------------
 

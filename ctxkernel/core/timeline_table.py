@@ -60,10 +60,11 @@ def path_to(statements: Sequence[Json], head: str | None) -> set[str]:
     return found
 
 
-def changed_names(diff: Json) -> str:
-    """Return the difference of two namespaces as `+added ~changed −deleted`."""
-    signs = (("+", diff["added"]), ("~", diff["changed"]), ("−", diff["deleted"]))
-    return " ".join(f"{sign}{name}" for sign, names in signs for name in names)
+def changed_names(diff: Json, late: Json | None = None) -> str:
+    """Return the difference of two namespaces, with what was found later, as `+added ~changed −deleted`."""
+    names: list[Json] = [*diff["changed"], *(late["changed"] if late else ())]
+    signs = (("+", diff["added"]), ("~", names), ("−", diff["deleted"]))
+    return " ".join(f"{sign}{name}" for sign, listed in signs for name in listed)
 
 
 def gist(source: str) -> str:
@@ -85,7 +86,7 @@ def _row(statement: Json, run: Json, head: str | None, on_path: set[str], named:
         format_duration(run["cost"]["time_ms"] / 1000) if run["ended_at"] is not None and not ask else "",
         one_line(", ".join(filter(None, (named.get(at, ""), _checkpoint(run.get("checkpoint"))))), 24),
         one_line(_comparison(run.get("comparison")), 28),
-        one_line(changed_names(run["state_diff"]), 40),
+        one_line(changed_names(run["state_diff"], run["late_diff"]), 40),
         _source(statement["source"], run["exception"]),
     ]
 

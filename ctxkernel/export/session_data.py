@@ -141,7 +141,7 @@ class SessionData:
         }
 
     def _changes(self, execution: Execution) -> Iterable[dict[str, str]]:
-        diff = execution.state_diff
+        diff = execution.changes
         for name, info in (*diff.added.items(), *diff.changed.items()):
             if name not in self.private:
                 how = getattr(info, "how", "new")

@@ -887,6 +887,7 @@ export interface CheckpointMessage {
   type: 'checkpoint';
   execution_id: string;
   checkpoint: Checkpoint;
+  diff?: NamespaceDiff;
   storage: Storage | null;
   work?: readonly string[];
   cells?: CellTable;

@@ -221,7 +221,7 @@ class _Value:
 def _names(path: Path, fingerprints: Fingerprints) -> dict[str, _Value]:
     found: dict[str, _Value] = {}
     for _, execution in path:
-        diff, known = execution.state_diff, fingerprints.get(execution.execution_id, {})
+        diff, known = execution.changes, fingerprints.get(execution.execution_id, {})
         for name in diff.deleted:
             found.pop(name, None)
         for name, info in (*diff.added.items(), *diff.changed.items()):
@@ -372,6 +372,6 @@ def _notes(old: Path, new: Path) -> Iterator[str]:
     shared = {execution.execution_id for _, execution in old} & {execution.execution_id for _, execution in new}
     for path in (old, new):
         for statement, execution in path:
-            if execution.state_diff.incomplete and execution.execution_id not in shared:
-                why = one_line(execution.state_diff.incomplete, _SHORT)
+            if execution.changes.incomplete and execution.execution_id not in shared:
+                why = one_line(execution.changes.incomplete, _SHORT)
                 yield f"changes of {statement.statement_id} may be missing: {why}"

@@ -136,7 +136,7 @@ class _RunComparison(OutputComparison):
                 )
 
     def _state(self) -> Iterable[Divergence]:
-        one, two = self.old.state_diff, self.new.state_diff
+        one, two = self.old.changes, self.new.changes
         for name in sorted({*one.added, *one.changed, *one.deleted, *two.added, *two.changed, *two.deleted}):
             before, after = self._old_state.get(name), self._new_state.get(name)
             first = one.added.get(name) or one.changed.get(name)

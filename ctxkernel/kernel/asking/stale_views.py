@@ -50,7 +50,7 @@ class SeenState:
         for statement, execution in reversed(self._loop.history):
             if execution.execution_id == self._head:
                 break
-            diff, by = execution.state_diff, statement.statement_id
+            diff, by = self._loop.log.execution(execution.execution_id).changes, statement.statement_id
             changes: dict[How, Iterable[str]] = {"added": diff.added, "changed": diff.changed, "deleted": diff.deleted}
             for how, names in changes.items():
                 for name in names:

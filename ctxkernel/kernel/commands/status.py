@@ -117,7 +117,7 @@ def show(ctx: CommandContext, args: Sequence[str]) -> str:
         raise BadCommand(f"no statement {args[0]!r} in this run; %ctx timeline lists them")
     lines = [f"{key} · {statement.author} · {statement.kind} · cell {statement.cell_id or 'unknown'}", statement.source]
     for run in ctx.loop.log.executions(key):
-        diff = run.state_diff
+        diff = run.changes
         ask = ctx.account.endings.get(run.execution_id)
         told = ask.told() if ask is not None else f"{run.status}, {format_duration(run.cost.time_ms / 1000)}"
         lines.append(f"-- {run.execution_id}: {told}")

@@ -288,16 +288,7 @@ class Panel:
     def checkpoint(self, info: CheckpointInfo) -> None:
         """Send that the data of a checkpoint were stored, or could not be."""
         self.marks.look_again(info.execution_id)
-        self._send(
-            lambda: {
-                "type": "checkpoint",
-                "execution_id": info.execution_id,
-                "checkpoint": rows.checkpoint_row(info),
-                "storage": self.states.storage(),
-                "work": self._work(self._last.handles if self._last is not None else ()),
-                "cells": self.marks.changed(),
-            }
-        )
+        self._send(lambda: self._checkpoint_message(info))
 
     def remember(self, comparisons: Iterable[Comparison]) -> None:
         """Keep the comparisons of an earlier kernel's re-runs, which the timeline does not contain."""
@@ -306,6 +297,19 @@ class Panel:
             self._facts.setdefault(one.execution_id, TurnFacts(comparison=one))
 
     # -- messages -----------------------------------------------------------------------------
+
+    def _checkpoint_message(self, info: CheckpointInfo) -> messages.CheckpointMessage:
+        made: messages.CheckpointMessage = {
+            "type": "checkpoint",
+            "execution_id": info.execution_id,
+            "checkpoint": rows.checkpoint_row(info),
+            "storage": self.states.storage(),
+            "work": self._work(self._last.handles if self._last is not None else ()),
+            "cells": self.marks.changed(),
+        }
+        if (execution := self.loop.log.execution(info.execution_id)).late_diff is not None:
+            made["diff"] = rows.changes_row(execution)
+        return made
 
     def _turn_message(self, result: TurnResult) -> messages.TurnMessage:
         before, self._notes = self._notes, self.states.notes()

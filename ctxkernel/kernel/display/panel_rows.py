@@ -99,12 +99,17 @@ def execution_row(statement: Statement, execution: Execution, deltas: tuple[Delt
         "cut": dict(execution.cut),
         "late": dict(execution.late),
         "exception": plain(execution.exception),
-        "diff": plain(execution.state_diff),
+        "diff": changes_row(execution),
         "artifacts": [_fields(one, "kind", "name", "mime", "size") for one in artifacts],
         "notices": list(execution.notices),
         "nodes": [{"name": item.subject, "summary": item.summary} for item in deltas if item.kind in ("node", "tick")],
     }
     return cast("messages.ExecutionRow", row)
+
+
+def changes_row(execution: Execution) -> messages.NamespaceDiff:
+    """Return the changes of an execution, as they are known now."""
+    return cast("messages.NamespaceDiff", plain(execution.changes))
 
 
 def full_row(statement: Statement, execution: Execution) -> messages.ExecutionRow:

@@ -209,7 +209,7 @@ def _matching(
 
 
 def _changes(run: Execution, name: str) -> bool:
-    diff = run.state_diff
+    diff = run.changes
     return any(fnmatchcase(one, name) for names in (diff.added, diff.changed, diff.deleted) for one in names)
 
 

@@ -25,6 +25,7 @@ from ctxkernel.kernel.messages.timeline import (
     Details,
     Found,
     Handle,
+    NamespaceDiff,
     Row,
     Shape,
 )
@@ -88,6 +89,8 @@ class CheckpointMessage(TypedDict):
     type: Literal["checkpoint"]
     execution_id: str
     checkpoint: Checkpoint
+    diff: NotRequired[NamespaceDiff]
+    """The changes of its cell, where some of them were found late."""
     storage: Storage | None
     work: NotRequired[Sequence[str]]
     cells: NotRequired[CellTable]

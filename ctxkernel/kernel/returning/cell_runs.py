@@ -106,7 +106,7 @@ class CellReader:
 
     def facts(self, statement: Statement, execution: Execution, ambient: Collection[str]) -> CellFacts:
         """Return the facts; `ambient` are the parts of the ambient state that it changed."""
-        tracker, diff = self._tracker, execution.state_diff
+        tracker, diff = self._tracker, execution.changes
         parts = (*tracker.altered_parts, *(_PARTS[one] for one in ambient if one in _PARTS))
         if statement.tags.get("outside"):
             return CellFacts(parts=parts)
@@ -215,7 +215,7 @@ def cell_run(
     statement: Statement, execution: Execution, facts: CellFacts | None, fingerprints: Mapping[str, str]
 ) -> CellRun:
     """Return an execution for the graph; without facts, anything may have changed."""
-    diff = execution.state_diff
+    diff = execution.changes
     known = facts or CellFacts()
     made = {name: fingerprints.get(name, "") for name in (*diff.added, *diff.changed)} | dict.fromkeys(known.parts, "")
     return CellRun(
@@ -229,7 +229,7 @@ def cell_run(
         deleted=diff.deleted,
         written=[one.name for one in execution.artifacts if one.kind == "file"],
         bound=known.bound,
-        doubtful=known.doubtful,
+        doubtful=known.doubtful if diff.incomplete else frozenset(),
         blind=facts is None,
         ended_well=execution.status == "ok",
         outside=statement.tags.get("outside") is True,

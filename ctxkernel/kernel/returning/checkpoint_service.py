@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ctxkernel.core.errors import BadCommand, CtxError
+from ctxkernel.core.events import plain
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
-from ctxkernel.core.timeline import Execution
+from ctxkernel.core.timeline import Execution, NamespaceDiff
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.kernel.display.notices import Notices
 from ctxkernel.kernel.execution.cell import CellRequest, Reply, Then
@@ -151,11 +152,27 @@ class CheckpointService:
     # -- in the background ------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Write to the log which checkpoints the background has finished."""
-        for info, rows in self.run(lambda back: back.checkpoints.poll(), _BACKGROUND) or ():
+        """Write to the log which checkpoints the background has finished, and the changes that it has found."""
+        done = self.run(lambda back: back.checkpoints.poll(), _BACKGROUND) or ()
+        late = self.run(lambda back: back.checkpoints.late.take(), _BACKGROUND) or {}
+        shown = {one: info for one, found in late.items() if (info := self._keep_late(one, found)) is not None}
+        for info, rows in done:
             self._tell_stored(info, info.execution_id)
             self.notices.keep(self.guard("session store", self._store_state, None, info, rows))
+            shown[info.execution_id] = info
+        for info in shown.values():
             self.guard("panel", self.show, None, info)
+
+    def _keep_late(self, execution_id: str, found: NamespaceDiff) -> CheckpointInfo | None:
+        """Keep the changes that were found after a cell; return its checkpoint."""
+        try:
+            found = self.loop.changed_late(execution_id, found)
+        except KeyError:  # of a timeline that was left
+            return None
+        self.run(lambda back: back.checkpoints.tracker.changed_late(found.changed), _BACKGROUND)
+        told = self.guard("session store", self.store.mark, None, execution_id, "changes", plain(found), time.time())
+        self.notices.keep(told)
+        return self.health.info(execution_id)
 
     def _store_state(self, info: CheckpointInfo, rows: Any) -> str | None:
         return self.store.checkpoint_state(info.checkpoint_id, info.state, info.reason, time.time(), results=rows)

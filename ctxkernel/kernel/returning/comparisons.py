@@ -62,7 +62,7 @@ class RunFacts:
         """Return the known fingerprints of names at the end of a path."""
         found: dict[str, str] = {}
         for _, execution in path:
-            for name in execution.state_diff.deleted:
+            for name in execution.changes.deleted:
                 found.pop(name, None)
             found |= self.fingerprints.get(execution.execution_id, {})
         return found
@@ -144,7 +144,7 @@ class Comparisons:
         log = self._session.loop.log
         old = log.execution(against)
         statement, before = log.statement(new.statement_id), log.statement(old.statement_id)
-        names = {*old.state_diff.added, *old.state_diff.changed, *new.state_diff.added, *new.state_diff.changed}
+        names = {*old.changes.added, *old.changes.changed, *new.changes.added, *new.changes.changed}
         known = replace(
             details(self._session.namespace, statement.source, before.source, self._diverged),
             generators=self._other_generators(old, new),

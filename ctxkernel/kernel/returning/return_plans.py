@@ -128,7 +128,7 @@ class Planner:
         runs: list[PastRun] = []
         prints: dict[str, str] = {}
         for statement, execution in path:
-            execution_id, diff = execution.execution_id, execution.state_diff
+            execution_id, diff = execution.execution_id, execution.changes
             own = self._facts.fingerprints.get(execution_id, {})
             touched = self._facts.touched.get(execution_id, frozenset())
             made = {name: own.get(name, "") for name in (*diff.added, *diff.changed)}

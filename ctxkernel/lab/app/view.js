@@ -311,7 +311,8 @@ class View extends Session {
    * @param {Partial<CheckpointMessage>} msg
    */
   checkpoint(msg) {
-    if (msg.execution_id) this.amend({ execution_id: msg.execution_id, checkpoint: msg.checkpoint });
+    const { execution_id, checkpoint, diff } = msg;
+    if (execution_id) this.amend({ execution_id, checkpoint, ...(diff ? { diff } : {}) });
     if (msg.storage !== undefined) this.storage = msg.storage;
     if (msg.work !== undefined) this.work = list(msg.work);
     drawWork(this);

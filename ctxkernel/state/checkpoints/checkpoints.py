@@ -25,8 +25,10 @@ from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.states import Known, States
 from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, StateChanges, Storage, unit_of
 from ctxkernel.state.checkpoints.units import State, Unit, missing_of
+from ctxkernel.state.tracking.found_changes import Pending
 from ctxkernel.state.tracking.groups import PackPiece
-from ctxkernel.state.tracking.tracker import NamespaceTracker, Pending
+from ctxkernel.state.tracking.late_changes import LateChanges, content_from_json
+from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.state.types import connections
 
 PLAIN = "p:"
@@ -81,6 +83,8 @@ class Checkpointer:
         """The state that was left last, and the tracker's turn then."""
         self.writing: dict[str, list[Any]] = {}
         """Execution → tickets that write data of its checkpoint."""
+        self.late = LateChanges()
+        """The changes that the cells have not told, as their variables are packed in the background."""
 
     def take(
         self, execution_id: str, plain: Mapping[str, Any], gone: Iterable[str] = (), *, whole: bool = False
@@ -146,8 +150,11 @@ class Checkpointer:
             manifest["u"] = doubts
         self.states.known[execution_id] = known
         self.base = execution_id
+        self.late.ask(execution_id, pending.deferred if under_way else (), pending.open)
         if under_way:
             self.writing[execution_id] = under_way
+        else:
+            self.late.answer(execution_id, {})
         return Taken(info, manifest)
 
     def _add_changes(self, pending: Pending, plain: Mapping[str, Any], changes: StateChanges) -> None:
@@ -224,6 +231,7 @@ class Checkpointer:
     def _unit(self, piece: PackPiece, unequal: Mapping[str, str], changes: StateChanges) -> None:
         """Make a piece the unit of its names."""
         packed, names = piece.packed, piece.names
+        self.late.forget(names)
         old = self._current.get(names[0])
         digest = self.storage.address(packed.stream)
         place = self.storage.place(digest)
@@ -288,7 +296,7 @@ class Checkpointer:
 
     def _finish(self, execution_id: str, tickets: Sequence[Any]) -> tuple[CheckpointInfo, dict[str, Any]]:
         known = self.states.known[execution_id]
-        rows: dict[str, Any] = {}
+        rows: dict[str, dict[str, Any]] = {}
         for one in tickets:
             rows |= (one.result or {}) if not one.fault else {}
         fault = next((str(one.fault) for one in tickets if one.fault), "")
@@ -299,15 +307,18 @@ class Checkpointer:
                     missing |= missing_of(unit)
         except (StoreError, LookupError, ValueError, TypeError) as error:
             fault = fault or str(error)
+        self.late.answer(execution_id, {})  # what has no answer by now
         if fault:
             self._fail(known, fault)
         told = f"its data could not be written: {fault}" if fault else ""
         known.info = replace(known.info, state="damaged" if fault else "durable", missing=missing, reason=told)
         return known.info, rows
 
-    def _taken_in(self, job: str, result: Mapping[str, Any]) -> list[Unit]:
+    def _taken_in(self, job: str, result: dict[str, Any]) -> list[Unit]:
         if job in self.states.made:
             return self.states.finish(job, result)
+        contents = result.pop("f", {})
+        self.late.answer(job, {name: content_from_json(one) for name, one in contents.items()})
         self._packer.adopt_tokens(one for listed in result["units"] for one in listed.pop("i", ()))
         for listed in result["units"]:
             if (unequal := listed.pop("u", ())) and self._is_fresh(listed["n"], job):
@@ -447,6 +458,7 @@ class Checkpointer:
         self._others = {name for name in others if name in target}
         self._current = {name: unit for name, unit in target.items() if name not in lost}
         self._labels = {name for name in target if name.startswith("shared:")}
+        self.late.forget(list(target))
         self.base = execution_id
         self._apart = {name for name in lost if name in target}
         for token in {one.token for unit in target.values() for one in unit.again}:

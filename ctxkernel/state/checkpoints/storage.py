@@ -17,6 +17,7 @@ from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.copy_check import MOST_SECONDS, unfaithful
 from ctxkernel.state.checkpoints.units import Buffer, State, Unit
 from ctxkernel.state.tracking.groups import CHUNK, Moment, PackPiece
+from ctxkernel.state.tracking.late_changes import Content
 from ctxkernel.state.types.packer import Packer
 
 INLINE_BYTES = 4 * 1024 * 1024
@@ -68,6 +69,8 @@ class Storage:
     address: Callable[[Any], str]
     value: Callable[[str], Any]
     handle: Callable[[str], Any]
+    content: Callable[[Moment, str], Content | None]
+    """What a name holds by itself, as packed at a moment."""
     streams: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     """Digest → the blob that holds the stream, and which of its streams it is."""
 
@@ -150,7 +153,9 @@ class Storage:
             ids = [(token, id(obj), class_qualname(type(obj))) for token, obj in packed.live.items()]
             made.append(units.unit_to_json(unit, recipe) | more | {"u": sorted(unequal or ()), "i": ids})
         failed = [Unit((name,), missing={name: why}) for name, why in moment.faults.items()]
-        return {"units": made + [units.unit_to_json(unit, recipe) for unit in failed]}
+        contents = {name: self.content(moment, name) for names in changes.groups for name in names}
+        found = {name: one.to_json() for name, one in contents.items() if one is not None}
+        return {"units": made + [units.unit_to_json(unit, recipe) for unit in failed], "f": found}
 
     def _bundle(self, changes: StateChanges, current: State) -> None:
         blob = units.bundle([stream for _, stream, _ in changes.streams])

@@ -21,7 +21,9 @@ from ctxkernel.core.timeline import ChangeInfo, TypeInfo
 from ctxkernel.state.base.namespace import NOTHING, Hidden, Variable, some_of, weak_reference
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.cell_names import Transform
+from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
 from ctxkernel.state.tracking.groups import Moment, PackPiece
+from ctxkernel.state.tracking.late_changes import Content, OpenChange, content_of
 from ctxkernel.state.types.packer import Packer
 
 PACK_SHARE = 0.25
@@ -32,8 +34,6 @@ PLAIN_BYTES = 16 * 1024
 VISIBLE_BYTES = 1024 * 1024
 DEFERRED_SHARE = 0.25
 """Of the time for packing: more time to compare deferred names, each by itself."""
-Content = tuple[bytes, tuple[str, ...], str]
-"""What tells whether a name changed: key, labels, and fingerprint where there is one."""
 
 
 @dataclass(slots=True)
@@ -55,46 +55,6 @@ class Group:
     """While the key is empty: the names that took too long to be packed by themselves …"""
     contents: dict[str, Content] = field(default_factory=dict[str, Content])
     """… and what the others held when they were."""
-
-
-@dataclass(slots=True)
-class Pending:
-    """The names and pieces that the next checkpoint stores."""
-
-    pieces: dict[str, PackPiece] = field(default_factory=dict[str, PackPiece])
-    """By name."""
-    names: set[str] = field(default_factory=set[str])
-    """Names whose state may not be the stored one."""
-    deferred: set[str] = field(default_factory=set[str])
-    """Those of them that are not packed yet."""
-    faults: dict[str, str] = field(default_factory=dict[str, str])
-
-
-@dataclass(slots=True)
-class FoundChanges:
-    """The changes that one comparison has found so far."""
-
-    moved: frozenset[str] = frozenset()
-    """Names that stand for another object."""
-    replaced: Collection[str] = ()
-    """Names that the cell binds anew, at whatever address."""
-    outside: bool = False
-    """Whether no cell made the changes."""
-    added: dict[str, TypeInfo] = field(default_factory=dict[str, TypeInfo])
-    changed: dict[str, ChangeInfo] = field(default_factory=dict[str, ChangeInfo])
-    altered: set[str] = field(default_factory=set[str])
-    """Names whose bytes differ, whether the content differs for a person or not."""
-    deferred: set[str] = field(default_factory=set[str])
-    """Names that could not be packed in time."""
-    told: set[str] = field(default_factory=set[str])
-    """Those of them that are known not to have changed."""
-    parts: set[str] = field(default_factory=set[str])
-    """Labels of shared objects and classes whose content differs."""
-
-    def incomplete(self, watched: set[str]) -> str:
-        """Return one line that names the variables that are still being compared; empty where there are none."""
-        unknown = sorted(self.deferred - watched - self.told - self.added.keys() - self.changed.keys())
-        return f"still being compared: {some_of(unknown)}" if unknown else ""
 
 
 @dataclass(eq=False, repr=False)
@@ -173,8 +133,9 @@ class PackedVariables:
         group = Group(tuple(sorted(names)), b"", tuple(labels), deps, seconds)
         for one in known:
             group.slow |= one.slow
-            alone = {one.names[0]: (one.key, one.labels, one.prints.get(one.names[0], ""))} if one.key else {}
-            group.contents |= one.contents or (alone if len(one.names) == 1 else {})
+            if one.key and len(one.names) == 1 and (alone := self._known_content(one)) is not None:
+                group.contents[one.names[0]] = alone
+            group.contents |= one.contents
         self._groups |= dict.fromkeys(group.names, group)
 
     def _moment(self, seconds: float | None) -> Moment:
@@ -275,38 +236,52 @@ class PackedVariables:
         left = most = self._pack_seconds * DEFERRED_SHARE
         for name in sorted(names):
             group = self._groups[name]
-            if name not in self._variables or name in found.added or name in group.slow:
+            before = group.contents.pop(name, None)
+            if name not in self._variables or name in self._watched or name in found.added:
+                continue
+            found.open[name] = before, None
+            if name in group.slow:
                 continue
             moment = self._moment(left / 2)
             moment.pack([(name,)], join=False)
-            if (piece := moment.pieces.get(name)) is None and left > most / 2:
+            if name not in moment.pieces and left > most / 2:
                 group.slow.add(name)
             left = left / 2 + (moment.seconds or 0.0)
-            if piece is None:
+            if (now := self.content_in(moment, name)) is None:
                 continue
-            now = piece.key, piece.packed.labels, self._prints(piece).get(name, "") if _has_print(piece) else ""
-            before, group.contents[name] = group.contents.get(name), now
-            if before is None:
-                continue
-            if before[:2] == now[:2] or (before[2] and before[2] == now[2]):
-                if self._refers_to_same(piece, moment):
-                    found.told.add(name)
-            elif (before[2] and now[2]) or before[1] == now[1]:
+            group.contents[name] = now
+            changed = before.differs(now) if before is not None else None
+            if changed:
                 self._change(name, found)
+            elif changed is False:
+                found.told.add(name)
 
-    def _refers_to_same(self, piece: PackPiece, moment: Moment) -> bool:
-        """Return whether the objects with packs of their own that a piece refers to are known, and unchanged."""
-        todo, seen = list(piece.packed.labels), set[str]()
-        while todo:
-            label = todo.pop()
-            if label in seen or label.startswith("live:"):
-                continue
-            seen.add(label)
+    def content_in(self, moment: Moment, name: str) -> Content | None:
+        """Return what a name holds by itself, as packed at a moment; None where that is not known."""
+        piece = moment.first.get(name) or moment.pieces.get(name)
+        if piece is None:
+            return None
+
+        def find(label: str) -> tuple[bytes, Sequence[str]] | None:
             one = moment.pieces.get(label)
-            if one is None or not self._is_same(one, label, {}):
-                return False
-            todo += one.packed.labels
-        return True
+            return None if one is None else (one.key, one.packed.labels)
+
+        value = self._value(name)
+        text = _visible(value).hex() if piece.packed.shared else ""
+        text = text or (self._prints(piece).get(name, "") if _has_print(piece) else "")
+        return content_of((piece.key, piece.packed.labels), find, text)
+
+    def _known_content(self, group: Group) -> Content | None:
+        """Return what the single name of a group holds."""
+
+        def find(label: str) -> tuple[bytes, Sequence[str]] | None:
+            one = self._groups.get(label)
+            return None if one is None or not one.key else (one.key, one.labels)
+
+        name = group.names[0]
+        variable = self._variables.get(name)
+        text = variable.visible.hex() if variable is not None else ""
+        return content_of((group.key, group.labels), find, text or group.prints.get(name, ""))
 
     def _take_pieces(self, moment: Moment, old: Mapping[str, Group], found: FoundChanges) -> None:
         """Take in the pieces of a moment, but for deferred names."""
@@ -361,9 +336,24 @@ class PackedVariables:
                 self._change(name, found)
             elif name in unchanged or (print_before == print_now if print_before and print_now else same):
                 self._rebind(name)
+            elif awaited:
+                self._compare_awaited(name, there[name], moment, found)
             # Else it was packed only since it shares something now, or lost what it shared.
-            elif not awaited and (name in old or name in found.moved):
+            elif name in old or name in found.moved:
                 self._change(name, found)
+
+    def _compare_awaited(self, name: str, group: Group, moment: Moment, found: FoundChanges) -> None:
+        """Compare a name with what it held when its group was deferred, if that is known already."""
+        if name in self._watched:
+            return
+        before, now = group.contents.pop(name, None), self.content_in(moment, name)
+        changed = before.differs(now) if before is not None and now is not None else None
+        if changed:
+            self._change(name, found)
+        elif changed is False:
+            self._rebind(name)
+        else:
+            found.open[name] = before, now
 
     def _store_users(self, labels: Collection[str], moment: Moment) -> None:
         """Have the next checkpoint store the groups that refer to members of classes that differ now."""
@@ -412,13 +402,22 @@ class PackedVariables:
 
     def _change(self, name: str, found: FoundChanges) -> None:
         """Report a variable as changed."""
-        variable = self._variables[name]
+        found.changed[name] = change = self._describe_change(name, found)
+        self._variables[name].info = TypeInfo(change.type, change.repr, change.size)
+        self._rebind(name)
+
+    def _describe_change(self, name: str, found: FoundChanges) -> ChangeInfo:
         rebound = self._is_another(name, found) or name in found.replaced
         how: Literal["rebound", "mutated"] = "rebound" if rebound else "mutated"
-        before = self._text_before(variable)
-        variable.info = info = self._info(self._value(name))
-        self._rebind(name)
-        found.changed[name] = ChangeInfo(info.type, info.repr, info.size, how, before)
+        info = self._info(self._value(name))
+        return ChangeInfo(info.type, info.repr, info.size, how, self._text_before(self._variables[name]))
+
+    def _open_changes(self, found: FoundChanges) -> str:
+        """Leave the changes that are not known yet to the next checkpoint; return one line that names them."""
+        unknown = found.unknown()
+        for name in unknown:
+            self.pending.open[name] = OpenChange(self._describe_change(name, found), *found.open[name])
+        return f"still being compared: {some_of(unknown)}" if unknown else ""
 
     def _text_before(self, variable: Variable) -> str:
         if variable.info is not None:

@@ -43,8 +43,9 @@ from ctxkernel.state.base.namespace import (
 from ctxkernel.state.tracking.candidates import CandidateNames
 from ctxkernel.state.tracking.cell_names import CellNames, read_cell
 from ctxkernel.state.tracking.fingerprints import LIVE
+from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
 from ctxkernel.state.tracking.groups import Moment
-from ctxkernel.state.tracking.packed_variables import FoundChanges, Group, Pending
+from ctxkernel.state.tracking.packed_variables import Group
 
 _VERIFY = "a return"
 
@@ -253,6 +254,12 @@ class NamespaceTracker(CandidateNames):
             return
         self._groups |= dict.fromkeys(names, Group(tuple(names), *known))
 
+    def changed_late(self, changed: Mapping[str, ChangeInfo]) -> None:
+        """Take in changes that a background process has found."""
+        for name, one in changed.items():
+            if name in self._variables and name not in self.pending.open:
+                self._variables[name].info = TypeInfo(one.type, one.repr, one.size)
+
     def release(self) -> None:
         """Drop pieces that are not stored: the user's code runs next, and may resize the packed memory."""
         self.pending.pieces = {}
@@ -453,5 +460,5 @@ class NamespaceTracker(CandidateNames):
             changed = {name: info for name, info in changed.items() if name not in self._watched}
             if found.outside and not changed:  # a module's variables, say: the state that they are part of is another
                 changed = found.changed
-        incomplete = found.incomplete(self._watched) if found.deferred else ""
+        incomplete = self._open_changes(found) if found.open else ""
         return NamespaceDiff(added or NONE, changed or NONE, tuple(deleted), incomplete)

@@ -30,7 +30,7 @@ from ctxkernel.store import trust
 from ctxkernel.store.chunks import manifest
 from ctxkernel.store.chunks.data_folder import is_session_id
 from ctxkernel.store.chunks.manifest import Manifest
-from ctxkernel.store.log import rows
+from ctxkernel.store.log import marks, rows
 from ctxkernel.store.log.location import CHECK, belongs, existing_sessions, is_named, session_path
 from ctxkernel.store.log.session_file import Found, SessionFile
 
@@ -78,7 +78,7 @@ class SessionReader(SessionFile):
             statements = [statement_to_json(one, executions) for one, executions in listed]
             checkpoints = self.checkpoints(all_roots=all_roots)
             compared = {one.execution_id: one for one in self.comparisons(all_roots=all_roots)}
-            asks = asks_of(self.marks())
+            asks = marks.asks_of(self.marks())
             for statement in statements:
                 for execution in cast("list[dict[str, Json]]", statement["executions"]):
                     key = str(execution["execution_id"])
@@ -151,7 +151,7 @@ class SessionReader(SessionFile):
         with self.snapshot():
             try:
                 head = self.head(all_roots=all_roots)
-                log.load(self.statements(all_roots=all_roots), head, movers=movers_of(self.marks()))
+                log.load(self.statements(all_roots=all_roots), head, movers=marks.movers_of(self.marks()))
             except (CtxError, KeyError) as error:
                 why = one_line(str(error), 200)
                 raise StoreError(
@@ -174,7 +174,7 @@ class SessionReader(SessionFile):
 
     def names(self) -> dict[str, str]:
         """Return the user's names of states: name → execution. The newer of two equal names counts."""
-        return names_of(self.marks())
+        return marks.names_of(self.marks())
 
     def checkpoints(self, *, all_roots: bool = False) -> dict[str, CheckpointInfo]:
         """Return the checkpoints by their execution, oldest first."""
@@ -271,19 +271,19 @@ class SessionReader(SessionFile):
         late: dict[int, dict[str, str]] = defaultdict(lambda: defaultdict(str))
         for row in self.rows("late_output", between + " ORDER BY seq, n", first, last):
             late[row["seq"]][row["stream"]] += row["text"]
+        diffs = marks.late_diffs(self.rows("marks", "mark = 'changes' ORDER BY id"))
         out: dict[int, list[Execution]] = defaultdict(list)
         for start in starts:
-            seq = start["seq"]
-            statement_id = start["execution_id"].rpartition(".")[0]
+            seq, execution_id = start["seq"], start["execution_id"]
+            statement_id = execution_id.rpartition(".")[0]
             told = self.told("executions", start)
             ending = endings.get(seq)
+            details = events[seq], artifacts[seq], dict(late[seq]), diffs.get(execution_id)
             try:
-                made = rows.execution_from_row(
-                    start, statement_id, ending, events[seq], artifacts[seq], dict(late[seq])
-                )
+                made = rows.execution_from_row(start, statement_id, ending, *details)
             except (ValueError, TypeError, KeyError):
                 made = replace(rows.execution_from_row(start, statement_id, None), status="cancelled")
-                told = (*told, f"how {start['execution_id']} ended cannot be read")
+                told = (*told, f"how {execution_id} ended cannot be read")
             if ending is not None:
                 told = (*told, *self.told("endings", ending))
             out[start["idx"]].append(_with_notices(made, told))
@@ -437,23 +437,6 @@ def _object(text: object) -> dict[str, Json]:
     with contextlib.suppress(ValueError):
         return read_json(dict[str, Any], rows.loaded(text))
     return {}
-
-
-def names_of(marks: Mapping[tuple[str, str], Json]) -> dict[str, str]:
-    """Return name → execution of the marks of a session."""
-    return {value: subject for (subject, mark), value in marks.items() if mark == "name" and isinstance(value, str)}
-
-
-def asks_of(marks: Mapping[tuple[str, str], Json]) -> dict[str, dict[str, Json]]:
-    """Return execution → how its ask ended, or that it waits; `told` is a text for people."""
-    found = {subject: cast("object", value) for (subject, mark), value in marks.items() if mark == "ask"}
-    asks = {name: cast("dict[str, Json]", value) for name, value in found.items() if isinstance(value, dict)}
-    return {name: ask for name, ask in asks.items() if isinstance(ask.get("told"), str)}
-
-
-def movers_of(marks: Mapping[tuple[str, str], Json]) -> list[str]:
-    """Return the executions that only moved HEAD."""
-    return [subject for subject, mark in marks if mark == "moved"]
 
 
 def _without_id(fact: CheckpointInfo | Comparison) -> dict[str, Json]:

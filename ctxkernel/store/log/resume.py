@@ -21,8 +21,9 @@ from ctxkernel.store.chunks import manifest
 from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.chunks.manifest import Manifest, References
 from ctxkernel.store.chunks.presence import Presence
+from ctxkernel.store.log.marks import movers_of, names_of
 from ctxkernel.store.log.opening import DIED
-from ctxkernel.store.log.reader import SessionReader, movers_of, names_of
+from ctxkernel.store.log.reader import SessionReader
 
 
 @dataclass(frozen=True, slots=True)

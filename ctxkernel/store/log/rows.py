@@ -344,6 +344,7 @@ def execution_from_row(
     events: Iterable[Event] = (),
     artifacts: Iterable[Artifact] = (),
     late: Mapping[str, str] | None = None,
+    late_diff: NamespaceDiff | None = None,
 ) -> Execution:
     """Return the execution of a row of `executions`; without an `ending` it is running. Raises ValueError."""
     begun = Execution(start["execution_id"], statement_id, start["parent_execution_id"], start["started_at"])
@@ -357,6 +358,7 @@ def execution_from_row(
         events=tuple(events),
         artifacts=tuple(artifacts),
         late=late or {},
+        late_diff=late_diff,
     )
 
 

@@ -284,7 +284,8 @@ class SessionStore:
         `name` of an execution: the user's name for the state after it. `ask` of an execution: how its ask ended, or
         waits. `spent` of a request: its cost until now. `rerun` of a statement or a cell: it `differs`
         as expected, or `asks` before it runs again. `setting` of a setting: its value in this session. `property` of
-        the name of a user's own property: it is in the list.
+        the name of a user's own property: it is in the list. `changes` of an execution: its changes that were found
+        after its end.
         """
         return self._store(
             "marks", lambda: [("marks", (self.run, float(at), subject, mark, dump_json(value, self._mask)))]

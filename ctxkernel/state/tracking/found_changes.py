@@ -1,0 +1,56 @@
+"""What one comparison of variables has found, and what of it the next checkpoint stores."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from ctxkernel.core.timeline import ChangeInfo, TypeInfo
+from ctxkernel.state.tracking.groups import PackPiece
+from ctxkernel.state.tracking.late_changes import Content, OpenChange
+
+Contents = tuple[Content | None, Content | None]
+"""What a variable held before and after a cell, as far as it is known."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """The names and pieces that the next checkpoint stores."""
+
+    pieces: dict[str, PackPiece] = field(default_factory=dict[str, PackPiece])
+    """By name."""
+    names: set[str] = field(default_factory=set[str])
+    """Names whose state may not be the stored one."""
+    deferred: set[str] = field(default_factory=set[str])
+    """Those of them that are not packed yet."""
+    faults: dict[str, str] = field(default_factory=dict[str, str])
+    open: dict[str, OpenChange] = field(default_factory=dict[str, OpenChange])
+    """Names that the cell may have changed."""
+
+
+@dataclass(slots=True)
+class FoundChanges:
+    """The changes that one comparison has found so far."""
+
+    moved: frozenset[str] = frozenset()
+    """Names that stand for another object."""
+    replaced: Collection[str] = ()
+    """Names that the cell binds anew, at whatever address."""
+    outside: bool = False
+    """Whether no cell made the changes."""
+    added: dict[str, TypeInfo] = field(default_factory=dict[str, TypeInfo])
+    changed: dict[str, ChangeInfo] = field(default_factory=dict[str, ChangeInfo])
+    altered: set[str] = field(default_factory=set[str])
+    """Names whose bytes differ, whether the content differs for a person or not."""
+    deferred: set[str] = field(default_factory=set[str])
+    """Names that could not be packed in time."""
+    open: dict[str, Contents] = field(default_factory=dict[str, Contents])
+    """Names that were not compared, and what they held before and after, as far as it is known."""
+    told: set[str] = field(default_factory=set[str])
+    """Those of them that are known not to have changed."""
+    parts: set[str] = field(default_factory=set[str])
+    """Labels of shared objects and classes whose content differs."""
+
+    def unknown(self) -> list[str]:
+        """Return the variables that are still being compared."""
+        return sorted(self.open.keys() - self.told - self.added.keys() - self.changed.keys())

@@ -1,0 +1,179 @@
+"""Changes that a background process finds after a cell reach the timeline, the log, the model and the panel."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from typing import Any
+
+import pytest
+import scale
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernels import RunningKernel, StartKernel
+from test_checkpoints import Bench
+from test_kernel import timeline
+from tracker_rows import Notebook
+
+from ctxkernel.core.settings import Settings
+from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff
+from ctxkernel.state.tracking.late_changes import Content, LateChanges, OpenChange
+
+INFO = ChangeInfo("list", "[…]")
+
+
+def content(number: int) -> Content:
+    return Content(bytes([number]), ())
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=8), st.integers(0, 2), st.randoms())
+def test_in_whatever_order_the_background_ends_each_change_is_told_of_its_own_cell(held, first, random):
+    """A cell changed the name if its content differs from that after the cell before."""
+    late, found = LateChanges(), {}
+    for at in range(len(held)):
+        late.ask(f"s{at}.1", ["x"], {"x": OpenChange(INFO, content(first) if at == 0 else None)})
+    order = [*range(len(held))]
+    random.shuffle(order)
+    for at in order:
+        late.answer(f"s{at}.1", {"x": content(held[at])})
+        found |= late.take()
+    assert {name for name, diff in found.items() if diff.changed} == {
+        f"s{at}.1" for at, (before, now) in enumerate(zip([first, *held], held, strict=False)) if before != now
+    }
+    assert len(found) == len(held)
+    assert not any(diff.incomplete for diff in found.values())
+
+
+def test_what_a_failed_background_process_leaves_open_is_said():
+    """And what comes after it, as the content before is not known."""
+    late = LateChanges()
+    late.ask("s1.1", ["x"], {"x": OpenChange(INFO, content(1))})
+    late.ask("s2.1", ["x"], {"x": OpenChange(INFO, None)})
+    late.ask("s3.1", ["x"], {"x": OpenChange(INFO, None)})
+    late.answer("s1.1", {})
+    late.answer("s2.1", {"x": content(2)})
+    late.answer("s3.1", {"x": content(3)})
+    found = late.take()
+    assert found["s1.1"].incomplete == found["s2.1"].incomplete == "could not be compared: x"
+    assert list(found["s3.1"].changed) == ["x"]
+
+
+def test_a_name_packed_in_time_waits_for_what_it_held_before():
+    """Its content is known at once, that of before when the background ends."""
+    slow = Settings(end_phase_ms=40)
+    notebook = Notebook("rows = [[n] for n in range(300_000)]", may_defer=lambda: True, settings=slow)
+    assert notebook.run("rows[5] = 1").incomplete == "still being compared: rows"
+    tracker = notebook.tracker
+    tracker.take_pending()
+    tracker.settings = Settings(end_phase_ms=60_000)
+    tracker._groups["rows"].seconds = 0.0
+
+    assert notebook.run("rows[6] = 1").incomplete == "still being compared: rows"
+
+    assert not tracker.pending.deferred
+    assert tracker.pending.open["rows"].before is None
+    assert tracker.pending.open["rows"].now is not None
+    assert set(notebook.run("rows[7] = 1").changed) == {"rows"}
+
+
+ROWS = "rows = [{'id': n, 'v': 0} for n in range(400_000)]"
+
+
+def execution(kernel: RunningKernel, statement: int) -> dict[str, Any]:
+    """Return an execution as the log has it, when its changes are known."""
+    end = time.monotonic() + 60
+    while True:
+        kernel.run("pass")
+        [found] = timeline(kernel)[statement - 1]["executions"]
+        if found["late_diff"] is not None or time.monotonic() > end:
+            return found
+
+
+def text(kernel: RunningKernel, command: str) -> str:
+    """Return what a command shows in a terminal."""
+    return kernel.run(command).data[0]["text/plain"]
+
+
+@pytest.fixture(scope="module")
+def large(shared_kernel: RunningKernel) -> RunningKernel:
+    """A kernel with many records, the first statement; the second changes one, the third reads them."""
+    shared_kernel.run(ROWS)
+    shared_kernel.run("rows[390_000]['v'] = 99")
+    shared_kernel.run("total = sum(row['v'] for row in rows)")
+    return shared_kernel
+
+
+def test_a_change_found_late_is_in_the_timeline(large: RunningKernel):
+    """The log keeps what was said at first; the table shows what is known now."""
+    changed, read = execution(large, 2), execution(large, 3)
+    assert changed["state_diff"]["incomplete"] == "still being compared: rows"
+    assert changed["late_diff"]["changed"]["rows"]["how"] == "mutated"
+    assert read["late_diff"]["changed"] == {}
+    assert read["late_diff"]["incomplete"] == ""
+    shown = text(large, "%ctx show s2")
+    assert "~ rows (mutated): list" in shown
+    rows = [line.strip() for line in text(large, "%ctx timeline 900").splitlines()]
+    assert "~rows" in next(row for row in rows if row.startswith("s2 "))
+    assert "~rows" not in next(row for row in rows if row.startswith("s3 "))
+
+
+def test_the_model_is_told_of_a_change_found_late(large: RunningKernel):
+    """In the changes of the turn after it was found; not of what did not change."""
+    execution(large, 3)
+    lines = large.run("%ctx projection --json").stdout
+    assert "s2: was found to have changed rows" in lines
+    assert "s3: was found" not in lines
+
+
+def test_a_change_found_late_survives_a_resume(large: RunningKernel, start_kernel: StartKernel):
+    """A new kernel reads it from the log."""
+    execution(large, 3)
+    large.stop()
+    kernel = start_kernel(large.folder)
+    kernel.run("%ctx resume")
+    assert "~ rows (mutated): list" in text(kernel, "%ctx show s2")
+
+
+CELLS = [
+    "big[{n}][:] = [-1]",
+    "big[{n}] = [{n}, 0]; small.append(1)",
+    "held = len(big) + len(small)",
+    "big[{n}] = big[{n}]; small",
+    "alias = big",
+    "big = [list(one) for one in big]; big[{n}] = [{n}, 1]",
+    "array[{n}] += 1; big",
+    "small.append(array); array[0] += 1",
+]
+
+
+@pytest.mark.scaled
+@given(st.lists(st.tuples(st.sampled_from(CELLS), st.integers(0, 40_000)), min_size=1, max_size=6))
+@settings(max_examples=scale.examples(40))
+def test_what_is_found_at_once_and_late_is_what_differs(tmp_path_factory, cells):
+    """By the contents before and after each cell, taken by other means."""
+    bench = Bench(tmp_path_factory.mktemp("late"))
+    tracker, checkpoints = bench.tracker, bench.checkpoints
+    tracker.settings = Settings(end_phase_ms=10)
+    try:
+        bench.run(
+            "big = [[n] for n in range(40_001)]; alias = big; small = []; array = np.zeros(40_001); view = array[5:]"
+        )
+        found, truth = {}, {}
+        for source, number in cells:
+            before = {name: pickle.dumps(bench[name], 5) for name in tracker.names()}
+            execution_id = bench.run(source.format(n=number))
+            after = {name: pickle.dumps(bench[name], 5) for name in tracker.names()}
+            truth[execution_id] = {n for n, made in after.items() if n in before and before[n] != made}
+            found[execution_id] = tracker._last
+        bench.background.wait(60)
+        checkpoints.poll()
+        late = checkpoints.late.take()
+        for execution_id, diff in found.items():
+            more = late.get(execution_id, NamespaceDiff())
+            assert not more.incomplete
+            assert bool(diff.incomplete) == (execution_id in late)
+            # A view of an array that changed is listed too, where it does not show the element.
+            assert {*diff.changed, *more.changed} - {"view"} == truth[execution_id] - {"view"}, execution_id
+    finally:
+        bench.background.close()
+        bench.store.close()
