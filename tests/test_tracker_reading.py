@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from tracker_rows import Notebook, names
 
 from ctxkernel.core.descriptions import describe
+from ctxkernel.state.base.own_modules import is_own
 from ctxkernel.state.tracking.cell_names import read_cell
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 
@@ -186,3 +189,16 @@ def test_the_value_before_is_kept():
 
     assert (diff.changed["x"].before, diff.changed["x"].repr) == ("1", "2")
     assert (diff.changed["y"].before, diff.changed["y"].repr) == ("[1]", "[1, 2]")
+
+
+def test_a_library_of_another_environment_is_no_module_of_the_users(tmp_path, monkeypatch):
+    """A `.pth` file, `PYTHONPATH` or an environment with system packages adds such folders."""
+    for folder in ("env/lib/python3.12/site-packages", "usr/lib/python3/dist-packages", "work"):
+        place = tmp_path / folder
+        place.mkdir(parents=True)
+        name = f"helper_{place.name.replace('-', '_')}"
+        (place / f"{name}.py").write_text("history = []\n")
+        monkeypatch.syspath_prepend(str(place))
+        module = importlib.import_module(name)
+        monkeypatch.delitem(sys.modules, name)
+        assert is_own(module) == (folder == "work")

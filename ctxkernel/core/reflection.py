@@ -41,6 +41,8 @@ _LIBRARIES = [
 ]
 LIBRARY_FOLDERS = tuple({path + os.sep for folder in _LIBRARIES for path in (folder, os.path.realpath(folder))})
 """The folders of Python, of installed libraries and of ctxkernel."""
+_INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+"""Parts of the paths of libraries, also of another environment that `PYTHONPATH` or a `.pth` file adds."""
 HEAP_TYPE = 1 << 9
 """Py_TPFLAGS_HEAPTYPE: made at run time, as by every class statement."""
 
@@ -89,12 +91,17 @@ def is_any(cls: type, *named: tuple[str, str]) -> bool:
     return any(isinstance(base, type) and is_kind(cls, base) for base in bases)
 
 
+def is_of_library(file: str) -> bool:
+    """Return whether a source file is that of Python, of an installed library or of ctxkernel."""
+    return file.startswith(LIBRARY_FOLDERS) or any(part in file for part in _INSTALLED)
+
+
 @functools.cache
 def _deferred(name: str) -> dict[str, Any]:
     """Import a module that its library loads on first use, as the pickler would; return its `__dict__`."""
     top, _, below = name.partition(".")
     path = loaded(top).get("__file__")
-    if below and type(path) is str and path.startswith(LIBRARY_FOLDERS):
+    if below and type(path) is str and is_of_library(path):
         with contextlib.suppress(Exception):
             return module_dict(importlib.import_module(name))
     return {}

@@ -13,13 +13,13 @@ from typing import Any
 
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import (
-    LIBRARY_FOLDERS,
     attributes,
     class_dict,
     class_module,
     class_mro,
     class_of,
     is_a,
+    is_of_library,
     type_name,
 )
 from ctxkernel.core.text import one_line, plural
@@ -75,7 +75,8 @@ def _source(trace: TracebackType) -> str:
 
 
 def _is_own(trace: TracebackType) -> bool:
-    return not trace.tb_frame.f_code.co_filename.startswith((*LIBRARY_FOLDERS, "<frozen"))
+    file = trace.tb_frame.f_code.co_filename
+    return not is_of_library(file) and not file.startswith("<frozen")
 
 
 def _innermost(error: BaseException) -> list[str] | None:

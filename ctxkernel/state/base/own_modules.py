@@ -20,7 +20,6 @@ from typing import Any
 from ctxkernel.core.reflection import (
     DEFINED,
     HEAP_TYPE,
-    LIBRARY_FOLDERS,
     class_dict,
     class_flags,
     class_module,
@@ -29,6 +28,7 @@ from ctxkernel.core.reflection import (
     class_setter,
     function_of,
     is_kind,
+    is_of_library,
     module_dict,
     register,
     registered,
@@ -67,7 +67,7 @@ _NOTHING_KNOWN: Any = None, "", ()
 def is_own(module: types.ModuleType) -> bool:
     """Return whether a module comes from a file of the user, an editable install included."""
     file = getattr(module, "__file__", None)
-    return isinstance(file, str) and not file.startswith(LIBRARY_FOLDERS) and not file.startswith("<")
+    return isinstance(file, str) and not is_of_library(file) and not file.startswith("<")
 
 
 class OwnModules:
