@@ -115,6 +115,12 @@ class FileReads:
         self._on = False
         self._read: dict[str, None] = {}
         self._written: set[str] = set()
+        self._made: set[str] = set()
+        """Files that the cell opened to write them from their beginning."""
+        self.made: frozenset[str] = frozenset()
+        """Those of the cell that ended last."""
+        self.opened_to_write: frozenset[str] = frozenset()
+        """All files that the cell that ended last opened for writing."""
         self._before: dict[str, _Found] = {}
         """Files that were read and then written over, as they were before that."""
         self._began = 0
@@ -155,7 +161,7 @@ class FileReads:
 
     def begin(self) -> None:
         """Begin to note: a cell is about to run."""
-        self._read, self._written, self._before = {}, set(), {}
+        self._read, self._written, self._before, self._made = {}, set(), {}, set()
         self._began = time.time_ns()
         self._on = True
 
@@ -164,6 +170,8 @@ class FileReads:
         self._on = False
         read, written, before = self._read, self._written, self._before
         self._read, self._written, self._before = {}, set(), {}
+        self.made, self._made = frozenset(self._made), set()
+        self.opened_to_write = frozenset(filter(self._of_interest, written))
         if not read:
             return ()
         try:
@@ -228,6 +236,8 @@ class FileReads:
             return
         if keyword == "file" and _writes(args, kwargs):
             self._written.add(path)
+            if not _updates(args, kwargs):
+                self._made.add(path)
         elif len(self._read) < NOTED and path not in self._written:
             self._read[path] = None
 
@@ -281,6 +291,12 @@ class FileReads:
 def _writes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")
     return type(mode) is str and any(sign in mode for sign in "wax+")
+
+
+def _updates(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a file that is opened for writing keeps its content: `a`, `r+`."""
+    mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")
+    return not any(sign in mode for sign in "wx")
 
 
 def _stamp(status: os.stat_result) -> str:

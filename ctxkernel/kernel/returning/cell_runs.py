@@ -7,16 +7,19 @@ Rule 2: in doubt a repetition may give another result.
 
 from __future__ import annotations
 
+import os
 import re
 import types
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from ctxkernel.core.events import MethodCalled
 from ctxkernel.core.reflection import class_dict, class_of, is_kind, is_own_class
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.kernel.execution.cell import only_commands
+from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.replay.dependencies import CellRun
 from ctxkernel.state.base.code_objects import attribute_names, used_names
 from ctxkernel.state.tracking.cell_names import read_cell
@@ -26,8 +29,12 @@ FOLDER = "the working folder"
 ARITHMETIC = "the settings of decimal"
 _PARTS = {"working folder": FOLDER, "decimal": ARITHMETIC}
 """Parts of the ambient state that cells read → their names in the graph."""
-_GENERATORS = frozenset(("random", "numpy random", "torch random"))
+GENERATORS: frozenset[str] = frozenset(("random", "numpy random", "torch random"))
 
+DRAWS = "it draws random numbers"
+MOVES_FILES = "it may move or delete files"
+_WIDGET = "application/vnd.jupyter.widget-view+json"
+_RESULT = re.compile(r"_{1,3}|_i{0,3}\d*|Out|In|_[oid]h")
 _CLOCK = (
     r"(?:time|perf_counter|monotonic|process_time|thread_time|clock_gettime)(?:_ns)?|ctime|localtime|gmtime|strftime"
     r"|now|utcnow|today|default_timer|timeit"
@@ -45,12 +52,33 @@ _OUTSIDE = {
     "it may read the environment of the process": _ENVIRONMENT,
     "it may list files": _LISTING,
     "it may ask for input": "input|getpass",
-    "it may start threads": r"Thread\w*|ThreadPoolExecutor|ProcessPoolExecutor|as_completed",
+    "it may start threads": (
+        r"Thread\w*|ThreadPoolExecutor|ProcessPoolExecutor|as_completed|create_task|ensure_future|run_in_executor"
+        r"|to_thread|call_later|call_soon|Timer|start_new_thread|multiprocessing"
+    ),
     "it may run a program": r"subprocess|Popen|popen|system|check_output",
+    MOVES_FILES: r"unlink|rmtree|rmdir|mkdir|makedirs|removedirs|symlink\w*|hardlink_to|touch|shutil",
+    "it may change a library": r"setattr|delattr|monkeypatch",
 }
-_WORDS = re.compile(rf"\b(?:{'|'.join((*_OUTSIDE.values(), _FILES))})\b")
 _REASONS = [(told, re.compile(words)) for told, words in _OUTSIDE.items()]
 _FILE_WORDS, _UNSEEN_WORDS = re.compile(_FILES), re.compile(_UNSEEN)
+_FILE_MOVES = re.compile(r"\b(?:os|pathlib|Path)\b[\s\S]*\.\s*(?:remove|rename|replace|link)\s*\(")
+_STORES = re.compile(
+    r"(?:^|;)[ \t]*(?:del[ \t]+([^\W\d]\w*)\.|([^\W\d]\w*)\.[\w.]+(?:\[[^\]\n]*\]|\.\w+)*[ \t]*"
+    r"(?:[-+*/%&|^@]|//|\*\*|>>|<<)?=(?!=))",
+    re.MULTILINE,
+)
+"""A statement that sets or deletes an attribute, or an item of one; its groups are the name that it begins with."""
+_MAGIC = re.compile(r"^\s*(?:[\w, ]+=\s*)?%{1,2}(\w+)", re.MULTILINE)
+_TIMED = re.compile(r"^\s*%{1,2}(?:time|timeit|capture)\b(?:[ \t]+-\w+(?:[ \t]+\d+)?)*", re.MULTILINE)
+"""Magics that show how long the rest takes, or keep its output."""
+_PLAIN_MAGICS = frozenset(
+    ("time", "timeit", "capture", "writefile", "file", "html", "HTML", "latex", "markdown", "javascript", "js", "svg")
+)
+"""Magics that do not change the process, and read no more than their text says."""
+_EVALUATED = r"query|eval|evaluate|sql|ols|gls|wls|glm|logit|probit|mixedlm|dmatri\w+|from_formula|ggplot"
+"""Functions that look up names which stand in a text."""
+_SEEDS = r"\w*seed\w*|[sg]et_?state|set_rng_state|get_rng_state"
 _FLOW = {
     "clock": "it may read the clock",
     "seed:entropy": "it may draw random numbers",
@@ -58,6 +86,9 @@ _FLOW = {
     "environment": "it may read the environment of the process",
 }
 """Causes that `replay.causes` finds more exactly than words."""
+_WORDS = re.compile(rf"\b(?:{'|'.join((*_OUTSIDE.values(), _FILES, _EVALUATED, _SEEDS))})\b")
+_SEED_WORD, _EVALUATED_WORD, _WORD = re.compile(_SEEDS), re.compile(_EVALUATED), re.compile(r"[^\W\d]\w*")
+_TEXT = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|'{3}[\s\S]*?'{3}|\"{3}[\s\S]*?\"{3}")
 _SHELL = re.compile(
     r"^\s*(?:[\w, ]+=\s*)?(?:!|%%?(?:sx|system|bash|sh|script|run|perl|ruby|pip|conda)\b)", re.MULTILINE
 )
@@ -78,12 +109,26 @@ class CellFacts:
     parts: tuple[str, ...] = ()
     """Modules of the user's, and parts of the ambient state, that it changed."""
     unknown: str = ""
+    beyond: frozenset[str] | None = None
+    """Names without a value that it may have read, and classes by their labels; None where that is not known."""
+    opaque: str = ""
+    """Why equal reads do not prove that it need not run again, besides `unknown`."""
+    draws: bool = False
+    """Whether it may use the global random generators."""
+    settings: frozenset[str] = frozenset()
+    """Parts of the ambient state that it changed."""
+    taken_from: str = ""
+    """The execution whose result it is: it did not run itself."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the facts for a manifest."""
-        lists = {"r": self.reads, "b": self.bound, "d": self.doubtful, "p": self.parts}
-        return {key: sorted(names) for key, names in lists.items() if names} | (
-            {"u": self.unknown} if self.unknown else {}
+        lists = {"r": self.reads, "b": self.bound, "d": self.doubtful, "p": self.parts, "c": self.settings}
+        texts = {"u": self.unknown, "o": self.opaque, "t": self.taken_from, "s": "draws" if self.draws else ""}
+        beyond = {} if self.beyond is None else {"a": sorted(self.beyond)}
+        return (
+            {key: sorted(names) for key, names in lists.items() if names}
+            | beyond
+            | {key: text for key, text in texts.items() if text}
         )
 
     @classmethod
@@ -93,15 +138,20 @@ class CellFacts:
             return None
         found = cast("dict[str, Any]", value)
         reads, bound, doubtful = (frozenset(map(str, found.get(key, ()))) for key in "rbd")
-        return cls(reads, bound, doubtful, tuple(map(str, found.get("p", ()))), str(found.get("u", "")))
+        beyond = frozenset(map(str, found["a"])) if "a" in found else None
+        unknown, opaque, taken_from = (str(found.get(key, "")) for key in "uot")
+        parts = tuple(map(str, found.get("p", ())))
+        settings = frozenset(map(str, found.get("c", ())))
+        return cls(reads, bound, doubtful, parts, unknown, beyond, opaque, "s" in found, settings, taken_from)
 
 
 class CellReader:
     """Takes the facts about the cell that ended last."""
 
-    def __init__(self, tracker: NamespaceTracker, namespace: Mapping[str, Any]) -> None:
+    def __init__(self, tracker: NamespaceTracker, namespace: Mapping[str, Any], files: FileReads) -> None:
         self._tracker = tracker
         self._namespace = namespace
+        self._files = files
         self._codes: dict[int, tuple[types.CodeType, frozenset[str]]] = {}
 
     def facts(self, statement: Statement, execution: Execution, ambient: Collection[str]) -> CellFacts:
@@ -119,7 +169,51 @@ class CellReader:
             doubtful = tracker.touched.difference(diff.added, diff.changed)
         bound = read_cell(source, tracker.transform).replaced
         unknown = self._unknown(statement, execution, ambient)
-        return CellFacts(reads.union(more) if more else reads, bound, doubtful, parts, unknown)
+        if any(map(_EVALUATED_WORD.fullmatch, _WORDS.findall(source))):
+            words = {word for text in _TEXT.findall(source) for word in _WORD.findall(text)}
+            more += [word for word in words if word in self._namespace and word not in diff.added]
+        beyond = frozenset(one for one in tracker.beyond if not one.startswith(("module", "__")))
+        opaque = self._opaque(source, execution)
+        drawn = GENERATORS.intersection(ambient)
+        words = (*_WORDS.findall(source), *self._called_words())
+        draws = list(drawn) != [_seeded(source)] if drawn else any(map(_SEED_WORD.fullmatch, words))
+        read = reads.union(more) if more else reads
+        return CellFacts(read, bound, doubtful, parts, unknown, beyond, opaque, draws, frozenset(ambient))
+
+    def _opaque(self, source: str, execution: Execution) -> str:
+        """Return why a cell may do more than its reads and changes of names and files say; empty for no sign of it."""
+        if self._tracker.ran_beside:
+            return f"code ran beside it ({self._tracker.ran_beside})"
+        if execution.status != "ok":
+            return "it ended with an error"
+        if any(isinstance(event, MethodCalled) for event in execution.events):
+            return "it uses handles"
+        if any(one.mime == _WIDGET for one in execution.artifacts):
+            return "it shows widgets"
+        if "%" in source and (others := set(_MAGIC.findall(source)) - _PLAIN_MAGICS):
+            return f"it calls %{min(others)}"
+        if any(map(_RESULT.fullmatch, (*self._tracker.read, *self._tracker.beyond))):
+            return "it reads results by their number"
+        for names in _STORES.findall(source):
+            if self._is_of_library(names[0] or names[1]):
+                return f"it changes {names[0] or names[1]}, which is a library's"
+        return self._unseen_writes(execution)
+
+    def _is_of_library(self, name: str) -> bool:
+        value = self._namespace.get(name)
+        module = str(self._namespace.get("__name__", "__main__"))
+        is_class = is_kind(class_of(value), type)
+        return type(value) is types.ModuleType or (is_class and not is_own_class(cast("type", value), module))
+
+    def _unseen_writes(self, execution: Execution) -> str:
+        """Return why the content of the files that a cell wrote may depend on what was there before."""
+        written = {os.path.abspath(one.name): one for one in execution.artifacts if one.kind == "file"}
+        for path, one in written.items():
+            if path not in self._files.made or not one.hash:
+                return f"what was in {one.name} before may be a part of what it writes"
+        for path in self._files.opened_to_write - written.keys():
+            return f"it writes {path}, which is not followed"
+        return ""
 
     def _unknown(self, statement: Statement, execution: Execution, ambient: Collection[str]) -> str:
         """Return why the same reads may give another result; empty if nothing is known of that."""
@@ -132,11 +226,11 @@ class CellReader:
             return f"it may read any variable ({tracker.anything})"
         if _SHELL.search(source):
             return "it runs a shell command"
-        if not _GENERATORS.isdisjoint(ambient) and not _is_seeded(source):
-            return "it draws random numbers"
         if live := [name for name in tracker.read if tracker.is_live(name) and not self._is_code(name)]:
             return f"it reads {join_names(sorted(live))}, whose content cannot be compared"
-        return self._outside(source, execution)
+        if told := self._outside(source, execution):
+            return told
+        return DRAWS if not GENERATORS.isdisjoint(ambient) and not _seeded(source) else ""
 
     def _is_code(self, name: str) -> bool:
         value = self._namespace.get(name)
@@ -146,6 +240,9 @@ class CellReader:
 
     def _outside(self, source: str, execution: Execution) -> str:
         """Return why a cell may read something outside of the namespace; empty for no sign of it."""
+        if _FILE_MOVES.search(source):
+            return MOVES_FILES
+        source = _TIMED.sub("", source)
         own = set(_WORDS.findall(source))
         called = self._called_words()
         if not own and not called:
@@ -196,6 +293,10 @@ class CellReader:
             if len(self._codes) >= _MOST_CODES:
                 self._codes.clear()
             names = attribute_names(code) | used_names(code)
+            if not names.isdisjoint(("os", "Path", "pathlib")) and not names.isdisjoint(
+                ("remove", "rename", "replace")
+            ):
+                names.add("unlink")
             known = self._codes[id(code)] = code, frozenset(filter(_WORDS.fullmatch, names))
         return known[1]
 
@@ -205,10 +306,12 @@ class CellReader:
                 yield name, self._namespace[name]
 
 
-def _is_seeded(source: str) -> bool:
-    """Return whether a cell seeds a generator in any case, before it calls anything else."""
+def _seeded(source: str) -> str:
+    """Return the generator that a cell seeds in any case, before it calls anything else; empty for none."""
     found = _SEEDED.search(source)
-    return found is not None and "(" not in source[: found.start()]
+    if found is None or "(" in source[: found.start()]:
+        return ""
+    return f"{'numpy ' if 'np' in found[0] or 'numpy' in found[0] else 'torch ' if 'torch' in found[0] else ''}random"
 
 
 def cell_run(

@@ -12,6 +12,7 @@ from ctxkernel.core.replay import Comparison
 from ctxkernel.kernel.configuration import Configuration
 from ctxkernel.kernel.display.notices import Notices
 from ctxkernel.kernel.execution.interrupts import Interrupts
+from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.returning.checkpoint_health import Health
 from ctxkernel.kernel.returning.file_states import FileStates
 from ctxkernel.state.tracking.tracker import NamespaceTracker
@@ -34,6 +35,7 @@ class ReturnSession:
     notices: Notices
     interrupts: Interrupts
     file_states: FileStates
+    reads: FileReads
     health: Health
     account: Account
     remember: Callable[[Iterable[Comparison]], None]

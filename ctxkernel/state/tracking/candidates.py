@@ -27,6 +27,8 @@ class CandidateNames(PackedVariables):
         super().__post_init__()
         self._cell = CellNames()
         self._candidates: set[str] = set()
+        self._beyond: set[str] = set()
+        """Names that the running cell can read and that are no variables: classes by their labels, absent names."""
         self._unpacked = True
         """Whether some variables may not be packed yet."""
 
@@ -36,7 +38,7 @@ class CandidateNames(PackedVariables):
             # Objects that names share are found only where the names were packed at one moment.
             self._unpacked = False
             self._baseline([name for name in sorted(self._complex()) if name not in self._groups])
-        self._candidates, anything = self._reachable(cell)
+        self._candidates, anything, self._beyond = self._reachable(cell)
         if anything:
             self._cell = replace(cell, anything=anything)
             self._candidates |= (names := self._complex())
@@ -47,10 +49,16 @@ class CandidateNames(PackedVariables):
         if cell.anything or cell.magics or cell.replaced.isdisjoint(self._variables):
             return None
         first = names_read_first(source)
-        return None if first is None else self._reachable(replace(cell, names=cell.names - (cell.replaced - first)))[0]
+        if first is None:
+            return None
+        found, _, self._beyond = self._reachable(replace(cell, names=cell.names - (cell.replaced - first)))
+        return found
 
-    def _reachable(self, cell: CellNames) -> tuple[set[str], str]:
-        """Return the variables that a cell can touch, and why it may touch any, or an empty text."""
+    def _reachable(self, cell: CellNames) -> tuple[set[str], str, set[str]]:
+        """Return the variables that a cell can touch, why it may touch any (or an empty text), and other names.
+
+        The other names are those of classes, by their labels, and names that have no value.
+        """
         anything = cell.anything
         touched: set[str] = set()
         todo, seen = list(cell.names), set[str]()
@@ -76,7 +84,7 @@ class CandidateNames(PackedVariables):
             if reached and not anything:
                 anything = f"{name} ({min(reached)})"
             todo += group.deps
-        return touched, anything
+        return touched, anything, seen - touched
 
     def _behind(self, name: str) -> list[str]:
         """Return the names behind one that is no variable of the user's: `_5`, a function of a start-up file."""

@@ -61,6 +61,10 @@ class NamespaceTracker(CandidateNames):
         """Names that the last cell may have touched."""
         self.read: frozenset[str] = frozenset()
         """Those of them whose earlier value it may have used."""
+        self.beyond: frozenset[str] = frozenset()
+        """Names that it may have read and that were no variables: classes by their labels, and absent names."""
+        self.ran_beside: str = ""
+        """Why code that is not of the last cell may have changed variables while it ran; empty for none."""
         self.altered_parts: frozenset[str] = frozenset()
         """Watched names that the last cell changed: the user's modules."""
         self.doubts: dict[str, int] = {}
@@ -71,6 +75,8 @@ class NamespaceTracker(CandidateNames):
         """Whether no code of the user's ran since the last cell, so that names stand for the same objects."""
         self._new: set[str] = set()
         """Watched names since the last cell."""
+        self._told: NamespaceDiff | None = None
+        """The changes of the running cell, where they are known."""
         self._snapshot = NameSnapshot(self.namespace)
         self._first: set[str] | None = None
         """The variables that the cell can read before it binds them; None for all candidates."""
@@ -260,6 +266,10 @@ class NamespaceTracker(CandidateNames):
             if name in self._variables and name not in self.pending.open:
                 self._variables[name].info = TypeInfo(one.type, one.repr, one.size)
 
+    def tell(self, changes: NamespaceDiff) -> None:
+        """Report these as the changes of the running cell: they were loaded, and nothing else ran."""
+        self._told = changes
+
     def release(self) -> None:
         """Drop pieces that are not stored: the user's code runs next, and may resize the packed memory."""
         self.pending.pieces = {}
@@ -280,7 +290,7 @@ class NamespaceTracker(CandidateNames):
             self._verified = outside == _VERIFY
         elif added or moved or deleted:
             diff = self._settle(added, moved, deleted, ())
-        self._candidates, self._first = set(), None
+        self._candidates, self._first, self._beyond = set(), None, set()
         if cell.names or cell.anything:
             self._find_candidates(cell)
             self._first = self._read_first(source, cell)
@@ -294,11 +304,14 @@ class NamespaceTracker(CandidateNames):
 
     def after(self, expired: Expired = lambda: False) -> NamespaceDiff:
         """Return what changed since `before`."""
+        if self._told is not None:
+            return self._take_told(self._told)
         added, moved, deleted = self._moved()
         read = self._candidates if self._first is None else self._first
         touched, self._candidates = self._candidates | (self._new & self._variables.keys()), set()
         self._new = set()
         suspect, self._suspect = self._suspect, ""
+        self.ran_beside, beyond = suspect, self._beyond
         if suspect:
             added, moved, deleted, touched = self._everything(moved)
         self.rebound = frozenset(moved)
@@ -310,7 +323,8 @@ class NamespaceTracker(CandidateNames):
             diff = self._settle(added, moved, deleted, touched, self._cell, hurry=expired())
         if added or moved:
             # A function that the cell bound may have run, and the names that it uses were not known before.
-            further = self._reachable(CellNames(frozenset((*added, *moved))))[0].difference(touched, added, moved)
+            reached, _, more_beyond = self._reachable(CellNames(frozenset((*added, *moved))))
+            further, beyond = reached.difference(touched, added, moved), beyond | more_beyond
             if further:
                 more = self._settle((), (), (), further, self._cell, hurry=expired())
                 touched, read = touched | further, read | (further - self._cell.replaced)
@@ -318,8 +332,17 @@ class NamespaceTracker(CandidateNames):
                 diff = NamespaceDiff(diff.added, {**diff.changed, **more.changed}, diff.deleted, said)
         self.touched = frozenset(touched)
         self.read = frozenset(read).difference(diff.added)
+        self.beyond = frozenset(beyond)
         self._last = diff
         return diff
+
+    def _take_told(self, told: NamespaceDiff) -> NamespaceDiff:
+        self._told, self._candidates, self._new = None, set(), set()
+        self._moved()
+        self.turn += 1
+        self.rebound = self.touched = self.read = self.beyond = self.altered_parts = frozenset()
+        self._last = told
+        return told
 
     def _add(self, name: str) -> None:
         variable = self._variables[name] = Variable(turn=self.turn)
