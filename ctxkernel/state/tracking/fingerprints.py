@@ -167,6 +167,22 @@ def content_fingerprint(
     return f"{LIVE if walker.alive else 'xxh3:'}{xxh3_128_digest(bytes(walker.out)).hex()}"
 
 
+def joint_fingerprint(
+    values: dict[str, Any], buffers: Sequence[Sequence[str]], *, most: float = 10 * MOST_NODES
+) -> str:
+    """Return a short text for the content of all values of a stream, with code; empty where it is not known.
+
+    Values with equal texts cannot be told apart, but by where code stood in its file. The order of a set is not
+    known, so a value with one has no text, nor has one without code: there equal content has equal bytes.
+    """
+    walker = _Walker(buffers, lambda label: label, lambda _: frozenset(), most, exact=True)
+    try:
+        walker.walk(tuple(sorted(values.items())))
+    except (TooLarge, RecursionError):
+        return ""
+    return "" if walker.alive or not walker.codes else xxh3_128_digest(bytes(walker.out)).hex()
+
+
 LIVE = "live:"
 """Prefix of a fingerprint that depends on an object of this process."""
 Hidden = Callable[[str], frozenset[str]]
@@ -186,11 +202,15 @@ class _Walker:
     shared: Callable[[str], str]
     hidden: Hidden
     most: float
+    exact: bool = False
+    """Whether what cannot be told is TooLarge, and classes count by their labels."""
     out: bytearray = field(default_factory=bytearray)
     seen: dict[int, int] = field(default_factory=dict[int, int])
     made: list[Any] = field(default_factory=list[Any])
     """Keeps the objects that are made for this walk alive, so that ids stay unique."""
     count: int = 0
+    codes: int = 0
+    """How many code objects it holds."""
     alive: bool = False
     """Whether it holds something of this process, so that the content says nothing in another one."""
 
@@ -219,12 +239,13 @@ class _Walker:
             out += b"(%d;" % len(one)
             return iter(one)
         if kind in (set, frozenset):
+            if self.exact and len(one) > 1:
+                raise TooLarge
             out += b"{%d;" % len(one)
             out += b"".join(sorted(map(self.alone, one)))
             return None
         if isinstance(one, type):
-            out += f"<{one.__name__}>".encode()
-            return None
+            return self.type_of(one)
         again = self.seen.get(id(one))
         if again is not None:
             out += b"R%d;" % again
@@ -244,11 +265,21 @@ class _Walker:
             return itertools.chain.from_iterable(one.items())
         if isinstance(one, _Node):
             return self.node(one)
+        if self.exact:
+            raise TooLarge
         out += f"?{kind.__name__}:{one!r}"[:1000].encode("utf-8", "replace")
         return None
 
+    def type_of(self, one: Any) -> Iterator[Any] | None:
+        self.out += f"<{one.__name__}{getattr(one, 'label', '') if self.exact else ''}>".encode()
+        content = getattr(one, "content", None) if self.exact else None
+        if content is None or id(content) in self.seen:
+            return None
+        self.seen[id(content)] = len(self.seen)
+        return self.node(content)
+
     def alone(self, one: Any) -> bytes:
-        inner = _Walker(self.buffers, self.shared, self.hidden, self.most)
+        inner = _Walker(self.buffers, self.shared, self.hidden, self.most, self.exact)
         inner.count = self.count
         inner.walk(one)
         self.count = inner.count
@@ -277,6 +308,7 @@ class _Walker:
             case "database" | "file":
                 self.alive = True  # its content is elsewhere
             case "code" | "code_from":
+                self.codes += 1
                 out += b"%d;" % _code_digest(one)
                 return None
             case "make_class":  # without its uid
@@ -296,7 +328,7 @@ class _Walker:
         """Return the fingerprint of an array, which is the same whether or not it has a pack of its own."""
         one = (_as_array(one) if one.made == "array_view" else None) or one
         at = int(one.made == "machine_values")
-        inner = _Walker(self.buffers, self.shared, self.hidden, self.most)
+        inner = _Walker(self.buffers, self.shared, self.hidden, self.most, self.exact)
         rest: Any = one.args
         if one.made != "array_view" and class_of(rest[at]) is int:
             inner.out += "".join(self.buffers[int(rest[at])]).encode()
