@@ -387,6 +387,10 @@ class DependencyGraph:
         """Return the newest execution of each cell, in the order of the path."""
         return [node.run for node in sorted(self._nodes.values(), key=lambda node: node.place)]
 
+    def in_order(self) -> list[CellRun]:
+        """Return the newest execution of each cell, in the order of the notebook."""
+        return [node.run for node in sorted(self._nodes.values(), key=lambda node: node.first) if not node.run.outside]
+
     def affected(self, cells: Iterable[str]) -> list[CellRun]:
         """Return the newest executions of these cells and of all that read from them, in the order of the path."""
         found, todo = set[str](), [cell for cell in cells if cell in self._nodes]

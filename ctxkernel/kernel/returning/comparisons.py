@@ -53,6 +53,8 @@ class RunFacts:
     """Execution → names that it may have touched."""
     cells: dict[str, CellFacts] = field(default_factory=dict[str, CellFacts])
     """Execution → what it read."""
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    """Execution → the time that its cell took when it ran."""
     uncertain: tuple[str | None, tuple[str, ...]] = (None, ())
     """The place of the last return, and the names that it could not restore."""
     alike: dict[frozenset[str], frozenset[str]] = field(default_factory=dict[frozenset[str], frozenset[str]])

@@ -1,0 +1,111 @@
+"""A notebook whose affected cells are to run again, and the executions whose results its cells may keep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any, cast
+
+from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.text import format_duration, plural
+from ctxkernel.core.timeline import Execution, Path, Statement
+from ctxkernel.kernel.execution.cell import on_handles, only_commands
+from ctxkernel.replay.affected import NotebookCell, PlannedCell, RecordedRun
+
+_TAGS = {"ctx-differs": "differs", "ctx-asks": "asks"}
+
+
+@dataclass(slots=True)
+class AffectedNotebook:
+    """A notebook, and the executions on the path to HEAD that its cells may keep."""
+
+    cells: Sequence[NotebookCell]
+    path: Path
+    runs: Sequence[RecordedRun]
+    settings: Mapping[str, Any]
+    """The settings of the process with which the path begins."""
+    first: int = 0
+    """How many cells stand above the first change."""
+    place: str | None = None
+    """The execution whose state the others begin with."""
+    matched: list[RecordedRun | None] = field(default_factory=list[RecordedRun | None])
+    """The executions of the cells above; None for a command."""
+    before: list[str | None] = field(default_factory=list[str | None])
+    """The executions before those."""
+    reconfigured: str = ""
+    """Why every cell from the first change on runs; empty if that is decided for each."""
+    planned: Sequence[PlannedCell] = ()
+    """What would become of the cells from the first change on."""
+    by_text: dict[str, list[RecordedRun]] = field(default_factory=dict[str, "list[RecordedRun]"])
+    newest: dict[str, tuple[Statement, Execution]] = field(default_factory=dict[str, "tuple[Statement, Execution]"])
+    """Cell → its newest execution on the path."""
+
+    def __post_init__(self) -> None:
+        for (statement, execution), run in zip(self.path, self.runs, strict=True):
+            if not is_silent(statement):
+                self.by_text.setdefault(run.source, []).append(run)
+                self.newest[run.cell] = statement, execution
+
+    def candidates(self, cell: NotebookCell) -> tuple[list[RecordedRun], str]:
+        """Return the executions of a cell's text, those of this cell first, the newest first; or why there are none."""
+        if self.reconfigured and cell.source in self.by_text:
+            return [], self.reconfigured
+        found = self.by_text.get(cell.source, [])
+        own = [run for run in found if run.cell == cell.cell]
+        chosen = [*reversed(own), *(run for run in reversed(found) if run.cell != cell.cell)]
+        return chosen, "its text was edited" if cell.cell in self.newest else "it is new"
+
+    def plan_json(self) -> dict[str, Any]:
+        """Return the plan: what runs, is kept and is opaque, by position, as far as it is known now."""
+        found: dict[str, Any] = {"run": [], "keep": [*range(self.first)], "opaque": []}
+        why: dict[str, str] = {}
+        for at, one in enumerate(self.planned, self.first):
+            found[one.action].append(at)
+            if one.action != "keep":
+                why[str(at)] = "; ".join(one.why)
+        seconds = sum(one.seconds or 0.0 for one in self.planned if one.action != "keep")
+        return {**found, "why": why, "seconds": round(seconds, 3), "from": self.place}
+
+    def plan_lines(self) -> list[str]:
+        """Return the plan for people."""
+        lines: list[str] = []
+        for at, one in enumerate(self.planned, self.first):
+            if one.action != "keep":
+                took = "" if one.seconds is None else f" ({format_duration(one.seconds)} last time)"
+                opaque = "opaque: " if one.action == "opaque" else ""
+                lines.append(f"cell {at + 1} runs: {opaque}{'; '.join(one.why)}{took}")
+        kept = self.first + sum(one.action == "keep" for one in self.planned)
+        return [*lines, f"{plural(len(lines), 'cells')} may run, {kept} are kept"]
+
+
+def is_command(cell: NotebookCell) -> bool:
+    """Return whether a cell is nothing that a re-run repeats: it is empty, or only commands the kernel."""
+    return not cell.source.strip() or _only_commands(cell.source)
+
+
+def _only_commands(source: str) -> bool:
+    return only_commands(source) and not on_handles(source)
+
+
+def is_silent(statement: Statement) -> bool:
+    """Return whether a statement stands for no cell of the notebook that could change."""
+    outside = statement.tags.get("outside") is True or statement.author == "model"
+    return outside or _only_commands(statement.source)
+
+
+def cells_of_notebook(path: FilePath) -> list[NotebookCell]:
+    """Return the code cells of a notebook's file. Raises BadCommand."""
+    try:
+        found: Any = json.loads(path.read_text("utf-8"))
+        listed: list[Any] = [one for one in found["cells"] if one["cell_type"] == "code"]
+        cells: list[NotebookCell] = []
+        for at, one in enumerate(listed):
+            source = one["source"] if isinstance(one["source"], str) else "".join(one["source"])
+            tags = cast("list[Any]", (one.get("metadata", {})).get("tags", []))
+            known = {_TAGS[tag]: True for tag in _TAGS if tag in tags}
+            cells.append(NotebookCell(str(one.get("id") or f"#{at}"), source, known, "raises-exception" in tags))
+    except (OSError, ValueError, KeyError, TypeError) as fault:
+        raise BadCommand(f"{path} cannot be read as a notebook: {type(fault).__name__}: {fault}") from None
+    return cells

@@ -1,0 +1,185 @@
+"""The plan of a re-run of the affected cells: where it begins, and what becomes of each cell from there on.
+
+Rule 1: cells above the first change keep their state: nothing that they read can have changed by it.
+Rule 2: from there on the result is that of running every cell in order; a cell that is not proven to give its old
+        result runs.
+Rule 3: planning reads; only `take` changes the state, to that after an execution whose result is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ctxkernel.core.errors import CtxError
+from ctxkernel.core.timeline import Execution, Path, Statement
+from ctxkernel.kernel.execution.cell import asks
+from ctxkernel.kernel.execution.read_files import FileReads
+from ctxkernel.kernel.returning.affected_notebook import AffectedNotebook, is_command, is_silent
+from ctxkernel.kernel.returning.live_state import AMBIENT
+from ctxkernel.kernel.returning.recorded_runs import RecordedRuns
+from ctxkernel.kernel.returning.return_plans import name_of
+from ctxkernel.kernel.returning.targets import ReturnJob, Target
+from ctxkernel.replay.affected import (
+    MAYBE,
+    Decision,
+    NotebookCell,
+    PlannedCell,
+    World,
+    decide,
+    foresee,
+)
+from ctxkernel.state.checkpoints.unit_contents import UnitContents
+from ctxkernel.state.tracking.cell_names import read_cell
+from ctxkernel.state.tracking.read_names import names_read_first
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.returning.returns import Returning
+
+_BLOCK = 1 << 20
+
+
+class AffectedPlanner:
+    """Plans re-runs of affected cells."""
+
+    def __init__(self, back: Returning, *, files: FileReads) -> None:
+        self._back = back
+        self._files = files
+        states, storage = back.checkpoints.states, back.checkpoints.storage
+        self._recorded = RecordedRuns(states, back.facts, storage.absent)
+        self._contents = UnitContents(storage.chunks.read)
+
+    def plan(self, cells: Sequence[NotebookCell], path: Path) -> AffectedNotebook:
+        """Return what must run so that the notebook is as if all its cells had run in order. Reads only."""
+        back = self._back
+        back.checkpoints.state(back.checkpoints.base)  # waits for what is still being compared
+        first = {unit.names[0]: unit for unit in self._recorded.first_settings(path)}
+        found = AffectedNotebook(cells, path, self._recorded.of(path), first)
+        self._find_first(found)
+        found.planned = self._foreseen(found)
+        return found
+
+    def job(
+        self, cells: Sequence[NotebookCell], path: Sequence[tuple[Statement, Execution]], flags: Collection[str]
+    ) -> ReturnJob:
+        """Return the job that returns to the state before the first change. Raises CtxError."""
+        back, found = self._back, self.plan(cells, list(path))
+        while True:
+            told = f"after {found.place.rpartition('.')[0]}" if found.place is not None else "before all statements"
+            target = Target(found.place, told)
+            try:
+                back.health.check(found.place)
+                difference = back.restorer.compare(found.place)
+            except CtxError:
+                if not self.begin_above(found, None):
+                    raise
+                continue
+            job = ReturnJob(
+                "rerun", target, difference, as_json="--json" in flags, confirmed="--yes" in flags, affected=found
+            )
+            plan = back.plan(job)
+            lost = {name_of(name) for name in (*plan.lost, *plan.as_now, *difference.absent)}
+            if not lost or not self.begin_above(found, lost):
+                return job
+
+    def begin_above(self, found: AffectedNotebook, lost: Collection[str] | None) -> bool:
+        """Begin above the cell that made one of these names, which cannot be restored; None: above the last cell.
+
+        Return whether there is such a cell.
+        """
+        for at in reversed(range(found.first)):
+            run = found.matched[at]
+            if run is not None and (lost is None or not run.effects.keys().isdisjoint(lost)):
+                found.first, found.place = at, found.before[at]
+                found.planned = self._foreseen(found)
+                return True
+        return False
+
+    def _find_first(self, found: AffectedNotebook) -> None:
+        """Find the first cell that is not the one that ran at its place, or whose files changed."""
+        at, place, written = 0, None, set[str]()
+        cells = found.cells
+        last_writer = {name: n for n, run in enumerate(found.runs) for name in run.written}
+        for number, ((statement, execution), run) in enumerate(zip(found.path, found.runs, strict=True)):
+            if is_silent(statement):
+                place = execution.execution_id
+                continue
+            while at < len(cells) and is_command(cells[at]):
+                found.matched.append(None)
+                found.before.append(place)
+                at += 1
+            if at == len(cells) or cells[at].source != run.source or execution.status != "ok":
+                break
+            if any(name not in written and self.file(name) != version for name, version in run.files.items()):
+                break
+            if any(
+                last_writer[name] == number and self.written(name) != version for name, version in run.written.items()
+            ):
+                break
+            written.update(run.written)
+            found.matched.append(run)
+            found.before.append(place)
+            at, place = at + 1, execution.execution_id
+        found.first, found.place = at, place
+        texts, old = {cell.source for cell in cells}, {run.source for run in found.runs}
+        if any("logg" in source for source in texts ^ old):
+            found.reconfigured = "what is logged may differ"
+
+    def _foreseen(self, found: AffectedNotebook) -> list[PlannedCell]:
+        back = self._back
+        state = {**found.settings, **back.checkpoints.state(found.place)}
+        rest = [one for one in found.cells[found.first :] if not is_command(one)]
+
+        def touched(source: str) -> Collection[str]:
+            read = read_cell(source)
+            names = {name for name in read.names if name in state} | read.replaced
+            return names.union(*(state[name].names for name in names if name in state))
+
+        planned = iter(foresee(rest, found.candidates, self.world(state), touched))
+        out: list[PlannedCell] = []
+        for cell in found.cells[found.first :]:
+            one = PlannedCell("keep", ("a command",), 0.0) if is_command(cell) else next(planned)
+            if one.seconds is None and cell.cell in found.newest:
+                one = replace(one, seconds=found.newest[cell.cell][1].cost.time_ms / 1000)
+            out.append(one)
+        return out
+
+    def decide(self, found: AffectedNotebook, cell: NotebookCell) -> Decision:
+        """Return what becomes of a cell in the present state."""
+        runs, missing = found.candidates(cell)
+        if asks(cell.source):
+            return Decision("run", ("it asks a model",), runs[0] if runs else None)
+        state = {**found.settings, **self._back.checkpoints.known_now()}
+        return decide(runs, self.world(state), missing=missing)
+
+    def world(self, state: Mapping[str, Any]) -> World:
+        """Return what a cell would find in a state, with the files as they are now."""
+        return World(state, self._same, names_read_first, self.file, self.written)
+
+    def _same(self, one: Any, other: Any) -> bool:
+        """Return whether two units, or None for no value, are known to hold equal content."""
+        if one is None or other is None or one is MAYBE or other is MAYBE:
+            return one is None and other is None
+        if one.names[0].startswith(AMBIENT) and other.names == one.names and one.digest != other.digest:
+            plain = self._back.restorer.plain  # equal values of settings need not have equal bytes
+            return bool(plain(one) == plain(other))
+        return self._contents.same(one, other)
+
+    def file(self, name: str) -> str:
+        """Return the version of a file that a cell read."""
+        return self._files.version(os.path.abspath(name))
+
+    def written(self, name: str) -> str:
+        """Return the hash of a file that a cell wrote; empty if it is gone."""
+        digest = hashlib.sha256()
+        try:
+            with io.FileIO(name) as file:
+                while block := file.read(_BLOCK):
+                    digest.update(block)
+        except OSError:
+            return ""
+        return "sha256:" + digest.hexdigest()
