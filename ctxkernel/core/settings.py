@@ -175,6 +175,13 @@ class Settings:
     tolerance: float = _is(
         1e-12, "", "floats of a re-run count as the same up to it, relative or absolute", 0, 1, matters=True
     )
+    opaque_cells: str = _is(
+        "run",
+        "",
+        "what `rerun --affected` does with a cell that it cannot see through; ask: stop before it",
+        choices=("run", "ask"),
+        matters=True,
+    )
     resume: bool = _is(False, "", "go on where the last kernel of the notebook ended", at_start=True, matters=True)
     quota_gb: float = _is(
         20.0, "GB", "what the checkpoints of all notebooks may take together", 1e-6, 10**6, personal=True

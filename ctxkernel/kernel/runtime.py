@@ -408,9 +408,10 @@ class Runtime:
         return session_page(self.context)
 
     def _replay(self, job: ReturnJob) -> Then:
+        from ctxkernel.kernel.turn.affected_reruns import AffectedReplay
         from ctxkernel.kernel.turn.reruns import Replay
 
-        return Replay(self.turns, job)
+        return Replay(self.turns, job) if job.affected is None else AffectedReplay(self.turns, job)
 
     def keep_mark(self, subject: str, mark: str, value: str | None) -> None:
         """Write a mark of the user's to the log."""

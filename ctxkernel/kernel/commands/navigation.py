@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.report import CellLink, Report, ReportTable
@@ -17,6 +18,7 @@ from ctxkernel.kernel.commands.context import MARKS, CommandContext, split_flags
 from ctxkernel.kernel.display.reports import differences_report, masked_differences, plan_parts
 from ctxkernel.kernel.execution.cell import moves_head
 from ctxkernel.kernel.returning.targets import ReturnJob, Target
+from ctxkernel.replay.affected import NotebookCell
 
 _RANGE = re.compile(r"(?P<first>.+?)\.\.(?P<last>.+)")
 
@@ -79,12 +81,54 @@ def undo(ctx: CommandContext, args: Sequence[str]) -> str | Report | None:
 def rerun(ctx: CommandContext, args: Sequence[str]) -> str | Report | None:
     """Return to the state before a statement, and run it and later ones again."""
     lose, args = _take_lose(args)
-    flags, rest = split_flags(args, ("--dry-run", "--json", "--yes"), "rerun")
+    notebook, args = _take_notebook(args)
+    flags, rest = split_flags(args, ("--dry-run", "--json", "--yes", "--affected"), "rerun")
+    if "--affected" in flags:
+        if rest:
+            raise BadCommand(
+                f"%ctx rerun --affected takes no statement, and not {rest[0]!r}: it begins at the first change"
+            )
+        return _rerun_affected(ctx, notebook, flags, lose)
     if len(rest) != 1:
         raise BadCommand("%ctx rerun N, or N..M: from which statement on? %ctx timeline lists them")
     match = _RANGE.fullmatch(rest[0])
     first, last = (match["first"], match["last"]) if match else (rest[0], "")
     return _plan(ctx, ctx.checkpoints.needed().job("rerun", first, upto=last, flags=flags), flags, lose)
+
+
+def _take_notebook(args: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """Return the file after `--notebook`, and the other arguments."""
+    rest = list(args)
+    if "--notebook" not in rest:
+        return None, rest
+    at = rest.index("--notebook")
+    if at + 1 >= len(rest):
+        raise BadCommand("--notebook FILE: which file has the cells?")
+    rest.pop(at)
+    return Path(rest.pop(at)), rest
+
+
+def _rerun_affected(
+    ctx: CommandContext, notebook: Path | None, flags: Sequence[str], lose: frozenset[str]
+) -> str | Report | None:
+    """Run the cells again that changes of the notebook affect: its cells as they ran last, or as its file has them."""
+    from ctxkernel.kernel.returning.affected_notebook import cells_of_notebook
+    from ctxkernel.kernel.returning.affected_planner import AffectedPlanner
+
+    back = ctx.checkpoints.needed()
+    if notebook is None:
+        graph, log = ctx.panel.marks.current_graph(), ctx.loop.log
+        statements = [log.statement(run.statement_id) for run in graph.in_order()]
+        chosen = [NotebookCell(one.cell_id or one.statement_id, one.source, one.tags) for one in statements]
+        known = {one.cell for one in chosen}
+        chosen += [one for one in back.left_over if one.cell not in known]
+    else:
+        chosen = cells_of_notebook(notebook)
+    job = AffectedPlanner(back, files=back.reads).job(chosen, ctx.loop.history, flags)
+    if "--dry-run" in flags and job.affected is not None:
+        shown = job.affected
+        return json.dumps(shown.plan_json(), indent=1) if "--json" in flags else Report(*shown.plan_lines())
+    return _plan(ctx, job, flags, lose)
 
 
 def resume(ctx: CommandContext, args: Sequence[str]) -> str | Report | None:

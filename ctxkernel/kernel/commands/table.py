@@ -211,9 +211,9 @@ _TABLE = (
     ),
     Command(
         _late("navigation.rerun"),
-        "rerun N[..M] [--dry-run]",
-        "return to the state before N, run N..M again, and say what came out differently",
-        ("--dry-run", "--json", "--yes", "--lose"),
+        "rerun N[..M] | --affected [--dry-run]",
+        "return to the state before N, run N..M again, and say what differs; --affected: run what a change affects",
+        ("--affected", "--dry-run", "--json", "--yes", "--lose", "--notebook"),
     ),
     Command(
         _diff,

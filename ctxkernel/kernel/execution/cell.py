@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ctxkernel.core.timeline import Author, Cost, Kind, Statement
+from ctxkernel.core.timeline import Author, Cost, Execution, Kind, Statement
 from ctxkernel.core.turn import Observe
 
 Reply = dict[str, Any]
@@ -33,6 +33,10 @@ class CellRequest:
     """The statement that the log runs again."""
     against: str = ""
     """The execution that the re-run is compared with."""
+    kept: Execution | None = None
+    """The execution whose result the cell takes instead of running."""
+    only_logged: bool = False
+    """Whether its output goes to the log, and not to the front end."""
     observe: Observe | None = None
     """Returns the events to record in the model's history when the cell has ended."""
     cost: Cost | None = None

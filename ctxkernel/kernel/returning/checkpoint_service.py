@@ -251,4 +251,4 @@ class CheckpointService:
     def rerun(self) -> Then | None:
         """Return the re-run that the return was made for; None if it was made for none."""
         job, self.committed = self.committed, None
-        return self.make_rerun(job) if job is not None and job.statements else None
+        return self.make_rerun(job) if job is not None and (job.statements or job.affected) else None

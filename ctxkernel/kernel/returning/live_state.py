@@ -255,6 +255,19 @@ class LiveState:
             else:
                 self._session.namespace.pop(name, None)
 
+    @staticmethod
+    def result_numbers(names: Collection[str]) -> list[int]:
+        """Return the numbers of the results among names."""
+        return sorted(int(found[1]) for name in names if (found := _RESULT.fullmatch(name)))
+
+    def show_result(self, number: int) -> None:
+        """Make an entry of `Out` the last result, as IPython does when a cell has one."""
+        namespace, hook = self._session.namespace, self._session.shell.displayhook
+        for name, value in (("___", hook.__), ("__", hook._), ("_", self._outputs[number])):
+            if name not in self._own:
+                self._session.shell.push({name: value}, interactive=False)
+                setattr(hook, name, namespace[name])
+
     def continue_numbers(self) -> None:
         """Give the next prompt a number after all results, also those of an earlier kernel, to keep them all."""
         shell = self._session.shell

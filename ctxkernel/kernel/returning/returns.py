@@ -25,6 +25,7 @@ from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.kernel.messages import states as messages
 from ctxkernel.kernel.returning.cell_runs import CellReader
 from ctxkernel.kernel.returning.comparisons import Comparisons, RunFacts
+from ctxkernel.kernel.returning.kept_results import KeptResults
 from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, TARGET, LiveState, is_variable, without
 from ctxkernel.kernel.returning.session import ReturnSession
 from ctxkernel.kernel.returning.targets import Action, ReturnJob, Target, Trail, place_in
@@ -45,6 +46,7 @@ from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log import origin
 
 if TYPE_CHECKING:
+    from ctxkernel.replay.affected import NotebookCell
     from ctxkernel.replay.plan import Plan
 
 _MOST_TOUCHED = 200
@@ -98,9 +100,13 @@ class Returning:
         self.restorer = Restorer(self.checkpoints, bind=self.live.bind, free_memory=free_memory, head=self._last_ended)
         self.facts = RunFacts()
         self.comparisons = Comparisons(session, self.live, self.facts, self.checkpoints.states, self.restorer)
-        self._reader = CellReader(tracker, session.namespace)
+        self.kept = KeptResults(session, self.live, self.facts, self.checkpoints, self.restorer)
+        self._reader = CellReader(tracker, session.namespace, session.reads)
         self._planner = Planner(session, self.live, self.facts, self.restorer)
         self.resumption = Resumption(session, self.checkpoints, self.chunks, self.facts)
+        self.reads, self.health = session.reads, session.health
+        self.left_over: Sequence[NotebookCell] = ()
+        """The cells that the last re-run of affected cells did not reach."""
         self.trail = Trail()
         self.named: dict[str, str] = {}
         """The user's names of states → executions."""
@@ -130,24 +136,30 @@ class Returning:
         taken = self.checkpoints.take(execution_id, changed, gone, whole=whole)
         info, manifest = taken.info, taken.manifest
         self._note_log()
-        log = self._session.loop.log
-        execution = log.execution(execution_id)
-        diff = execution.state_diff
-        if names := [*diff.added, *diff.changed]:
-            prints = manifest["f"] = {name: self.comparisons.now(name) for name in names}
-            self.facts.fingerprints[execution_id] = prints
-        if tracker.touched:
-            self.facts.touched[execution_id] = self.facts.alike.setdefault(tracker.touched, tracker.touched)
-            manifest["t"] = sorted(tracker.touched)[:_MOST_TOUCHED]
-        ambient = self.live.ambient_changed.get(execution_id, ())
-        self.facts.cells[execution_id] = cell = self._reader.facts(
-            log.statement(execution.statement_id), execution, ambient
-        )
-        if (listed := cell.to_json()) and len(tracker.touched) <= _MOST_TOUCHED:
+        if not self.kept.take_facts(execution_id):
+            self._note_facts(self._session.loop.log.execution(execution_id))
+        facts = self.facts
+        if prints := facts.fingerprints.get(execution_id):
+            manifest["f"] = prints
+        touched = facts.touched.get(execution_id, ())
+        if touched:
+            manifest["t"] = sorted(touched)[:_MOST_TOUCHED]
+        if len(touched) <= _MOST_TOUCHED and (listed := facts.cells[execution_id].to_json()):
             manifest["r"] = listed
         return CheckpointRow(
             info.checkpoint_id, manifest, info.bytes_new, state=info.state, reason=info.reason, time_ms=info.time_ms
         )
+
+    def _note_facts(self, execution: Execution) -> None:
+        """Note what an execution that ended last has read and written."""
+        tracker, execution_id, diff = self._session.tracker, execution.execution_id, execution.changes
+        if names := [*diff.added, *diff.changed]:
+            self.facts.fingerprints[execution_id] = {name: self.comparisons.now(name) for name in names}
+        if tracker.touched:
+            self.facts.touched[execution_id] = self.facts.alike.setdefault(tracker.touched, tracker.touched)
+        ambient = self.live.ambient_changed.get(execution_id, ())
+        statement = self._session.loop.log.statement(execution.statement_id)
+        self.facts.cells[execution_id] = self._reader.facts(statement, execution, ambient)
 
     def _note_log(self) -> None:
         """Note beside the data which log they belong to: `ctxkernel gc` removes data that nobody can need."""
@@ -433,7 +445,7 @@ class Returning:
         kept = sum(map(is_variable, job.difference.keep))
         connected = {one.places[0]: one.told for one in fetched.connected.values()}
         if job.as_json:
-            if not job.statements:
+            if not job.statements and job.affected is None:
                 whole = {"head": job.target.execution_id, "restored": loaded, "removed": dropped, "lost": done.lost}
                 whole |= {"as_now": done.as_now, "connected": connected}
                 self._session.notices.write(json.dumps(whole, indent=1) + "\n")

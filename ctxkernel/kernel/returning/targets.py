@@ -18,6 +18,7 @@ from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.kernel.execution.cell import only_commands
 
 if TYPE_CHECKING:  # the ambient state remembers the process as it is when it is imported
+    from ctxkernel.kernel.returning.affected_notebook import AffectedNotebook
     from ctxkernel.state.checkpoints.comparison import Difference
     from ctxkernel.store.log.resume import Resumable
 
@@ -54,6 +55,8 @@ class ReturnJob:
     """The session of an earlier kernel that this one continues."""
     log: StatementLog | None = None
     """The timeline of that session."""
+    affected: AffectedNotebook | None = None
+    """The notebook of which the affected cells run again afterwards."""
 
 
 class Trail:

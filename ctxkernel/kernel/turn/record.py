@@ -9,7 +9,7 @@ from typing import Any
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.replay import Comparison, HeadMove, Restored
 from ctxkernel.core.text import strip_ansi, truncate_middle
-from ctxkernel.core.timeline import Artifact, Cost, ExceptionInfo, Status
+from ctxkernel.core.timeline import Artifact, Cost, ExceptionInfo, Execution, Status
 from ctxkernel.core.turn import OpenTurn, Outcome, TurnResult
 from ctxkernel.kernel.execution.capture import Collector
 from ctxkernel.kernel.execution.cell import CellRequest, Reply
@@ -80,6 +80,19 @@ def outcome_of(cell: CellTurn, *, none_came: bool) -> Outcome:
         cost=cell.request.cost or Cost(time_ms=round(cell.elapsed * 1000, 3)),
         cut={name: stream.cut for name, stream in streams.items() if stream.cut},
         notices=tuple(notices),
+    )
+
+
+def outcome_of_kept(execution: Execution) -> Outcome:
+    """Return the outcome of an execution whose result is kept."""
+    return Outcome(
+        status=execution.status,
+        stdout=execution.stdout,
+        stderr=execution.stderr,
+        exception=execution.exception,
+        artifacts=execution.artifacts,
+        cut=execution.cut,
+        notices=(f"not run again: nothing that it reads has changed since {execution.execution_id}",),
     )
 
 

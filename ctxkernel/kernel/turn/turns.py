@@ -43,7 +43,7 @@ from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.execution.secret_values import SecretValues
 from ctxkernel.kernel.execution.written_files import FileScan
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
-from ctxkernel.kernel.turn.record import CellTurn, outcome_of, status_of
+from ctxkernel.kernel.turn.record import CellTurn, outcome_of, outcome_of_kept, status_of
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log.session import SessionStore
@@ -171,7 +171,7 @@ class Turns:
     def _open_capture(self, cell: CellTurn) -> Collector:
         assert cell.open is not None
         request = cell.request
-        unsent = request.rerun_of is not None and not request.rerun
+        unsent = request.only_logged or (request.rerun_of is not None and not request.rerun)
         return self.capture.open(request.msg_id, cell.open.execution.execution_id, unsent=unsent)
 
     def _note_connections(self, cell: CellTurn) -> dict[str, str]:
@@ -276,6 +276,8 @@ class Turns:
         return scaled_pictures(artifacts, dropped, self.configuration.settings, cell.expired)
 
     def _read_outcome(self, cell: CellTurn) -> Outcome:
+        if cell.request.kept is not None and cell.reply.get("status") == "ok":
+            return outcome_of_kept(cell.request.kept)
         return outcome_of(cell, none_came=self.interrupts.none_came)
 
     def _end_statement(self, cell: CellTurn) -> TurnResult:
@@ -303,7 +305,7 @@ class Turns:
         assert result is not None
         if result.moved is not None:
             return None
-        again = cell.request.rerun or cell.request.rerun_of is not None
+        again = cell.request.rerun or cell.request.only_logged or cell.request.rerun_of is not None
         self.checkpoints.extend_trail(result, again=again)
         return self.checkpoints.take(result.execution)
 

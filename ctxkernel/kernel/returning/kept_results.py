@@ -1,0 +1,115 @@
+"""The result of an earlier execution in place of running its cell: its changes are taken from its checkpoint.
+
+Rule 1: the present state is that of the last checkpoint: no code ran since. Only the units that the execution changed
+        are loaded; all others stay the same objects.
+Rule 2: everything is loaded before anything is changed. What cannot be loaded whole is not taken; the cell runs then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from ctxkernel.core.errors import CtxError
+from ctxkernel.core.timeline import ChangeInfo, Execution, NamespaceDiff
+from ctxkernel.kernel.returning.cell_runs import CellFacts
+from ctxkernel.kernel.returning.comparisons import RunFacts
+from ctxkernel.kernel.returning.live_state import AMBIENT, LiveState, without
+from ctxkernel.kernel.returning.session import ReturnSession
+from ctxkernel.replay.affected import RecordedRun
+from ctxkernel.state.base.namespace import NOTHING
+from ctxkernel.state.checkpoints.checkpoints import Checkpointer
+from ctxkernel.state.checkpoints.comparison import Difference
+from ctxkernel.state.checkpoints.restore import Fetched, Restorer
+from ctxkernel.state.checkpoints.units import Unit
+
+T = TypeVar("T")
+
+
+class KeptResults:
+    """Puts results of earlier executions in place."""
+
+    def __init__(
+        self, session: ReturnSession, live: LiveState, facts: RunFacts, checkpoints: Checkpointer, restorer: Restorer
+    ) -> None:
+        self._session = session
+        self._live = live
+        self._facts = facts
+        self._checkpoints = checkpoints
+        self._restorer = restorer
+        self.source: str | None = None
+        """The execution whose result the running statement takes; the next checkpoint has its facts."""
+
+    def fetch(self, run: RecordedRun) -> Fetched | None:
+        """Load what an execution changed; None if a part of it cannot be loaded."""
+        now = self._checkpoints.known_now()
+        effects: Mapping[str, Unit] = run.effects
+        gone = {name: "it is deleted" for name in run.gone if name in now}
+        target = {**now, **effects}
+        load = {id(unit): unit for name, unit in effects.items() if not unit.equals(now.get(name))}
+        while more := {id(unit): unit for unit in target.values() if id(unit) not in load and _refers(unit, load)}:
+            load |= more
+        keep = tuple(name for name, unit in target.items() if id(unit) not in load and name not in gone)
+        difference = Difference(
+            self._checkpoints.base,
+            target,
+            stale={},
+            lost=gone,
+            keep=keep,
+            load=tuple(load.values()),
+            drop=tuple(gone),
+            nbytes=sum(unit.nbytes for unit in load.values()),
+        )
+        try:
+            fetched = self._restorer.fetch(difference)
+        except CtxError:
+            return None
+        return fetched if fetched.lost.keys() == gone.keys() and not fetched.as_now else None
+
+    def take(self, fetched: Fetched, run: RecordedRun, execution: Execution) -> None:
+        """Make the loaded changes of an execution those of the statement that runs now."""
+        session, live, difference = self._session, self._live, fetched.difference
+        before = {name: live.value(name) for name in (*fetched.values, *difference.drop) if ":" not in name}
+        self._restorer.settle(fetched)
+        live.adopt_copies(before, fetched.values)
+        if parts := live.ambient_values(without(AMBIENT, run.effects), fetched.values):
+            live.ambient.restore(parts)
+        for number in live.result_numbers(run.effects):
+            live.show_result(number)
+        self.source = execution.execution_id
+        session.tracker.tell(self._changes(execution, before))
+
+    @staticmethod
+    def _changes(execution: Execution, before: Mapping[str, Any]) -> NamespaceDiff:
+        """Return the changes of an execution where other names may have had values before it."""
+        diff = execution.changes
+        there = {name for name in diff.added if before.get(name, NOTHING) is not NOTHING}
+        changed = {
+            name: ChangeInfo(info.type, info.repr, info.size) for name, info in diff.added.items() if name in there
+        }
+        added = {name: info for name, info in diff.added.items() if name not in there}
+        return NamespaceDiff(added, {**diff.changed, **changed}, diff.deleted)
+
+    def take_facts(self, execution_id: str) -> bool:
+        """Take the facts about the execution whose result was just taken; return whether there is one."""
+        source, self.source = self.source, None
+        if source is None:
+            return False
+        facts = self._facts
+        known = facts.cells.get(source, CellFacts())
+        facts.cells[execution_id] = replace(known, taken_from=known.taken_from or source)
+        _copy(facts.fingerprints, source, execution_id)
+        _copy(facts.touched, source, execution_id)
+        _copy(self._live.ambient_changed, source, execution_id)
+        return True
+
+
+def _copy(table: dict[str, T], source: str, target: str) -> None:
+    if source in table:
+        table[target] = table[source]
+
+
+def _refers(unit: Unit, load: Mapping[int, Unit]) -> bool:
+    """Return whether a unit refers to an object of its own pack that is loaded anew."""
+    return any(label in one.names for label in unit.labels for one in load.values())

@@ -1,0 +1,204 @@
+"""Cells that run again after a return because a change affects them; all others keep their results.
+
+Rule 1: what becomes of a cell is decided when its turn comes, in the state that the cells before it gave.
+Rule 2: a cell that is kept is an execution like any other: its changes and outputs are those of the earlier one.
+Rule 3: as in `reruns`: output goes to the log, and the re-run stops at an error that was not there before.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from ctxkernel.core.text import format_duration, one_line, plural
+from ctxkernel.kernel.execution.cell import CellRequest, Reply, asks
+from ctxkernel.kernel.execution.guard import line_of
+from ctxkernel.kernel.returning.affected_notebook import is_command
+from ctxkernel.kernel.returning.affected_planner import AffectedPlanner
+from ctxkernel.kernel.returning.targets import ReturnJob
+from ctxkernel.kernel.turn.reruns import Execute, Replay
+from ctxkernel.kernel.turn.turns import Turns
+from ctxkernel.replay.affected import Decision, NotebookCell, RecordedRun
+
+
+@dataclass(slots=True)
+class _Done:
+    """What became of the cells, by their positions."""
+
+    ran: list[int] = field(default_factory=list[int])
+    kept: list[int] = field(default_factory=list[int])
+    opaque: list[int] = field(default_factory=list[int])
+    why: dict[int, str] = field(default_factory=dict[int, str])
+    executions: dict[int, str] = field(default_factory=dict[int, str])
+    saved: float = 0.0
+    """The time that the kept cells took when they ran, in seconds."""
+
+
+class AffectedReplay(Replay):
+    """The affected cells of a notebook, run again after a return."""
+
+    def __init__(self, turns: Turns, job: ReturnJob) -> None:
+        super().__init__(turns, job)
+        assert job.affected is not None
+        self._found = job.affected
+        back = turns.checkpoints.returning
+        assert back is not None
+        self._back = back
+        self._planner = AffectedPlanner(back, files=back.reads)
+        self._done = _Done()
+
+    async def carry_out(self, execute: Execute, outer: CellRequest, reply: Reply) -> Reply:
+        """Run or keep the cells in order, show the result, and return the reply of the cell that asked for it."""
+        found = self._found
+        progress = "" if self._job.as_json or len(found.cells) - found.first < 3 else uuid.uuid4().hex
+        for at, cell in enumerate(found.cells):
+            if at < found.first or is_command(cell):
+                self._keep_above(at)
+                continue
+            self._turns.checkpoints.wait_for_all()
+            decision = self._planner.decide(found, cell)
+            if decision.action == "keep" and decision.run is not None:
+                if self._keep(outer, at, cell, decision.run):
+                    continue
+                if self._stopped:
+                    reply = self._turns.notices.refuse(self._stopped)
+                    break
+                decision = Decision("run", ("its result could not be loaded",), decision.run)
+            if why := self._why_stopped(cell, decision):
+                self._stopped = why
+                break
+            self._show(progress, f"running cell {at + 1} of {len(found.cells)}: {one_line(cell.source, 60)}")
+            inner = await self._run_cell(execute, outer, at, cell, decision)
+            if inner.get("status") != "ok" and not self._may_fail(cell, inner):
+                said = ": ".join(str(part) for part in (inner.get("ename"), inner.get("evalue")) if part)
+                self._stopped = f"stopped at cell {at + 1}: {said}"
+                reply = inner
+                break
+        ended = len(self._done.ran) + len(self._done.opaque) + len(self._done.kept)
+        self._back.left_over = found.cells[ended:]
+        if self._shown:
+            self._show(progress, "")
+        self._tell_affected()
+        return reply
+
+    def _keep_above(self, at: int) -> None:
+        run = self._found.matched[at] if at < self._found.first else None
+        self._done.kept.append(at)
+        if run is not None:
+            self._done.executions[at] = run.execution_id
+            self._done.saved += run.seconds
+
+    def _why_stopped(self, cell: NotebookCell, decision: Decision) -> str:
+        """Return why the re-run ends before a cell that is to run; empty if it does not."""
+        statement = self._found.newest[cell.cell][0] if cell.cell in self._found.newest else None
+        if statement is not None and statement.source == cell.source and statement.tags.get("masked"):
+            return f"stopped before {statement.statement_id}: {self._facts.why_skipped(statement)}"
+        ask = self._turns.configuration.settings.opaque_cells == "ask" and not self._job.confirmed
+        if ask and decision.action == "opaque":
+            source = one_line(cell.source, 60)
+            return f"stopped before a cell that is opaque: {decision.why[0]} (--yes runs it): {source}"
+        waits = cell.tags.get("asks") is True or (statement is not None and self._facts.asks(statement))
+        if (waits or asks(cell.source)) and not self._job.confirmed:
+            told = "asks a model" if asks(cell.source) else "is marked as one that asks"
+            return f"stopped before a cell that {told} (--yes runs it): {one_line(cell.source, 60)}"
+        return ""
+
+    def _may_fail(self, cell: NotebookCell, inner: Reply) -> bool:
+        if inner.get("ename") == "KeyboardInterrupt":
+            return False
+        known = self._found.newest.get(cell.cell)
+        return cell.may_fail or (known is not None and known[0].source == cell.source and known[1].status != "ok")
+
+    def _request(self, outer: CellRequest, cell: NotebookCell, **more: Any) -> CellRequest:
+        cell_id = None if self._turns.loop.log.get(cell.cell) is not None or cell.cell.startswith("#") else cell.cell
+        made = CellRequest(cell.source, outer.msg_id, outer.silent, True, cell_id, only_logged=True, **more)
+        made.tags = {key: value for key, value in cell.tags.items() if key in ("differs", "asks")}
+        made.kind = "meta" if asks(cell.source) else "python"
+        return made
+
+    async def _run_cell(
+        self, execute: Execute, outer: CellRequest, at: int, cell: NotebookCell, decision: Decision
+    ) -> Reply:
+        before = decision.run.execution_id if decision.run is not None else None
+        if before is None and cell.cell in self._found.newest:
+            before = self._found.newest[cell.cell][1].execution_id
+        request = self._request(outer, cell)
+        if before is not None:
+            log = self._turns.loop.log
+            request.rerun_of, request.against = log.statement(log.execution(before).statement_id), before
+        reply = await execute(request)
+        last, done = self._turns.last, self._done
+        if last is not None:
+            done.executions[at] = last.execution.execution_id
+            if last.comparison is not None:
+                self._comparisons.append(last.comparison)
+        (done.opaque if decision.action == "opaque" else done.ran).append(at)
+        done.why[at] = "; ".join(decision.why)
+        return reply
+
+    def _keep(self, outer: CellRequest, at: int, cell: NotebookCell, run: RecordedRun) -> bool:
+        """Take the result of an execution in place of running a cell; return whether that was possible.
+
+        If it failed on its way, the state is not known, and the re-run stops.
+        """
+        kept = self._back.kept
+        fetched = kept.fetch(run)
+        if fetched is None:
+            return False
+        turns, log = self._turns, self._turns.loop.log
+        execution = log.execution(run.execution_id)
+        request = self._request(outer, cell, kept=execution)
+        statement = log.statement(execution.statement_id)
+        if request.cell_id is None or statement.cell_id == request.cell_id:
+            request.rerun_of = statement
+        reply: Reply = {"status": "ok"}
+        turns.open(request)
+        try:
+            kept.take(fetched, run, execution)
+        except BaseException as fault:  # an internal fault, or one of a user's object
+            why = turns.loop.blind = f"the result of {run.execution_id} could not be put in place ({line_of(fault)})"
+            turns.loop.suspect(why)
+            self._stopped = f"stopped at cell {at + 1}: {why}"
+            reply = {"status": "error", "ename": "CtxError", "evalue": why, "traceback": [why]}
+        turns.shut(reply)
+        if self._stopped:
+            return False
+        if turns.last is not None:
+            self._done.executions[at] = turns.last.execution.execution_id
+        self._done.kept.append(at)
+        self._done.saved += run.seconds
+        return True
+
+    def _tell_affected(self) -> None:
+        from ctxkernel.kernel.display.reports import rerun_report
+
+        head, done = self._turns.loop.log.head, self._done
+        if self._job.as_json:
+            told = {
+                "head": head,
+                "ran": done.ran,
+                "kept": done.kept,
+                "opaque": done.opaque,
+                "why": {str(at): why for at, why in sorted(done.why.items())},
+                "executions": {str(at): one for at, one in sorted(done.executions.items())},
+                "seconds_saved": round(done.saved, 3),
+                "stopped": self._stopped or None,
+            }
+            self._turns.notices.write(json.dumps(told, indent=1) + "\n")
+            return
+        lines = [
+            f"cell {at + 1} ran: {why}" + (" (opaque)" if at in done.opaque else "")
+            for at, why in sorted(done.why.items())
+        ]
+        if self._stopped:
+            left = len(self._found.cells) - len(done.ran) - len(done.opaque) - len(done.kept)
+            lines.append(f"{self._stopped}; {left} not run. The state is that after {head}.")
+        ran = len(done.ran) + len(done.opaque)
+        lines.append(
+            f"{plural(ran, 'cells')} ran, {len(done.kept)} kept ({format_duration(done.saved)} saved) · HEAD is {head}"
+        )
+        if self._comparisons:
+            self._turns.notices.report(rerun_report(self._comparisons, self._turns.loop.log, self._outputs))
+        self._turns.notices.write("\n".join(lines) + "\n")
