@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxkernel.core.timeline import Artifact, Execution
-from ctxkernel.kernel.execution.output_order import MOST, OutputOrder, notebook_outputs
+from ctxkernel.kernel.execution.output_order import OutputOrder
+from ctxkernel.replay.notebook_outputs import MOST, notebook_outputs
 
 MIXED = """
 import sys

@@ -23,9 +23,9 @@ from ctxkernel.core.timeline import Execution
 from ctxkernel.kernel.commands import magic_at, register
 from ctxkernel.kernel.execution.authority import AUTHOR
 from ctxkernel.kernel.execution.cell import CellRequest, Reply, asks, only_reads
-from ctxkernel.kernel.execution.output_order import notebook_outputs
 from ctxkernel.kernel.messages.page_input import short_text
 from ctxkernel.kernel.runtime import Runtime
+from ctxkernel.replay.notebook_outputs import notebook_outputs
 
 META = "ctxkernel"
 """Key of the execute request's metadata under which the front end describes the request."""

@@ -13,8 +13,8 @@ from typing import Any
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.kernel.display.cell_marks import source_digest
-from ctxkernel.kernel.execution.output_order import notebook_outputs
 from ctxkernel.kernel.messages.cells import CellVersion, CellVersions
+from ctxkernel.replay.notebook_outputs import notebook_outputs
 from ctxkernel.store.log.masking import Mask
 
 MOST_BYTES = 2 << 20

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ctxkernel.core.timeline import StatementLog
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.history.events import Action, AssistantMessage
-from ctxkernel.kernel.execution.output_order import notebook_outputs
 from ctxkernel.kernel.messages import wire as messages
+from ctxkernel.replay.notebook_outputs import notebook_outputs
 
 
 def notebook_copy(log: StatementLog, result: TurnResult, execution_count: int) -> messages.Copy | None:
