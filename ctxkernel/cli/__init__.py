@@ -166,7 +166,13 @@ def _add_running(command: AddCommand) -> None:
     goto.add_argument("place", metavar="N", help="statement (10, s10, s10.2), a name, or 0: before all statements")
     goto.add_argument("--before", action="store_true", help="the state before it")
     rerun = moving("rerun", "return to the state before a statement, run it and those after it again, and compare")
-    rerun.add_argument("place", metavar="N[..M]", help="first statement, and the last one (default: to the end)")
+    rerun.add_argument(
+        "place", metavar="N[..M]", nargs="?", help="first statement, and the last one (default: to the end)"
+    )
+    rerun.add_argument(
+        "--affected", action="store_true", help="instead: run the cells of the notebook that its changes affect"
+    )
+    rerun.add_argument("--inplace", action="store_true", help="write the outputs into the notebook (with --affected)")
     rerun.add_argument("--yes", action="store_true", help="run those too that are marked to ask before")
     rerun.add_argument("--timeout", type=_SECONDS, metavar="S", help="seconds that a statement may take")
 

@@ -18,19 +18,24 @@ import re
 import shlex
 import sqlite3
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import nbformat
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbformat import from_dict
 from nbformat.v4 import new_code_cell, new_notebook
 
-from ctxkernel.cli import INTERRUPTED, Failed
+from ctxkernel.cli import INTERRUPTED, Failed, Unusable
 from ctxkernel.cli.kernel import RESUME, OwnKernel, keep_off, kernel_log, resumed_at
 from ctxkernel.cli.output import safe_block, safe_line, say, show, show_json
 from ctxkernel.cli.places import Timeline
 from ctxkernel.cli.read import find_session
+from ctxkernel.cli.run import read_notebook
+from ctxkernel.core.text import plural
+from ctxkernel.replay.notebook_outputs import notebook_outputs
 from ctxkernel.store.log.location import FOLDER, OVERRIDE
 from ctxkernel.store.log.reader import SessionReader
 
@@ -51,6 +56,12 @@ def goto(arguments: argparse.Namespace) -> int:
 
 def rerun(arguments: argparse.Namespace) -> int:
     """Carry out `ctxkernel rerun`: status 1 if a re-run differs unexpectedly, or was stopped."""
+    if arguments.affected:
+        return _rerun_affected(arguments)
+    if arguments.place is None or arguments.inplace:
+        raise Unusable(
+            "rerun NOTEBOOK N, N..M or --affected: what is to run again? --inplace goes with --affected only."
+        )
     session = find_session(arguments.notebook, arguments.session)
     with SessionReader(session) as reader:
         timeline = Timeline.of(reader)
@@ -65,6 +76,73 @@ def rerun(arguments: argparse.Namespace) -> int:
         made = [one for one in reader.comparisons(all_roots=True) if one.execution_id not in before]
     stopped = done.told.get("stopped") or _STOPPED.search(done.text)
     return 1 if stopped or any(not one.same and not one.expected for one in made) else 0
+
+
+def _rerun_affected(arguments: argparse.Namespace) -> int:
+    """Run the cells of a notebook's file that its changes since the session's HEAD affect."""
+    if arguments.place is not None:
+        raise Unusable(f"--affected begins at the first change of the notebook, and not at {arguments.place}.")
+    path: Path = arguments.notebook
+    notebook = read_notebook(path)
+    session = find_session(path, arguments.session)
+    as_json = arguments.json
+    arguments.json = True  # the positions are needed to write the outputs
+    command = ["rerun", "--affected", "--notebook", str(path.resolve()), *(["--yes"] if arguments.yes else [])]
+    done = _carry_out(command, session, arguments)
+    arguments.json = as_json
+    with SessionReader(session) as reader:
+        session_id = Timeline.of(reader).session
+    if as_json or arguments.dry_run or not done.text.strip():
+        _tell(done, arguments, session_id)
+    told = json.loads(done.text) if done.text.strip() else {}
+    if arguments.inplace and not arguments.dry_run and "executions" in told:
+        _write_outputs(notebook, path, session, told)
+    if not as_json and not arguments.dry_run and told:
+        show(_affected_text(told))
+        if done.message:
+            say(f"ctxkernel {arguments.command}: {done.message}")
+    return done.status or (1 if told.get("stopped") else 0)
+
+
+def _affected_text(told: dict[str, Any]) -> str:
+    lines = [f"cell {int(at) + 1} ran: {why}" for at, why in told["why"].items()]
+    lines += [safe_line(told["stopped"])] if told["stopped"] else []
+    ran = len(told["ran"]) + len(told["opaque"])
+    lines.append(f"{plural(ran, 'cells')} ran, {len(told['kept'])} kept · HEAD is {told['head']}")
+    return safe_block("\n".join(lines))
+
+
+def _write_outputs(notebook: Any, path: Path, session: Path, told: dict[str, Any]) -> None:
+    """Write the outputs of the executions into the notebook; those that the session has not whole stay."""
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    with SessionReader(session) as reader:
+        log = reader.log()
+    for at, name in told["executions"].items():
+        execution = log.execution(name)
+        if execution.cut or any(one.kind == "display" and one.data is None for one in execution.artifacts):
+            say(f"cell {int(at) + 1}: its output is not kept whole; the notebook keeps what it shows")
+            continue
+        cell = cells[int(at)]
+        made = notebook_outputs(execution, cell.execution_count)
+        if int(at) not in told["kept"] or _content(made) != _content(cell.outputs):
+            cell.outputs = [from_dict(one) for one in made]
+    try:
+        nbformat.write(notebook, path)
+    except OSError as fault:
+        raise Failed(f"{path} could not be written: {fault.strerror}.") from fault
+
+
+def _content(outputs: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return what outputs show, without their metadata; the text of neighbouring streams is one."""
+    found: list[Any] = []
+    for one in outputs:
+        if one["output_type"] == "stream" and found and found[-1][0] == one["name"]:
+            found[-1] = (one["name"], found[-1][1] + one["text"])
+        elif one["output_type"] == "stream":
+            found.append((one["name"], one["text"]))
+        else:
+            found.append({key: one[key] for key in ("data", "ename", "evalue") if key in one})
+    return found
 
 
 _STOPPED = re.compile(r"^stopped (?:at|before) s\d+", re.MULTILINE)
