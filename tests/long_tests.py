@@ -29,6 +29,7 @@ LONG = {
     "test_pytest_plugin.py::test_what_is_wrong_fails_the_notebook*no file of turns]": "the other rows",
     "test_cli_returning.py::test_goto_before_and_goto_a_name_are_places_too": "%ctx goto of the same places",
     "test_cli_returning.py::test_a_port_that_another_program_took*": "a port that is tried again",
+    "test_affected.py::test_a_plan_for_500_cells*": "none: a measurement",
     "browser/test_panel.py::test_the_panel_remembers_that_it_was_closed": "the panel after a reload",
     "browser/test_panel.py::test_versions_that_differ_are_named_with_the_next_step": "test_renderer",
     "browser/test_panel.py::test_another_kernel_does_not_open_the_panel*": "the panel that opens by itself",

@@ -1,0 +1,192 @@
+"""A process that runs notebooks, edits and re-runs them, and compares with running all: one JSON line a request.
+
+A request is `{"cells": [source …], "edited": [[number of the cell or null, source] …]}`. Two forks of this process run
+the notebook. Then one re-runs the affected cells of the edited notebook, and the other one returns to the start and
+runs all of them. The answer says what differs, and which cells ran though nothing was different before them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from oracle import Bench, Failure, Kernel, _in_a_fork
+from oracle_graph import Snapshot, Tags, differences, snapshot
+
+Cells = list[tuple[str, str]]
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+
+
+class Desk:
+    """A notebook in a kernel in this process."""
+
+    def __init__(self, kernel: Kernel, folder: Path) -> None:
+        os.chdir(folder)
+        os.environ["JPY_SESSION_NAME"] = str(folder / "note.ipynb")
+        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+        random.seed(5)
+        self.kernel, self.folder = kernel, folder
+        kernel.switch_on()
+        self._tags = Tags()
+
+    @property
+    def log(self) -> Any:
+        return self.kernel.kernel.ctx.loop.log
+
+    def run(self, source: str, cell: str | None = None) -> str:
+        """Run a cell; return what it printed."""
+        self.kernel._sent.seek(0)
+        self.kernel._sent.truncate()
+        running = self.kernel.kernel.do_execute(source, False, True, cell_id=cell)
+        asyncio.get_event_loop().run_until_complete(running)
+        return self.kernel._sent.getvalue()
+
+    def state(self) -> Snapshot:
+        """Return the variables, the generator of `random`, and the files."""
+        files = {
+            f"file {one.name}": one.read_text()
+            for one in sorted(self.folder.iterdir())
+            if one.suffix in (".txt", ".csv")
+        }
+        names = {**self.kernel.roots(outputs=False), "random state": random.getstate(), **files}
+        names = {
+            name: f"module {value.__name__}" if type(value).__name__ == "module" else value
+            for name, value in names.items()
+        }
+        return snapshot(names, self.kernel.names, self._tags, str(self.folder))
+
+    def outputs(self, execution_id: str) -> list[str]:
+        """Return what an execution showed."""
+        one = self.log.execution(execution_id)
+        shown = [json.dumps(a.data, sort_keys=True, default=str) for a in one.artifacts if a.kind == "display"]
+        told = f"{one.exception.type}: {one.exception.message}" if one.exception is not None else ""
+        return [_ADDRESS.sub("0x", text) for text in (one.stdout, *shown, told)]
+
+    def run_all(self, cells: Cells) -> tuple[list[Snapshot], list[str]]:
+        """Run cells in order; return what was there before each of them, and their executions."""
+        before: list[Snapshot] = []
+        for cell, source in cells:
+            before.append(self.state())
+            self.run(source, cell)
+        return before, [
+            self.log.newest_execution(self._statement(cell), self.log.path()).execution_id for cell, _ in cells
+        ]
+
+    def _statement(self, cell: str) -> str:
+        return next(s.statement_id for s, _ in reversed(self.log.path()) if s.cell_id == cell)
+
+
+def write(folder: Path, cells: Cells) -> Path:
+    listed = [
+        {"cell_type": "code", "id": cell, "source": source, "metadata": {"tags": ["raises-exception"]}, "outputs": []}
+        for cell, source in cells
+    ]
+    path = folder / "note.ipynb"
+    path.write_text(json.dumps({"cells": listed, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    return path
+
+
+def affected(kernel: Kernel, folder: Path, cells: Cells, edited: Cells) -> dict[str, Any]:
+    """Run a notebook, and the affected cells of the edited one."""
+    desk = Desk(kernel, folder)
+    before, _ = desk.run_all(cells)
+    path = write(folder, edited)
+    printed = desk.run(f"%ctx rerun --affected --json --notebook {path}")
+    at = printed.rfind('{\n "head"')
+    if at < 0:
+        return {"fault": printed[-2000:]}
+    told = json.JSONDecoder().raw_decode(printed[at:])[0]
+    shown = {at: desk.outputs(one) for at, one in told["executions"].items()}
+    return {**told, "before": before, "state": desk.state(), "shown": shown, "printed": printed[:at]}
+
+
+def everything(kernel: Kernel, folder: Path, cells: Cells, edited: Cells) -> dict[str, Any]:
+    """Run a notebook, return to its start, and run the edited one."""
+    desk = Desk(kernel, folder)
+    desk.run_all(cells)
+    desk.run("%ctx goto 0")
+    before, runs = desk.run_all(edited)
+    return {
+        "before": before,
+        "state": desk.state(),
+        "shown": {str(at): desk.outputs(one) for at, one in enumerate(runs)},
+    }
+
+
+def compared(cells: Cells, edited: Cells, part: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
+    """Return what differs between a re-run of the affected cells and one of all cells."""
+    if "fault" in part:
+        return {"failed": [part["fault"]]}
+    # The parameters of a cache are a function of functools, of which a snapshot knows only that it is one object.
+    found = [one for one in differences(whole["state"], part["state"]) if ".cache_parameters" not in one.path]
+    failed = [f"state: {one}" for one in found]
+    for at, shown in whole["shown"].items():
+        if part["shown"].get(at) != shown:
+            failed.append(f"output of cell {at}: {shown} by all, {part['shown'].get(at)} by the affected ones")
+    place = {cell: (at, source) for at, (cell, source) in enumerate(cells)}
+    needless: list[str] = []
+    for at in part["ran"]:
+        cell, source = edited[at]
+        old, text = place.get(cell, (0, None))
+        # A snapshot has no settings; classes and arrays that share memory are others where they are made again.
+        ran = " ".join(edited[one][1] for one in (*part["ran"], *part["opaque"]) if one < at)
+        if "settings" in part["why"][str(at)] or re.search(r"\b(?:[KLvwt]|class)\b", ran):
+            continue
+        if text == source and not differences(part["before"][old], whole["before"][at]):
+            needless.append(f"cell {at} ran ({part['why'][str(at)]})")
+    return {
+        "failed": failed + ([part["stopped"]] if part["stopped"] else []),
+        "needless": needless,
+        "ran": part["ran"],
+        "kept": part["kept"],
+        "opaque": part["opaque"],
+        "why": part["why"],
+    }
+
+
+class AffectedBench(Bench):
+    """Answers requests."""
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return what a request asks for."""
+        cells = [(f"c{at}", source) for at, source in enumerate(request["cells"])]
+        edited = [
+            (f"c{number}" if number is not None else f"n{at}", source)
+            for at, (number, source) in enumerate(request["edited"])
+        ]
+        found: list[Any] = []
+        folder = Path(tempfile.mkdtemp(prefix="affected-"))
+        try:
+            for action in (affected, everything):
+                # One path for both: texts may name it.
+                place = folder / "book"
+                place.mkdir()
+                found.append(_in_a_fork(lambda a=action, p=place: a(self._kernel, p, cells, edited)))
+                shutil.rmtree(place, ignore_errors=True)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        for one in found:
+            if isinstance(one, Failure):
+                return {"failed": [one.text()]}
+        return compared(cells, edited, *found)
+
+
+def main() -> None:
+    """Answer the requests on standard input."""
+    bench = AffectedBench(Path(tempfile.mkdtemp(prefix="affected-bench-")), twins=False)
+    answers = sys.__stdout__
+    assert answers is not None
+    for line in sys.stdin:
+        print(json.dumps(bench.answer(json.loads(line))), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

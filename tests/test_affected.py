@@ -1,0 +1,345 @@
+"""Only the affected cells run again, and the result is that of running all of them."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from affected_programs import edits, notebook
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nbformat.v4 import new_code_cell, new_notebook
+from scale import QUICK
+from test_rerun_notebooks import last_json
+
+from ctxkernel.cli import main
+
+HERE = Path(__file__).parent
+linux = pytest.mark.skipif(sys.platform != "linux", reason="programs run in forked processes")
+
+
+def affected(kernel: Any, *options: str) -> dict[str, Any]:
+    """Re-run the affected cells; return what the kernel tells of it."""
+    ran = kernel.run(" ".join(["%ctx rerun --affected --json", *options]))
+    assert ran.status == "ok", ran.reply
+    return last_json(ran.stdout)
+
+
+def put(kernel: Any, **cells: str) -> None:
+    """Run cells, each under its name."""
+    for cell, source in cells.items():
+        ran = kernel.run(source, metadata={"cellId": cell})
+        assert ran.status == "ok", ran.reply
+
+
+# -- in a notebook -------------------------------------------------------------------------------------
+
+
+def test_after_an_edited_cell_only_those_run_that_read_what_it_changed(kernel):
+    put(kernel, a="x = 1", b="y = x + 1", c="z = 5", d="print(y, z)", e="z * 2")
+    put(kernel, a="x = 10")
+
+    told = affected(kernel)
+
+    assert told["ran"] == [1, 3]
+    assert told["kept"] == [0, 2, 4]
+    assert told["opaque"] == []
+    assert told["why"] == {"1": "x changed", "3": "y changed"}
+    assert kernel.evaluate("(x, y, z, _)") == "(10, 11, 5, 10)"
+    assert affected(kernel)["kept"] == [0, 1, 2, 3, 4]
+
+
+def test_what_follows_from_an_outcome_that_is_as_before_is_kept(kernel):
+    put(kernel, a="x = 3", b="sign = x > 0", c="words = ['no', 'yes'][sign]", d="print(words)")
+    put(kernel, a="x = 4")
+
+    told = affected(kernel)
+
+    assert (told["ran"], told["kept"]) == ([1], [0, 2, 3])
+
+
+def test_the_plan_is_shown_and_nothing_is_changed(kernel):
+    put(kernel, a="x = 3", b="y = x + 1", c="z = y", d="w = 2")
+    put(kernel, a="x = 4")
+
+    plan = json.loads(kernel.run("%ctx rerun --affected --dry-run --json").stdout)
+
+    assert (plan["run"], plan["keep"], plan["opaque"]) == ([1, 2], [0, 3], [])
+    assert plan["why"] == {"1": "x changed", "2": "y may change"}
+    assert "2 cells may run, 2 are kept" in kernel.run("%ctx rerun --affected --dry-run").data[0]["text/plain"]
+    assert kernel.evaluate("(x, y)") == "(4, 4)"
+
+
+def test_a_kept_cell_is_an_execution_with_the_earlier_outputs_and_facts(kernel):
+    put(kernel, a="x = 1", b="y = [x]", c="print('kept'); 7", d="y.append(2)")
+    put(kernel, a="x = 5")
+    told = affected(kernel)
+
+    timeline = json.loads(kernel.run("%ctx timeline --json").stdout)["statements"]
+    runs = {run["execution_id"]: run for one in timeline for run in one["executions"]}
+    kept = runs[told["executions"]["2"]]
+
+    assert kept["execution_id"] == "s3.2"
+    assert kept["stdout"] == "kept\n"
+    assert [one["data"] for one in kept["artifacts"] if one["kind"] == "display"] == ["7"]
+    assert kept["notices"] == ["not run again: nothing that it reads has changed since s3.1"]
+    assert "4 cells on the path to HEAD: 4 fresh" in kernel.run("%ctx stale").data[0]["text/plain"]
+    put(kernel, a="x = 6")
+    assert affected(kernel)["kept"] == [0, 2]
+
+
+def test_objects_that_cells_share_are_shared_after_the_re_run(kernel):
+    put(kernel, a="n = 1", b="x = [1]; y = x", c="y.append(2)", d="z = {'x': x}", e="n")
+    put(kernel, a="n = 2")
+
+    told = affected(kernel)
+
+    assert (told["ran"], told["kept"]) == ([4], [0, 1, 2, 3])
+    assert kernel.evaluate("(x, x is y, z['x'] is x)") == "([1, 2], True, True)"
+
+
+def test_a_cell_that_is_marked_to_ask_stops_the_re_run_before_it(kernel):
+    put(kernel, a="x = 1", b="y = x", c="z = x")
+    kernel.run("%ctx mark s2 asks")
+    put(kernel, a="x = 2")
+
+    told = affected(kernel)
+
+    assert told["ran"] == []
+    assert "marked as one that asks" in told["stopped"]
+    assert affected(kernel, "--yes")["ran"] == [1, 2]
+    assert kernel.evaluate("(x, y, z)") == "(2, 2, 2)"
+
+
+def test_an_error_that_was_not_there_before_stops_the_re_run(kernel):
+    put(kernel, a="x = 1", b="y = 1 / x", c="z = y")
+    put(kernel, a="x = 0")
+
+    ran = kernel.run("%ctx rerun --affected")
+
+    assert ran.status == "error"
+    assert "stopped at cell 2: ZeroDivisionError" in ran.stdout
+    assert "1 not run" in ran.stdout
+
+
+def test_the_re_run_is_one_step_that_an_undo_takes_back(kernel):
+    put(kernel, a="x = 1", b="y = x + 1", c="z = y")
+    put(kernel, a="x = 2")
+    affected(kernel)
+
+    kernel.run("%ctx undo")
+
+    assert kernel.evaluate("(x, y, z)") == "(2, 2, 2)"
+
+
+OPAQUE = {
+    "import time; t = time.time()": "it may read the clock",
+    "import uuid; u = uuid.uuid4().hex": "it may draw random numbers",
+    "import math; math.extra = 1": "it changes math, which is a library's",
+    "import os; os.makedirs('made', exist_ok=True)": "it may move or delete files",
+    "open('log.txt', 'a').write('x')": "what was in log.txt before may be a part of what it writes",
+    "q = (i for i in range(3))": "what it made cannot be taken from its checkpoint: q",
+    "!true": "it runs a shell command",
+    "%env AFFECTED=1": "it calls %env",
+    "h = view([1])": "it uses handles",
+    "r = [_]": "it reads results by their number",
+    "import warnings; warnings.simplefilter('ignore')": "it changes the warnings settings",
+}
+
+
+def test_what_cannot_be_seen_makes_a_cell_opaque_and_it_runs(kernel):
+    put(kernel, a="x = 1", b="x", **{f"o{at}": source for at, source in enumerate(OPAQUE)}, z="done = 1")
+    put(kernel, a="x = 2")
+
+    told = affected(kernel)
+
+    assert told["opaque"] == [*range(2, 2 + len(OPAQUE))], told
+    for at, why in enumerate(OPAQUE.values(), 2):
+        assert told["why"][str(at)].startswith(why)
+    assert len(OPAQUE) + 2 in told["kept"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "edit", "ran"),
+    [
+        pytest.param(["sum([1])"], "sum = lambda v: 9", [1], id="a builtin is hidden"),
+        pytest.param(["try: z\nexcept NameError: z = 1"], "z = 3", [1], id="a name that was absent"),
+        pytest.param(["a = 3", "print(a)"], "a = 1", [], id="a name that is bound again before it is read"),
+        pytest.param(["if e == 1: a = 3", "print(a)"], "a = 1", [], id="a name that was bound under a condition"),
+        pytest.param(["import random; r = random.random()", "r"], "random.random()", [1, 2], id="the generator"),
+        pytest.param(["random.seed(1); r = random.random()", "r"], "random.random()", [], id="a generator with a seed"),
+        pytest.param(["s = open('in.txt').read()", "s"], "open('in.txt', 'w').write('2')", [1, 2], id="a file"),
+        pytest.param(["if e == 2: a = 3", "print(a)"], "a = 1", [1, 2], id="a name that was not bound"),
+        pytest.param(["f()"], "def f(): return e", [1], id="a function"),
+        pytest.param(["class B(K): pass", "B().k"], "K.k = 5", [1, 2], id="a class that is changed in place"),
+        pytest.param(["x.append(1)", "print(w)"], "w.append(5)", [1, 2], id="another name of the same object"),
+        pytest.param(["df.query('u > @e').shape"], "e = 2", [1], id="a name in a text"),
+        pytest.param(["%%time\ny = e"], "e = 2", [1], id="a magic that runs its text"),
+    ],
+)
+def test_an_inserted_cell_makes_those_run_that_depend_on_it(kernel, tmp_path, cells, edit, ran):
+    setup = """
+import random, pandas as pd
+random.seed(7); e = 1; a = 0; x = []; w = x
+df = pd.DataFrame({'u': [1, 2]})
+class K: k = 1
+def f(): return 1
+open('in.txt', 'w').write('1')
+"""
+    put(kernel, setup=setup, **{f"c{at}": source for at, source in enumerate([*cells, "untouched = 1"])})
+    book = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}}
+    book["cells"] = [
+        {"cell_type": "code", "id": cell, "source": source, "metadata": {}}
+        for cell, source in (
+            ("setup", setup),
+            ("new", edit),
+            *((f"c{at}", source) for at, source in enumerate([*cells, "untouched = 1"])),
+        )
+    ]
+    (tmp_path / "edited.ipynb").write_text(json.dumps(book))
+
+    told = affected(kernel, "--notebook", str(tmp_path / "edited.ipynb"))
+
+    assert told["ran"] == [1, *(at + 1 for at in ran)], told
+    assert len(cells) + 2 in told["kept"]
+    assert told["opaque"] == []
+
+
+def test_the_cells_that_are_marked_stale_are_those_that_the_plan_runs(kernel):
+    put(kernel, a="x = 1", b="y = [x]", c="z = 2", d="w = y + [z]", e="q = z", f="def f(): return w", g="f()")
+    for edit in ({"a": "x = 5"}, {"c": "z = 7"}, {"f": "def f(): return q"}):
+        put(kernel, **edit)
+        marks = json.loads(kernel.run("%ctx stale --json").stdout)
+        plan = json.loads(kernel.run("%ctx rerun --affected --dry-run --json").stdout)
+        cells = ["a", "b", "c", "d", "e", "f", "g"]
+        assert [one["cell"] for one in marks if one["state"] == "stale"] == [cells[at] for at in plan["run"]]
+        affected(kernel)
+        assert json.loads(kernel.run("%ctx stale --json").stdout) == []
+
+
+def test_the_setting_makes_the_re_run_stop_before_an_opaque_cell(kernel):
+    put(kernel, a="x = 1", b="import time; t = time.time()", c="y = x")
+    kernel.run("%ctx config opaque_cells ask")
+    put(kernel, a="x = 2")
+
+    told = affected(kernel)
+
+    assert told["kept"] == [0]
+    assert "stopped before a cell that is opaque: it may read the clock" in told["stopped"]
+    assert affected(kernel, "--yes")["ran"] == [1, 2]
+    assert kernel.evaluate("y") == "2"
+
+
+def test_a_plan_for_500_cells_takes_at_most_50_ms(kernel):
+    put(
+        kernel,
+        **{f"c{n}": f"v{n} = [{n}]" if n % 3 else f"w{n} = sum(map(len, [v{max(n - 1, 1)}]))" for n in range(1, 500)},
+    )
+    put(kernel, c1="v1 = [1, 2]")
+    measured = """
+import time
+from ctxkernel.kernel.returning.affected_planner import AffectedPlanner
+from ctxkernel.replay.affected import NotebookCell
+ctx = get_ipython().kernel.ctx
+graph = ctx.panel.marks.current_graph()
+cells = [NotebookCell(run.cell, run.source) for run in graph.in_order()]
+start = time.thread_time()
+planned = AffectedPlanner(ctx.returning, files=ctx.reads).plan(cells, list(ctx.loop.history))
+print(len(cells), (time.thread_time() - start) * 1000)
+"""
+
+    count, took = kernel.run(measured).stdout.split()
+
+    assert int(count) == 499
+    assert float(took) < 50
+
+
+def test_a_changed_setting_of_the_process_makes_all_later_cells_run(kernel, tmp_path):
+    put(kernel, a="import decimal", b="decimal.getcontext().prec = 9", c="t = str(decimal.Decimal(1) / 3)", d="u = 1")
+    put(kernel, b="decimal.getcontext().prec = 3")
+
+    told = affected(kernel)
+
+    assert told["ran"] == [1, 2, 3]
+    assert told["why"]["3"] == "the decimal settings differ"
+    assert kernel.evaluate("t") == "'0.333'"
+
+
+# -- on the command line -------------------------------------------------------------------------------
+
+
+def test_the_command_line_runs_what_the_edits_of_the_file_affect(tmp_path, capsys):
+    path = tmp_path / "note.ipynb"
+    sources = ["x = 1", "y = x + 1\ny", "z = 5\nprint(z)", "w = y + z\nprint(w)", "'last'"]
+    nbformat.write(new_notebook(cells=[new_code_cell(one) for one in sources]), path)
+    assert main(["run", str(path), "--inplace"]) == 0
+    book = nbformat.read(path, as_version=4)
+    book.cells[0].source = "x = 2"
+    book.cells.insert(3, new_code_cell("z += 0"))
+    del book.cells[5]
+    nbformat.write(book, path)
+    capsys.readouterr()
+
+    assert main(["rerun", str(path), "--affected", "--inplace", "--json"]) == 0
+
+    told = json.loads(capsys.readouterr().out)
+    assert (told["ran"], told["kept"], told["opaque"]) == ([0, 1, 3, 4], [2], [])
+    assert told["why"] == {"0": "its text was edited", "1": "x changed", "3": "it is new", "4": "y changed"}
+    shown = [cell.outputs for cell in nbformat.read(path, as_version=4).cells]
+    assert shown[1][0].data["text/plain"] == "3"
+    assert [outputs[0].text for outputs in (shown[2], shown[4])] == ["5\n", "8\n"]
+    assert main(["rerun", str(path), "--affected", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kept"] == [0, 1, 2, 3, 4]
+
+
+def test_the_command_line_refuses_a_statement_beside_affected(tmp_path, capsys):
+    path = tmp_path / "note.ipynb"
+    nbformat.write(new_notebook(cells=[new_code_cell("x = 1")]), path)
+
+    assert main(["rerun", str(path), "3", "--affected"]) != 0
+    assert "begins at the first change" in capsys.readouterr().err
+    assert main(["rerun", str(path)]) != 0
+
+
+# -- the law -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Any]:
+    """A process that answers requests of `affected_bench`."""
+    command = [sys.executable, str(HERE / "affected_bench.py")]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    questions, answers = process.stdin, process.stdout
+
+    def ask(cells: list[str], edited: list[list[object]]) -> dict[str, Any]:
+        print(json.dumps({"cells": cells, "edited": edited}), file=questions, flush=True)
+        return json.loads(answers.readline())
+
+    yield ask
+    questions.close()
+    process.wait(60)
+
+
+@linux
+@pytest.mark.scaled
+@settings(max_examples=6 if QUICK else 300, deadline=None)
+@given(st.integers(0, 10**9), st.integers(1, 8), st.integers(1, 3))
+def test_a_re_run_of_the_affected_cells_gives_what_a_re_run_of_all_gives(bench, seed, size, count):
+    """And no cell runs that found all as it was, if it is not opaque."""
+    choose = random.Random(seed)
+    cells = notebook(choose, size)
+    edited = edits(choose, cells, count)
+
+    told = bench(cells, edited)
+
+    assert not told["failed"], (cells, edited, told)
+    assert not told["needless"], (cells, edited, told)
