@@ -237,6 +237,18 @@ def test_the_setting_makes_the_re_run_stop_before_an_opaque_cell(kernel):
     assert kernel.evaluate("y") == "2"
 
 
+def test_a_changed_file_of_a_module_makes_those_run_that_use_it(kernel, tmp_path):
+    (tmp_path / "mine.py").write_text("def f(): return 1\n")
+    put(kernel, w="'the file is as new as this cell'", a="x = 1", b="import mine", c="y = mine.f()", d="z = x")
+    (tmp_path / "mine.py").write_text("def f(): return 22\n")
+
+    plan = json.loads(kernel.run("%ctx rerun --affected --dry-run --json").stdout)
+
+    assert plan["run"] == [0, 2, 3]
+    assert plan["why"]["3"].startswith("mine may change; file ")
+    assert plan["keep"] == [1, 4]
+
+
 def test_a_plan_for_500_cells_takes_at_most_50_ms(kernel):
     put(
         kernel,

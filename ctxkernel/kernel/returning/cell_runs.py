@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import types
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ctxkernel.core.events import MethodCalled
@@ -22,6 +23,7 @@ from ctxkernel.kernel.execution.cell import only_commands
 from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.replay.dependencies import CellRun
 from ctxkernel.state.base.code_objects import attribute_names, used_names
+from ctxkernel.state.base.own_modules import PREFIX
 from ctxkernel.state.tracking.cell_names import read_cell
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 
@@ -117,6 +119,8 @@ class CellFacts:
     """Whether it may use the global random generators."""
     settings: frozenset[str] = frozenset()
     """Parts of the ambient state that it changed."""
+    modules: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Files of the user's modules that it may have used, with their versions."""
     taken_from: str = ""
     """The execution whose result it is: it did not run itself."""
 
@@ -124,7 +128,8 @@ class CellFacts:
         """Return the facts for a manifest."""
         lists = {"r": self.reads, "b": self.bound, "d": self.doubtful, "p": self.parts, "c": self.settings}
         texts = {"u": self.unknown, "o": self.opaque, "t": self.taken_from, "s": "draws" if self.draws else ""}
-        beyond = {} if self.beyond is None else {"a": sorted(self.beyond)}
+        beyond: dict[str, Any] = {} if self.beyond is None else {"a": sorted(self.beyond)}
+        beyond |= {"m": dict(self.modules)} if self.modules else {}
         return (
             {key: sorted(names) for key, names in lists.items() if names}
             | beyond
@@ -142,16 +147,20 @@ class CellFacts:
         unknown, opaque, taken_from = (str(found.get(key, "")) for key in "uot")
         parts = tuple(map(str, found.get("p", ())))
         settings = frozenset(map(str, found.get("c", ())))
-        return cls(reads, bound, doubtful, parts, unknown, beyond, opaque, "s" in found, settings, taken_from)
+        modules = {str(path): str(version) for path, version in found.get("m", {}).items()}
+        return cls(reads, bound, doubtful, parts, unknown, beyond, opaque, "s" in found, settings, modules, taken_from)
 
 
 class CellReader:
     """Takes the facts about the cell that ended last."""
 
-    def __init__(self, tracker: NamespaceTracker, namespace: Mapping[str, Any], files: FileReads) -> None:
+    def __init__(
+        self, tracker: NamespaceTracker, namespace: Mapping[str, Any], files: FileReads, own_modules: Container[str]
+    ) -> None:
         self._tracker = tracker
         self._namespace = namespace
         self._files = files
+        self._own_modules = own_modules
         self._codes: dict[int, tuple[types.CodeType, frozenset[str]]] = {}
 
     def facts(self, statement: Statement, execution: Execution, ambient: Collection[str]) -> CellFacts:
@@ -178,7 +187,20 @@ class CellReader:
         words = (*_WORDS.findall(source), *self._called_words())
         draws = list(drawn) != [_seeded(source)] if drawn else any(map(_SEED_WORD.fullmatch, words))
         read = reads.union(more) if more else reads
-        return CellFacts(read, bound, doubtful, parts, unknown, beyond, opaque, draws, frozenset(ambient))
+        return CellFacts(
+            read, bound, doubtful, parts, unknown, beyond, opaque, draws, frozenset(ambient), self._modules()
+        )
+
+    def _modules(self) -> dict[str, str]:
+        """Return the files of the user's own modules that the cell may have used, with their versions."""
+        found: dict[str, str] = {}
+        for one in (*self._tracker.read, *self._tracker.beyond):
+            name = one.removeprefix(PREFIX)
+            if one.startswith(PREFIX) and name in self._own_modules and name in sys.modules:
+                path = vars(sys.modules[name]).get("__file__")
+                if isinstance(path, str):
+                    found[path] = self._files.version(path)
+        return found
 
     def _opaque(self, source: str, execution: Execution) -> str:
         """Return why a cell may do more than its reads and changes of names and files say; empty for no sign of it."""

@@ -127,7 +127,7 @@ class RecordedRuns:
             new_parts=[name for name in effects if name.startswith(AMBIENT) and name not in state],
             gone=gone,
             binds=facts.bound,
-            files={one.name: one.hash for one in execution.artifacts if one.kind == "read"},
+            files={one.name: one.hash for one in execution.artifacts if one.kind == "read"} | dict(facts.modules),
             written={one.name: one.hash for one in execution.artifacts if one.kind == "file"},
             opaque=self._opaque(facts, execution, effects, gone) or self._uses_cache(made),
         )

@@ -101,7 +101,7 @@ class Returning:
         self.facts = RunFacts()
         self.comparisons = Comparisons(session, self.live, self.facts, self.checkpoints.states, self.restorer)
         self.kept = KeptResults(session, self.live, self.facts, self.checkpoints, self.restorer)
-        self._reader = CellReader(tracker, session.namespace, session.reads)
+        self._reader = CellReader(tracker, session.namespace, session.reads, session.packer.own_modules)
         self._planner = Planner(session, self.live, self.facts, self.restorer)
         self.resumption = Resumption(session, self.checkpoints, self.chunks, self.facts)
         self.reads, self.health = session.reads, session.health

@@ -175,7 +175,7 @@ _is_manifest = _fits(
         "u": _map_of(_are_texts),
         "f": _map_of(_is_text),
         "t": _are_texts,
-        "r": _fits({**dict.fromkeys("rbdpac", _are_texts), **dict.fromkeys("uots", _is_text)}),
+        "r": _fits({**dict.fromkeys("rbdpac", _are_texts), **dict.fromkeys("uots", _is_text), "m": _map_of(_is_text)}),
     }
 )
 
