@@ -249,6 +249,17 @@ def test_a_changed_file_of_a_module_makes_those_run_that_use_it(kernel, tmp_path
     assert plan["keep"] == [1, 4]
 
 
+def test_a_cell_that_now_shows_an_object_does_not_affect_those_that_read_it(kernel):
+    put(kernel, a="words = [['a'], 'b']", b="len(words)", c="print(words)", d="n = len(words)", e="words.append(1)")
+    put(kernel, b="words")
+
+    told = affected(kernel)
+
+    assert told["kept"] == [0, 2, 3]
+    assert told["ran"] == [1, 4]  # the last one changes the shown object, too
+    assert kernel.evaluate("(words, n, _ is words)") == "([['a'], 'b', 1], 2, True)"
+
+
 def test_a_plan_for_500_cells_takes_at_most_50_ms(kernel):
     put(
         kernel,

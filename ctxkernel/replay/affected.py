@@ -67,6 +67,8 @@ class World:
 
     state: Mapping[str, Version]
     same: Callable[[Version, Version], bool]
+    alike: Callable[[Version, Version, Collection[str]], bool]
+    """Returns whether two versions differ only in what an execution with these effects cannot tell apart."""
     reads_first: Callable[[str], Collection[str] | None]
     """Returns the names that a text reads before it binds them; None for any."""
     file: Callable[[str], str]
@@ -108,6 +110,8 @@ def changed_inputs(run: RecordedRun, world: World) -> Iterator[str]:
     get = state.get
     # Most versions are the same object: nothing is called for these.
     names = [name for name, one in run.inputs.items() if (now := get(name)) is not one and not same(one, now)]
+    if names:
+        names = [name for name in names if not world.alike(run.inputs[name], get(name), run.effects)]
     if names:
         names = [name for name in names if not _is_only_bound(run, name, world)]
     yield from _told(names, state)
@@ -173,6 +177,7 @@ def foresee(
     now = World(
         state,
         world.same,
+        world.alike,
         world.reads_first,
         lambda name: files.get(name) or world.file(name),
         lambda name: files.get(name) or world.written(name),

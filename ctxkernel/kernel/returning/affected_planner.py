@@ -158,7 +158,7 @@ class AffectedPlanner:
 
     def world(self, state: Mapping[str, Any]) -> World:
         """Return what a cell would find in a state, with the files as they are now."""
-        return World(state, self._same, names_read_first, self.file, self.written)
+        return World(state, self._same, self._alike, names_read_first, self.file, self.written)
 
     def _same(self, one: Any, other: Any) -> bool:
         """Return whether two units, or None for no value, are known to hold equal content."""
@@ -168,6 +168,15 @@ class AffectedPlanner:
             plain = self._back.restorer.plain  # equal values of settings need not have equal bytes
             return bool(plain(one) == plain(other))
         return self._contents.same(one, other)
+
+    def _alike(self, one: Any, other: Any, effects: Collection[str]) -> bool:
+        """Return whether two units differ only in the results of cells that hold the same objects.
+
+        An execution that changes such an object changes the result, too, so it has to run.
+        """
+        if one is None or other is None or one is MAYBE or other is MAYBE or one.names == other.names:
+            return False
+        return not any(name in effects for name in (*one.names, *other.names)) and self._contents.alike(one, other)
 
     def file(self, name: str) -> str:
         """Return the version of a file that a cell read."""

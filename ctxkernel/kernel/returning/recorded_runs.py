@@ -151,7 +151,8 @@ class RecordedRuns:
             unit = found[name] = state.get(name)
             if unit is not None:
                 todo.update(one for one in (*unit.names, *unit.labels) if one not in found)
-        return found
+        # Results by number are read by opaque cells only.
+        return {name: unit for name, unit in found.items() if not name.startswith("Out[")}
 
     def _opaque(
         self, facts: CellFacts, execution: Execution, effects: Mapping[str, Unit], gone: Collection[str]

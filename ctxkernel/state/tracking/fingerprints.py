@@ -168,19 +168,19 @@ def content_fingerprint(
 
 
 def joint_fingerprint(
-    values: dict[str, Any], buffers: Sequence[Sequence[str]], *, most: float = 10 * MOST_NODES
+    values: dict[str, Any], buffers: Sequence[Sequence[str]], *, code: bool, most: float = 10 * MOST_NODES
 ) -> str:
-    """Return a short text for the content of all values of a stream, with code; empty where it is not known.
+    """Return a short text for the content of all values of a stream, and what they share; empty where it is not known.
 
     Values with equal texts cannot be told apart, but by where code stood in its file. The order of a set is not
-    known, so a value with one has no text, nor has one without code: there equal content has equal bytes.
+    known, so a value with one has no text. With `code`, nor has one without code: equal content has equal bytes there.
     """
     walker = _Walker(buffers, lambda label: label, lambda _: frozenset(), most, exact=True)
     try:
         walker.walk(tuple(sorted(values.items())))
     except (TooLarge, RecursionError):
         return ""
-    return "" if walker.alive or not walker.codes else xxh3_128_digest(bytes(walker.out)).hex()
+    return "" if walker.alive or (code and not walker.codes) else xxh3_128_digest(bytes(walker.out)).hex()
 
 
 LIVE = "live:"
