@@ -12,12 +12,16 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
-from ctxkernel.core.text import one_line, plural
+from ctxkernel.core.text import one_line, plural, truncate
 from ctxkernel.sources.base.file_reader import Text
-from ctxkernel.sources.base.positions import Outline
+from ctxkernel.sources.base.positions import Entry, Outline
+from ctxkernel.sources.outlines.code_files import kind_of, qualified
 from ctxkernel.sources.outlines.logs import Kind
 from ctxkernel.sources.outlines.outline import Language
+from ctxkernel.sources.outlines.prose import points_of_prose, sections_of
+from ctxkernel.sources.outlines.python_outline import exported_names
 from ctxkernel.sources.outlines.tabular import Table
 
 _WORD = re.compile(r"[^\W\d_]{4,}")
@@ -25,6 +29,13 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(])")
 _DIGITS = re.compile(r"\d+")
 _SCAN_LINES = 10_000
+_SENTENCE_CHARS = 300
+_PROSE = 0.5
+"""The share of the words of a text that are in sentences, if it is prose."""
+_METHODS = 12
+_HEADER_CHARS = 140
+_RANKS = (400, 300, 200, 100, 0)
+"""Of what `__all__` names, of other public definitions, public methods, private definitions, and constants."""
 _ALERTS = re.compile(
     r"\b(?:error|warning|warn|fatal|critical|exception|traceback|failed|TODO|FIXME|XXX)\b", re.IGNORECASE
 )
@@ -39,6 +50,8 @@ class Bullet:
     score: float
     about: str = ""
     """`~` where the number of the line is an estimate."""
+    part: int = 0
+    """The order of bullets that stand on one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +84,25 @@ def points_of(text: Text, language: Language, outline: Outline) -> Points:
         found = [Bullet(at, line.strip(), -_indent(line)) for at, line in enumerate(outline.lines)]
     elif outline.what == "symbols":
         found = _definitions(text, outline)
-    elif outline.what == "headings":
-        found = [
-            Bullet(entry.line, entry.text.lstrip("# ") + (f" — {entry.doc}" if entry.doc else ""), -entry.depth)
-            for entry in outline.entries
-        ]
     else:
-        found = _sentences(text.lines)
-        if len(text.lines) > _SCAN_LINES:
-            scanned = f"chosen from {_SCAN_LINES:,} of its lines: beginning, middle and end"
+        found, scanned = _prose(text.lines, outline)
     return Points(sorted(found, key=lambda bullet: (-bullet.score, bullet.line)), scanned)
+
+
+def _prose(lines: Sequence[str], outline: Outline) -> tuple[list[Bullet], str]:
+    """Return the points of prose; of another text its headings, else its lines; and how much of it was looked at."""
+    numbers = _spread(lines)
+    scanned = f"chosen from {_SCAN_LINES:,} of its lines: beginning, middle and end" * (len(numbers) > 1)
+    headings = outline.entries if outline.what == "headings" else ()
+    sections, share = sections_of(((at, lines[at]) for part in numbers for at in part), headings)
+    if share >= _PROSE or (headings and any(section.paragraphs for section in sections)):
+        points = points_of_prose(sections)
+        return [
+            Bullet(point.line, one_line(point.text, _SENTENCE_CHARS), point.score, part=point.part) for point in points
+        ], scanned
+    if headings:
+        return [Bullet(entry.line, entry.text.lstrip("# "), -entry.depth) for entry in headings], ""
+    return _sentences(lines), scanned
 
 
 def _spread(lines: Sequence[str]) -> list[range]:
@@ -93,21 +115,47 @@ def _spread(lines: Sequence[str]) -> list[range]:
 
 
 def _definitions(text: Text, outline: Outline) -> list[Bullet]:
-    """Rank definitions by how often the text names them; a docstring counts like four namings."""
+    """Rank what a file of code defines: public classes and functions first, then methods, private ones, constants.
+
+    Of these, what the file names often, what has members or a docstring. A method has its class before its name.
+    """
     named = Counter(_NAME.findall(text.text))
-    entries = outline.entries
+    exported = frozenset(exported_names(text.text))
     found: list[Bullet] = []
-    for at, entry in enumerate(entries):
-        uses = named[entry.name] - 1
-        members = 0
-        if entry.depth == 0 and " " in entry.text and "class " in entry.text:
-            members = next((i for i, e in enumerate(entries[at + 1 :]) if e.depth == 0), len(entries) - at - 1)
-        facts = [f"named {uses}×"] * (uses > 0) + [plural(members, "members")] * (members > 0)
-        private = entry.name.startswith("_") and not entry.name.startswith("__")
-        score = min(uses, 40) + 4 * bool(entry.doc) + min(members, 20) - 12 * entry.depth - 6 * private
-        tail = f" ({', '.join(facts)})" if facts else ""
-        found.append(Bullet(entry.line, f"{entry.text}{f' — {entry.doc}' if entry.doc else ''}{tail}", score))
+    within: list[tuple[int, str, bool]] = []
+    """Depth, name, and whether it is public, of what an entry is in."""
+    for at, entry in enumerate(outline.entries):
+        while within and within[-1][0] >= entry.depth:
+            within.pop()
+        kind, public = kind_of(entry), not entry.name.startswith("_") and all(one[2] for one in within)
+        if not (kind == "other" or (within and (kind == "constant" or not public))):
+            inner = _inside(outline.entries, at)
+            uses = named[entry.name] - 1
+            facts = [f"named {uses}×"] * (uses > 0 and not within) + _members(entry, inner)
+            name = ".".join([*(name for _, name, _ in within), entry.name])
+            tail = f" ({'; '.join(facts)})" if facts else ""
+            line = f"{truncate(qualified(entry, name), _HEADER_CHARS)}{f' — {entry.doc}' if entry.doc else ''}{tail}"
+            rank = _RANKS[0 if entry.name in exported and not within else 1 + bool(within) if public else 3]
+            rank = _RANKS[4] if kind == "constant" else rank
+            score = rank + min(max(uses, 0), 40) + 4 * bool(entry.doc) + min(len(inner), 20) - 12 * entry.depth
+            found.append(Bullet(entry.line, line, score))
+        within.append((entry.depth, entry.name, public))
     return found
+
+
+def _inside(entries: Sequence[Entry], at: int) -> list[Entry]:
+    """Return what is in an entry, however deep."""
+    return list(takewhile(lambda one: one.depth > entries[at].depth, entries[at + 1 :]))
+
+
+def _members(entry: Entry, inner: Sequence[Entry]) -> list[str]:
+    """Return the public methods of a class, or how many members something else has."""
+    direct = [one for one in inner if one.depth == entry.depth + 1]
+    methods = [one.name for one in direct if kind_of(one) == "definition" and not one.name.startswith("_")]
+    if not methods:
+        return [plural(len(direct), "members")] if direct and "class " in entry.text else []
+    more = f", … {len(methods) - _METHODS} more" if len(methods) > _METHODS else ""
+    return [f"{plural(len(methods), 'methods')}: {', '.join(methods[:_METHODS])}{more}"]
 
 
 def _sentences(lines: Sequence[str]) -> list[Bullet]:

@@ -13,7 +13,7 @@ import io
 import logging
 import re
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +26,9 @@ from ctxkernel.sources.base.file_reader import Data, Gone, load_bytes, make_text
 from ctxkernel.sources.base.positions import find_name, pattern_of
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines
 from ctxkernel.sources.files.formats import FormatSource
-from ctxkernel.sources.files.text_levels import lines_document
+from ctxkernel.sources.files.text_levels import best_points, lines_document
 from ctxkernel.sources.outlines.json_outline import is_list
+from ctxkernel.sources.outlines.papers import points_of_paper
 
 MOST_BYTES = 64 << 20
 PAGES = 50
@@ -36,6 +37,8 @@ PAGE_BYTES = 4 << 20
 _PAGE_CHARS = 200_000
 _ENTRIES = 500
 _DEEPEST = 6
+_POINTS = 80
+_POINT_CHARS = 300
 _PAGE = re.compile(r"page\s*(\d{1,9})", re.IGNORECASE)
 
 
@@ -136,7 +139,7 @@ class PdfSource(FormatSource[Pdf]):
         if lod == 2:
             read = len(found.texts)
             part = [f"of its first {plural(read, 'pages')}; the others were not read"] if read < found.pages else []
-            return fit_lines([head, *found.about, *part], list(_summary(found)), budget, "points")
+            return best_points([head, *found.about, *_begins(found), *part], _summary(found), budget)
         entries = _entries(found)
         what = [] if found.outline else ["no outline; how each page begins:"]
         return fit_lines([head, *found.about, *what], entries, budget, "entries" if found.outline else "pages")
@@ -263,9 +266,29 @@ def _entries(found: Pdf) -> list[str]:
     return [*lines, *([Line(f"[… {plural(rest, 'more pages')} were not read]", rest, "pages")] if rest else [])]
 
 
-def _summary(found: Pdf) -> Iterator[str]:
-    """Yield the most informative lines with their pages, in the order of the text."""
+def _summary(found: Pdf) -> list[tuple[tuple[int, int], str]]:
+    """Return headings with their first sentences, abstract and conclusions: best first, with their places and pages.
+
+    Of a text without sentences the most informative lines.
+    """
     pages = [at for at, text in enumerate(found.texts) for _ in text]
-    document = lines_document("", [line for text in found.texts for line in text])
-    for bullet in sorted(document.points.bullets[:40], key=lambda bullet: bullet.line):
-        yield f"- page {pages[bullet.line] + 1 if bullet.line < len(pages) else '?'}: {bullet.text}"
+    points = points_of_paper(found.texts, [title for _, title, _ in found.outline])
+    if not points:
+        points = lines_document("", [line for text in found.texts for line in text]).points.bullets
+    best = sorted(points, key=lambda point: (-point.score, point.line))[:_POINTS]
+    return [
+        ((point.line, point.part), f"- page {_page_of(pages, point.line)}: {one_line(point.text, _POINT_CHARS)}")
+        for point in best
+    ]
+
+
+def _page_of(pages: Sequence[int], line: int) -> str:
+    return str(pages[line] + 1) if line < len(pages) else "?"
+
+
+def _begins(found: Pdf) -> list[str]:
+    """Return the first line of the text, where the file names no title."""
+    if any(line.startswith("title: ") for line in found.about):
+        return []
+    first = next((line for text in found.texts for line in text if line.strip()), "")
+    return [f"begins: {one_line(first, 160)}"] if first else []

@@ -341,22 +341,35 @@ def summary(document: Document, budget: int) -> Draft:
     points = document.points
     ranked, part = points.bullets, document.read or points.scanned
     headline = document.headline(read=True) + (f" · {points.scanned}" if points.scanned else "")
-    head = [headline, *document.outline.head[: 3 if document.is_log else 1]]
+    head = [headline, *document.outline.head[:3]]
     if 2 * count_tokens("\n".join(head)) > budget:
         head = head[:1]
     with_lines = document.language.name not in ("table", "json", "jsonlines")
+    rows = [
+        (
+            (bullet.line, bullet.part) if with_lines else (at, 0),
+            f"- {f'{bullet.about}{bullet.line}: ' if with_lines else ''}{bullet.text}",
+        )
+        for at, bullet in enumerate(ranked)
+    ]
+    return best_points(head, rows, budget, exact=not part)
+
+
+def best_points(
+    head: Sequence[str], ranked: Sequence[tuple[tuple[int, int], str]], budget: int, *, exact: bool = True
+) -> Draft:
+    """Return as many of some points (place and text, best first) as fit, in the order of their places."""
 
     def build(k: int) -> str:
-        chosen = sorted(ranked[:k], key=lambda bullet: bullet.line) if with_lines else ranked[:k]
-        shown = [f"- {f'{bullet.about}{bullet.line}: ' if with_lines else ''}{bullet.text}" for bullet in chosen]
-        mark = [marked(more(len(ranked) - k, "points", exact=not part), cut(k))] if k < len(ranked) else []
+        shown = [text for _, text in sorted(ranked[:k], key=lambda row: row[0])]
+        mark = [marked(more(len(ranked) - k, "points", exact=exact), cut(k))] if k < len(ranked) else []
         return "\n".join([*head, *shown, *mark])
 
     def cut(k: int) -> int:
         return max(1, priced * (len(ranked) - k) // len(some))
 
     some = ranked[:_PRICED]
-    priced = count_tokens("\n".join(bullet.text for bullet in some))
+    priced = count_tokens("\n".join(text for _, text in some))
     k, text = fit(len(ranked), build, budget, guess=budget // 30 + 1)
     return Draft(text, cut_tokens=cut(max(k, 0)) if k < len(ranked) else 0)
 

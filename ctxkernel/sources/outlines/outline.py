@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
 
 from ctxkernel.core.text import one_line
 from ctxkernel.sources.base.amounts import Line
@@ -23,12 +24,14 @@ from ctxkernel.sources.outlines.grammars import GRAMMARS, Grammar
 from ctxkernel.sources.outlines.json_outline import json_fields, json_lines
 from ctxkernel.sources.outlines.logs import LogFacts
 from ctxkernel.sources.outlines.python_outline import python_outline
+from ctxkernel.sources.outlines.sentences import first_sentence
 from ctxkernel.sources.outlines.syntax import definition_at, syntax_outline
 from ctxkernel.sources.outlines.table_facts import TableFacts
 from ctxkernel.sources.outlines.tabular import Table, read_table
 
 _SCAN_LINES = 50_000
 _PART_CHARS = 1 << 20
+_SENTENCE_LINES = 8
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _ATX = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
 _UNDERLINE = re.compile(r"^([=\-~^\"'`#*+.:_])\1{2,}\s*$")
@@ -181,5 +184,6 @@ def _first_sentence(lines: list[str], start: int) -> str:
             continue
         if plain.startswith("#") or (at + 1 < len(lines) and lines[at + 1][:3] in ("===", "---")):
             return ""
-        return one_line(re.split(r"(?<=[^\d\s][.!?])\s", plain, maxsplit=1)[0], 120)
+        paragraph = takewhile(str.strip, lines[at : at + _SENTENCE_LINES])
+        return first_sentence([one.strip() for one in paragraph])
     return ""

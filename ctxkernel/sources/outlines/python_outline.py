@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 from keyword import iskeyword
 
 from ctxkernel.core.text import one_line, truncate
 from ctxkernel.sources.base.positions import Entry, Outline
+from ctxkernel.sources.outlines.sentences import first_sentence
 
 _STRING = r"\"\"\"[\s\S]*?(?:\"\"\"|\Z)|'''[\s\S]*?(?:'''|\Z)|\"(?:\\[\s\S]|[^\"\\\n])*\"|'(?:\\[\s\S]|[^'\\\n])*'"
 # All strings and comments, to know where lines begin that are inside of a string. Each alternative begins
@@ -30,13 +32,30 @@ _SCAN = re.compile(
     re.MULTILINE,
 )
 _HEADER = re.compile(rf"{_STRING}|(?P<comment>\#[^\n]*)|(?P<open>[(\[{{])|(?P<close>[)\]}}])|(?P<colon>:)")
+# Each comment with its line end: a row of `#` could be split in very many ways else.
 _DOC = re.compile(
-    r"\s*(?:\#[^\n]*\s*)*[rRuU]?"
-    r"(?:(\"\"\"|''')\s*(.*?)\s*(?:\\?\n|\1|\Z)|\"((?:\\.|[^\"\\\n])*)\"|'((?:\\.|[^'\\\n])*)')"
+    r"\s*(?:\#[^\n]*\n\s*)*[rRuU]?(?:(?P<quotes>\"\"\"|''')|\"((?:\\.|[^\"\\\n])*)\"|'((?:\\.|[^'\\\n])*)')"
 )
+_DOC_CHARS = 1000
+# What begins a line of a docstring that no sentence goes on in: a field, a list, an example, a rule.
+_NO_SENTENCE = re.compile(r"[:@*+>|-]|\d+[.)]\s|\w+:$|[=~^\"]{3}")
 _BODY = re.compile(r"[^\n]*\n(?:[ \t]*(?:\#[^\n]*)?\n)*([ \t]*)")
 _HEADER_CHARS = 8000
 _SHOWN_CHARS = 240
+
+
+_EXPORTED = re.compile(r"^__all__[ \t]*(?::[^=\n]*)?\+?=\s*[\[(]([^\])]*)", re.MULTILINE)
+_NAME = re.compile(r"[\"'](\w+)[\"']")
+
+
+def exported_names(source: str) -> list[str]:
+    """Return the names that `__all__` lists, as far as they stand in the source."""
+    return [name for found in _EXPORTED.finditer(source) for name in _NAME.findall(found[1])]
+
+
+def without_texts(source: str) -> str:
+    """Return a source without its strings and comments."""
+    return _QUOTED.sub(" ", source)
 
 
 def python_outline(source: str) -> Outline:
@@ -145,11 +164,17 @@ class _Scan:
 
 
 def _doc_at(source: str, at: int) -> str:
-    """Return the first line of the docstring that begins at `at`, or ""."""
+    """Return the first sentence of the docstring that begins at `at`, or ""."""
     found = _DOC.match(source, at)
     if not found:
         return ""
-    return one_line(next((part for part in found.groups()[1:] if part), ""), 120)
+    if not found["quotes"]:
+        return first_sentence(found[2] or found[3] or "")
+    start = found.end()
+    end = source.find(found["quotes"], start, start + _DOC_CHARS)
+    lines = source[start : end if end >= 0 else start + _DOC_CHARS].strip().split("\n")
+    paragraph = [lines[0], *takewhile(lambda line: line.strip() and not _NO_SENTENCE.match(line.strip()), lines[1:])]
+    return first_sentence([line.removesuffix("\\") for line in paragraph])
 
 
 def _joined(header: str) -> str:
