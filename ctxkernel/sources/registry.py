@@ -55,6 +55,7 @@ def _late(module: str, name: str) -> Callable[..., Any]:
 _COMPRESSED = (".gz", ".bz2", ".xz", ".lzma")
 _COMPRESSED_SOURCE = _late("files.open_files", "CompressedSource")
 _FILE_SOURCE = _late("files.files", "FileSource")
+_PACKAGE_SOURCE = _late("files.packages", "PackageSource")
 # Files whose format is read, by the end of their names; any other is shown as text or as bytes.
 _FORMATS: dict[str, Callable[[str, str], FileSource]] = {
     ".ipynb": _late("files.notebooks", "NotebookSource"),
@@ -276,7 +277,9 @@ def _open_file(target: Any, settings: Settings, name: str | None) -> Source:
 
 
 def _open_module(target: Any, settings: Settings, name: str | None) -> Source:
-    source: FileSource = _FILE_SOURCE(_late("objects.objects", "source_file")(target), f"module {target.__name__}")
+    path, label = _late("objects.objects", "source_file")(target), f"module {target.__name__}"
+    package = os.path.basename(path) == "__init__.py"
+    source: FileSource = _PACKAGE_SOURCE(path, label, target.__name__) if package else _FILE_SOURCE(path, label)
     source.kind, source.target = "module", target
     return source
 

@@ -1,10 +1,10 @@
 """Folders, and the files that match a pattern (`view("data/*.csv")`), as sources.
 
 A position in a folder is "entry:below", both from 0: of its own entries, and of what lies below one, in the order of
-the tree; in a pattern it is the number of a match.
+the tree, or `@k`, a symbol of its map of code (`code_maps.py`); in a pattern it is the number of a match.
 
-Rule 1: of a folder no file but a `.gitignore` is opened; of a pattern only regular files are, and those as a view of
-        each would. No link is followed by a tree or by `**`.
+Rule 1: of a folder each `.gitignore` is read, for levels 1 and 2 code, for level 2 how prose and tables begin; of a
+        pattern only regular files are, and those as a view of each would. No link is followed by a tree or by `**`.
 Rule 2: at most `MOST_NAMES` names are read and `MOST_SHOWN` shown, and so many names left out as are read of a folder;
         what was left out is said.
 Rule 3: names are sorted, so the listing does not depend on the file system's order. Matches are named from the folder
@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import stat
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -26,12 +25,15 @@ from itertools import islice
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size, one_line, plural
-from ctxkernel.sources.base.amounts import Line, more_lines, moved
+from ctxkernel.sources.base.amounts import Line, moved
 from ctxkernel.sources.base.file_reader import content_hash, file_stamp, reason_of
 from ctxkernel.sources.base.positions import pattern_of
 from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, parse_place
+from ctxkernel.sources.files.code_maps import CodeMap, MappedSource
+from ctxkernel.sources.files.folder_parts import Found, other_files, part_lines, readme_line, totals
 from ctxkernel.sources.files.gitignore import Ignoring, above
 from ctxkernel.sources.files.globs import NOT_ENTERED, PatternSearch, folder_of
+from ctxkernel.sources.outlines.code_files import is_code
 
 MOST_NAMES = 20_000
 MOST_SHOWN = 2_000
@@ -40,33 +42,12 @@ WATCHED = 256
 _COUNTED = "__pycache__"
 _DEPTH = 4
 _WATCHED_ENTRIES = 64
-_SUFFIXES = 20
 _LOOKS = 4
 _LOOK_LINES = 8
 _LOOK_TOKENS = 400
 _LEAST_TOKENS = 150  # of a rendering with room for looks
 _FIRST = ((), ("[nothing rendered before; as it is now:]",))
 """What stands above the head of a diff without anything to compare with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """One entry of a directory."""
-
-    name: str
-    """Relative to the directory that is viewed, with / between."""
-    depth: int
-    folder: bool
-    size: int
-    changed: int
-    note: str = ""
-
-    def line(self) -> str:
-        """Return the entry as a line of the tree."""
-        base = self.name.rsplit("/", 1)[-1]
-        if self.folder:
-            return f"{'  ' * self.depth}{base}/{f' ({self.note})' if self.note else ''}"
-        return f"{'  ' * self.depth}{base} · {self.note or format_size(self.size)}"
 
 
 @dataclass(slots=True)
@@ -98,8 +79,8 @@ def basis_of(found: list[Found]) -> ListingBasis:
     return ListingBasis(content_hash(listing.encode("utf-8", "surrogateescape")), entries)
 
 
-class DirectorySource(BaseSource):
-    """A directory by its path. 0: its own entries; 1: the tree; 2: counts by suffix; 3: what changed."""
+class DirectorySource(MappedSource):
+    """A directory by its path. 0: its own entries; 1: the tree, of sources a map; 2: its parts; 3: what changed."""
 
     kind = "directory"
 
@@ -113,28 +94,34 @@ class DirectorySource(BaseSource):
         self._above = Ignoring()
 
     def stamp(self) -> str:
-        """Return a hash of the stats of the directory and of its first 64 entries, the tree's order. Never raises.
+        """Return a hash of the stats of the directory, of its first 64 entries and of its code. Never raises.
 
         Names are read anew only where a folder's own stat changed.
         """
         if self._listed != self._folder_stamps():
             self._watch()
             self._listed = self._folder_stamps()
-        return content_hash(f"{self._listed} {stamps_of(self._watched)}".encode())
+        code = self.map.stamp() if self.map is not None else ""
+        return content_hash(f"{self._listed} {stamps_of(self._watched)} {code}".encode())
 
     def _folder_stamps(self) -> str:
         return stamps_of([self.path, *self._folders, *self._above.files])
 
     def covers(self, stamp: str) -> bool:
         """Say whether the stamp is of all that a rendering looks at."""
-        return self._all_watched
+        return self._all_watched and (self.map is None or self.map.watches_all)
 
     def _watch(self) -> None:
         self._above = above(self.path)
         try:
-            found = _list(self.path, _WATCHED_ENTRIES + 1)[0]
+            found = _list(self.path, MOST_SHOWN)[0]
         except OSError:
             found = []
+        code = [is_code(entry.name) for entry in found if not entry.folder]
+        if 2 * sum(code) < max(len(code), 1):
+            self.map = None
+        elif self.map is None:
+            self.map = CodeMap(self.path)
         self._all_watched = len(found) <= _WATCHED_ENTRIES
         paths = [(os.path.join(self.path, entry.name), entry.folder) for entry in found[:_WATCHED_ENTRIES]]
         self._watched = [path for path, folder in paths if not folder]
@@ -147,6 +134,8 @@ class DirectorySource(BaseSource):
     def further(self, place: str, tokens: int, lod: int = 0) -> str | None:
         """Return the position that is `tokens` after `place`: of its own entries, at level 1 of the tree."""
         at = parse_place(place)
+        if at is not None and (lod == 1 or at.offset is not None) and (code := self._mapped(at)) is not None:
+            return code.further(at, tokens)
         if lod != 1 or at is None:
             return super().further(place, tokens, lod)
         try:
@@ -160,7 +149,8 @@ class DirectorySource(BaseSource):
     def names(self) -> Names:
         """Return the entries by their paths in the directory. Raises OSError where it cannot be read."""
         found, _ = _list(self.path, MOST_SHOWN)
-        return Names("entries", list(zip((entry.name for entry in found), _places(found), strict=True)), "/")
+        entries = list(zip((entry.name for entry in found), _places(found), strict=True))
+        return Names("entries", entries, "/")
 
     def find(self, pos: str) -> Place | None:
         """Return where an entry is: "src", "src/main.py", "main.py"."""
@@ -172,6 +162,8 @@ class DirectorySource(BaseSource):
         try:
             return names.find(self.label, plain or pos)
         except BadPolicy:
+            if self.map is not None and (symbol := self.map.find(pos)) is not None:
+                return symbol
             if pattern_of(pos) or not plain or not os.path.lexists(os.path.join(self.path, plain)):
                 raise
         raise BadPolicy(
@@ -196,7 +188,10 @@ class DirectorySource(BaseSource):
             draft = _changes(self.label, request.basis, basis, found, budget)
         else:
             draft = self._level(request.lod, place, budget, found, notes, part)
-        return replace(draft, fingerprint=basis.fingerprint, basis=basis, notes=notes)
+        fingerprint = basis.fingerprint
+        if self.map is not None and self.map.known.files:
+            fingerprint = content_hash(f"{fingerprint} {self.map.known.fingerprint()}".encode())
+        return replace(draft, fingerprint=fingerprint, basis=basis, notes=notes)
 
     def _level(
         self, lod: int, place: Place, budget: int, found: list[Found], notes: tuple[str, ...], part: bool
@@ -205,8 +200,14 @@ class DirectorySource(BaseSource):
         files = [entry for entry in found if not entry.folder]
         counts = f"{len(files):,}+ files" if part else plural(len(files), "files")
         head = _head(f"{self.label}/".replace("//", "/"), counts, files, notes, part)
+        code = self._mapped(place) if lod or place.offset is not None else None
+        if place.offset is not None and not lod:
+            return code.source(place, budget) if code is not None else Draft(f"{head} · no symbol")
         if lod == 2:
-            return fit_lines([head], list(totals(files)), budget, "points")
+            return self._parts(head, found, files, code, budget)
+        if code is not None:
+            others = other_files(files)
+            return code.structure([*_FIRST[lod == 3], code.headed(head), *others], place, budget)
         places = _places(found)
         first = _at(places, place)
         if first:  # what it lies in stands above it, out of sight
@@ -221,6 +222,19 @@ class DirectorySource(BaseSource):
             return str(shown[k][1]) if k < len(shown) else None
 
         return fit_lines([*_FIRST[lod == 3], head], lines, budget, "entries", place=place_of)
+
+    def _parts(self, head: str, found: list[Found], files: list[Found], code: CodeMap | None, budget: int) -> Draft:
+        parts = code.parts() if code is not None else []
+        lines = [part.line() for part in parts]
+        lines += part_lines(self.path, found, [part.name for part in parts])
+        heads = [code.headed(head) if code is not None else head, *readme_line(self.path, found)]
+        return fit_lines(heads, [*lines, *totals(files)], budget, "points")
+
+    def _mapped(self, place: Place) -> CodeMap | None:
+        """Return the map, if it has symbols, and `place` is no entry of the listing."""
+        if self.map is None or (place.offset is None and (place.line or place.col)) or not self.map.tree().symbols:
+            return None
+        return self.map
 
 
 def _places(found: list[Found]) -> list[Place]:
@@ -287,25 +301,6 @@ def _found(name: str, depth: int, about: os.stat_result) -> Found:
     if stat.S_ISREG(about.st_mode):
         return Found(name, depth, False, about.st_size, about.st_mtime_ns)
     return Found(name, depth, False, 0, about.st_mtime_ns, "link" if stat.S_ISLNK(about.st_mode) else "special file")
-
-
-def totals(files: list[Found]) -> Iterator[str]:
-    """Yield what a listing comes to: counts and sizes by suffix, the largest, the newest."""
-    counts: Counter[str] = Counter()
-    sizes: Counter[str] = Counter()
-    for entry in files:
-        suffix = os.path.splitext(entry.name)[1] or "no suffix"
-        counts[suffix] += 1
-        sizes[suffix] += entry.size
-    ranked = sorted(counts.items(), key=lambda item: (-sizes[item[0]], item[0]))
-    for suffix, count in ranked[:_SUFFIXES]:
-        yield f"- {suffix}: {plural(count, 'files')}, {format_size(sizes[suffix])}"
-    yield from more_lines(len(ranked) - _SUFFIXES, "kinds of files")
-    for entry in sorted(files, key=lambda entry: (-entry.size, entry.name))[:5]:
-        yield f"- large: {entry.name} · {format_size(entry.size)}"
-    # The newest, by order only: a time would differ from copy to copy.
-    for entry in sorted(files, key=lambda entry: (-entry.changed, entry.name))[:3]:
-        yield f"- changed last: {entry.name}"
 
 
 def changed(before: dict[str, tuple[int, int]], found: list[Found]) -> Iterator[str]:
