@@ -60,7 +60,18 @@ def a_module(n: int, folder: Path) -> Case:
         f"def f{at}():\n    '''Return it.'''\n\n\nclass C{at}:\n    def m(self): ...\n\n\n" for at in range(n)
     )
     outer = [Counted("symbols", r"^\d+ (?:def|class) ", 2 * n), Counted("nested symbols", r"^\d+   def ", n)]
-    return written(folder / "m.py", text), lambda lod, pos: outer if lod == 1 else []
+    points = [Counted("points", r"^- \d+: ", 3 * n)]
+    return written(folder / "m.py", text), lambda lod, pos: outer if lod == 1 else points if lod == 2 else []
+
+
+def a_map_of_code(n: int, folder: Path) -> Case:
+    for at in range(0, n, 20):
+        some = range(at, min(at + 20, n))
+        written(folder / f"f{at}.py", "".join(f"class S{one}:\n    def m{one}(self): ...\n\n\n" for one in some))
+    files = -(-n // 20)
+    symbols = [Counted("symbols", r"\bS\d+\b", n), Counted("nested symbols", r"^  m\d+\(", n)]
+    points = [Counted("points", r"^- ", files + 1 + min(files, 5) + min(files, 3))]
+    return folder, lambda lod, pos: symbols if n and (lod, pos) == (1, 0) else points if n and lod == 2 else []
 
 
 def headings(n: int, folder: Path) -> Case:
@@ -126,7 +137,13 @@ def a_folder(n: int, folder: Path) -> Case:
         written(place / f"file{at:04d}.txt", "x")
     return (
         place,
-        lambda lod, pos: [Counted("entries", r"^file\d+\.txt", n, min(pos, max(n - 1, 0)))] if lod < 2 and n else [],
+        lambda lod, pos: (
+            [Counted("entries", r"^file\d+\.txt", n, min(pos, max(n - 1, 0)))]
+            if lod < 2 and n
+            else [Counted("points", r"^- ", n + 1 + min(n, 5) + min(n, 3))]
+            if n
+            else []
+        ),
     )
 
 
@@ -297,7 +314,21 @@ def groups(n: int, folder: Path) -> Case:
 
 
 CASES = [
-    *(a_text, a_module, headings, a_log, a_csv, fields, keys, a_folder, a_pattern, a_notebook, a_dict, a_huge_dict),
+    *(
+        a_text,
+        a_module,
+        a_map_of_code,
+        headings,
+        a_log,
+        a_csv,
+        fields,
+        keys,
+        a_folder,
+        a_pattern,
+        a_notebook,
+        a_dict,
+        a_huge_dict,
+    ),
     *(a_list, an_object, a_frame, rows, a_polars_frame, an_array, a_parquet, facts),
     *(records, wide_records, nested, groups),
 ]

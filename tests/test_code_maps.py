@@ -286,6 +286,12 @@ def test_an_export_is_known_by_its_shortest_name_through_star_imports_and_circle
     assert names == ["p.shown"]
 
 
+def test_a_folder_within_a_package_has_the_names_of_the_package(fleet: Path):
+    text = render(fleet / "fleet", 1, tokens=All).text
+
+    assert names_in(text)[:2] == ["fleet.Ship", "fleet.harbour.Harbour"]
+
+
 def test_what_is_in_another_language_is_known_by_its_file():
     pytest.importorskip("tree_sitter_typescript")
 

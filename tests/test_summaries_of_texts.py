@@ -35,7 +35,7 @@ class Base:
 
 class Ridge(Base):
     """Least squares with a penalty
-    on the size of weights. It has a long story.
+    on its weights. It has a long story.
     """
 
     def fit(self, X, y=None):
@@ -58,7 +58,7 @@ def test_a_code_file_says_what_it_imports_and_which_classes_have_which_methods_f
         "- 10: def _helper() (named 1×)",
         "- 13: class Base (named 1×; 1 method: fit)",
         "- 14: def Base.fit(self, X)",
-        "- 17: class Ridge(Base) — Least squares with a penalty on the size of weights. (named 1×; 2 methods: fit, predict)",
+        "- 17: class Ridge(Base) — Least squares with a penalty on its weights. (named 1×; 2 methods: fit, predict)",
         "- 22: def Ridge.fit(self, X, y=None) — Fit the model.",
         "- 26: def Ridge.predict(self, X)",
     ]

@@ -149,13 +149,20 @@ def _inside(entries: Sequence[Entry], at: int) -> list[Entry]:
 
 
 def _members(entry: Entry, inner: Sequence[Entry]) -> list[str]:
-    """Return the public methods of a class, or how many members something else has."""
+    """Return the public fields and methods of a class, or how many members something else has."""
     direct = [one for one in inner if one.depth == entry.depth + 1]
-    methods = [one.name for one in direct if kind_of(one) == "definition" and not one.name.startswith("_")]
-    if not methods:
-        return [plural(len(direct), "members")] if direct and "class " in entry.text else []
-    more = f", … {len(methods) - _METHODS} more" if len(methods) > _METHODS else ""
-    return [f"{plural(len(methods), 'methods')}: {', '.join(methods[:_METHODS])}{more}"]
+    public = [one for one in direct if not one.name.startswith("_") and "class " not in one.text]
+    of_kind = {
+        "fields": [one.name for one in public if kind_of(one) == "constant"],
+        "methods": [one.name for one in public if kind_of(one) == "definition"],
+    }
+    said = [f"{plural(len(names), what)}: {_listed(names)}" for what, names in of_kind.items() if names]
+    return said or ([plural(len(direct), "members")] if direct and "class " in entry.text else [])
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = len(names) - _METHODS
+    return ", ".join([*names[:_METHODS], *([f"… {plural(rest, 'others')}"] if rest > 0 else [])])
 
 
 def _sentences(lines: Sequence[str]) -> list[Bullet]:

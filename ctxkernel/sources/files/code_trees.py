@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any
 
 from ctxkernel.core.jobs import Publish, Stopped
-from ctxkernel.core.text import format_size
+from ctxkernel.core.text import format_size, plural
 from ctxkernel.sources.base.file_reader import Gone, content_hash, file_stamp, load_bytes
 from ctxkernel.sources.base.surveys import Rest
 from ctxkernel.sources.files.gitignore import Ignoring, above
@@ -32,7 +32,7 @@ FILE_BYTES = 512 << 10
 READ_AT_ONCE = 384 << 10
 _RANKED_AT_ONCE = 250
 """Of so many files the weights are found anew at once when one changes; of more in the background."""
-_ORDERED_AT_ONCE = 2_000
+_ORDERED_AT_ONCE = 1_000
 """Of more files a change is left to the background as a whole."""
 _ENTRIES = 40_000
 _DEPTH = 16
@@ -103,7 +103,7 @@ class CodeTree:
         elif not self.complete:
             said.append(f"~ {'ranking ' if self.whole else ''}from before the last change")
         cut = sum(code.cut for code in self.codes.values())
-        said += [f"of {cut:,} files the first {format_size(FILE_BYTES)} were read"] if cut else []
+        said += [f"of {plural(cut, 'files')} the first {format_size(FILE_BYTES)} were read"] if cut else []
         return [*said, *([f"only the first {MOST_FILES:,} files were listed"] if self.listing.cut else [])]
 
 
@@ -145,6 +145,15 @@ def listed(root: str) -> Listing:
                 continue
     stamp = content_hash(" ".join(map(file_stamp, folders)).encode())
     return Listing(sizes, tuple(folders), stamp, cut=bool(todo) or len(sizes) >= MOST_FILES)
+
+
+def package_of(folder: str) -> str:
+    """Return the dotted name of the package that a folder is; empty where it is none."""
+    parts: list[str] = []
+    while os.path.isfile(os.path.join(folder, "__init__.py")) and len(parts) < _DEPTH:
+        folder, name = os.path.split(folder)
+        parts.insert(0, name)
+    return ".".join(parts)
 
 
 def _first(path: str) -> tuple[bool, bool, int, str]:

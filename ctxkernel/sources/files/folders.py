@@ -30,6 +30,7 @@ from ctxkernel.sources.base.file_reader import content_hash, file_stamp, reason_
 from ctxkernel.sources.base.positions import pattern_of
 from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, parse_place
 from ctxkernel.sources.files.code_maps import CodeMap, MappedSource
+from ctxkernel.sources.files.code_trees import package_of
 from ctxkernel.sources.files.folder_parts import Found, other_files, part_lines, readme_line, totals
 from ctxkernel.sources.files.gitignore import Ignoring, above
 from ctxkernel.sources.files.globs import NOT_ENTERED, PatternSearch, folder_of
@@ -121,7 +122,7 @@ class DirectorySource(MappedSource):
         if 2 * sum(code) < max(len(code), 1):
             self.map = None
         elif self.map is None:
-            self.map = CodeMap(self.path)
+            self.map = CodeMap(self.path, package_of(self.path))
         self._all_watched = len(found) <= _WATCHED_ENTRIES
         paths = [(os.path.join(self.path, entry.name), entry.folder) for entry in found[:_WATCHED_ENTRIES]]
         self._watched = [path for path, folder in paths if not folder]

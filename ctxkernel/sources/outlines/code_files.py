@@ -23,6 +23,9 @@ Kind = Literal["definition", "constant", "other"]
 PYTHON = (".py", ".pyi", ".pyw")
 SUFFIXES = frozenset((*PYTHON, *(suffix for row in GRAMMARS for suffix in row.suffixes)))
 _DEFINED = re.compile(r"(?:@.* )?(?:async )?(?:def|class) ")
+_MADE_OF_FIELDS = re.compile(
+    r"@(?:dataclasses\.|attrs?\.|attr\.)?(?:dataclass|define|frozen|s)\b.*\bclass |class \w+\((?:typing\.)?NamedTuple\)"
+)
 _TYPING = re.compile(r"\w+ *= *(?:typing\.|t\.)?(?:TypeVar|TypeVarTuple|ParamSpec|NewType)\(|__all__\b")
 _IMPORT = re.compile(
     r"^[ \t]*(?P<example>>>> )?"
@@ -194,7 +197,7 @@ def _symbols(entries: Sequence[Entry], *, deep: bool) -> Iterator[Symbol]:
             continue
         made = next((one for one in inner if one.name == "__init__"), None)
         is_class = bool(re.match(r"(?:@.* )?class ", entry.text)) or bool(inner)
-        signature = _signature(made if made is not None else entry, own=made is None)
+        signature = _fields(entry, inner) or _signature(made if made is not None else entry, own=made is None)
         members = _last_of_each(
             Symbol(f"{entry.name}.{one.name}", one.line, _signature(one), "", one.doc)
             for one in inner
@@ -207,6 +210,14 @@ def _symbols(entries: Sequence[Entry], *, deep: bool) -> Iterator[Symbol]:
 def _last_of_each(symbols: Iterable[Symbol]) -> tuple[Symbol, ...]:
     """Return the symbols, of each name the last one: what stands before it are its overloads."""
     return tuple({symbol.name: symbol for symbol in symbols}.values())
+
+
+def _fields(entry: Entry, inner: Sequence[Entry]) -> str:
+    """Return the fields of a dataclass or named tuple as what it is made with; empty for any other."""
+    if not _MADE_OF_FIELDS.match(entry.text):
+        return ""
+    fields = [one.text.partition("  #")[0] for one in inner if kind_of(one) == "constant" and ":" in one.text]
+    return f"({', '.join(fields)})" if fields else ""
 
 
 def _signature(entry: Entry, *, own: bool = True) -> str:

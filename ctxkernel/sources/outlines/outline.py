@@ -32,6 +32,8 @@ from ctxkernel.sources.outlines.tabular import Table, read_table
 _SCAN_LINES = 50_000
 _PART_CHARS = 1 << 20
 _SENTENCE_LINES = 8
+_ANOTHER = re.compile(r"\s*(?:[-*+]\s|\d{1,3}[.)]\s|#|```|~~~|\||>|([=\-~])\1\1)")
+"""How a line begins that does not go on with a paragraph."""
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _ATX = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
 _UNDERLINE = re.compile(r"^([=\-~^\"'`#*+.:_])\1{2,}\s*$")
@@ -184,6 +186,6 @@ def _first_sentence(lines: list[str], start: int) -> str:
             continue
         if plain.startswith("#") or (at + 1 < len(lines) and lines[at + 1][:3] in ("===", "---")):
             return ""
-        paragraph = takewhile(str.strip, lines[at : at + _SENTENCE_LINES])
-        return first_sentence([one.strip() for one in paragraph])
+        more = takewhile(lambda one: one.strip() and not _ANOTHER.match(one), lines[at + 1 : at + _SENTENCE_LINES])
+        return first_sentence([plain, *more])
     return ""
