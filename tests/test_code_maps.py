@@ -16,6 +16,7 @@ from ctxkernel.core.ports import All
 from ctxkernel.sources.files import code_trees
 from ctxkernel.sources.outlines.code_files import read_code
 from ctxkernel.sources.outlines.code_ranking import in_order, weigh
+from ctxkernel.testing import HeldJobs, Turns
 from ctxkernel.testing.renderings import opened, render, written
 
 FILES = {
@@ -250,6 +251,37 @@ def test_a_map_of_all_of_a_large_package_takes_little_memory(eager: None):
 
     assert held < 32 << 20
     assert most < 64 << 20
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_running_view_shows_what_the_background_read_and_then_follows_edits(
+    fleet: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(code_trees, "READ_AT_ONCE", 100)
+    turns = Turns()
+    turns.loop.graph.open_source = opened
+    turns.namespace["path"] = fleet
+    held = turns.loop.preparer = HeldJobs(turns.loop.ready)
+    turns.run("h = view(path, lod=1, tokens=2000).run()")
+    h = turns.namespace["h"]
+    first = h.rendered.text
+
+    held.finish()
+    turns.run()
+    whole = h.rendered.text
+    monkeypatch.setattr(code_trees, "READ_AT_ONCE", 1 << 20)
+    written(fleet / "fleet" / "harbour.py", "class Quay: ...\n")
+    turns.run()
+
+    assert "files read so far" in first
+    assert "~" not in whole
+    assert "class fleet.harbour.Harbour" in whole
+    assert "class fleet.harbour.Quay" in h.rendered.text
+    assert not held.jobs
+    turns.run("h.set(lod=0, pos='Quay')")
+    assert h.rendered.text.split("\n")[1] == "class Quay: ..."
+    turns.run("h.set(lod=1, pos=0).scroll(1)")
+    assert "[… 1 symbol before]" in h.rendered.text
 
 
 # --- ranking

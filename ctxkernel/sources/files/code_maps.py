@@ -134,8 +134,9 @@ class CodeMap:
         return f"@{moved(lines, self.at(place, place.shift), tokens)}"
 
     def at(self, place: Place, shift: int = 0) -> int:
-        """Return which symbol a place is, from 0; at levels 1 and 2 a shift counts symbols, at level 0 lines."""
-        return min(max((place.offset or 0) + shift, 0), max(len(self._tree.symbols) - 1, 0))
+        """Return which symbol a place is, from 0; at level 1 also a line is one, and a shift counts them."""
+        at = place.line if place.offset is None else place.offset
+        return min(max(at + shift, 0), max(len(self._tree.symbols) - 1, 0))
 
     def headed(self, head: str) -> str:
         """Return a first line with the number of symbols, and how much was read."""
@@ -161,6 +162,8 @@ class CodeMap:
         """Level 1: the symbols from `place` on."""
         tree, first = self._tree, self.at(place, place.shift)
         ranked = tree.symbols[first:]
+        while len(head) > 1 and 2 * count_tokens("\n".join(head)) > budget:
+            head = head[:-1]
         unread = [] if tree.whole else [Line("[… what follows was not read yet]", 0, "symbols", exact=False)]
         before = [f"[… {plural(first, 'symbols')} before]"] if first else []
         nested = sum(len(one.symbol.members) for one in ranked)

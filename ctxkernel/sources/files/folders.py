@@ -1,7 +1,8 @@
 """Folders, and the files that match a pattern (`view("data/*.csv")`), as sources.
 
 A position in a folder is "entry:below", both from 0: of its own entries, and of what lies below one, in the order of
-the tree, or `@k`, a symbol of its map of code (`code_maps.py`); in a pattern it is the number of a match.
+the tree. Of a map of code (`code_maps.py`) it is `k` or `@k`, a symbol, or the name of an entry, which shows the tree.
+In a pattern it is the number of a match.
 
 Rule 1: of a folder each `.gitignore` is read, for levels 1 and 2 code, for level 2 how prose and tables begin; of a
         pattern only regular files are, and those as a view of each would. No link is followed by a tree or by `**`.
@@ -135,7 +136,7 @@ class DirectorySource(MappedSource):
     def further(self, place: str, tokens: int, lod: int = 0) -> str | None:
         """Return the position that is `tokens` after `place`: of its own entries, at level 1 of the tree."""
         at = parse_place(place)
-        if at is not None and (lod == 1 or at.offset is not None) and (code := self._mapped(at)) is not None:
+        if at is not None and (lod == 1 or at.offset is not None) and (code := self._mapped()) is not None:
             return code.further(at, tokens)
         if lod != 1 or at is None:
             return super().further(place, tokens, lod)
@@ -188,25 +189,26 @@ class DirectorySource(MappedSource):
         if request.lod == 3 and isinstance(request.basis, ListingBasis):
             draft = _changes(self.label, request.basis, basis, found, budget)
         else:
-            draft = self._level(request.lod, place, budget, found, notes, part)
+            draft = self._level(request, place, budget, found, notes, part)
         fingerprint = basis.fingerprint
         if self.map is not None and self.map.known.files:
             fingerprint = content_hash(f"{fingerprint} {self.map.known.fingerprint()}".encode())
         return replace(draft, fingerprint=fingerprint, basis=basis, notes=notes)
 
     def _level(
-        self, lod: int, place: Place, budget: int, found: list[Found], notes: tuple[str, ...], part: bool
+        self, request: RenderRequest, place: Place, budget: int, found: list[Found], notes: tuple[str, ...], part: bool
     ) -> Draft:
         """Render level 0, 1 or 2; `part` says that there are more entries than `found`."""
+        lod = request.lod
         files = [entry for entry in found if not entry.folder]
         counts = f"{len(files):,}+ files" if part else plural(len(files), "files")
         head = _head(f"{self.label}/".replace("//", "/"), counts, files, notes, part)
-        code = self._mapped(place) if lod or place.offset is not None else None
+        code = self._mapped() if lod or place.offset is not None else None
         if place.offset is not None and not lod:
             return code.source(place, budget) if code is not None else Draft(f"{head} · no symbol")
         if lod == 2:
             return self._parts(head, found, files, code, budget)
-        if code is not None:
+        if code is not None and (place.offset is not None or parse_place(request.pos) is not None):
             others = other_files(files)
             return code.structure([*_FIRST[lod == 3], code.headed(head), *others], place, budget)
         places = _places(found)
@@ -220,7 +222,10 @@ class DirectorySource(MappedSource):
         lines += [Line("[… what follows was not read]", 0, "entries", exact=False)] if part else []
 
         def place_of(k: int) -> str | None:
-            return str(shown[k][1]) if k < len(shown) else None
+            if k >= len(shown):
+                return None
+            name = shown[k][0].name  # where a number is a symbol of the map
+            return name if lod and code is not None and parse_place(name) is None else str(shown[k][1])
 
         return fit_lines([*_FIRST[lod == 3], head], lines, budget, "entries", place=place_of)
 
@@ -231,11 +236,9 @@ class DirectorySource(MappedSource):
         heads = [code.headed(head) if code is not None else head, *readme_line(self.path, found)]
         return fit_lines(heads, [*lines, *totals(files)], budget, "points")
 
-    def _mapped(self, place: Place) -> CodeMap | None:
-        """Return the map, if it has symbols, and `place` is no entry of the listing."""
-        if self.map is None or (place.offset is None and (place.line or place.col)) or not self.map.tree().symbols:
-            return None
-        return self.map
+    def _mapped(self) -> CodeMap | None:
+        """Return the map, if it has symbols."""
+        return self.map if self.map is not None and self.map.tree().symbols else None
 
 
 def _places(found: list[Found]) -> list[Place]:

@@ -83,7 +83,7 @@ class PackageSource(MappedSource, FileSource):
         elif request.lod == 3 and isinstance(request.basis, TreeBasis):
             draft = self._changes(request.basis, basis, budget)
         else:
-            draft = self.code.structure(self._head(tree), place if place.offset is not None else Place(), budget)
+            draft = self.code.structure(self._head(tree), place, budget)
             draft = as_now(draft) if request.lod == 3 else draft
         return replace(draft, fingerprint=basis.fingerprint, basis=basis, notes=tuple(tree.remarks()))
 
