@@ -195,7 +195,7 @@ def test_what_changed_in_a_package_is_told_by_file_and_symbol(package: Any, flee
 
 
 def test_until_all_was_read_the_map_says_how_much_was_and_names_what_is_exported(package: Any, monkeypatch: Any):
-    monkeypatch.setattr(code_trees, "READ_AT_ONCE", 100)
+    monkeypatch.setattr(code_trees, "READ_AT_ONCE", 1_200)
     source = opened(package)
 
     first = render(source, 1, tokens=All).text
@@ -257,7 +257,7 @@ def test_a_map_of_all_of_a_large_package_takes_little_memory(eager: None):
 def test_a_running_view_shows_what_the_background_read_and_then_follows_edits(
     fleet: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(code_trees, "READ_AT_ONCE", 100)
+    monkeypatch.setattr(code_trees, "READ_AT_ONCE", 1_200)
     turns = Turns()
     turns.loop.graph.open_source = opened
     turns.namespace["path"] = fleet
@@ -318,6 +318,19 @@ def test_an_export_is_known_by_its_shortest_name_through_star_imports_and_circle
     assert names == ["p.shown"]
 
 
+def test_a_tree_that_was_made_to_cost_much_costs_little():
+    """Star imports that meet again and again, long chains, and brackets that never close."""
+    deep = {f"l{at}/__init__.py": f"from p.l{at + 1} import *\nfrom p.r{at + 1} import *\n" for at in range(60)}
+    wide = {f"r{at}/__init__.py": f"from p.l{at + 1} import *\nfrom p.r{at + 1} import *\n" for at in range(60)}
+    chain = {f"c{at}.py": f"from p.c{at + 1} import name\n" for at in range(2000)}
+    began = time.process_time()
+
+    ranked({"__init__.py": "from p.l0 import *\nfrom p.c0 import name\n", **deep, **wide, **chain}, "p")
+    read_code("a.py", b"from a import (\n" * 20_000, 0)
+
+    assert time.process_time() - began < 5
+
+
 def test_a_folder_within_a_package_has_the_names_of_the_package(fleet: Path):
     text = render(fleet / "fleet", 1, tokens=All).text
 
@@ -332,6 +345,18 @@ def test_what_is_in_another_language_is_known_by_its_file():
     )
 
     assert names[0] == "ship.ts: Ship"
+
+
+def test_what_a_bound_leaves_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(code_trees, "MOST_FILES", 3)
+    monkeypatch.setattr(code_trees, "FILE_BYTES", 60)
+    for at in range(5):
+        written(tmp_path / f"f{at}.py", f"def g{at}(): ...\n" * 5)
+
+    text = render(tmp_path, 1, tokens=All).text
+
+    assert "of 3 files the first 60 B were read" in text.split("\n")[0]
+    assert "only the first 3 files were listed" in text.split("\n")[0]
 
 
 def test_broken_and_hostile_files_are_read_as_far_as_they_go(tmp_path: Path):

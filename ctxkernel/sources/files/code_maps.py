@@ -249,6 +249,13 @@ class MappedSource(BaseSource):
         other.map = copy(self.map)
         return other
 
+    def absorb(self, twin: BaseSource) -> None:
+        """Take over what a twin read; what the background gave meanwhile stays."""
+        own = self.map
+        super().absorb(twin)
+        if own is not None and own.known.complete and not (self.map is not None and self.map.known.complete):
+            self.map = own
+
 
 def _has_member(one: Ranked, pos: str) -> bool:
     of, _, name = pos.rpartition(".")

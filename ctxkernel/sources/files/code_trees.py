@@ -3,7 +3,7 @@
 Rule 1: a `CodeTree` is a value. Who reads further makes another one; of a file whose stat is the same nothing is read.
 Rule 2: on the thread that asks at most `READ_AT_ONCE` bytes are read, those first that say most: what packages export.
 Rule 3: nothing is run or imported, no link is followed, caches, hidden folders and what a `.gitignore` leaves out are
-        not entered. At most `MOST_FILES` files and of each `FILE_BYTES` are read; what was left out is said.
+        not entered. At most `MOST_FILES` files, `MOST_BYTES`, and of each `FILE_BYTES` are read; what is cut is said.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from ctxkernel.sources.outlines.code_files import PYTHON, CodeFile, is_code, rea
 from ctxkernel.sources.outlines.code_ranking import Ranked, Weights, in_order, weigh
 
 MOST_FILES = 5_000
+MOST_BYTES = 32 << 20
+"""What is known of them takes up to twice as much memory."""
 FILE_BYTES = 512 << 10
 READ_AT_ONCE = 384 << 10
 _RANKED_AT_ONCE = 250
@@ -37,6 +39,8 @@ _ORDERED_AT_ONCE = 1_000
 _ENTRIES = 40_000
 _DEPTH = 16
 _PUBLISH_SECONDS = 2.0
+_OPENING = 1 << 10
+"""What it takes to open a file, in bytes that are read meanwhile."""
 _SLOW = 8
 """Parsing by a grammar takes so many times as long as the scan of Python."""
 _PROJECT = "pyproject.toml"
@@ -104,7 +108,7 @@ class CodeTree:
             said.append(f"~ {'ranking ' if self.whole else ''}from before the last change")
         cut = sum(code.cut for code in self.codes.values())
         said += [f"of {plural(cut, 'files')} the first {format_size(FILE_BYTES)} were read"] if cut else []
-        return [*said, *([f"only the first {MOST_FILES:,} files were listed"] if self.listing.cut else [])]
+        return [*said, *([f"only the first {total:,} files were listed"] if self.listing.cut else [])]
 
 
 ACCEPTED: weakref.WeakValueDictionary[str, CodeTree] = weakref.WeakValueDictionary()
@@ -116,8 +120,8 @@ def listed(root: str) -> Listing:
     sizes: dict[str, int] = {}
     folders: list[str] = []
     todo: deque[tuple[str, str, int, Ignoring]] = deque([(root, "", 0, above(root))])
-    seen = 0
-    while todo and seen < _ENTRIES and len(sizes) < MOST_FILES:
+    seen = size = 0
+    while todo and seen < _ENTRIES and len(sizes) < MOST_FILES and size < MOST_BYTES:
         path, prefix, depth, ignoring = todo.popleft()
         ignoring = ignoring.within(path)
         folders.append(path)
@@ -141,6 +145,7 @@ def listed(root: str) -> Listing:
                     and not ignoring.leaves_out(entry.path, False)
                 ):
                     sizes[prefix + name] = entry.stat(follow_symlinks=False).st_size
+                    size += min(sizes[prefix + name], FILE_BYTES)
             except OSError:
                 continue
     stamp = content_hash(" ".join(map(file_stamp, folders)).encode())
@@ -179,7 +184,7 @@ def brought_up(known: CodeTree, listing: Listing) -> CodeTree:
     left = READ_AT_ONCE
     whole = True
     for path in changed:
-        left -= min(listing.sizes[path], FILE_BYTES) * (1 if path.endswith(PYTHON) else _SLOW)
+        left -= _OPENING + min(listing.sizes[path], FILE_BYTES) * (1 if path.endswith(PYTHON) else _SLOW)
         if left < 0 or (path not in files and known.files and not known.whole):
             whole = False
         else:

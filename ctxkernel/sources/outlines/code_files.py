@@ -29,7 +29,7 @@ _MADE_OF_FIELDS = re.compile(
 _TYPING = re.compile(r"\w+ *= *(?:typing\.|t\.)?(?:TypeVar|TypeVarTuple|ParamSpec|NewType)\(|__all__\b")
 _IMPORT = re.compile(
     r"^[ \t]*(?P<example>>>> )?"
-    r"(?:from[ \t]+(?P<origin>[.\w]+)[ \t]+import[ \t]*(?P<names>\([^)]*\)|[^\n;#]*)"
+    r"(?:from[ \t]+(?P<origin>[.\w]+)[ \t]+import[ \t]*(?P<names>\([^)]{0,4000}\)|[^\n;#]*)"
     r"|import[ \t]+(?P<modules>[^\n;#]+))",
     re.MULTILINE,
 )

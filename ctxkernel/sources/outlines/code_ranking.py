@@ -41,6 +41,10 @@ _MOST_HOMES = 4
 _IMPORTED, _MENTIONED, _PERHAPS = 4.0, 1.0, 0.05
 _FEW = 4 * _IMPORTED
 """So that a file that uses one symbol only does not give all of its rank to it."""
+_DEEPEST = 40
+"""So many re-exports of one name are followed."""
+_MOST_LOOKUPS, _MOST_STARS = 1_000_000, 500
+"""What a tree may cost that was made to cost much."""
 _PARTS = re.compile(r"[./]")
 _INIT = "__init__"
 
@@ -177,6 +181,7 @@ class _Tree:
         self._imported: dict[str, dict[str, Import]] = {}
         self._stars: dict[str, list[str]] = {}
         self._found: dict[Key, Key | None] = {}
+        self._depth = 0
         for path, file in files.items():
             if path.endswith(PYTHON):
                 self.named[path] = module_name(path, packages, root)
@@ -210,7 +215,10 @@ class _Tree:
         key = (module, name)
         if key not in self._found:
             self._found[key] = None  # where imports go in a circle
-            self._found[key] = self._home(module, name)
+            if self._depth < _DEEPEST and len(self._found) < _MOST_LOOKUPS:
+                self._depth += 1
+                self._found[key] = self._home(module, name)
+                self._depth -= 1
         return self._found[key]
 
     def _home(self, module: str, name: str) -> Key | None:
@@ -232,19 +240,21 @@ class _Tree:
         module = self.module_of(one.module, path)
         return self.home(f"{module}.{one.name}" if one.name else module, name)
 
-    def public_names(self, module: str, seen: frozenset[str] = frozenset()) -> list[str]:
+    def public_names(self, module: str) -> list[str]:
         """Return the names that a module offers: those of `__all__`, else its own, and of a package what it imports."""
-        path = self.modules.get(module)
-        if path is None or module in seen:
-            return []
-        file = self.files[path]
-        if file.exported:
-            return list(file.exported)
-        names = [symbol.name for symbol in file.symbols]
-        if path.endswith(f"{_INIT}.py"):
-            names += self.imported(path)
-            names += [name for star in self._stars[path] for name in self.public_names(star, seen | {module})]
-        return [name for name in names if not name.startswith("_")]
+        names: list[str] = []
+        todo, seen = [module], {module}
+        while todo and len(seen) < _MOST_STARS:
+            path = self.modules.get(todo.pop(), "")
+            if not path:
+                continue
+            file = self.files[path]
+            names += file.exported or (symbol.name for symbol in file.symbols)
+            if not file.exported and path.endswith(f"{_INIT}.py"):
+                names += self.imported(path)
+                todo += [star for star in self._stars[path] if star not in seen]
+                seen.update(self._stars[path])
+        return [name for name in dict.fromkeys(names) if not name.startswith("_")]
 
 
 def _uses(tree: _Tree, path: str) -> dict[Key, float]:
