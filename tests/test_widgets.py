@@ -116,7 +116,7 @@ def test_a_handle_is_text_where_nobody_looks_and_has_one_widget_for_all_its_plac
     assert {bundle[HANDLE_MIME]["model_id"] for bundle in bundles} == {model_id}
     assert {bundle[WIDGET_MIME]["model_id"] for bundle in bundles} == {model_id}
     [state] = told([m for m in first if m["msg_type"] == "comm_open"], model_id)
-    assert state["text"].startswith("a.txt · 150 lines")
+    assert state["rendered"].startswith("a.txt · 150 lines")
     assert len(str(state)) < 30_000, "where widgets are saved, each is in the notebook"
 
 
@@ -164,7 +164,7 @@ def test_only_what_changed_is_told_and_the_text_stays_current(page: Page):
     updates = told(changed, model_id)
     assert [update["facts"]["changed"] for update in updates] == [True]
     assert "+four" in updates[0]["facts"]["change"]
-    assert "of 151" in updates[0]["text"]
+    assert "of 151" in updates[0]["rendered"]
     assert ["of 151" in bundle["text/plain"] for bundle in shown(changed, "update_display_data")] == [True]
     # Only the mark goes.
     marks = told(after, model_id)
@@ -241,9 +241,9 @@ def test_what_a_page_must_not_ask_for_is_refused_in_one_line_and_leaves_no_state
     assert "lod=9 is not a level of detail" in page.gesture(model_id, {"lod": 9})
     assert page.statements()[len(before) :] == [("panel", "meta", "%ctx set v.lod=9")]
     # What a page says of the widget's own state is nothing to us.
-    data = {"method": "update", "state": {"text": "forged"}, "buffer_paths": []}
+    data = {"method": "update", "state": {"rendered": "forged"}, "buffer_paths": []}
     page.client.shell_channel.send(page.client.session.msg("comm_msg", {"comm_id": model_id, "data": data}))
-    shows = "get_ipython().kernel.ctx.displays._shown[v.obj_id].widget.text == v.rendered.text"
+    shows = "get_ipython().kernel.ctx.displays._shown[v.obj_id].widget.rendered == v.rendered.text"
     assert page.kernel.evaluate(shows) == "True"
 
 

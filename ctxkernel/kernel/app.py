@@ -21,6 +21,7 @@ from ipykernel.kernelapp import IPKernelApp
 from ctxkernel._version import __version__
 from ctxkernel.core.timeline import Execution
 from ctxkernel.kernel.commands import magic_at, register
+from ctxkernel.kernel.display.widgets import widget_advice
 from ctxkernel.kernel.execution.authority import AUTHOR
 from ctxkernel.kernel.execution.cell import CellRequest, Reply, asks, only_reads
 from ctxkernel.kernel.messages.page_input import short_text
@@ -89,6 +90,8 @@ class CtxKernelMixin:
             return self._show_again(ctx, copied)
         cell = self._request(ctx, code, silent, store_history, cell_meta, cell_id)
         ctx.turns.take_then()
+        if ctx.gestures.asked:
+            ctx.gestures.carry_out()
         ctx.turns.executing = True
         began = time.monotonic()
         try:
@@ -199,6 +202,8 @@ class CtxKernelMixin:
             reply = {"status": "error", "ename": type(broken).__name__, "evalue": str(broken), "traceback": []}
         elif reply is None:
             reply = self._interrupted_reply(cell.silent)
+        if advice := widget_advice(str(reply.get("ename")), str(reply.get("evalue"))):
+            ctx.notices.tell(advice)
         if cell.recorded:
             interrupted = interrupted or reply.get("ename") in ("KeyboardInterrupt", "CancelledError")
             reply = ctx.turns.shut(reply, interrupted, timed_out)

@@ -167,7 +167,7 @@ class Runtime:
 
     def _make_display(self) -> None:
         """Make the parts that a front end shows."""
-        self.gestures = Gestures(self.kernel, self.loop, self.guard)
+        self.gestures = Gestures(self.kernel, self.loop, self.guard, self.notices.tell)
         self.displays = LiveDisplays(
             shell=self.shell,
             loop=self.loop,
@@ -210,6 +210,7 @@ class Runtime:
         self.checkpoints = self._made(CheckpointService, show=self.panel.checkpoint, make_rerun=self._replay)
         self.turns = self._made(Turns)
         self.checkpoints.rested = self.turns.rested
+        self.displays.run_between = self.turns.run_between
         self.gestures.connect(self.turns.gesture, busy=lambda: self.turns.executing)
 
     def _make_commands(self) -> None:
@@ -292,6 +293,7 @@ class Runtime:
         guard("files that cells read", self.reads.install, None)
         guard("handles", self._inject, None)
         guard("display of handles", self.displays.install, None)
+        guard("callbacks that change handles", self.gestures.install, None)
         guard("panel", self.panel.install, None)
         guard("messages of widgets", self._watch_messages, None)
         self.checkpoints.start(guard("checkpoints", self._checkpoints, None))

@@ -115,3 +115,53 @@ def test_in_notebook_7_too(lab: Any, context: BrowserContext):
     assert "tokens=50" in "".join(outputs[0]["data"]["text/plain"])
     page.close()
     lab.forget()
+
+
+LINKED = [
+    "from pathlib import Path\nimport ipywidgets as w\nn = Path('b.txt').write_text('A line of text.\\n' * 300)",
+    "h = view('b.txt', tokens=100)\ns = w.IntSlider(value=100, min=50, max=900)\n{link}\nw.VBox([s, h.widget])",
+    "h",
+    "%ctx goto s3",
+]
+
+
+@pytest.mark.parametrize(
+    "link", ["link = w.link((s, 'value'), (h.widget, 'tokens'))", "link = w.jslink((s, 'value'), (h.widget, 'tokens'))"]
+)
+def test_a_slider_that_is_linked_to_a_handle_is_dragged(desk: Any, link: str):
+    """Rendering, panel and timeline follow, with one statement for the drag; a return takes all of them back."""
+    name = f"linked{'js' * ('jslink' in link)}.ipynb"
+    desk.open(name, [cell.format(link=link) for cell in LINKED]).live()
+    page, live = desk.page, widget_of(desk.cell(2))
+    desk.select(0)
+    for i in range(1, 4):
+        desk.enter(f"s{i}")
+    for one in (live, widget_of(desk.cell(1))):
+        expect(one).to_contain_text("100 tokens")
+
+    handle = desk.cell(1).locator(".noUi-handle")
+    handle.scroll_into_view_if_needed()
+    box = handle.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    for step in range(1, 25):
+        page.mouse.move(box["x"] + 4 * step, box["y"] + box["height"] / 2)
+    page.mouse.up()
+
+    statement(desk, "s5")
+    tokens = page.evaluate("+document.querySelector('.jp-OutputArea .widget-readout').textContent")
+    assert tokens > 200
+    expect(desk.row("s4")).to_contain_text("# outside a cell: ")  # the value of the slider
+    expect(desk.row("s5")).to_contain_text(f"%ctx set h.tokens={tokens}")
+    for one in (live, widget_of(desk.cell(1))):
+        expect(one).to_contain_text(f"{tokens} tokens")
+    budget = desk.tab("handles").get_by_role("textbox", name="Budget of h")
+    expect(budget).to_have_value(str(tokens))
+
+    desk.select(3)
+    desk.enter()
+    expect(live).to_contain_text("100 tokens")
+    expect(desk.cell(1).locator(".widget-readout")).to_have_text("100")
+    expect(budget).to_have_value("100")
+    assert desk.errors == []

@@ -10,7 +10,8 @@ Rule 5: a restored view shows its text of then, and checks its target at the nex
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -40,6 +41,10 @@ class Graph(GraphBase):
         self._kept: dict[str, NodeBase] = {}
         self._counts: dict[str, int] = {}
         self._calls: list[NodeBase] = []
+        self.ask_later: Callable[[NodeBase, Callable[..., Any], Any, Any], Any] | None = None
+        """Takes the calls between two cells, such as those of a widget's callback; the kernel sets it."""
+        self.followed: Callable[[NodeBase], None] = lambda node: None
+        """Called after a call that changed a node, or was asked for; the kernel sets it."""
         self.again: Callable[[NodeBase], str | None] = lambda node: None
         """Returns the id of the same constructor call in an earlier run of its cell, or None; the loop sets it."""
 
@@ -225,17 +230,23 @@ class Graph(GraphBase):
                 self.continue_after({node.obj_type: int(node.obj_id[1:])})
 
     def call(self, node: NodeBase, method: Callable[..., R], args: Any, kwargs: Any) -> R:
-        """Run a state-changing method of `node` and record the call. Raises OutsideTurn."""
-        self.check_open(node.obj_id, method.__name__)
-        self.rejoin(node)
+        """Run a state-changing method of `node` and record the call. Raises OutsideTurn.
+
+        Between two cells, `ask_later` takes the call.
+        """
+        self.check_owner(node.obj_id, method.__name__)
         if node in self._calls:  # only the outermost call of a node is recorded
             return method(node, *args, **kwargs)
+        if self._open_for is None and self.ask_later is not None:
+            with self._calling(node):
+                result = self.ask_later(node, method, args, kwargs)
+            self.followed(node)
+            return result
+        self.check_open(node.obj_id, method.__name__)
+        self.rejoin(node)
         before = node.digest()
-        self._calls.append(node)
-        try:
+        with self._calling(node):
             result = method(node, *args, **kwargs)
-        finally:
-            self._calls.remove(node)
         after = node.digest()
         shown_kwargs = {key: show_value(value) for key, value in kwargs.items()}
         self.emit(
@@ -245,7 +256,16 @@ class Graph(GraphBase):
         )
         if before != after:
             self.changed(node, delta_of(before, after))
+            self.followed(node)
         return result
+
+    @contextmanager
+    def _calling(self, node: NodeBase) -> Generator[None]:
+        self._calls.append(node)
+        try:
+            yield
+        finally:
+            self._calls.remove(node)
 
     def changed(self, node: NodeBase, delta: Delta) -> None:
         """Record that `node` changed, and notify its groups."""

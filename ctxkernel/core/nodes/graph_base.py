@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
-from ctxkernel.core.errors import OutsideTurn
+from ctxkernel.core.errors import CtxError, OutsideTurn
 from ctxkernel.core.events import Event
 from ctxkernel.core.ports import CountTokens, OpenSource, Trim
 from ctxkernel.core.settings import Settings
@@ -21,6 +21,15 @@ R = TypeVar("R")
 NOTHING: Final = object()
 _BASES = 64
 """Most bases of diffs that are kept for views that may be restored."""
+
+
+def _no_widget(node: Any) -> Any:
+    raise CtxError(
+        f"{node.obj_id}.widget: there are widgets in a Jupyter kernel only; {node.obj_id}.rendered is its text"
+    )
+
+
+def _nothing() -> None: ...
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -37,6 +46,10 @@ class GraphBase(ABC):
     """Takes each event of a node; the loop sets it."""
     events: Callable[[], Iterable[tuple[str, Event]]] = field(default=tuple, init=False)
     """Returns (statement, event) for all events on the path to HEAD, oldest first; the loop sets it."""
+    widget_of: Callable[[Any], Any] = field(default_factory=lambda: _no_widget, init=False)
+    """Returns the widget of a node; the kernel sets it. Raises CtxError."""
+    put_back: Callable[[], None] = field(default_factory=lambda: _nothing, init=False)
+    """Called when the state of nodes opens: what was only asked of them is not in it (`AskedChanges`)."""
     session: str = field(default="", init=False)
     """The name of the session, for pickles; empty where it has none."""
     statement_id: str = field(default="", init=False)
@@ -71,6 +84,7 @@ class GraphBase(ABC):
     @contextmanager
     def opened(self, by: Literal["statement", "tick"]) -> Generator[None]:
         """Allow changes of node state within the context."""
+        self.put_back()
         before, self._open_for = self._open_for, by
         try:
             yield
@@ -79,6 +93,7 @@ class GraphBase(ABC):
 
     def open(self, statement_id: str) -> None:
         """Begin a statement: node state may change until `close`."""
+        self.put_back()
         self._open_for = "statement"
         self.statement_id = statement_id
         self.requested = set()
@@ -93,7 +108,7 @@ class GraphBase(ABC):
         if self._open_for is None:
             raise OutsideTurn(
                 f"{what}.{method}(…) was called outside of a statement; "
-                "call it in a cell, so that it stands in the timeline"
+                "call it in a cell, so that it stands in the timeline (a callback can change a handle, not make one)"
             )
 
     def check_owner(self, what: str, name: str) -> None:

@@ -21,7 +21,7 @@ def set_policy(ctx: CommandContext, args: Sequence[str]) -> None:
         name, dot, attribute = key.rpartition(".")
         if not (sign and dot and name and value):
             raise BadCommand(f"%ctx set {word}: write HANDLE.NAME=VALUE; {_USAGE}")
-        number = attribute in ("lod", "tokens") and value.isdecimal()
+        number = attribute in ("lod", "tokens", "min_turn_interval") and value.isdecimal()
         policies.setdefault(name, {})[attribute] = All if value == str(All) else int(value) if number else value
     if not policies:
         raise BadCommand(f"%ctx set: give at least one value; {_USAGE}")

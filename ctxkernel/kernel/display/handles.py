@@ -13,13 +13,21 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.nodes.base import LODS
 from ctxkernel.core.ports import Picture, Rendered
 from ctxkernel.core.text import show_hidden, without_surrogates
-from ctxkernel.core.turn import HandleTable
-from ctxkernel.kernel.display.widgets import TEXT_CHARS, Gestures, handle_facts, handle_widget
+from ctxkernel.core.turn import HandleTable, TurnResult
+from ctxkernel.kernel.display.widgets import (
+    TEXT_CHARS,
+    Gestures,
+    handle_facts,
+    handle_widget,
+    trait_values,
+    widget_class,
+)
 from ctxkernel.kernel.execution.capture import HANDLE_MIME, WIDGET_MIME, Capture
 from ctxkernel.kernel.execution.guard import Guard
 
@@ -124,6 +132,10 @@ class DisplayedHandle:
     before: int | None = None
     """Tokens of the rendering, and of the one before it."""
     widget: Any = None
+    displayed: bool = False
+    """Whether an output displays it: else it has a widget only."""
+    held: NodeBase | None = None
+    """The handle, where code has its widget: it lives as long as the widget is open."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -137,7 +149,11 @@ class LiveDisplays:
     gestures: Gestures
     attended: Callable[[], bool]
     mask: Callable[[str], str]
+    run_between: Callable[[Callable[[], None]], None] = lambda run: run()
+    """Runs code of the user's while no cell runs: the observers of widgets."""
     _shown: dict[str, DisplayedHandle] = field(default_factory=dict[str, DisplayedHandle])
+    _due: dict[str, None] = field(default_factory=dict[str, None])
+    """The handles that their widgets do not follow yet."""
 
     def install(self) -> None:
         """Register the formatters."""
@@ -164,20 +180,46 @@ class LiveDisplays:
             formatter.formatters[media_type].for_type(Rendered, rendering_image(media_type))
         plain.for_type(HandleTable, _text_printer(lambda table: self._safe(str(table))))
         html.for_type(HandleTable, handles_html)
+        self.loop.graph.widget_of, self.loop.graph.followed = self.widget_of, self._follow_call
+        self.gestures.between = self.follow
 
     def _safe(self, text: str) -> str:
         """Return a text masked, with invisible characters shown."""
         return show_hidden(self.mask(text))
 
     def _show(self, node: NodeBase) -> None:
+        shown = self._entry(node)
+        shown.displayed = True
+        self._refresh(node, shown, live=self.attended())
+        self._publish(node.obj_id, shown.bundle, update=False)
+        self._follow_one(node.obj_id)
+
+    def _entry(self, node: NodeBase) -> DisplayedHandle:
         shown = self._shown.get(node.obj_id)
         if shown is None:
             shown = self._shown[node.obj_id] = DisplayedHandle({}, {}, ("", False, False), node.rendered.tokens)
-        self._refresh(node, shown, live=self.attended())
-        self._publish(node.obj_id, shown.bundle, update=False)
+        if shown.widget is not None and shown.widget.comm is None:  # the user closed it
+            shown.widget = shown.held = None
+        return shown
+
+    def widget_of(self, node: NodeBase) -> Any:
+        """Return the widget of a handle, which lives as long as the widget is open. Raises CtxError."""
+        shown = self._entry(node)
+        if shown.widget is None:
+            try:
+                widget_class()
+            except ImportError as missing:
+                raise CtxError(
+                    f"{node.obj_id}.widget needs a package that is missing ({missing}): "
+                    "%pip install ipywidgets anywidget, then restart the kernel"
+                ) from None
+            self._refresh(node, shown, live=True)
+        shown.held = node
+        self._follow_one(node.obj_id)
+        return shown.widget
 
     def _refresh(self, node: NodeBase, shown: DisplayedHandle, *, live: bool = False) -> bool:
-        """Update what is displayed of a handle, and its widget. Return whether the output changed.
+        """Update what is displayed of a handle. Return whether the output changed; the widget is to follow then.
 
         With `live` the handle gets a widget.
         """
@@ -194,42 +236,72 @@ class LiveDisplays:
             shown.used, shown.before = used, shown.used
         shown.memento, shown.facts, old = memento, facts, shown.bundle
         shown.bundle = mime_bundle(node, self._safe)
-        if shown.widget is not None or needs_widget:
-            self.guard("live widgets", self._update_widget, None, node, shown)
+        if needs_widget:
+            shown.widget = self.guard(
+                "live widgets", lambda: handle_widget(self.gestures, graph, node, self._state(node, shown)), None
+            )
+        elif shown.widget is not None:
+            self._due[node.obj_id] = None
         if shown.widget is not None:
             model_id = shown.widget.model_id
             shown.bundle[HANDLE_MIME] = {"model_id": model_id}
             shown.bundle[WIDGET_MIME] = {"version_major": 2, "version_minor": 0, "model_id": model_id}
         return shown.bundle != old
 
-    def _update_widget(self, node: NodeBase, shown: DisplayedHandle) -> None:
-        """Send the state of a handle to its widget, or create the widget."""
+    def _state(self, node: NodeBase, shown: DisplayedHandle) -> dict[str, Any]:
+        """Return the state of the widget of a handle."""
         name, aside, changed = shown.facts
         made = handle_facts(node, name, aside=aside, changed=changed, before=shown.before)
         facts: dict[str, Any] = {key: self.mask(one) if isinstance(one, str) else one for key, one in made.items()}
         facts["notes"] = list(map(self.mask, made["notes"]))
         text = self.mask(node.rendered.text)[:TEXT_CHARS]
-        facts, text = without_surrogates(facts), without_surrogates(text)
-        if shown.widget is None:
-            shown.widget = handle_widget(self.gestures, node.obj_id, facts=facts, text=text)
+        return {"facts": without_surrogates(facts), "rendered": without_surrogates(text), **trait_values(node)}
+
+    # -- widgets --------------------------------------------------------------------------------
+
+    def _follow_call(self, node: NodeBase) -> None:
+        """Have a widget that code uses follow its handle at once."""
+        shown = self._shown.get(node.obj_id)
+        if shown is not None and shown.held is not None and not self.loop.graph.ticking:
+            self._due[node.obj_id] = None
+            self._follow_one(node.obj_id)
+
+    def _follow_one(self, obj_id: str, *, returned: bool = False) -> None:
+        """Have the widget of a handle follow it, if it is due; unless a return changed it, its observers are called."""
+        shown, node = self._shown.get(obj_id), self.loop.graph.node(obj_id) or self.loop.graph.aside(obj_id)
+        if obj_id not in self._due or shown is None or shown.widget is None or node is None:
             return
-        with shown.widget.hold_sync():
-            shown.widget.facts, shown.widget.text = facts, text
+        del self._due[obj_id]
+        state = self._state(node, shown)
+        if returned:
+            shown.widget.follow_return(state)
+        else:
+            shown.widget.follow(state)
+
+    def follow(self) -> None:
+        """Have the widgets follow their handles, while no cell runs."""
+        for obj_id in list(self._due):
+            self.run_between(lambda obj_id=obj_id: self._follow_one(obj_id))
 
     def _publish(self, obj_id: str, bundle: dict[str, Any], *, update: bool) -> None:
         transient = {"display_id": f"ctxkernel-{obj_id}"}
         self.shell.display_pub.publish(data=bundle, metadata={}, transient=transient, update=update)
 
-    def update(self) -> None:
-        """Update the outputs of handles that changed."""
-        graph = self.loop.graph
+    def update(self, result: TurnResult) -> None:
+        """Update the outputs of handles that changed; their widgets follow when the turn has ended."""
+        graph, returned = self.loop.graph, result.moved is not None
         for obj_id, shown in list(self._shown.items()):
             node = graph.node(obj_id) or graph.aside(obj_id)
             with self.capture.ours():
                 if node is None:
                     self._remove(obj_id, shown)
-                elif self._refresh(node, shown, live=not shown.bundle and self.attended()):
+                    continue
+                shown = self._entry(node)
+                live = not shown.bundle and self.attended() and shown.displayed
+                if self._refresh(node, shown, live=live) and shown.displayed:
                     self._publish(obj_id, shown.bundle, update=True)
+                if returned:
+                    self._follow_one(obj_id, returned=True)
 
     def _remove(self, obj_id: str, shown: DisplayedHandle) -> None:
         """Keep the last text of a removed handle, without controls; a return can restore the handle."""

@@ -338,7 +338,7 @@ class Turns:
         Step("timeline", _complete_result, gives="result", needs=("result", "row", "comparison"), essential=True),
         Step("notices", _tell_notices, needs=("result",)),
         Step("session store", store_ends, needs=("result",)),
-        Step("display of handles", "displays.update"),
+        Step("display of handles", "displays.update", needs=("result",)),
         Step("panel", "panel.turn", needs=("result",)),
         Step("checkpoints in the background", "checkpoints.rest"),
     )
@@ -399,6 +399,18 @@ class Turns:
             signal.signal(signal.SIGINT, before)
             self.idle()
         return str(reply.get("evalue", ""))
+
+    def run_between(self, run: Callable[[], None]) -> None:
+        """Run code of the user's while no cell runs: the observers of widgets. An exception is shown."""
+        before = self.interrupts.mask()
+        try:
+            with self.interrupts.user_code():
+                run()
+        except (Exception, KeyboardInterrupt):
+            self.kernel.shell.showtraceback()
+        finally:
+            signal.signal(signal.SIGINT, before)
+            self.idle()
 
     def rested(self) -> None:
         """Finish what is left to do after some time without a cell."""

@@ -11,7 +11,7 @@ import { clean, count, h, pictureOf } from '../app/base.js';
 /** @import {GestureChange, GestureDone, HandleFacts} from '../messages.js' */
 /** @import {WidgetModel} from '../jupyterlab.js' */
 
-/** @typedef {WidgetModel<{facts: HandleFacts, text: string, own_id: string}>} Model */
+/** @typedef {WidgetModel<{facts: HandleFacts, rendered: string, own_id: string}>} Model */
 
 /** The budgets that the slider stops at, in tokens; the last stop is no budget. */
 const STOPS = [
@@ -194,7 +194,7 @@ function render({ model, el }) {
     set(notes, facts.notes.map(clean).join(' · '));
     notes.hidden = !notes.textContent;
     const more = `\n… ${count(facts.more)} more characters: show(${clean(facts.name)}).text has them`;
-    set(text, clean(model.get('text')) + (facts.more ? more : ''));
+    set(text, clean(model.get('rendered')) + (facts.more ? more : ''));
     text.classList.toggle('ctxk-live-wrap', facts.lod > 1);
     text.setAttribute('aria-label', `what ${clean(facts.name)} shows`);
     const seen = pictureOf(facts.picture);
@@ -240,7 +240,7 @@ function render({ model, el }) {
   }
 
   model.on('change:facts', draw);
-  model.on('change:text', draw);
+  model.on('change:rendered', draw);
   model.on('msg:custom', answered);
   model.on('comm_live_update', lives);
   box.addEventListener('focusin', ({ target: control }) => {
@@ -272,7 +272,7 @@ function render({ model, el }) {
     calm();
     window.removeEventListener('keydown', keys, true);
     model.off('change:facts', draw);
-    model.off('change:text', draw);
+    model.off('change:rendered', draw);
     model.off('msg:custom', answered);
     model.off('comm_live_update', lives);
   };

@@ -57,7 +57,8 @@ class WidgetValues(Part):
         for model_id, widget in list(_widgets().items()):
             own = widget.__dict__
             seen.append(model_id)
-            seen += own["_trait_values"].values()
+            if not _follows_handle(widget):
+                seen += own["_trait_values"].values()
             for by_type in own["_trait_notifiers"].values():
                 for observers in by_type.values():
                     seen += observers
@@ -102,7 +103,7 @@ class WidgetValues(Part):
         own, defaults = widget.__dict__, getattr(class_of(widget), _DEFAULTS, {})
         traits = {
             name: self._stored(value)
-            for name, value in list(own["_trait_values"].items())
+            for name, value in ([] if _follows_handle(widget) else list(own["_trait_values"].items()))
             if name not in _LEFT_OUT and not (name in defaults and defaults[name] is value)
         }
         told = {
@@ -180,6 +181,11 @@ def _widgets() -> dict[str, Any]:
     module = sys.modules["ipywidgets.widgets.widget"]
     found = getattr(module, "_instances", None)
     return found if found is not None else module.Widget.widgets  # type: ignore[attr-defined]
+
+
+def _follows_handle(widget: Any) -> bool:
+    """Return whether it is the widget of a handle: a return restores the handle, and the widget shows that."""
+    return getattr(class_of(widget), "follows_handle", False)
 
 
 def _closed(told: Iterator[Any] | Any) -> str:

@@ -1,0 +1,171 @@
+"""Changes of handles that code asks for between two cells: callbacks of widgets, tasks of asyncio.
+
+Rule 1: a statement makes the changes (law 1). Until then a handle reads as if they were made, and no turn sees that:
+        the graph puts the handles back when it opens.
+Rule 2: of everything that was asked, one statement remains: of a policy the last value, if it is another one.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from ctxkernel.core.errors import BadTarget
+from ctxkernel.core.nodes.base import NodeBase
+from ctxkernel.core.nodes.graph_base import GraphBase
+from ctxkernel.core.nodes.policy import Identified, show_value
+
+R = TypeVar("R")
+POLICIES = ("lod", "tokens", "pos", "freq", "mode", "min_turn_interval")
+"""What `%ctx set` can set, in the order in which it stands in a statement."""
+_POLICY_METHODS = ("set", "run", "pause", "scroll", "next_match")
+"""Methods that change nothing but policies."""
+_PINS = ("pin", "unpin")
+_PLAIN = re.compile(r"[\w.:@+\-()]+")
+"""A value that no shell, and no magic of IPython, reads as anything else."""
+
+
+@dataclass(eq=False)
+class Asked:
+    """What was asked of one handle."""
+
+    node: NodeBase
+    before: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The attributes of the node without the changes; empty while it reads as it is."""
+    unchanged: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Its policies without the changes."""
+    policy: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The policies that differ."""
+    refreshed: bool = False
+    calls: dict[str, tuple[str, tuple[object, ...], Mapping[str, object]]] = field(default_factory=dict[str, Any])
+    """Other calls: method, arguments and keywords; of those under one key the last."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be changed."""
+        return not (self.policy or self.refreshed or self.calls)
+
+    def note(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], policy: Mapping[str, Any]) -> None:
+        """Add a call that was made; `policy` is that of the node now. Raises BadPolicy."""
+        self.policy = {key: value for key, value in policy.items() if value != self.unchanged[key]}
+        if "freq" in self.policy:  # a frequency alone would set it running
+            self.policy["mode"] = policy["mode"]
+        rest = {key: value for key, value in kwargs.items() if key not in POLICIES}
+        if method == "refresh":
+            self.refreshed = True
+        elif method == "set" and rest:
+            self._call(f"set {', '.join(sorted(rest))}", method, (), rest)
+        elif method in _PINS:
+            self._call(_PINS[0], method, args, kwargs)
+        elif method not in _POLICY_METHODS:
+            self._call(f"{len(self.calls)}", method, args, kwargs)
+
+    def _call(self, key: str, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self.calls.pop(key, None)
+        self.calls[key] = method, args, kwargs
+
+    def lines(self, names: Mapping[str, str]) -> list[str]:
+        """Return the lines of the statement; `names` maps the ids of handles to variables. Raises BadTarget."""
+        own = self.node.obj_id
+        name = names.get(own, own)
+        shown = {key: str(show_value(self.policy[key])) for key in POLICIES if key in self.policy}
+        plain = {key: text for key, text in shown.items() if _PLAIN.fullmatch(text)}
+        lines = ["%ctx set " + " ".join(f"{name}.{key}={text}" for key, text in plain.items())] if plain else []
+        for key, text in shown.items():
+            if key not in plain:
+                lines.append(f"{name}.set({key}={text!r})" if own in names else _quoted_set(f"{name}.{key}={text}"))
+        lines += [f"%ctx refresh {name}"] if self.refreshed else []
+        for method, args, kwargs in self.calls.values():
+            words = [_spelled(one, names) for one in args]
+            words += [f"{key}={_spelled(one, names)}" for key, one in kwargs.items()]
+            lines.append(f"{_variable(own, names)}.{method}({', '.join(words)})")
+        return lines
+
+    def make(self) -> None:
+        """Make the changes, in an open statement."""
+        if self.policy:
+            self.node.set(**self.policy)
+        if self.refreshed:
+            self.node.refresh()
+        for method, args, kwargs in self.calls.values():
+            getattr(self.node, method)(*args, **kwargs)
+
+
+def _quoted_set(assignment: str) -> str:
+    """Return `%ctx set` with a value in which IPython expands nothing."""
+    escaped = assignment.replace("{", "{{").replace("}", "}}").replace("$", "$$")
+    return f"%ctx set {shlex.quote(escaped)}"
+
+
+def _variable(obj_id: str, names: Mapping[str, str]) -> str:
+    if obj_id not in names:
+        raise BadTarget(f"no variable holds {obj_id}; give it a name, so that the timeline can name it")
+    return names[obj_id]
+
+
+def _spelled(value: object, names: Mapping[str, str]) -> str:
+    return _variable(value.obj_id, names) if isinstance(value, Identified) else repr(show_value(value))
+
+
+class AskedChanges:
+    """The changes that were asked since the last statement that made such changes."""
+
+    def __init__(self, graph: GraphBase, soon: Callable[[], None], *, busy: Callable[[], bool]) -> None:
+        self._graph = graph
+        self._soon = soon
+        """Has the changes made soon."""
+        self._busy = busy
+        """Returns whether a cell is under way: then a handle does not read as if the changes were made."""
+        self._asked: dict[str, Asked] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._asked)
+
+    def ask(self, node: NodeBase, method: Callable[..., R], args: Any, kwargs: Any) -> R:
+        """Run `method` of `node`, and have a statement make what it changed. Raises what it raises, and BadTarget."""
+        if self._graph.node(node.obj_id) is not node:
+            raise BadTarget(f"{node.obj_id} ({node.target}) is not on this branch; use it in a cell to have it here")
+        was, policy = vars(node).copy(), _policy(node)
+        try:
+            result = method(node, *args, **kwargs)
+        except BaseException:
+            _set_back(node, was)
+            raise
+        one = self._asked.setdefault(node.obj_id, Asked(node))
+        if not one.before:
+            one.before, one.unchanged = was, policy
+        one.note(method.__name__, args, kwargs, _policy(node))
+        if self._busy():
+            self.put_back()
+        elif one.is_empty:  # all is as it was
+            self._asked.pop(node.obj_id)
+            _set_back(node, one.before)
+        else:
+            self._soon()
+        return result
+
+    def put_back(self) -> None:
+        """Let the handles read as they are; what was asked stays asked."""
+        for one in self._asked.values():
+            if one.before:
+                _set_back(one.node, one.before)
+                one.before = {}
+
+    def take(self) -> list[Asked]:
+        """Return what was asked, and forget it; the handles read as they are."""
+        self.put_back()
+        taken, self._asked = list(self._asked.values()), {}
+        return taken
+
+
+def _policy(node: NodeBase) -> dict[str, Any]:
+    return {key: getattr(node, key) for key in POLICIES if key in node.settable()}
+
+
+def _set_back(node: NodeBase, attributes: Mapping[str, Any]) -> None:
+    vars(node).update(attributes)
+    for name in vars(node).keys() - attributes.keys():
+        object.__delattr__(node, name)
