@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ctxkernel.core.events import Json
+from ctxkernel.core.events import NONE, Json
 from ctxkernel.core.text import format_size
 
 if TYPE_CHECKING:
@@ -90,6 +90,18 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
+class TableRow:
+    """The cells of a line of a table in a rendering, for people: the line has them beside each other."""
+
+    cells: tuple[str, ...]
+    right: tuple[int, ...] = ()
+    """The columns that are aligned right."""
+    is_head: bool = False
+    names: tuple[str, ...] = ()
+    """The names of the columns, where no line of the table has them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rendered:
     """A rendering: text within its budget, and the data for the next rendering."""
 
@@ -111,6 +123,8 @@ class Rendered:
     place: str = ""
     """The place of `pos` in numbers; empty where the source does not know it."""
     picture: Picture | None = None
+    rows: Mapping[str, TableRow] = field(default=NONE, repr=False, compare=False)
+    """The lines of the text that are rows of tables. A model never gets them."""
 
 
 class Source(Protocol):

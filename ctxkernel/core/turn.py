@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 from ctxkernel.core.events import NONE, Event, Json
-from ctxkernel.core.ports import Expired, Picture, VariableLine
+from ctxkernel.core.ports import Expired, Picture, TableRow, VariableLine
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
 from ctxkernel.core.text import format_table
 from ctxkernel.core.timeline import Artifact, Cost, ExceptionInfo, Execution, NamespaceDiff, Statement, Status
@@ -56,6 +56,8 @@ class HandleState:
     notes: tuple[str, ...] = ()
     picture: Picture | None = None
     """The picture shown beside the text; `rendered_tokens` counts it."""
+    rows: Mapping[str, TableRow] = field(default=NONE, repr=False, compare=False)
+    """The lines of the text that are rows of tables."""
 
 
 class HandleTable(tuple[HandleState, ...]):

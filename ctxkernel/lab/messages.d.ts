@@ -999,9 +999,39 @@ export interface WhatIfAnswer {
   whatif: Prices | null;
 }
 
-/** The rendering of a handle; `more` is the number of characters that were cut. */
-export interface HandleText {
+/** Lines of a rendering as they are. */
+export interface TextBlock {
+  kind: 'text';
   text: string;
+}
+
+/** Code of a rendering: (style, text) in order; the style is empty, or `keyword`, `string`, `number`, … */
+export interface CodeBlock {
+  kind: 'code';
+  spans: readonly (readonly string[])[];
+}
+
+/** The bar of a column, 90 wide and 12 high: its rectangles (x, y, width, height, opacity); `label` says it. */
+export interface Distribution {
+  shapes: readonly (readonly number[])[];
+  label: string;
+}
+
+/** Lines of a rendering as a table; the first `labels` cells of a row name it. `bars` has one a row, or is empty. */
+export interface TableBlock {
+  kind: 'table';
+  head: readonly string[];
+  rows: readonly (readonly string[])[];
+  right: readonly number[];
+  bars: readonly (Distribution | null)[];
+  labels: number;
+}
+
+export type RenderingBlock = TextBlock | CodeBlock | TableBlock;
+
+/** The rendering of a handle as blocks; `more` is the number of characters that were cut. */
+export interface HandleText {
+  blocks: readonly (TextBlock | CodeBlock | TableBlock)[];
   more: number;
 }
 

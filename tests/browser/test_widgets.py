@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Locator, expect
 
+from browser.axe import faults
+from browser.test_accessibility import THEMES, dress
+
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
 
 EVIL = "<img src=x onerror=window.__pwned=1>"
@@ -164,4 +167,52 @@ def test_a_slider_that_is_linked_to_a_handle_is_dragged(desk: Any, link: str):
     expect(live).to_contain_text("100 tokens")
     expect(desk.cell(1).locator(".widget-readout")).to_have_text("100")
     expect(budget).to_have_value("100")
+    assert desk.errors == []
+
+
+FRAME = (
+    "import pandas as pd\nfrom pathlib import Path\n"
+    "df = pd.DataFrame({'n': range(40), 'evil': ['<b>x</b>', 'New York, NY'] * 20})\n"
+    "n = Path('code.py').write_text('def f(x):\\n    # one\\n    return \\'a\\'\\n')"
+)
+TABLES = [
+    FRAME,
+    "h = view(df, lod=2, tokens=900)\nh",
+    "c = view('code.py')\nc",
+    "h.lod = 0",
+    "%ctx goto s3",
+]
+
+
+def test_statistics_are_a_table_with_bars_and_code_is_in_colours(new_desk: Any):
+    """In the output and in the panel, in both themes, also where it is narrow, and after a return."""
+    desk = new_desk.open("tables.ipynb", TABLES).live()
+    page, live, code = desk.page, widget_of(desk.cell(1)), widget_of(desk.cell(2))
+    desk.select(0)
+    for i in range(1, 4):
+        desk.enter(f"s{i}")
+    table = live.get_by_role("table")
+    expect(table.get_by_role("columnheader")).to_contain_text(["column", "distribution", "type", "values"])
+    expect(table.get_by_role("rowheader")).to_have_text(["n", "evil"])
+    bar = table.get_by_role("img", name="half of the values are from 9.75 to 29.25, median 19.5, of 0 to 39")
+    expect(bar.locator("rect")).to_have_count(3)
+    expect(code.locator(".ctxk-r-keyword")).to_have_text(["def ", "return "])
+    desk.tab("handles").get_by_role("button", name="Rendering of h", exact=True).click()
+    beside = desk.view.locator(".ctxk-r")
+    expect(beside.get_by_role("rowheader")).to_have_text(["n", "evil"])
+    assert beside.evaluate("el => el.scrollWidth > el.clientWidth && el.closest('.ctxk').clientWidth < 380")
+    assert beside.evaluate("el => el.clientWidth < el.closest('.ctxk').clientWidth")
+    found: dict[str, list[str]] = {}
+    for theme in THEMES:
+        dress(desk, theme)
+        found[theme] = faults(page, ".ctxk-live", ".ctxk-r")
+    assert {theme: here for theme, here in found.items() if here} == {}
+
+    desk.select(3)
+    desk.enter("s4")
+    expect(live.get_by_role("row").nth(2)).to_contain_text("New York, NY")
+    expect(live.get_by_role("row").nth(1)).to_contain_text("<b>x</b>")
+    desk.select(4)
+    desk.enter()
+    expect(table.get_by_role("rowheader")).to_have_text(["n", "evil"])
     assert desk.errors == []

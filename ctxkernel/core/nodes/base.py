@@ -18,11 +18,11 @@ from ctxkernel.core.events import Delta, Json
 from ctxkernel.core.nodes import detached
 from ctxkernel.core.nodes.graph_base import NOTHING as NOTHING
 from ctxkernel.core.nodes.graph_base import GraphBase as GraphBase
+from ctxkernel.core.nodes.observed import Observed
 from ctxkernel.core.nodes.policy import LODS as LODS
 from ctxkernel.core.nodes.policy import Async as Async
 from ctxkernel.core.nodes.policy import Freq as Freq
 from ctxkernel.core.nodes.policy import (
-    Identified,
     Mode,
     Periodic,
     Sync,
@@ -62,8 +62,6 @@ class TickResult:
     """A notice for the user, beside the delta feed."""
 
 
-WIDGET_TRAITS = ("lod", "tokens", "pos", "running", "rendered")
-"""The traits of a handle's widget that follow the handle; all but the last can be set."""
 KINDS: dict[str, type[NodeBase]] = {}
 """The classes of nodes by `obj_type`, for mementos."""
 
@@ -83,7 +81,7 @@ _SHOWN = ("text", "tokens", "lod", "pos", "cut_tokens", "next_pos", "fingerprint
 """The fields of a rendering in a memento, beside notes and picture."""
 
 
-class NodeBase(Identified):
+class NodeBase(Observed):
     """A node (seed 002 §5.1). Properties set policy, verbs act, both chain with `set(**policy)`."""
 
     obj_type = "node"
@@ -297,25 +295,6 @@ class NodeBase(Identified):
     def look_again(self, memento: Mapping[str, Json], target: Callable[[], object]) -> str:
         """Open the target `target()` if it differs from the present one; return why that failed, or empty."""
         return ""
-
-    # -- widgets ------------------------------------------------------------------------------
-
-    @property
-    def widget(self) -> Any:
-        """Its widget, for `VBox`, `link`, `jslink` and `interactive`: traits lod, tokens, pos, running and rendered.
-
-        A trait that is set changes the handle. Of tokens, None is `All`; a pos at the start of a line is its number.
-        Raises CtxError where there are no widgets.
-        """
-        return self.graph.widget_of(self)
-
-    def observe(self, handler: Callable[[Any], object], names: object = WIDGET_TRAITS, type: str = "change") -> None:
-        """Call `handler` when a trait of its `widget` changes."""
-        self.widget.observe(handler, names, type)
-
-    def unobserve(self, handler: Callable[[Any], object], names: object = WIDGET_TRAITS, type: str = "change") -> None:
-        """End `observe`."""
-        self.widget.unobserve(handler, names, type)
 
     # -- policy -------------------------------------------------------------------------------
 

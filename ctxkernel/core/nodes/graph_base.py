@@ -125,7 +125,7 @@ class GraphBase(ABC):
         return self._open_for == "tick"
 
     def keep_basis(self, key: tuple[Any, ...], basis: object) -> None:
-        """Keep the basis of a diff at level 3, for a view that is restored to this state."""
+        """Keep the basis of a diff at level 3, and the rows of tables, for a view that is restored to this state."""
         self._bases[key] = basis
         self._bases.move_to_end(key)
         if len(self._bases) > _BASES:

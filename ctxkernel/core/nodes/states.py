@@ -51,6 +51,7 @@ def handle_state(node: NodeBase, name: str, requested: bool) -> HandleState:
         members=tuple(member.obj_id for member in node.members) if isinstance(node, GroupHandle) else (),
         notes=(*rendered.notes, *([node.fault] if node.fault else [])),
         picture=rendered.picture,
+        rows=rendered.rows,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Self, cast
 
 from ctxkernel.core.errors import BadPolicy, BadTarget, CtxError
-from ctxkernel.core.events import Delta, Json
+from ctxkernel.core.events import NONE, Delta, Json
 from ctxkernel.core.jobs import RENDERING, Job, Preparation, PreparedRendering, Summarised, Summary
 from ctxkernel.core.nodes.base import (
     NOTHING,
@@ -129,8 +129,8 @@ class ViewHandle(NodeBase):
         source = self._source
         label, named = getattr(source, "given_label", (source.label, False))
         spec = found if isinstance(found := self.looks_at, str) and len(found) <= _SPEC_CHARS else None
-        if self._basis is not None:
-            self.graph.keep_basis(self._basis_key(), self._basis)
+        if self._basis is not None or self._rendered.rows:
+            self.graph.keep_basis(self._basis_key(), (self._basis, self._rendered.rows))
         return {
             **super()._state(),
             "pos": self._pos,
@@ -150,7 +150,8 @@ class ViewHandle(NodeBase):
         pos = parse_pos(memento["pos"])
         super().take(memento)
         self._pos, self._place = pos, memento.get("place", "")
-        self._basis = self.graph.kept_basis(self._basis_key())
+        self._basis, rows = self.graph.kept_basis(self._basis_key()) or (None, NONE)
+        self._rendered = replace(self._rendered, rows=rows)
         self._stamp, self._set_back = "", True
 
     def look_again(self, memento: Mapping[str, Json], target: Callable[[], object]) -> str:

@@ -17,9 +17,12 @@ from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.nodes.base import LODS
+from ctxkernel.core.nodes.states import handle_state
 from ctxkernel.core.ports import Picture, Rendered
 from ctxkernel.core.text import show_hidden, without_surrogates
 from ctxkernel.core.turn import HandleTable, TurnResult
+from ctxkernel.kernel.display.blocks import blocks_of, state_blocks
+from ctxkernel.kernel.display.blocks_html import blocks_html
 from ctxkernel.kernel.display.widgets import (
     TEXT_CHARS,
     Gestures,
@@ -30,6 +33,7 @@ from ctxkernel.kernel.display.widgets import (
 )
 from ctxkernel.kernel.execution.capture import HANDLE_MIME, WIDGET_MIME, Capture
 from ctxkernel.kernel.execution.guard import Guard
+from ctxkernel.kernel.messages.wire import RenderingBlock
 
 _BOX = (
     "border:1px solid var(--jp-border-color2,#ddd);border-radius:4px;overflow:hidden;"
@@ -39,13 +43,6 @@ _HEAD = (
     "padding:4px 8px;background:var(--jp-layout-color2,#f3f3f3);color:var(--jp-ui-font-color1,#333);"
     "display:flex;flex-wrap:wrap;gap:2px 10px;align-items:baseline"
 )
-_PRE = (
-    "margin:0;padding:6px 8px;max-height:24em;overflow:auto;text-align:left;"
-    "font-family:var(--jp-code-font-family,monospace);background:transparent;color:inherit"
-)
-# Text and tables keep their columns and scroll; statistics and changes are sentences, and wrap.
-_SCROLL = _PRE + ";white-space:pre"
-_WRAP = _PRE + ";white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"
 _PICTURE = "display:block;max-width:100%;max-height:24em;padding:0 8px 8px"
 _DIM = "color:var(--jp-ui-font-color2,#777)"
 
@@ -55,8 +52,17 @@ _AS_TEXT = 'class="mathjax_ignore tex2jax_ignore"'
 GONE = "This handle is no more; this is what it showed last."
 
 
-def mime_bundle(node: NodeBase, safe: Callable[[str], str]) -> dict[str, Any]:
-    """Return the MIME bundle of a handle, text/plain and text/html; `safe` makes a text safe to show."""
+def node_blocks(node: NodeBase, mask: Callable[[str], str], most: int | None = None) -> list[RenderingBlock]:
+    """Return the rendering of a handle as blocks: of its text at most so many characters."""
+    return state_blocks(handle_state(node, "", False), mask(node.rendered.text)[:most])
+
+
+def mime_bundle(node: NodeBase, mask: Callable[[str], str]) -> dict[str, Any]:
+    """Return the MIME bundle of a handle, text/plain and text/html; `mask` masks secrets."""
+
+    def safe(text: str) -> str:
+        return show_hidden(mask(text))
+
     shown, change = node.rendered, node.last_change if node.lod != 3 else ""
     rendered = safe(shown.text)
     limit = f" of {node.tokens} tokens" if isinstance(node.tokens, int) else " tokens"
@@ -72,14 +78,16 @@ def mime_bundle(node: NodeBase, safe: Callable[[str], str]) -> dict[str, Any]:
     parts = [
         f'<div style="{_HEAD}"><b>{escape(node.obj_id)}</b><span>{escape(safe(node.target))}</span>',
         *(f'<span style="{_DIM}">{escape(safe(fact))}</span>' for fact in facts),
-        f'</div><pre style="{_SCROLL if node.lod < 2 else _WRAP}">{escape(rendered)}</pre>',
+        "</div>",
+        blocks_html(node_blocks(node, mask), wraps=node.lod > 1),
     ]
     parts += [picture_html(picture)] if picture is not None else []
     text = f"{safe(repr(node))}\n{rendered}"
     if change:
         change = safe(change)
         border = "border-top:1px solid var(--jp-border-color2,#ddd);"
-        parts.append(f'<pre style="{_WRAP};{border}{_DIM}">last change\n{escape(change)}</pre>')
+        told = blocks_html(blocks_of(f"last change\n{change}", {}, facts=False), wraps=True)
+        parts.append(f'<div style="{border}{_DIM}">{told}</div>')
         text += f"\n-- last change\n{change}"
     html = f'<div {_AS_TEXT} style="{_BOX}">{"".join(parts)}</div>'
     return {"text/plain": text, "text/html": html, **picture_form(picture)}
@@ -96,10 +104,11 @@ def picture_html(picture: Picture) -> str:
     return f'<img alt="The picture that a model is shown" style="{_PICTURE}" src="{source}">'
 
 
-def rendered_html(text: str, picture: Picture | None = None) -> str:
-    """Return the text of a rendering as HTML, with its picture."""
-    image = picture_html(picture) if picture is not None else ""
-    return f'<div {_AS_TEXT} style="{_BOX}"><pre style="{_SCROLL}">{escape(text)}</pre>{image}</div>'
+def rendered_html(rendered: Rendered, mask: Callable[[str], str]) -> str:
+    """Return a rendering as HTML, with its picture."""
+    image = picture_html(rendered.picture) if rendered.picture is not None else ""
+    blocks = blocks_html(blocks_of(mask(rendered.text), rendered.rows, facts=rendered.lod in (1, 2)), wraps=False)
+    return f'<div {_AS_TEXT} style="{_BOX}">{blocks}{image}</div>'
 
 
 def table_html(table: HandleTable, safe: Callable[[str], str]) -> str:
@@ -107,8 +116,8 @@ def table_html(table: HandleTable, safe: Callable[[str], str]) -> str:
     cell = "padding:2px 8px;text-align:left;white-space:nowrap"
     lines: list[str] = []
     for number, row in enumerate(table.rows()):
-        tag = "td" if number else "th"
-        cells = "".join(f'<{tag} style="{cell}">{escape(safe(text))}</{tag}>' for text in row)
+        tag = "td" if number else 'th scope="col"'
+        cells = "".join(f'<{tag} style="{cell}">{escape(safe(text))}</{tag[:2]}>' for text in row)
         lines.append(f"<tr>{cells}</tr>")
     return f'<table {_AS_TEXT} style="border-collapse:collapse">{"".join(lines)}</table>'
 
@@ -162,7 +171,7 @@ class LiveDisplays:
         plain, html = formatter.formatters["text/plain"], formatter.formatters["text/html"]
 
         def rendering_html(rendered: Rendered) -> str:
-            return rendered_html(self._safe(rendered.text), rendered.picture)
+            return rendered_html(rendered, self.mask)
 
         def rendering_image(media_type: str) -> Callable[[Rendered], bytes | None]:
             def data(rendered: Rendered) -> bytes | None:
@@ -235,7 +244,7 @@ class LiveDisplays:
         if used != shown.used:
             shown.used, shown.before = used, shown.used
         shown.memento, shown.facts, old = memento, facts, shown.bundle
-        shown.bundle = mime_bundle(node, self._safe)
+        shown.bundle = mime_bundle(node, self.mask)
         if needs_widget:
             shown.widget = self.guard(
                 "live widgets", lambda: handle_widget(self.gestures, graph, node, self._state(node, shown)), None
@@ -251,11 +260,12 @@ class LiveDisplays:
     def _state(self, node: NodeBase, shown: DisplayedHandle) -> dict[str, Any]:
         """Return the state of the widget of a handle."""
         name, aside, changed = shown.facts
-        made = handle_facts(node, name, aside=aside, changed=changed, before=shown.before)
-        facts: dict[str, Any] = {key: self.mask(one) if isinstance(one, str) else one for key, one in made.items()}
-        facts["notes"] = list(map(self.mask, made["notes"]))
+        told = handle_facts(node, name, aside=aside, changed=changed, before=shown.before)
+        facts: dict[str, Any] = {key: self.mask(one) if isinstance(one, str) else one for key, one in told.items()}
+        facts["notes"] = list(map(self.mask, told["notes"]))
         text = self.mask(node.rendered.text)[:TEXT_CHARS]
-        return {"facts": without_surrogates(facts), "rendered": without_surrogates(text), **trait_values(node)}
+        made = {"facts": facts, "rendered": text, "blocks": node_blocks(node, self.mask, TEXT_CHARS)}
+        return {**without_surrogates(made), **trait_values(node)}
 
     # -- widgets --------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from ctxkernel.kernel.display.bundle import bundle_modules
 from ctxkernel.kernel.display.panel import Panel
 
 APP = Path(__file__).parents[2] / "lab" / "app"
-STYLES = ("style.css", "projection.css", "returning.css", "proposal.css", "differences.css")
+STYLES = ("style.css", "projection.css", "returning.css", "proposal.css", "differences.css", "rendering.css")
 
 
 def renderer() -> str:

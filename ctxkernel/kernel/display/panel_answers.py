@@ -85,6 +85,7 @@ class PanelAnswers:
             page=self.states.page,
             log=self.store.path,
             account=self.account,
+            mask=self.mask,
         )
         return {
             "plan": self._plan,

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.turn import HandleState
+from ctxkernel.kernel.display.blocks import state_blocks
 from ctxkernel.kernel.display.panel_rows import TEXT_CHARS
 from ctxkernel.kernel.display.projection_rows import image_of_digest, projection_blocks, request_body
 from ctxkernel.kernel.messages.projection import Costs, Prices
 from ctxkernel.kernel.messages.wire import HandleText, SavedPage
 from ctxkernel.projection.value import Projection
+from ctxkernel.store.log.masking import Mask
 
 if TYPE_CHECKING:
     from ctxkernel.agent.asks import Account
@@ -35,6 +37,7 @@ class SectionAnswers:
     """The session as an HTML page. Raises CtxError if it is in memory only."""
     log: Path | None
     account: Account
+    mask: Mask
 
     def answers(self) -> Answers:
         """Return what answers each kind of request."""
@@ -56,5 +59,6 @@ class SectionAnswers:
     def _handle_text(self, obj_id: object) -> HandleText:
         for one in self.handles():
             if one.obj_id == obj_id:
-                return {"text": one.text[:TEXT_CHARS], "more": max(0, len(one.text) - TEXT_CHARS)}
+                text = self.mask(one.text)
+                return {"blocks": state_blocks(one, text[:TEXT_CHARS]), "more": max(0, len(text) - TEXT_CHARS)}
         raise BadCommand(f"there is no handle {obj_id!r} here now")

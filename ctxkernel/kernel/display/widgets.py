@@ -22,7 +22,8 @@ from ctxkernel.core.errors import BadCommand, BadTarget, CtxError
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import Graph, NodeBase
 from ctxkernel.core.nodes.asked import Asked, AskedChanges
-from ctxkernel.core.nodes.base import WIDGET_TRAITS, parse_lod, parse_tokens
+from ctxkernel.core.nodes.base import parse_lod, parse_tokens
+from ctxkernel.core.nodes.observed import WIDGET_TRAITS
 from ctxkernel.core.nodes.view import parse_pos
 from ctxkernel.core.ports import All
 from ctxkernel.core.text import suggest
@@ -34,6 +35,7 @@ from ctxkernel.kernel.messages import wire as messages
 from ctxkernel.kernel.messages.page_input import short_fields, short_text
 
 FOLDER = Path(__file__).parents[2] / "lab"
+STYLES = ("widget/handle.css", "app/rendering.css")
 TEXT_CHARS = 50_000
 """Most characters of a rendering in a widget; the output beside it has all."""
 CHANGE_CHARS = 4_000
@@ -82,7 +84,7 @@ def widget_class() -> Any:
         """Shows one handle, in every output that displays it, and changes it where a trait is set."""
 
         _esm: Any = widget_module()
-        _css: Any = (FOLDER / "widget/handle.css").read_text(encoding="utf-8")
+        _css: Any = "".join((FOLDER / name).read_text(encoding="utf-8") for name in STYLES)
         facts: Any = traitlets.Dict().tag(sync=True)
         own_id: Any = traitlets.Unicode().tag(sync=True)
         """Its `model_id`, which a page cannot read otherwise."""
@@ -92,6 +94,8 @@ def widget_class() -> Any:
         running: Any = traitlets.Bool().tag(sync=True)
         rendered: Any = traitlets.Unicode(read_only=True).tag(sync=True)
         """At most `TEXT_CHARS` characters of the rendering, with secrets masked."""
+        blocks: Any = cast("Any", traitlets).List(read_only=True).tag(sync=True)
+        """The same as blocks, for the page."""
         value: Any = traitlets.Unicode(read_only=True)
         """As `rendered`: the argument of the function in `interactive_output`."""
         follows_handle = True

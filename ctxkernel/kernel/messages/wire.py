@@ -196,10 +196,45 @@ class WhatIfAnswer(AnswerFields):
     whatif: Prices | None
 
 
-class HandleText(TypedDict):
-    """The rendering of a handle; `more` is the number of characters that were cut."""
+class TextBlock(TypedDict):
+    """Lines of a rendering as they are."""
 
+    kind: Literal["text"]
     text: str
+
+
+class CodeBlock(TypedDict):
+    """Code of a rendering: (style, text) in order; the style is empty, or `keyword`, `string`, `number`, …"""
+
+    kind: Literal["code"]
+    spans: Sequence[Sequence[str]]
+
+
+class Distribution(TypedDict):
+    """The bar of a column, 90 wide and 12 high: its rectangles (x, y, width, height, opacity); `label` says it."""
+
+    shapes: Sequence[Sequence[float]]
+    label: str
+
+
+class TableBlock(TypedDict):
+    """Lines of a rendering as a table; the first `labels` cells of a row name it. `bars` has one a row, or is empty."""
+
+    kind: Literal["table"]
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Sequence[int]
+    bars: Sequence[Distribution | None]
+    labels: int
+
+
+RenderingBlock = TextBlock | CodeBlock | TableBlock
+
+
+class HandleText(TypedDict):
+    """The rendering of a handle as blocks; `more` is the number of characters that were cut."""
+
+    blocks: Sequence[RenderingBlock]
     more: int
 
 

@@ -4,7 +4,8 @@
  */
 
 import { handleActions } from './blockactions.js';
-import { askKernel, bar, clean, count, dict, emptyState, facts, h, icon, list, number, plural, pre, put } from './base.js';
+import { askKernel, bar, clean, count, dict, emptyState, facts, h, icon, list, number, plural, put } from './base.js';
+import { drawBlocks } from './rendering.js';
 import { priced } from './pricing.js';
 
 /** @import {Handle} from '../messages.js' */
@@ -140,8 +141,8 @@ function fill(view, x, body) {
     box.replaceChildren();
     const found = 'handle' in answer ? answer.handle : null;
     if (!found) put(box, h('p', { class: 'ctxk-hint' }, answer.error || 'The kernel gave no answer.'));
-    else if (!found.text) put(box, h('p', { class: 'ctxk-hint' }, 'Nothing is rendered for it.'));
-    else put(box, pre(found.text), found.more ? h('p', { class: 'ctxk-hint' }, `… ${count(found.more)} more characters`) : null);
+    else if (!list(found.blocks).length) put(box, h('p', { class: 'ctxk-hint' }, 'Nothing is rendered for it.'));
+    else put(box, h('div', { class: 'ctxk-r', tabindex: '0', role: 'region', 'aria-label': `what ${clean(x.name)} shows` }, drawBlocks(found.blocks, (number(x.lod) ?? 0) > 1)), found.more ? h('p', { class: 'ctxk-hint' }, `… ${count(found.more)} more characters`) : null);
   });
 }
 

@@ -21,7 +21,7 @@ import { timelineTab } from './timelinetab.js';
 
 /** Width of the panel at its first opening, in pixels. */
 const WIDTH = 370;
-const STYLES = ['style.css', 'projection.css', 'returning.css', 'proposal.css', 'notebook.css', 'differences.css'];
+const STYLES = ['style.css', 'projection.css', 'returning.css', 'proposal.css', 'notebook.css', 'differences.css', 'rendering.css'];
 
 /** Whether two elements are in the outputs of one cell. @param {Element} a @param {Element | undefined} b */
 const sameOutputs = (a, b) => b !== undefined && b.closest('.jp-OutputArea') === a.closest('.jp-OutputArea');

@@ -7,11 +7,12 @@
  */
 
 import { clean, count, h, pictureOf } from '../app/base.js';
+import { drawBlocks } from '../app/rendering.js';
 
-/** @import {GestureChange, GestureDone, HandleFacts} from '../messages.js' */
+/** @import {GestureChange, GestureDone, HandleFacts, RenderingBlock} from '../messages.js' */
 /** @import {WidgetModel} from '../jupyterlab.js' */
 
-/** @typedef {WidgetModel<{facts: HandleFacts, rendered: string, own_id: string}>} Model */
+/** @typedef {WidgetModel<{facts: HandleFacts, rendered: string, blocks: RenderingBlock[], own_id: string}>} Model */
 
 /** The budgets that the slider stops at, in tokens; the last stop is no budget. */
 const STOPS = [
@@ -41,6 +42,7 @@ function render({ model, el }) {
   /** … and what is under way. @type {{id: string, change: GestureChange} | null} */
   let sent = null;
   let waits = false;
+  let drawn = '';
   let failed = '';
   let dead = false;
   /** Where a slider stands that somebody has in hand. @type {GestureChange | null} */
@@ -73,7 +75,7 @@ function render({ model, el }) {
     h('span', { class: 'ctxk-live-buttons' }, mode, again)
   );
   const notes = h('div', { class: 'ctxk-live-notes' });
-  const text = h('pre', { class: 'ctxk-live-text', tabindex: '0', 'aria-live': 'off' });
+  const text = h('div', { class: 'ctxk-r', tabindex: '0', role: 'region', 'aria-live': 'off' });
   const picture = h('div', { class: 'ctxk-live-picture' });
   const change = h('pre', { class: 'ctxk-live-text' });
   const last = h('details', { class: 'ctxk-live-change' }, h('summary', OWN_KEYS, 'last change'), change);
@@ -193,9 +195,13 @@ function render({ model, el }) {
     controls.hidden = dead || facts.aside;
     set(notes, facts.notes.map(clean).join(' · '));
     notes.hidden = !notes.textContent;
-    const more = `\n… ${count(facts.more)} more characters: show(${clean(facts.name)}).text has them`;
-    set(text, clean(model.get('rendered')) + (facts.more ? more : ''));
-    text.classList.toggle('ctxk-live-wrap', facts.lod > 1);
+    const more = `… ${count(facts.more)} more characters: show(${clean(facts.name)}).text has them`;
+    const latest = JSON.stringify([model.get('blocks'), facts.lod > 1, facts.more]);
+    if (latest !== drawn) {
+      drawn = latest; // drawn anew, what a person has selected would be lost
+      text.replaceChildren(...drawBlocks(model.get('blocks'), facts.lod > 1));
+      if (facts.more) text.append(h('pre', { class: 'ctxk-r-text ctxk-r-wrap' }, more));
+    }
     text.setAttribute('aria-label', `what ${clean(facts.name)} shows`);
     const seen = pictureOf(facts.picture);
     const old = picture.firstElementChild;
@@ -240,7 +246,7 @@ function render({ model, el }) {
   }
 
   model.on('change:facts', draw);
-  model.on('change:rendered', draw);
+  model.on('change:blocks', draw);
   model.on('msg:custom', answered);
   model.on('comm_live_update', lives);
   box.addEventListener('focusin', ({ target: control }) => {
@@ -272,7 +278,7 @@ function render({ model, el }) {
     calm();
     window.removeEventListener('keydown', keys, true);
     model.off('change:facts', draw);
-    model.off('change:rendered', draw);
+    model.off('change:blocks', draw);
     model.off('msg:custom', answered);
     model.off('comm_live_update', lives);
   };

@@ -12,12 +12,14 @@ import importlib
 import re
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, TypeVar
 
 from ctxkernel.core.errors import BadPolicy
+from ctxkernel.core.events import NONE
+from ctxkernel.core.ports import TableRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class Outline:
     """What each of these lines is one of, in the plural."""
     whole: bool = True
     """Whether it is of all that was read of the text."""
+    table: Mapping[str, TableRow] = NONE
+    """The lines that are rows of a table."""
 
 
 DETAILS = ((99, True), (99, False), (1, False), (0, True), (0, False))

@@ -16,14 +16,15 @@ from __future__ import annotations
 import copy
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ctxkernel.core.errors import BadPolicy
+from ctxkernel.core.events import NONE
 from ctxkernel.core.jobs import Preparation, Summary
 from ctxkernel.core.marks import cut_to, parted, shorter
-from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest
+from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest, TableRow
 from ctxkernel.core.reflection import class_of, type_name
 from ctxkernel.core.text import one_line
 from ctxkernel.projection.tokens import count_tokens, largest, trim_to_tokens
@@ -109,6 +110,8 @@ class Draft:
     basis: Any = None
     notes: tuple[str, ...] = ()
     picture: Picture | None = None
+    rows: Mapping[str, TableRow] = NONE
+    """Lines that are rows of tables, also ones that the text does not have."""
 
 
 def parse_place(pos: str) -> Place | None:
@@ -472,6 +475,7 @@ class BaseSource:
             notes=(missed, *draft.notes) if missed else draft.notes,
             picture=picture,
             place=str(place),
+            rows={line: draft.rows[line] for line in text.split("\n") if line in draft.rows} if draft.rows else NONE,
         )
 
 

@@ -286,7 +286,7 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
     if not outline.entries:
         rest = unread if document.language.name not in FACTS else []  # these say so themselves
         room = share if document.is_log else budget
-        draft = fit_lines(head, [*outline.lines, *rest], room, outline.unit)
+        draft = replace(fit_lines(head, [*outline.lines, *rest], room, outline.unit), rows=outline.table)
         return _with_nearby(document, window, draft, budget) if room < budget or not draft.cut_tokens else draft
     richest = 0
     for depth, docs in DETAILS:

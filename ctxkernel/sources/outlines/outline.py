@@ -110,7 +110,8 @@ def table_outline(text: Text) -> Outline:
 def outline_of_table(table: Table) -> Outline:
     """Return columns and first rows."""
     head = map(Line, ["first rows:", *table.head_lines()])
-    return Outline([table.headline], [], "columns", [*table.column_lines(), *head], unit="columns")
+    lines = [*table.column_lines(), *head]
+    return Outline([table.headline], [], "columns", lines, unit="columns", table=table.head_table())
 
 
 def json_outline(text: Text) -> Outline:

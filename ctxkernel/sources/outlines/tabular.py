@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from ctxkernel.core.ports import TableRow
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.file_reader import Text
 
@@ -90,6 +91,12 @@ class Table:
     def head_lines(self) -> list[str]:
         """Return the first rows as the file has them."""
         return [self.delimiter.join(one_line(cell, 60) for cell in row) for row in self.head]
+
+    def head_table(self) -> dict[str, TableRow]:
+        """Return the cells of each of the lines of `head_lines`."""
+        rows = [tuple(one_line(cell, 60) for cell in row) for row in self.head]
+        lines = zip(self.head_lines(), rows, strict=True)
+        return {line: TableRow(row, is_head=self.has_header and not at) for at, (line, row) in enumerate(lines)}
 
     def statistic_lines(self) -> list[str]:
         """Return computed statistics, a line a column."""

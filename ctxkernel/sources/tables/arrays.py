@@ -108,10 +108,12 @@ class ArraySource(TableSource):
         if array.dtype.names:
             head.append("fields: " + ", ".join(f"{name} {array.dtype[name]}" for name in array.dtype.names))
         total, width = table_shape(array.shape)
-        lines = self.window(Place(), _HEAD_ROWS, _HEAD_COLUMNS).lines(_HEAD_COLUMNS)[1:] if total else []
+        window = self.window(Place(), _HEAD_ROWS, _HEAD_COLUMNS)
+        lines = window.lines(_HEAD_COLUMNS)[1:] if total else []
         more = more_lines(total - len(lines), "rows")
         first = Line(first_rows(min(width, _HEAD_COLUMNS), width))
-        return fit_lines(head, [first, *lines, *more] if lines else [], budget, "rows")
+        draft = fit_lines(head, [first, *lines, *more] if lines else [], budget, "rows")
+        return replace(draft, rows=window.table(_HEAD_COLUMNS, has_head=False))
 
 
 def _statistics(array: Any) -> tuple[str, list[str]]:

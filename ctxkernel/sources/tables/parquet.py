@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ctxkernel.core.ports import TableRow
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.amounts import Line, marked, more, more_lines
@@ -234,7 +235,9 @@ class ParquetSource(FormatSource[ParquetFile]):
         k, text = fit(len(lines), build, budget, guess=budget // price + 1)
         if k < 1:  # a part of one row
             return fit_lines(heads, lines, budget, "rows", place=after)
-        return Draft(text, cut_tokens=price * (total - start - k), next_pos=after(k))
+        table = {heads[1]: TableRow(("row", *names), is_head=True)}
+        table |= {line: TableRow((str(start + at), *rows[at])) for at, line in enumerate(lines)}
+        return Draft(text, cut_tokens=price * (total - start - k), next_pos=after(k), rows=table)
 
     def _read_rows(self, found: ParquetFile, start: int, col: int, most: int) -> tuple[list[str], list[list[str]], str]:
         """Return (columns, rows, what was left out) from row `start` on."""

@@ -13,7 +13,8 @@ from typing import Any
 
 import xxhash
 
-from ctxkernel.core.ports import RenderRequest
+from ctxkernel.core.events import NONE
+from ctxkernel.core.ports import RenderRequest, TableRow
 from ctxkernel.core.text import align, format_shape, plural
 from ctxkernel.projection.tokens import most_chars
 from ctxkernel.sources.base.amounts import Line, marked, more, more_lines
@@ -35,6 +36,7 @@ _WINDOW_ROWS = 2_000
 _WINDOW_CELLS = 40_000
 _BASIS_ROWS = 50
 _HEAD_ROWS, _HEAD_COLUMNS = 5, 30
+_CHANGE = ("row", "label", "column", "before", "after")
 _LAST_ROWS = 200  # that are looked at for the position "end"
 
 
@@ -51,9 +53,20 @@ class TableWindow:
 
     def lines(self, width: int) -> list[str]:
         """Return the table with its first `width` columns."""
+        return align(self._rows(width), right=self._right(width), gap=" ")
+
+    def table(self, width: int, *, has_head: bool = True) -> dict[str, TableRow]:
+        """Return the cells of each of the lines of `lines(width)`."""
+        right = tuple(self._right(width))
+        lines = zip(self.lines(width), self._rows(width), strict=True)
+        return {line: TableRow(row, right, is_head=at == 0) for at, (line, row) in enumerate(lines) if has_head or at}
+
+    def _rows(self, width: int) -> list[tuple[str, ...]]:
+        return [("", *self.names[:width]), *zip(self.labels, *self.columns[:width], strict=True)]
+
+    def _right(self, width: int) -> list[int]:
         right = self.right or (True,) * len(self.names)
-        rows = [("", *self.names[:width]), *zip(self.labels, *self.columns[:width], strict=True)]
-        return align(rows, right=[at for at, number in enumerate(right[:width], 1) if number], gap=" ")
+        return [at for at, number in enumerate(right[:width], 1) if number]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +233,8 @@ class TableSource(TargetSource):
             return Draft(f"{self.label} · no change{new.facts.about}")
         there = old.window
         same = self.window(Place(there.row, there.col), len(there.labels), len(there.names))
-        return fit_lines([f"{self.label} · changed"], list(table_changes(old, new, same)), budget, "changes")
+        draft = fit_lines([f"{self.label} · changed"], list(table_changes(old, new, same)), budget, "changes")
+        return replace(draft, rows=dict(_changed_cells(there, same)))
 
     def described(self, facts: TableFacts, lod: int, budget: int) -> Draft:
         """Render level 1 or 2."""
@@ -228,11 +242,13 @@ class TableSource(TargetSource):
         most = min(width, MOST_NAMES, budget // 4 + 1)
         note, lines = self.statistics(most) if lod == 2 else self.schema(most)
         lines += more_lines(width - most, "columns")
+        table: Mapping[str, TableRow] = NONE
         if lod != 2 and rows:
-            head = self.window(Place(), _HEAD_ROWS, _HEAD_COLUMNS).lines(_HEAD_COLUMNS)
-            lines += map(Line, [first_rows(min(width, _HEAD_COLUMNS), width), *head])
+            head = self.window(Place(), _HEAD_ROWS, _HEAD_COLUMNS)
+            table = head.table(_HEAD_COLUMNS)
+            lines += map(Line, [first_rows(min(width, _HEAD_COLUMNS), width), *head.lines(_HEAD_COLUMNS)])
         draft = fit_lines([f"{self.headline()}{note}"], lines, budget, "columns")
-        return replace(draft, notes=("sampled",) if note and lod == 2 else ())
+        return replace(draft, notes=("sampled",) if note and lod == 2 else (), rows=table)
 
     def _rows(self, facts: TableFacts, place: Place, budget: int) -> Draft:
         """Render level 0: as many columns, then rows, from the position on as fit."""
@@ -272,11 +288,11 @@ class TableSource(TargetSource):
 
         k, text = fit(len(found.labels), build, budget, guess=budget // 12 + 1)
         k = max(k, 0)
-        rest = total - first - k
+        rest, table = total - first - k, found.table(shown, has_head=self.has_names)
         if rest > 0:
-            return Draft(text, max(1, rest * price // 2), after(k))
+            return Draft(text, max(1, rest * price // 2), after(k), rows=table)
         cut = max(1, price * k * beside // (2 * shown)) if beside > 0 else 0
-        return Draft(text, cut, f"0:{left + shown}" if beside > 0 else None)
+        return Draft(text, cut, f"0:{left + shown}" if beside > 0 else None, rows=table)
 
 
 def table_changes(before: TableBasis, after: TableBasis, window: TableWindow) -> Iterator[str]:
@@ -305,19 +321,23 @@ def table_changes(before: TableBasis, after: TableBasis, window: TableWindow) ->
             shown = ", ".join(f"{start}-{end - 1}" for start, end in parts[:6])
             yield f"{name}: changed within rows {shown}{', …' if len(parts) > 6 else ''}{about}"
     yield f"{len(changed):,} of {len(now):,} columns changed{about}"
-    yield from _changed_cells(before.window, window)
+    found = [line for line, _ in _changed_cells(before.window, window)]
+    there = before.window
+    rows = f"rows {there.row}-{there.row + len(there.labels) - 1}"
+    yield from found or ([f"no cell changed in {rows}, the window shown last"] if there.labels else [])
 
 
-def _changed_cells(old: TableWindow, new: TableWindow) -> Iterator[str]:
-    """Yield the cells of a window that differ, a line a cell."""
+def _changed_cells(old: TableWindow, new: TableWindow) -> Iterator[tuple[str, TableRow]]:
+    """Yield the cells of a window that differ: the line of each, and its parts."""
     columns = dict(zip(new.names, new.columns, strict=True))
-    rows = f"rows {old.row}-{old.row + len(old.labels) - 1}"
-    found = [
-        f"row {old.row + at} ({old.labels[at]}), {name}: {before} → {after}"
-        for name, was in zip(old.names, old.columns, strict=True)
-        for at, (before, after) in enumerate(zip(was, columns.get(name, ()), strict=False))
-        if before != after
-    ]
+    for name, was in zip(old.names, old.columns, strict=True):
+        for at, (before, after) in enumerate(zip(was, columns.get(name, ()), strict=False)):
+            if before != after:
+                row, label = str(old.row + at), old.labels[at]
+                cells = (row, label, name, before, after)
+                yield f"row {row} ({label}), {name}: {before} → {after}", TableRow(cells, (0, 3, 4), names=_CHANGE)
     for at, (before, after) in enumerate(zip(old.labels, new.labels, strict=False)):
-        found += [f"row {old.row + at}: index {before} → {after}"] if before != after else []
-    yield from found or ([f"no cell changed in {rows}, the window shown last"] if old.labels else [])
+        if before != after:
+            row = str(old.row + at)
+            cells = (row, "", "index", before, after)
+            yield f"row {row}: index {before} → {after}", TableRow(cells, (0, 3, 4), names=_CHANGE)
