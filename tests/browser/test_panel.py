@@ -102,7 +102,7 @@ def test_handles_projection_and_changes_are_filled(filled):
     expect(card).to_contain_text("LOD 1")
     expect(card).to_contain_text("notes.md")
     card.locator(".ctxk-toggle").click()
-    expect(card.locator(".ctxk-pre")).to_contain_text("Notes")
+    expect(card.locator(".ctxk-r")).to_contain_text("Notes")
 
     projection = filled.tab("projection")
     expect(projection.locator(".ctxk-block").nth(2)).to_be_attached()

@@ -1323,7 +1323,12 @@ def handles(stage: Page) -> Page:
     stage.evaluate("given => view.snapshot({...S.snapshot, handles: given})", shown)
     stage.evaluate(
         """() => {
-          host.answers.handle = async ({ of }) => ({ handle: { text: `text of ${of}`, more: 7 }, error: null });
+          host.answers.handle = async ({ of }) => ({ handle: { blocks: [
+            { kind: 'text', text: `text of ${of}` }, null, 7,
+            { kind: 'table', head: ['<b>', 'n'], rows: [['x', null, 3], 'y'], right: 'no', labels: 1,
+              bars: [{ shapes: 5, label: '<i>' }] },
+            { kind: 'code', spans: [['keyword', 'def'], ['x" onclick="', '<u>'], 3] }
+          ], more: 7 }, error: null });
           host.answers.whatif = async () => ({ whatif: { prices: [] }, error: null });
         }"""
     )
@@ -1349,6 +1354,8 @@ def test_level_budget_and_mode_of_a_handle_are_set_in_place(handles):
     expect(handles.locator("[data-handle=g]")).to_contain_text("1 member: v ~410")
     handles.get_by_role("button", name="Rendering of w").click()
     expect(handles.locator("[data-handle=w]")).to_contain_text("text of v2")
+    expect(handles.locator("[data-handle=w] .ctxk-r th[scope=col]")).to_have_text(["<b>", "distribution", "n"])
+    expect(handles.locator("[data-handle=w] .ctxk-r")).to_contain_text("def<u>")
     expect(handles.locator("[data-handle=w]")).to_contain_text("7 more characters")
 
 

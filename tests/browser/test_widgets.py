@@ -43,7 +43,7 @@ def test_a_handle_is_live_in_the_output_and_is_text_when_its_kernel_is_gone(desk
         desk.enter(f"s{i}")
     live = widget_of(last)
     expect(live).to_contain_text("view · running Sync · a.md")
-    expect(live.locator("pre").first).to_contain_text(EVIL)
+    expect(live.locator(".ctxk-r")).to_contain_text(EVIL)
 
     # The arrow keys are the slider's, not the notebook's, and go as one gesture.
     live.get_by_role("slider", name="Detail").focus()
