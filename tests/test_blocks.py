@@ -92,6 +92,7 @@ def test_arrays_records_and_files_are_tables_too(lod: int, tmp_path: Any):
     assert read[0]["head"][0] == "column"
     assert read[1]["head"] == list(FRAME.columns)
     assert read[1]["rows"][0][2] == "New York, NY"
+    assert (array["labels"], records[-1]["labels"], read[0]["labels"], read[1]["labels"]) == (1, 1, 1, 0)
 
 
 TEXT = st.text(st.sampled_from("ab ,:;'\"()[]0129…×.~-%\\"), max_size=40)

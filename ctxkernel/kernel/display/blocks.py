@@ -72,6 +72,8 @@ _ORDER = (
     *("range", "characters", "most often", "example"),
 )
 _TEXTS = frozenset(("column", "type", "range", "most often", "example", "characters"))
+_LABELS = ("", "row", "column")
+"""Names of first columns whose cells name their row."""
 _ONE = {"value": "values", "null": "nulls"}
 
 
@@ -274,7 +276,8 @@ def _run(rows: Iterable[TableRow | None], first: TableRow) -> Iterator[TableRow]
 
 
 def _table(head: list[str], body: list[list[str]], right: Sequence[int]) -> TableBlock:
-    return TableBlock(kind="table", head=head, rows=body, right=list(right), bars=[], labels=1)
+    labels = not head or head[0] in _LABELS
+    return TableBlock(kind="table", head=head, rows=body, right=list(right), bars=[], labels=int(labels))
 
 
 def _facts_table(found: Sequence[ColumnFacts]) -> TableBlock:

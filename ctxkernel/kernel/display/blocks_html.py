@@ -21,10 +21,9 @@ _KEPT = _PRE + ";white-space:pre"
 _WRAPPED = _PRE + ";white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"
 _SCROLL = "max-height:24em;overflow:auto"
 _TABLE = (
-    "border-collapse:collapse;margin:2px 8px;width:auto;font-family:var(--jp-code-font-family,monospace);"
-    "font-variant-numeric:tabular-nums;font-size:inherit"
+    "border-collapse:separate;border-spacing:10px 1px;width:auto;font-family:var(--jp-code-font-family,monospace);"
+    "font-variant-numeric:tabular-nums;font-size:inherit;white-space:pre"
 )
-_CELL = "padding:1px 8px;vertical-align:top;white-space:pre;text-align:"
 _COLOURS = {
     "keyword": "color:var(--jp-mirror-editor-keyword-color,inherit);font-weight:600",
     "string": "color:var(--jp-mirror-editor-string-color,inherit)",
@@ -83,7 +82,7 @@ def _table(block: TableBlock) -> str:
 
 
 def _side(at: int, right: frozenset[int]) -> str:
-    return _CELL + ("right" if at in right else "left")
+    return f"text-align:{'right' if at in right else 'left'}"  # a page may have an alignment of its own
 
 
 def _bar(bar: Distribution | None) -> str:

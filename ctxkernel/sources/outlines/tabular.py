@@ -96,7 +96,10 @@ class Table:
         """Return the cells of each of the lines of `head_lines`."""
         rows = [tuple(one_line(cell, 60) for cell in row) for row in self.head]
         lines = zip(self.head_lines(), rows, strict=True)
-        return {line: TableRow(row, is_head=self.has_header and not at) for at, (line, row) in enumerate(lines)}
+        names = () if self.has_header else tuple(self.header)
+        return {
+            line: TableRow(row, is_head=self.has_header and not at, names=names) for at, (line, row) in enumerate(lines)
+        }
 
     def statistic_lines(self) -> list[str]:
         """Return computed statistics, a line a column."""
