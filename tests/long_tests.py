@@ -75,6 +75,8 @@ LONG = {
     "browser/test_returning.py::test_a_re_run_stops_at_the_first_error": "test_returning in a kernel",
     "browser/test_returning.py::test_a_cell_that_is_marked_is_not_run_again_unasked": "test_returning in a kernel",
     "browser/test_hostile.py::test_hostile_texts_in_every_field*[1]": "the first part of the texts",
+    "browser/test_widgets.py::test_a_slider_that_is_linked*jslink*": "the same with link",
+    "browser/test_widgets.py::test_statistics_are_a_table*": "test_blocks.py, and the made-up table of test_renderer",
     "browser/test_hostile.py::test_hostile_texts_in_every_field*[2]": "the first part of the texts",
     "browser/test_hostile.py::test_hostile_texts_in_every_field*[3]": "the first part of the texts",
     "browser/test_hostile.py::test_hostile_texts_in_every_field*[4]": "the first part of the texts",
