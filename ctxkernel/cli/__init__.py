@@ -87,6 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_reading(command)
     _add_trust(command)
     _add_bench(command)
+    _add_mcp(command)
 
     install = command(
         "install",
@@ -233,6 +234,23 @@ def _add_trust(command: AddCommand) -> None:
     trust.add_argument("--json", action="store_true", help="print JSON (docs/cli.md)")
 
 
+def _add_mcp(command: AddCommand) -> None:
+    mcp = command(
+        "mcp",
+        "let an agent (Claude Code, Cursor, VS Code …) work in the live kernel of a notebook, over MCP",
+        "Serves on standard input and output. The agent's cells are statements of the notebook's timeline; in mode ask "
+        "each waits for your approval, in the notebook or the panel.",
+    )
+    mcp.add_argument("notebook", nargs="?", type=Path, metavar="NOTEBOOK")
+    mcp.add_argument("--kernel", type=Path, metavar="CONNECTION", help="connection file of a live kernel")
+    mcp.add_argument("--attach", action="store_true", help="start no kernel where the notebook has none")
+    mcp.add_argument(
+        "--mode", choices=("ask", "auto"), help="mode of a kernel that is started here (default: your setting)"
+    )
+    mcp.add_argument("--http", action="store_true", help="serve over HTTP on this machine, with a token that it prints")
+    mcp.add_argument("--port", type=_PORT, default=0, help="port for --http (default: one that is free)")
+
+
 def _add_reading(command: AddCommand) -> None:
     """Add the commands that read a session."""
 
@@ -298,6 +316,7 @@ _COMMANDS = {
     "verify": "verify",
     "check": "check",
     "bench": "bench",
+    "mcp": "mcp",
     "trust": "trust",
     "gc": "storage",
     "install": "kernelspec",

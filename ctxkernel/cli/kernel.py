@@ -86,7 +86,7 @@ class _CellClient(AsyncKernelClient):
             del self.session.msg
 
 
-class _OwnKernelManager(AsyncKernelManager):
+class OwnKernelManager(AsyncKernelManager):
     @default("client_factory")
     def _factory(self) -> type[_CellClient]:
         return _CellClient
@@ -148,7 +148,7 @@ class OwnKernel(NotebookClient):
         kernel = cls(
             notebook,
             kernel_name="ctxkernel",
-            kernel_manager_class=_OwnKernelManager,
+            kernel_manager_class=OwnKernelManager,
             resources={"metadata": {"path": str(folder)}},
             startup_timeout=STARTUP_SECONDS,
             timeout=seconds,

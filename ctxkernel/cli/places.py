@@ -46,14 +46,15 @@ class Timeline:
         """Return the state after a statement, or before it. Raises Unusable."""
         if text in ("0", "s0") and not before:
             return TimelinePlace(None, "the start")
-        execution = self._execution(text)
+        execution = self.execution(text)
         if before:
             return TimelinePlace(execution.parent_execution_id, f"before {execution.statement_id}")
         if execution.status == "running":
             raise Unusable(f"{execution.statement_id} is running, or its kernel died in it; give an earlier statement.")
         return TimelinePlace(execution.execution_id, text if text in self.names else execution.statement_id)
 
-    def _execution(self, text: str) -> Execution:
+    def execution(self, text: str) -> Execution:
+        """Return an execution, also one that runs. Raises Unusable."""
         try:
             if text in self.names:
                 return self.log.execution(self.names[text])

@@ -19,7 +19,7 @@ from ctxkernel.core.errors import CtxError
 from ctxkernel.core.events import NONE, Event, Json, event_to_json, plain
 
 Kind = Literal["python", "meta"]
-Author = Literal["human", "model", "panel"]
+Author = Literal["human", "model", "panel", "agent"]
 Status = Literal["running", "ok", "error", "timeout", "cancelled"]
 
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 from ipykernel.ipkernel import IPythonKernel
@@ -89,13 +89,17 @@ class CtxKernelMixin:
         if copied is not None and not silent:
             return self._show_again(ctx, copied)
         cell = self._request(ctx, code, silent, store_history, cell_meta, cell_id)
+        by_agent = cell.recorded and cell.author == "agent"
+        if by_agent and (held := self._hold(ctx, cell, _dict_of(said.get("agent")))) is not None:
+            return held
         ctx.turns.take_then()
         if ctx.gestures.asked:
             ctx.gestures.carry_out()
         ctx.turns.executing = True
         began = time.monotonic()
         try:
-            reply = await self._execute(ctx, cell, run)
+            with ctx.models.agents.no_exit() if by_agent else nullcontext():
+                reply = await self._execute(ctx, cell, run)
             then = ctx.turns.take_then()
             if then is not None:
                 reply = await then.carry_out(lambda one: self._execute(ctx, one, run), cell, reply)
@@ -125,14 +129,30 @@ class CtxKernelMixin:
             deciding = "%" in code and asks(code)
             cell.cell_id = short_text(cell_id)
             cell.kind = "meta" if gesture or cell.moves_head or deciding else "python"
-            cell.author = "panel" if gesture else "human"
+            cell.author = "panel" if gesture else "agent" if "agent" in said else "human"
             cell.rerun = said.get("rerun") is True
             tags = _dict_of(cell_meta).get("tags")
             if isinstance(tags, list):
                 cell.tags = {_TAGS[tag]: True for tag in _TAGS if tag in cast("list[Any]", tags)}
+            if cell.author == "agent":
+                agent = _dict_of(said["agent"])
+                cell.tags |= {
+                    "agent": short_text(agent.get("name")) or "an agent",
+                    "call": short_text(agent.get("call")),
+                }
             if not deciding:
                 ctx.models.forget_copies()  # the state that the model's cells ran in is another now
         return cell
+
+    def _hold(self, ctx: Runtime, cell: CellRequest, agent: dict[str, Any]) -> Reply | None:
+        """Return the reply to a cell of an agent that does not run now; None: it runs."""
+        call, seen = short_text(agent.get("call")) or "", short_text(agent.get("seen")) or ""
+        failed: Reply = {"status": "error", "ename": "Refused", "evalue": "ctxkernel failed; nothing was run"}
+        held = ctx.guard("agents", lambda: ctx.models.agents.hold(cell, call, seen), {**failed, "traceback": []})
+        if held is None:
+            return None
+        kernel: Any = self
+        return {**held, "execution_count": kernel.execution_count, "user_expressions": {}, "payload": []}
 
     def _stop_queue(self, ctx: Runtime, began: float) -> None:
         """Refuse what was sent before this reply and arrives later, as ipykernel refuses what has arrived."""

@@ -76,22 +76,25 @@ class Hiding:
 
     def statement(self, statement: Statement, execution: Execution) -> tuple[Statement, Execution]:
         """Return a statement and its execution without the names."""
-        diff = execution.state_diff
-        left = NamespaceDiff(
-            {name: info for name, info in diff.added.items() if name not in self.names},
-            {name: info for name, info in diff.changed.items() if name not in self.names},
-            tuple(name for name in diff.deleted if name not in self.names),
-            diff.incomplete,
-        )
+        late = execution.late_diff
         shown = replace(
             execution,
             stdout=self.text(execution.stdout),
             stderr=self.text(execution.stderr),
             exception=self.value(execution.exception),
             artifacts=tuple(one if one.mime in FORMS else self.value(one) for one in execution.artifacts),
-            state_diff=left,
+            state_diff=self._diff(execution.state_diff),
+            late_diff=self._diff(late) if late is not None else None,
         )
         return replace(statement, source=self.text(statement.source)), shown
+
+    def _diff(self, diff: NamespaceDiff) -> NamespaceDiff:
+        return NamespaceDiff(
+            {name: info for name, info in diff.added.items() if name not in self.names},
+            {name: info for name, info in diff.changed.items() if name not in self.names},
+            tuple(name for name in diff.deleted if name not in self.names),
+            diff.incomplete,
+        )
 
     def turn(self, turn: Turn) -> Turn:
         """Return the state without the names and their rows."""

@@ -16,9 +16,10 @@ from ctxkernel.agent.asks import Ask, BookedRequest, Spent
 from ctxkernel.agent.failures import ModelFailure
 from ctxkernel.agent.streaming import Response
 from ctxkernel.agent.turn import AskTurn, Model, Observe, ResponseRecord, Stopped
-from ctxkernel.core.errors import BadCommand, CtxError
+from ctxkernel.core.errors import CtxError
 from ctxkernel.core.timeline import Cost, Execution, Kind
 from ctxkernel.history.events import Action, HistoryEvent
+from ctxkernel.kernel.asking.agent_cells import no_exit
 from ctxkernel.kernel.asking.answer_display import FENCED, Answers, proposal_bundle
 from ctxkernel.kernel.asking.model_tools import ModelTools
 from ctxkernel.kernel.asking.stale_views import SeenState
@@ -296,14 +297,12 @@ class AskSession:
         cell = self._cell(code, self._tags(action), observe, "python")
         cell.silent, cell.rerun, cell.keeps_number = outer.silent, outer.rerun, True
         before = session.turns.last
-        # `exit()` would end the person's kernel; in a cell of the model it is an error.
-        session.shell.ask_exit = _refuse_exit
         session.interrupts.watch(on=True)
         try:
-            await execute(cell)
+            with no_exit(session):
+                await execute(cell)
         finally:
             session.interrupts.watch(on=False)
-            del session.shell.ask_exit
         session.guard("stale views", self._seen.ran, None)
         last = session.turns.last
         if last is None or last is before:
@@ -369,7 +368,3 @@ class AskSession:
     def clock(self) -> float:
         """Return seconds of the monotonic clock."""
         return time.monotonic()
-
-
-def _refuse_exit() -> None:
-    raise BadCommand("a cell of the model cannot end the kernel: only a person can")

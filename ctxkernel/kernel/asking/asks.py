@@ -85,6 +85,8 @@ class AskRunner:
         """The bench of the newest turn."""
         self.parked = False
         """Whether the newest turn waits for the user."""
+        self.unparked: Callable[[], None] = lambda: None
+        """Shows what else waits, when the turn does not wait any more."""
         self._client: ModelClient | None = None
         self._client_settings: tuple[Any, ...] = ()
 
@@ -99,8 +101,7 @@ class AskRunner:
         session, running = self._session, self._session.turns.running
         if running is None:
             raise BadCommand("%%ask needs a recorded cell: run it as a cell of the notebook")
-        if running.statement.author == "model":
-            raise BadCommand("a cell of the model cannot use %%ask: only a person can")
+        refuse_model("%%ask")
         if not running.statement.source.lstrip().startswith(("%%ask", "%ask")):
             raise BadCommand("%%ask needs a cell of its own: nothing may precede it")
         settings, loop = session.settings, session.loop
@@ -309,6 +310,7 @@ class AskRunner:
             if self._bench is not None:
                 self._bench.proposal = None
             self._session.guard("panel", self._session.panel.proposal, None, None)
+            self.unparked()
 
     # -- copies of the model's cells in the notebook -----------------------------------------
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.jobs import Preparation, Summarised
 from ctxkernel.core.timeline import Execution
 from ctxkernel.kernel.session import Session
 
 if TYPE_CHECKING:
+    from ctxkernel.kernel.asking.agent_cells import AgentCells
     from ctxkernel.kernel.asking.asks import AskRunner
     from ctxkernel.kernel.asking.connections import ModelConnections
     from ctxkernel.kernel.asking.summaries import Summaries
@@ -23,6 +24,7 @@ class Models:
         self._connections: ModelConnections | None = None
         self._asks: AskRunner | None = None
         self._summaries: Summaries | None = None
+        self._agents: AgentCells | None = None
 
     @property
     def connections(self) -> ModelConnections:
@@ -50,6 +52,27 @@ class Models:
 
             self._summaries = Summaries(self._session, self.connections)
         return self._summaries
+
+    @property
+    def agents(self) -> AgentCells:
+        """The cells of other agents."""
+        if self._agents is None:
+            from ctxkernel.kernel.asking.agent_cells import AgentCells
+
+            self._agents = AgentCells(self._session, lambda: self.parked)
+            self.asks.unparked = self._agents.show
+        return self._agents
+
+    def view(self, target: str, lod: int, tokens: int, pos: str) -> dict[str, Any]:
+        """Return a rendering for an agent, or why there is none."""
+        from ctxkernel.kernel.asking.agent_views import render_for_agent
+
+        return render_for_agent(self._session, target, lod, tokens, pos)
+
+    @property
+    def waiting_agents(self) -> AgentCells | None:
+        """The cells of other agents, where one is shown that waits for the user."""
+        return self._agents if self._agents is not None and self._agents.waiting and not self.parked else None
 
     @property
     def parked(self) -> bool:

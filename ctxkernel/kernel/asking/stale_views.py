@@ -14,13 +14,14 @@ from typing import Any
 from ctxkernel.agent.stale_views import How, StaleObject, changes_text, find_stale
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import ViewHandle
+from ctxkernel.core.timeline import Author
 
 
 class SeenState:
     """The state that the model saw with its newest request."""
 
-    def __init__(self, loop: Loop, shell: Any) -> None:
-        self._loop, self._shell = loop, shell
+    def __init__(self, loop: Loop, shell: Any, author: Author = "model") -> None:
+        self._loop, self._shell, self._author = loop, shell, author
         self._head: str | None = None
         """HEAD at the newest request."""
         self._known: dict[str, str] = {}
@@ -28,9 +29,9 @@ class SeenState:
         self._before: dict[str, str] = {}
         """File that differed from its rendering before the newest cell → its stamp."""
 
-    def look(self) -> None:
-        """Note that a request is sent."""
-        self._head = self._loop.log.head
+    def look(self, head: str | None = None) -> None:
+        """Note that a request is sent, or that the model saw the state of another `head`."""
+        self._head = head or self._loop.log.head
 
     def changed(self, code: str) -> str:
         """Return a text about the variables and files used by `code` that changed; empty if there are none."""
@@ -54,7 +55,7 @@ class SeenState:
             changes: dict[How, Iterable[str]] = {"added": diff.added, "changed": diff.changed, "deleted": diff.deleted}
             for how, names in changes.items():
                 for name in names:
-                    own = statement.author == "model"
+                    own = statement.author == self._author
                     changed.setdefault(name, None if own else StaleObject("variable", name, how, by))
         return [one for one in changed.values() if one is not None]
 

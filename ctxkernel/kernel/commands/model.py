@@ -120,6 +120,10 @@ def approve(ctx: CommandContext, args: Sequence[str]) -> str | None:
     for word in args:
         if word != "--all":
             raise BadCommand(f"%ctx approve has no {word}; it has --all: this cell and all that follow in this ask")
+    if (agents := ctx.models.waiting_agents) is not None:
+        _require_alone(ctx, "approve")
+        agents.approve(rest="--all" in args)
+        return None
     turn = ctx.models.asks.waiting
     if turn is None:
         return DECIDED
@@ -130,21 +134,34 @@ def approve(ctx: CommandContext, args: Sequence[str]) -> str | None:
 
 def edit(ctx: CommandContext, args: Sequence[str], code: str | None = None) -> str | None:
     """Run the cell that waits as edited; without code, put it into a cell for editing."""
-    turn = ctx.models.asks.waiting
-    if turn is None:
+    agents = ctx.models.waiting_agents
+    turn = ctx.models.asks.waiting if agents is None else None
+    if turn is None and agents is None:
         return DECIDED
-    if args or not turn.waiting:
+    waits = (
+        [one.code for one in agents.waiting]
+        if agents is not None
+        else [source(one) for one in turn.waiting[:1]]
+        if turn
+        else []
+    )
+    if args or not waits:
         raise BadCommand("write %%ctx edit, and the code below it: that code replaces the proposed cell")
     if code is None or not code.strip():
-        ctx.shell.set_next_input(f"%%ctx edit\n{escape_hidden(source(turn.waiting[0]))}")
+        ctx.shell.set_next_input(f"%%ctx edit\n{escape_hidden(waits[0])}")
         return "the code is in the next cell: change it, and run it"
     _require_alone(ctx, "edit")
-    ctx.models.asks.approve(turn, code=code)
+    if agents is not None:
+        agents.approve(code=code)
+    elif turn is not None:
+        ctx.models.asks.approve(turn, code=code)
     return None
 
 
 def reject(ctx: CommandContext, args: Sequence[str]) -> str | None:
     """Do not run the cell that waits; the model is told the reason."""
+    if (agents := ctx.models.waiting_agents) is not None:
+        return agents.reject(ctx.masker(" ".join(args)))
     turn = ctx.models.asks.waiting
     if turn is None:
         return DECIDED
@@ -159,6 +176,8 @@ def stop(ctx: CommandContext, args: Sequence[str]) -> str:
     """End the ask that waits: none of its cells runs, and the model is not asked again."""
     if args:
         raise BadCommand("%ctx stop takes no argument; %ctx reject REASON tells the model the reason, and it continues")
+    if (agents := ctx.models.waiting_agents) is not None:
+        return agents.reject("the person ended the work here", rest=True)
     turn = ctx.models.asks.waiting
     if turn is None:
         return DECIDED

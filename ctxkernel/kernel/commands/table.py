@@ -23,8 +23,8 @@ from ctxkernel.core.settings import MODES
 from ctxkernel.core.text import show_hidden, suggest
 from ctxkernel.kernel.commands.context import MARKS, CommandContext
 from ctxkernel.kernel.commands.handle_magics import paths_from
-from ctxkernel.kernel.execution.authority import require_person
-from ctxkernel.kernel.execution.cell import HANDLING, NAMING, READING
+from ctxkernel.kernel.execution.authority import AUTHOR, require_person
+from ctxkernel.kernel.execution.cell import HANDLING, MOVING, NAMING, READING
 from ctxkernel.store.log.masking import masked_json
 
 HELP_WORDS = ("?", "??", "--help", "-h")
@@ -272,6 +272,8 @@ COMMANDS = {command.usage.partition(" ")[0]: command for command in _TABLE}
 """The commands by name: the first word of the usage."""
 OF_ALL = READING | HANDLING | NAMING
 """Commands that a cell of the model may run too. A new command is the person's alone."""
+OF_AGENTS = MOVING - {"resume"} | {"redact"}
+"""Commands that a cell of an agent may run as well: it waits for the user, or the user lets it run."""
 
 
 def _command(name: str) -> Command:
@@ -304,7 +306,7 @@ def dispatch(ctx: CommandContext, line: str) -> object:
         name, args = "help", [name.rstrip("?")]
     command = _command(name)
     _refuse_unknown(name, command, args)
-    if name not in OF_ALL:
+    if name not in OF_ALL and not (name in OF_AGENTS and AUTHOR.get() == "agent"):
         require_person(f"%ctx {name}")
     shown = command.run(ctx, args)
     if isinstance(shown, str) and "--json" in args:

@@ -26,5 +26,6 @@ def require_person(what: str) -> None:
 
 def refuse_model(what: str) -> None:
     """Raise BadCommand if code of a cell of the model's runs now."""
-    if AUTHOR.get() == "model":
-        raise BadCommand(f"a cell of the model cannot run {what}: only a person can")
+    author = AUTHOR.get()
+    if author in ("model", "agent"):
+        raise BadCommand(f"a cell of the {author} cannot run {what}: only a person can")

@@ -48,8 +48,8 @@ class CellRequest:
 
     @property
     def by_model(self) -> bool:
-        """Whether a model wrote the cell."""
-        return self.author == "model"
+        """Whether a model wrote the cell: ours, or that of an agent."""
+        return self.author in ("model", "agent")
 
     def __post_init__(self) -> None:
         code = str(self.code)  # a malformed request may hold anything

@@ -1,0 +1,222 @@
+"""An agent works in a live kernel over MCP: the official client drives the server, as Claude Code or Cursor does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kernels import RunningKernel
+from test_kernel import timeline
+
+pytest.importorskip("mcp")
+
+from mcp.client.session import ClientSession
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.types import Implementation
+
+TOOLS = [
+    "notebook",
+    "timeline",
+    "statement",
+    "projection",
+    "view",
+    "run_cell",
+    "goto",
+    "undo",
+    "rerun",
+    "diff",
+    "name",
+    "note",
+    "redact",
+]
+
+
+class Agent:
+    """A client of the server, driven from a test's thread."""
+
+    def __init__(self, *arguments: str, cwd: Path) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._parameters = StdioServerParameters(
+            command=sys.executable, args=["-m", "ctxkernel", "mcp", *arguments], env=dict(os.environ), cwd=cwd
+        )
+        self._ready: asyncio.Queue[Any] = asyncio.Queue()
+        self._done = asyncio.Event()
+        self._task = asyncio.run_coroutine_threadsafe(self._serve(), self._loop)
+        self.session: ClientSession = asyncio.run_coroutine_threadsafe(self._ready.get(), self._loop).result(60)
+
+    async def _serve(self) -> None:
+        about = Implementation(name="test-agent", version="1")
+        async with (
+            stdio_client(self._parameters) as (read, write),
+            ClientSession(read, write, client_info=about) as session,
+        ):
+            await session.initialize()
+            await self._ready.put(session)
+            await self._done.wait()
+
+    def wait(self, made: Any) -> Any:
+        """Return what a coroutine of the session gives."""
+        return asyncio.run_coroutine_threadsafe(made, self._loop).result(90)
+
+    def call(self, tool: str, **arguments: Any) -> str:
+        """Return the text of a tool's result; an error begins with `error: `."""
+        result = self.wait(self.session.call_tool(tool, arguments))
+        text = "\n".join(one.text for one in result.content if one.type == "text")
+        return f"error: {text}" if result.is_error else text
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._done.set)
+        with contextlib.suppress(Exception):
+            self._task.result(30)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+@pytest.fixture(scope="module")
+def agent(shared_kernel: RunningKernel) -> Iterator[Agent]:
+    made = Agent("--kernel", str(shared_kernel.manager.connection_file), cwd=shared_kernel.folder)
+    yield made
+    made.close()
+
+
+def call_id(text: str) -> str:
+    """Return the id under which the state of a cell is asked for."""
+    return re.search(r"statement\(id='(\w+)'", text)[1]
+
+
+def test_the_tools_have_the_names_that_the_documentation_gives(agent: Agent):
+    """Their definitions are short: a client sends them with every request of its model."""
+    tools = agent.wait(agent.session.list_tools()).tools
+    assert sorted(one.name for one in tools) == sorted(TOOLS)
+    assert len(json.dumps([one.model_dump(mode="json", exclude_none=True) for one in tools])) < 9000
+    assert {one.name for one in tools if one.annotations.read_only_hint} == set(TOOLS[:5]) | {"diff"}
+
+
+def test_a_cell_of_an_agent_waits_and_runs_when_the_person_approves(shared_kernel: RunningKernel, agent: Agent):
+    """Its outcome is read by the id that `run_cell` gave."""
+    shared_kernel.run("x = 41")
+    told = agent.call("run_cell", code="x += 1\nprint('now', x)", wait=5)
+    assert "waits for the person's approval" in told
+    assert shared_kernel.evaluate("x") == "41"
+    assert "waits" in agent.call("statement", id=call_id(told))
+    shared_kernel.run("%ctx approve")
+    done = agent.call("statement", id=call_id(told), wait=5)
+    assert "now 42" in done
+    assert "~ x" in done
+    last = timeline(shared_kernel)[-1]
+    assert (last["author"], last["tags"]["agent"]) == ("agent", "test-agent")
+    assert shared_kernel.evaluate("x") == "42"
+
+
+def test_the_person_may_edit_or_reject_it_and_the_agent_is_told(shared_kernel: RunningKernel, agent: Agent):
+    first = agent.call("run_cell", code="edited = 1", wait=5)
+    second = agent.call("run_cell", code="rejected = 1", wait=5)
+    shared_kernel.run("%%ctx edit\nedited = 2")
+    shared_kernel.run("%ctx reject not in this notebook")
+    assert "edited = 2" in agent.call("statement", id=call_id(first), wait=5)
+    assert "not in this notebook" in agent.call("statement", id=call_id(second), wait=5)
+    assert shared_kernel.evaluate("(edited, 'rejected' in globals())") == "(2, False)"
+
+
+def test_an_agent_approves_nothing_itself(shared_kernel: RunningKernel, agent: Agent):
+    """Neither by a command nor by code that calls one."""
+    shared_kernel.run("%ctx mode auto")
+    waits = agent.call("run_cell", code="%ctx mode auto", wait=5)
+    assert "only a person can" in waits
+    assert "only a person can" in agent.call("run_cell", code="get_ipython().run_line_magic('ctx', 'approve')", wait=5)
+    shared_kernel.run("%ctx mode ask")
+
+
+def test_in_mode_auto_cells_run_at_once_up_to_the_bound(shared_kernel: RunningKernel, agent: Agent):
+    """Then the person has to look."""
+    shared_kernel.run("%ctx config ask_rounds 2")
+    shared_kernel.run("%ctx mode auto")
+    assert "auto 0" in agent.call("run_cell", code="print('auto', 0)")
+    assert "auto 1" in agent.call("run_cell", code="print('auto', 1)")
+    assert "waits" in agent.call("run_cell", code="print('auto', 2)", wait=5)
+    shared_kernel.run("%ctx reject")
+    shared_kernel.run("%ctx mode off")
+    assert "mode off" in agent.call("run_cell", code="1", wait=5)
+    shared_kernel.run("%ctx mode ask")
+    shared_kernel.run("%ctx config ask_rounds --reset")
+
+
+def test_a_cell_on_what_the_person_changed_since_does_not_run(shared_kernel: RunningKernel, agent: Agent):
+    """It runs when the agent has looked again."""
+    shared_kernel.run("%ctx mode auto")
+    shared_kernel.run("shared = 1")
+    agent.call("timeline")
+    shared_kernel.run("shared = 2")
+    told = agent.call("run_cell", code="print(shared)", wait=5)
+    assert told.startswith("not run")
+    assert "shared" in told
+    agent.call("timeline")
+    assert "[stdout]\n2" in agent.call("run_cell", code="print(shared)")
+    shared_kernel.run("%ctx mode ask")
+
+
+def test_an_agent_goes_back_and_forth_and_what_it_did_is_taken_back(shared_kernel: RunningKernel, agent: Agent):
+    """By its own tools in mode auto, and by the person's `%ctx undo`."""
+    shared_kernel.run("%ctx mode auto")
+    shared_kernel.run("moved = 'before'")
+    agent.call("name", name="here")
+    agent.call("run_cell", code="moved = 'after'")
+    assert "HEAD" in agent.call("goto", id="here")
+    assert shared_kernel.evaluate("moved") == "'before'"
+    agent.call("undo")
+    assert shared_kernel.evaluate("moved") == "'after'"
+    ran = shared_kernel.run("%ctx undo")
+    assert shared_kernel.evaluate("moved") == "'before'", (ran, [(t["statement_id"], t["source"]) for t in timeline(shared_kernel)])
+    assert "moved" in agent.call("diff", old="here", new="s1")
+    shared_kernel.run("%ctx mode ask")
+
+
+def test_a_note_and_a_name_do_not_wait(shared_kernel: RunningKernel, agent: Agent):
+    agent.call("note", text="looks skewed")
+    agent.call("name", name="looked")
+    assert "looks skewed" in shared_kernel.run("%ctx projection --json").stdout
+    assert "[looked]" in agent.call("timeline")
+
+
+def test_an_agent_views_variables_files_and_outputs_within_a_budget(shared_kernel: RunningKernel, agent: Agent):
+    """Not what is private, not a redacted output, no file outside of the notebook's folder."""
+    (shared_kernel.folder / "data.csv").write_text("a,b\n1,2\n")
+    shared_kernel.run("rows = [{'a': n} for n in range(1000)]\nsecret_plan = 'xyzzy'\nprint('the output ' * 40)")
+    number = timeline(shared_kernel)[-1]["statement_id"]
+    assert "1,000" in agent.call("view", name="rows", budget=200)
+    assert "a" in agent.call("view", name="data.csv")
+    assert "the output" in agent.call("view", name=number, level=0)
+    assert "outside of the notebook's folder" in agent.call("view", name="/etc/passwd")
+    shared_kernel.run("%ctx private secret_plan")
+    assert "is private" in agent.call("view", name="secret_plan")
+    assert "secret_plan" not in agent.call("timeline") + agent.call("statement", id=number)
+    shared_kernel.run(f"%ctx redact {number} it printed a line")
+    assert "redacted" in agent.call("view", name=number), timeline(shared_kernel)[-1]
+    assert "the output" not in agent.call("statement", id=number)
+
+
+def test_what_runs_is_told_and_its_end_is_waited_for(shared_kernel: RunningKernel, agent: Agent):
+    """The timeline can be read meanwhile."""
+    shared_kernel.run("%ctx mode auto")
+    told = agent.call("run_cell", code="import time; time.sleep(1.5); print('slept')", wait=0.2)
+    number = re.search(r"s\d+", told)[0]
+    assert "running" in told
+    assert f"{number}.1" in agent.call("timeline")
+    assert "slept" in agent.call("statement", id=number, wait=10)
+    shared_kernel.run("%ctx mode ask")
+
+
+def test_what_cannot_be_done_is_said_with_the_next_step(agent: Agent):
+    assert "there is no statement s9999" in agent.call("statement", id="s9999")
+    assert "no variable and no file" in agent.call("view", name="nothing_here")
+    assert "the notebook's file is not known" in agent.call("notebook")
