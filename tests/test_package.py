@@ -177,7 +177,9 @@ def test_every_import_is_a_declared_dependency():
         "pyarrow",
         "pypdf",
         "jupyterlab",
+        "mcp",
         "pytest",
+        "uvicorn",
     }  # looked at, never required: imported only where they are there
     known = importlib.metadata.packages_distributions()
     missing = set()

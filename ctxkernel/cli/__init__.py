@@ -316,7 +316,7 @@ _COMMANDS = {
     "verify": "verify",
     "check": "check",
     "bench": "bench",
-    "mcp": "mcp",
+    "mcp": "mcp.command",
     "trust": "trust",
     "gc": "storage",
     "install": "kernelspec",

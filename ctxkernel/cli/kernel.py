@@ -87,6 +87,8 @@ class _CellClient(AsyncKernelClient):
 
 
 class OwnKernelManager(AsyncKernelManager):
+    """Starts kernels of this interpreter, whatever is registered with Jupyter."""
+
     @default("client_factory")
     def _factory(self) -> type[_CellClient]:
         return _CellClient

@@ -151,7 +151,10 @@ class Settings:
     stall_seconds: float = _is(120.0, "s", "a model that sends nothing for so long is given up", 1, 3600)
     fetch_seconds: float = _is(10.0, "s", "a view of a URI waits so long for the server, and then says so", 0.1, 600)
     insert_cells: bool = _is(
-        False, "", "JupyterLab puts the model's cells below the ask, and folds its output", matters=True
+        False,
+        "",
+        "JupyterLab puts the cells of the model below the ask, and folds its output; those of an agent, too",
+        matters=True,
     )
     dialect: str = _is(
         "", "name", "how the model acts; auto: what suits the model", choices=("", "tools", "script"), matters=True

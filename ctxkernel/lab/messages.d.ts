@@ -4,8 +4,9 @@
  * Generated from ctxkernel/kernel/messages by tests/frontend/message_types.py: do not edit.
  */
 
-/** Tags that only a model's statement has. */
+/** Tags that only the statement of a model or of an agent has. */
 export interface Tags {
+  agent?: string;
   ask?: string;
   response?: any;
   round?: any;
@@ -26,7 +27,7 @@ export interface BegunStatement {
   parent_execution_id: string | null;
   index: number;
   source: string;
-  author: 'human' | 'model' | 'panel';
+  author: 'human' | 'model' | 'panel' | 'agent';
   kind: 'python' | 'meta';
   cell_id: string | null;
   started_at: number;
@@ -159,7 +160,7 @@ export interface ExecutionRow {
   parent_execution_id: string | null;
   index: number;
   source: string;
-  author: 'human' | 'model' | 'panel';
+  author: 'human' | 'model' | 'panel' | 'agent';
   kind: 'python' | 'meta';
   cell_id: string | null;
   started_at: number;
@@ -188,7 +189,7 @@ export interface Row {
   parent_execution_id: string | null;
   index: number;
   source: string;
-  author: 'human' | 'model' | 'panel';
+  author: 'human' | 'model' | 'panel' | 'agent';
   kind: 'python' | 'meta';
   cell_id: string | null;
   started_at: number;
@@ -298,7 +299,7 @@ export interface DeltaItem {
 /** The part of a mark that many cells have in common. A page asks for the reasons if they are left out. */
 export interface CellLook {
   here: 'fresh' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown' | null;
-  author: 'human' | 'model' | 'panel';
+  author: 'human' | 'model' | 'panel' | 'agent';
   state: 'fresh' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown';
   because?: readonly string[];
   upstream?: readonly string[];
@@ -312,7 +313,7 @@ export interface CellLook {
      */
 export interface CellMark {
   here: 'fresh' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown' | null;
-  author: 'human' | 'model' | 'panel';
+  author: 'human' | 'model' | 'panel' | 'agent';
   state: 'fresh' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown';
   because?: readonly string[];
   upstream?: readonly string[];

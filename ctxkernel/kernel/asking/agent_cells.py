@@ -225,6 +225,7 @@ def _error(name: str, text: str) -> Reply:
 
 def _sent(kernel: Any) -> float | None:
     """Return when the running request was sent, by the clock of its sender."""
-    header: Any = (kernel.get_parent("shell") or {}).get("header") or {}
+    parent: dict[str, Any] = kernel.get_parent("shell") or {}
+    header: dict[str, Any] = parent.get("header") or {}
     date = header.get("date")
     return date.timestamp() if isinstance(date, datetime) else None

@@ -1,8 +1,8 @@
-"""The cells that a front end inserts below an ask (setting `insert_cells`)."""
+"""The cells that a front end inserts below an ask, and those of agents (setting `insert_cells`)."""
 
 from __future__ import annotations
 
-from ctxkernel.core.timeline import StatementLog
+from ctxkernel.core.timeline import Execution, StatementLog
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.history.events import Action, AssistantMessage
 from ctxkernel.kernel.messages import wire as messages
@@ -10,12 +10,13 @@ from ctxkernel.replay.notebook_outputs import notebook_outputs
 
 
 def notebook_copy(log: StatementLog, result: TurnResult, execution_count: int) -> messages.Copy | None:
-    """Return the cell that a front end inserts below the ask for a statement of the model; None for others."""
+    """Return the cell that a front end inserts for a statement of the model or of an agent; None for others."""
     from ctxkernel.agent.markdown import safe_markdown
 
     statement, execution = result.statement, result.execution
-    ask = statement.tags.get("ask")
-    if statement.author != "model" or not isinstance(ask, str) or statement.tags.get("held"):
+    by_agent = statement.author == "agent" and statement.kind == "python"
+    ask = _last_cell(log, execution) if by_agent else statement.tags.get("ask")
+    if not (by_agent or statement.author == "model") or not isinstance(ask, str) or statement.tags.get("held"):
         return None
     copy: messages.Copy = {
         "after": log.statement(ask.partition(".")[0]).cell_id,
@@ -37,3 +38,14 @@ def notebook_copy(log: StatementLog, result: TurnResult, execution_count: int) -
     calls = any(isinstance(one, Action) for one in speech)
     ends = not calls and statement.tags.get("stop_reason") != "pause_turn"
     return {**copy, "ends": ends, "cell_type": "markdown", "source": safe_markdown(statement.source)}
+
+
+def _last_cell(log: StatementLog, execution: Execution) -> str | None:
+    """Return the newest execution of a cell of the notebook before another: an agent's cell is inserted below it."""
+    at = execution.parent_execution_id
+    while at is not None:
+        before = log.execution(at)
+        if log.statement(before.statement_id).cell_id:
+            return at
+        at = before.parent_execution_id
+    return None

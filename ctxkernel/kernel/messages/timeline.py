@@ -11,8 +11,9 @@ from ctxkernel.core.turn import DeltaKind
 
 
 class Tags(TypedDict, total=False):
-    """Tags that only a model's statement has."""
+    """Tags that only the statement of a model or of an agent has."""
 
+    agent: str
     ask: str
     response: Any
     round: Any

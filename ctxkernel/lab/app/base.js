@@ -168,6 +168,7 @@ function clock(value) {
 /** @satisfies {Record<string, string[]>} */
 const ICONS = {
   human: ['M8 8a3 3 0 1 0 0-6 3 3 0 0 0 0 6Z', 'M2.5 14a5.5 5.5 0 0 1 11 0Z'],
+  agent: ['M7.25 1.5h1.5V4H13v9H3V4h4.25Zm-2.75 4v6h7v-6Zm1.5 1.75h1.5v2H6Zm2.5 0H10v2H8.5Z'],
   model: [
     'M8 1l1.6 4.4L14 7l-4.4 1.6L8 13 6.4 8.6 2 7l4.4-1.6Z',
     'M13 11l.7 1.8 1.8.7-1.8.7L13 16l-.7-1.8-1.8-.7 1.8-.7Z'
@@ -237,7 +238,7 @@ function icon(name, label) {
   return svg;
 }
 
-const AUTHORS = { human: 'you', model: 'the model', panel: 'the panel', kernel: 'the kernel' };
+const AUTHORS = { human: 'you', model: 'the model', agent: 'an agent', panel: 'the panel', kernel: 'the kernel' };
 
 const STATUSES = {
   ok: ['✓', 'ok'],

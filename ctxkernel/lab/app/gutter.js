@@ -254,6 +254,7 @@ class Gutter {
       h('span', { class: 'ctxk-marktop' },
         mark.author === 'model' && icon('model'),
         mark.author === 'panel' && icon('panel'),
+        mark.author === 'agent' && icon('agent'),
         look.name && h('span', { class: 'ctxk-markname' }, look.name),
         mark.checkpoint && mark.checkpoint !== 'durable' && look.state !== 'running' && icon(mark.checkpoint)),
       fresh

@@ -98,7 +98,9 @@ class Card {
     const waits = state === 'waits';
     this.el.dataset.state = now.live ? 'waits' : state;
     this.el.tabIndex = now.live ? 0 : -1;
-    const [title, word] = FATES[state];
+    const [named, word] = FATES[state];
+    const by = proposal.ask ? 'model' : 'agent';
+    const title = by === 'agent' ? named.replace('The model', 'An agent') : named;
     const gone = waits && now.live === false ? (this.isCell ? 'no longer waits' : 'decided') : word;
     const more = number(proposal.more) ?? 0;
     this.foot = h('div', { class: 'ctxk-decide' });
@@ -113,7 +115,7 @@ class Card {
       h(
         'div',
         { class: 'ctxk-cardhead' },
-        icon('model'),
+        icon(by),
         h('strong', null, this.isCell ? title : 'Send to the model?'),
         this.isCell && this.sizes(),
         now.live && more > 0 && h('span', { class: 'ctxk-muted' }, `and ${plural(more, 'more cell')} after it`),

@@ -801,6 +801,7 @@ class Timeline {
       icon(author, `by ${AUTHORS[author]}`),
       wordsOf(row),
       author === 'model' && !isResponse(row) && h('span', { class: 'ctxk-tag ctxk-bymodel' }, 'model'),
+      author === 'agent' && h('span', { class: 'ctxk-tag ctxk-bymodel' }, clean(dict(row.tags).agent) || 'agent'),
       row.kind === 'meta' && author !== 'model' && !questionOf(row) && !decisionOf(row) && h('span', { class: 'ctxk-tag' }, 'meta')
     );
   }

@@ -88,9 +88,7 @@ class LiveKernel:
             if self.connection is not None:
                 raise NoKernel(f"no ctxkernel answers at {self.connection}: give the connection file of a live one")
             if not start or not self.may_start or self.notebook is None:
-                raise NoKernel(
-                    f"no ctxkernel runs for {self.notebook}: open the notebook in JupyterLab on the ctxkernel, and try again"
-                )
+                raise NoKernel(f"no ctxkernel runs for {self.notebook}: open the notebook in JupyterLab, and try again")
             return await self._start(self.notebook)
 
     async def _is_current(self) -> bool:
@@ -138,7 +136,8 @@ class LiveKernel:
         }
         if self.mode is not None:
             environ["CTXKERNEL_MODE"] = self.mode
-        log = self._log = self._log or tempfile.TemporaryFile()  # standard output is the protocol's
+        self._log = self._log or tempfile.TemporaryFile()  # noqa: SIM115  standard output is the protocol's
+        log = self._log
         await manager.start_kernel(
             cwd=str(notebook.resolve().parent),
             env=environ,

@@ -16,7 +16,7 @@ import hmac
 import json
 import shlex
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,10 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 
 from ctxkernel._version import __version__
+from ctxkernel.cli.mcp import texts
+from ctxkernel.cli.mcp.live import LiveKernel, NoKernel
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.text import one_line
-from ctxkernel.mcp import texts
-from ctxkernel.mcp.live import LiveKernel, NoKernel
 from ctxkernel.store.log.reader import newest_session
 
 INSTRUCTIONS = (
@@ -44,6 +44,10 @@ _POLL = 0.3
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 _CHANGES = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
+
+
+Told = tuple[str, list[Any]]
+"""A text and its images."""
 
 
 class Desk:
@@ -81,7 +85,7 @@ class Desk:
 
     # -- cells -------------------------------------------------------------------------------
 
-    async def run(self, agent: str, code: str, wait: float, revision: str | None) -> tuple[str, list[Any]]:
+    async def run(self, agent: str, code: str, wait: float, revision: str | None) -> Told:
         """Send a cell, and return what became of it within `wait` seconds."""
         call = uuid.uuid4().hex[:16]
         seen = self.seen if revision is None else revision
@@ -89,25 +93,29 @@ class Desk:
         session = await self.session(start=True)
         reply = await self.kernel.send(code, metadata)
         await asyncio.wait([reply], timeout=max(0.0, min(wait, MOST_WAIT)))
-        answer: dict[str, Any] | None = reply.result() if reply.done() and not reply.cancelled() else None
-        return self._outcome(session, call, answer)
-
-    def _outcome(self, session: Path, call: str, answer: dict[str, Any] | None) -> tuple[str, list[Any]]:
+        answer = reply.result() if reply.done() and not reply.cancelled() else {}
         with texts.opened(session) as log:
-            state, run = log.cell_state(call), log.execution_of_call(call)
-            if run is not None and run.status != "running":
-                self.seen = log.head
-                text, images = texts.statement_text(log, run.execution_id, 2_000)
-                return f"{text}\nHEAD {log.head}", images
-            if run is not None:
-                return f"{run.statement_id} is running; statement(id={run.statement_id!r}, wait=30) tells its end", []
-            if state.state == "waits":
-                return self._waiting(state, call), []
-            if state.state == "rejected":
-                return f"not run: the person rejected it{f': {state.reason}' if state.reason else ''}", []
-            if state.state:
-                return f"not run: {state.reason or state.state}", []
-        if answer is None:
+            return texts.refusing(lambda: self._told(log, call, answer))
+
+    def _told(self, log: texts.Log, call: str, answer: dict[str, Any] | None = None, budget: int = 2000) -> Told:
+        """Return what became of a cell, or of a statement: its text and its images. Raises CtxError."""
+        self.seen = log.head
+        state, run = log.cell_state(call), log.execution_of_call(call)
+        if run is None and not state.state and answer is None:
+            run = log.timeline.execution(call)
+        if run is not None and run.status == "running":
+            return f"{run.statement_id} is running; statement(id={run.statement_id!r}, wait=30) tells its end", []
+        if run is not None:
+            text, images = texts.statement_text(log, run, budget)
+            return f"{text}\nHEAD {log.head}", images
+        if state.state == "waits":
+            return self._waiting(state, call), []
+        if state.state in ("approved", "edited"):
+            return f"{state.name} is about to run; statement(id={call!r}, wait=30) tells its end", []
+        if state.state:
+            whose = "the person rejected it" if state.state == "rejected" else ""
+            return f"not run: {': '.join(filter(None, (whose, state.reason)))}", []
+        if not answer:
             return f"queued: the kernel is running another cell; statement(id={call!r}, wait=30) tells its end", []
         if answer.get("status") == "aborted":
             return "not run: a cell before it failed, and the kernel dropped what was queued; send it again", []
@@ -115,8 +123,8 @@ class Desk:
 
     def _waiting(self, state: texts.CellState, call: str) -> str:
         own = (
-            f" No front end shows this kernel: the person can connect with `jupyter console --existing {self.kernel.file}`, "
-            "or start the server with --mode auto."
+            " No front end shows this kernel: the person can connect with `jupyter console --existing "
+            f"{self.kernel.file}`, or start the server with --mode auto."
             if self.kernel.is_own
             else ""
         )
@@ -125,33 +133,23 @@ class Desk:
             f"statement(id={call!r}, wait=30) tells what became of it"
         )
 
-    async def statement(self, place: str, wait: float, budget: int) -> tuple[str, list[Any]]:
-        """Return a statement, or what became of a cell; waits for its end up to `wait` seconds."""
+    async def statement(self, place: str, wait: float, budget: int) -> Told:
+        """Return a statement, or what became of a cell; waits for its end up to `wait` seconds. Raises CtxError."""
         session = await self.session()
-        end = asyncio.get_running_loop().time() + min(max(wait, 0.0), MOST_WAIT)
+        clock = asyncio.get_running_loop().time
+        end = clock() + min(max(wait, 0.0), MOST_WAIT)
         while True:
             with texts.opened(session) as log:
+                found = texts.refusing(lambda: self._told(log, place, budget=budget))
                 state, run = log.cell_state(place), log.execution_of_call(place)
-                if not state.state and run is None:
-                    self.seen = log.head
-                    found: tuple[str, list[Any]] = texts.refusing(lambda: texts.statement_text(log, place, budget))
-                    running = (
-                        log.timeline.log.execution(log.timeline.place(place).execution_id or "").status == "running"
-                    )
-                    if not running:
-                        return found
-                pending = state.state in ("", "waits", "approved", "edited") and (
-                    run is None or run.status == "running"
-                )
-                done = not pending or bool(state.execution and run is None)
-            if done or asyncio.get_running_loop().time() >= end:
-                if not state.state and run is None:
-                    return f"{place} is still running", []
-                call = place if run is not None else place
-                return self._outcome(session, call, None)
+                if run is None and not state.state:
+                    run = log.timeline.execution(place)
+                is_open = run.status == "running" if run is not None else state.state in ("waits", "approved", "edited")
+            if not is_open or clock() >= end:
+                return found
             await asyncio.sleep(_POLL)
 
-    async def view(self, name: str, level: int, budget: int, pos: str) -> tuple[str, list[Any]]:
+    async def view(self, name: str, level: int, budget: int, pos: str) -> Told:
         """Return a rendering of a variable, a file or the output of a statement."""
         given = ", ".join(map(repr, (name, level, budget, pos)))
         with_json = f"__import__('json').dumps(get_ipython().kernel.ctx.models.view({given}))"
@@ -171,7 +169,7 @@ def make_server(kernel: LiveKernel) -> MCPServer:
     desk = Desk(kernel)
 
     @asynccontextmanager
-    async def lifespan(_: Any) -> AsyncIterator[None]:
+    async def lifespan(_: Any) -> AsyncGenerator[None]:
         try:
             yield
         finally:

@@ -138,9 +138,8 @@ def _line(log: Log, statement: Statement, run: Execution, on_path: bool, names: 
     return " ".join(filter(None, parts))
 
 
-def statement_text(log: Log, place: str, budget: int) -> tuple[str, list[Any]]:
-    """Return a statement with its outputs and changes, and the images that it displayed. Raises CtxError."""
-    run = log.timeline.execution(place)
+def statement_text(log: Log, run: Execution, budget: int) -> tuple[str, list[Any]]:
+    """Return a statement with its outputs and changes, and the images that it displayed."""
     statement = log.timeline.log.statement(run.statement_id)
     images = list(images_of(run))
     statement, run = log.shown(statement, run)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import secrets
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,8 @@ def mcp(arguments: argparse.Namespace) -> int:
     if connection is not None and not connection.is_file():
         raise Unusable(f"{connection}: there is no such connection file; `jupyter --runtime-dir` tells where they are")
     try:
-        from ctxkernel.mcp.live import LiveKernel, notebook_of
-        from ctxkernel.mcp.server import make_server
+        from ctxkernel.cli.mcp.live import LiveKernel, notebook_of
+        from ctxkernel.cli.mcp.server import make_server
     except ModuleNotFoundError as missing:
         if missing.name not in ("mcp", "uvicorn"):
             raise
@@ -50,7 +49,7 @@ def mcp(arguments: argparse.Namespace) -> int:
 def _serve(server: Any, port: int) -> None:
     import uvicorn
 
-    from ctxkernel.mcp.server import with_token
+    from ctxkernel.cli.mcp.server import with_token
 
     token = secrets.token_urlsafe(32)
     app = with_token(server.streamable_http_app(host="127.0.0.1"), token)
@@ -58,13 +57,16 @@ def _serve(server: Any, port: int) -> None:
     made = uvicorn.Server(config)
 
     async def serve() -> None:
-        task = asyncio.ensure_future(made.serve())
-        while not made.started and not task.done():
-            await asyncio.sleep(0.05)
-        if made.started:
-            at = made.servers[0].sockets[0].getsockname()[1]
-            say(f"http://127.0.0.1:{at}/mcp")
-            print(f"Authorization: Bearer {token}", file=sys.stderr, flush=True)
-        await task
+        startup = made.startup
+
+        async def tell(*given: Any, **named: Any) -> None:
+            await startup(*given, **named)
+            if made.started:
+                at = made.servers[0].sockets[0].getsockname()[1]
+                say(f"http://127.0.0.1:{at}/mcp")
+                say(f"Authorization: Bearer {token}")
+
+        made.startup = tell
+        await made.serve()
 
     asyncio.run(serve())
