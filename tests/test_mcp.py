@@ -21,6 +21,7 @@ from test_kernel import timeline
 
 pytest.importorskip("mcp")
 
+from mcp import Client
 from mcp.client.session import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.types import Implementation
@@ -49,7 +50,7 @@ class Agent:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._parameters = StdioServerParameters(
+        self.parameters = StdioServerParameters(
             command=sys.executable,
             args=["-m", "ctxkernel", "mcp", *arguments],
             env={**os.environ, **(env or {})},
@@ -63,7 +64,7 @@ class Agent:
     async def _serve(self) -> None:
         about = Implementation(name="test-agent", version="1")
         async with (
-            stdio_client(self._parameters) as (read, write),
+            stdio_client(self.parameters) as (read, write),
             ClientSession(read, write, client_info=about) as session,
         ):
             await session.initialize()
@@ -219,6 +220,30 @@ def test_what_runs_is_told_and_its_end_is_waited_for(shared_kernel: RunningKerne
     assert f"{number}.1" in agent.call("timeline")
     assert "slept" in agent.call("statement", id=number, wait=10)
     shared_kernel.run("%ctx mode ask")
+
+
+def test_the_resources_are_there_and_their_changes_are_told(shared_kernel: RunningKernel, agent: Agent):
+    """To a client of the newest protocol, which listens."""
+    shared_kernel.run("held = ['the text of a handle']\nseen = view(held)")
+    listed = agent.wait(agent.session.list_resources()).resources
+    assert sorted(str(one.uri) for one in listed) == [
+        "ctxkernel://handles",
+        "ctxkernel://projection",
+        "ctxkernel://timeline",
+    ]
+    found = agent.wait(agent.session.read_resource("ctxkernel://handles")).contents[0]
+    assert "the text of a handle" in found.text
+
+    async def told() -> str:
+        async with Client(agent.parameters) as client:
+            await client.call_tool("timeline", {})
+            async with client.listen(resource_subscriptions=["ctxkernel://timeline"]) as changes:
+                await asyncio.to_thread(shared_kernel.run, "changed = 1")
+                async for event in changes:
+                    return str(event.uri)
+        return ""
+
+    assert agent.wait(told()) == "ctxkernel://timeline"
 
 
 def test_what_cannot_be_done_is_said_with_the_next_step(agent: Agent):

@@ -184,6 +184,17 @@ def _texts(content: Any) -> Iterable[str]:
                 yield from _texts(block.get("content"))
 
 
+def handles_text(log: Log, budget: int) -> str:
+    """Return the handles at HEAD with their renderings."""
+    handles = log.reader.handles(log.head) if log.head is not None else ()
+    private = log.hiding.names if log.hiding is not None else frozenset[str]()
+    shown = [one for one in handles if one.name not in private]
+    parts = [f"{one.name} · {one.rendered_tokens:,} tokens\n{one.text}" for one in shown]
+    if log.hiding is not None:
+        parts = [log.hiding.text(part) for part in parts]
+    return _newest(f"{plural(len(shown), 'handles')} at {log.head}", parts, budget, "use view", newest=False)
+
+
 def diff_text(log: Log, old: str, new: str | None, budget: int) -> str:
     """Return how two states differ. Raises CtxError."""
     first = log.timeline.place(old)
