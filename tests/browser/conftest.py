@@ -396,12 +396,20 @@ class Desk:
         self.enter(statement)
 
     def command(self, words: str) -> None:
-        """Find a command in the palette and run it."""
-        self.page.keyboard.press("Control+Shift+C")
-        self.page.wait_for_selector(".lm-CommandPalette-input:focus")  # typed earlier, the words go elsewhere
-        self.page.keyboard.insert_text(words)
-        self.page.locator(".lm-CommandPalette-item.lm-mod-active", has_text=words).wait_for()
-        self.page.keyboard.press("Enter")
+        """Find a command in the palette and run it.
+
+        JupyterLab 4.2 closes the palette again where a cell that has just run takes the keyboard: then once more.
+        """
+        palette = self.page.locator(".lm-CommandPalette-input:focus")
+        for patience in (3_000, 3_000, 60_000):
+            with contextlib.suppress(Error):
+                self.page.keyboard.press("Control+Shift+C")
+                palette.wait_for(timeout=patience)  # typed earlier, the words go elsewhere
+                self.page.keyboard.insert_text(words)
+                self.page.locator(".lm-CommandPalette-item.lm-mod-active", has_text=words).wait_for(timeout=patience)
+                self.page.keyboard.press("Enter")
+                return
+        raise AssertionError(f"the palette does not offer {words!r}")
 
     def row(self, statement: str) -> Locator:
         """The row of a statement in the timeline."""

@@ -200,7 +200,7 @@ def test_run_all_stops_at_an_ask_that_waits(asked):
     button(desk.cell(1), "Stop").click()
     expect(desk.view.locator(".ctxk-waits")).to_be_hidden()
     desk.page.get_by_role("menuitem", name="Run", exact=True).click()
-    desk.page.get_by_text("Run All Cells", exact=True).click()
+    desk.page.locator(".lm-Menu-item", has_text=re.compile("^Run All Cells")).click()
     expect(button(desk.cell(1), "Run")).to_be_enabled()
     expect(desk.cell(2).locator(".jp-InputPrompt")).to_have_text("[ ]:")
     assert desk.view.locator(".ctxk-row", has_text="after = 1").count() == 0
@@ -346,7 +346,7 @@ def test_cells_of_the_model_are_put_into_the_notebook_where_that_is_asked_for(as
     assert cells[1]["metadata"]["jupyter"]["outputs_hidden"] is True
 
     desk.page.get_by_role("menuitem", name="Run", exact=True).click()
-    desk.page.get_by_text("Run All Cells", exact=True).click()
+    desk.page.locator(".lm-Menu-item", has_text=re.compile("^Run All Cells")).click()
     expect(desk.cell(6).locator(".jp-OutputArea")).to_contain_text("after [1, 2, 3, 4]")
     expect(desk.cell(3).locator(".jp-OutputArea")).to_contain_text("not run again")
     expect(desk.cell(3).locator(".jp-OutputArea")).to_contain_text("rows [1, 2, 3, 4]")

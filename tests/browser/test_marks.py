@@ -67,7 +67,7 @@ def test_a_cell_that_is_inserted_above_and_run_makes_the_cells_below_it_stale(de
     run_all(desk, "above.ipynb", CELLS)
     desk.select(1)
     desk.page.keyboard.press("a")
-    desk.page.keyboard.press("Enter")
+    desk.cell(1).locator(".cm-content").click()  # JupyterLab 4.2 gives an inserted cell the keyboard late
     desk.page.keyboard.insert_text("x = 7")
     desk.page.keyboard.press("Shift+Enter")
 
@@ -103,8 +103,7 @@ def test_the_toolbar_s_menu_and_the_status_bar_are_there_for_this_kernel(desk):
     expect(item).to_contain_text("T, S")
     desk.page.keyboard.press("Escape")
     status = desk.page.locator(".ctxk-statusitem")
-    expect(status).to_contain_text("s3 ·")
-    expect(status).to_contain_text("✓ checks")
+    expect(status).to_have_text("s3")  # tokens and checks come with the first handle or ask
     expect(status).to_have_attribute("aria-label", re.compile("The kernel is at s3"))
 
 
@@ -193,6 +192,7 @@ def test_a_mark_has_its_reason_even_if_one_message_could_not_tell_all(new_desk):
     desk.page.evaluate("async () => { await jupyterapp.commands.execute('notebook:run-all-cells') }")
     desk.page.wait_for_selector("#ctxkernel-panel[data-last-turn=s70]", timeout=120_000)
     desk.page.evaluate(f"{CURRENT}.content.widgets[0].model.sharedModel.setSource('v0 = 5')")
+    desk.page.evaluate(f"async () => {{ await {CURRENT}.content.scrollToItem(0) }}")
     desk.select(0)
     desk.page.keyboard.press("Control+Enter")
     desk.page.wait_for_selector("#ctxkernel-panel[data-last-turn=s71]")

@@ -519,6 +519,7 @@ def test_a_re_run_stops_at_the_first_error_and_says_what_is_left(stage):
     choose(stage, "s8.1", "Re-run from here")
     stage.get_by_role("button", name="Re-run 4 cells").click()
     expect(stage.locator(".ctxk-told")).to_contain_text("Stopped at an error; 2 cells not run.")
+    expect(stage.locator(".ctxk-told").get_by_role("button", name="Go to the cell")).to_be_visible()
     assert stage.evaluate("host.ran") == ["cell-8", "cell-5"]
 
 
@@ -1359,6 +1360,10 @@ def test_level_budget_and_mode_of_a_handle_are_set_in_place(handles):
     expect(handles.locator("[data-handle=w]")).to_contain_text("7 more characters")
 
 
+def test_the_menu_of_a_handle_is_seen_without_pointing_at_it(handles):
+    expect(handles.get_by_role("button", name="What can be done with w").locator("svg")).to_be_visible()
+
+
 def test_a_handle_is_put_into_a_group_by_drag_and_by_keyboard(handles):
     """The menu has what the drag does, and the way out of the group."""
     handles.locator("[data-handle=w] b").drag_to(handles.locator("[data-handle=g] .ctxk-handletarget"))
@@ -1414,14 +1419,39 @@ def test_the_first_steps_name_three_things_and_are_dismissed_for_good(stage):
     expect(steps).to_have_count(0)
 
 
+def test_the_first_steps_give_way_to_what_matters_now_and_end_with_the_first_return(stage):
+    """A session that can be resumed is said alone; who has gone back needs no hint."""
+    steps = stage.get_by_role("region", name="First steps")
+    stage.evaluate(
+        """async () => {
+          const { mount } = await import('/render.js');
+          window.hint = true;
+          document.getElementById('host').replaceChildren();
+          window.view = mount(document.getElementById('host'), {
+            hint: { wanted: () => window.hint, dismiss: () => (window.hint = false) }
+          });
+          view.snapshot({ ...S.snapshot, statements: [], head: null, resume: S.resume });
+        }"""
+    )
+    expect(stage.locator("[data-banner=resume]")).to_be_visible()
+    expect(steps).to_have_count(0)
+    stage.evaluate("view.snapshot({...S.snapshot, statements: [S.snapshot.statements[0]], head: 's1.1'})")
+    expect(steps).to_be_visible()
+    stage.evaluate("view.snapshot({...S.snapshot, statements: S.snapshot.statements.slice(0, 2), head: 's1.1'})")
+    expect(steps).to_have_count(0)
+    assert stage.evaluate("window.hint") is False
+
+
 def test_tokens_and_price_appear_with_the_first_handle_or_ask_and_then_stay(model):
     """A newcomer sees the timeline; a request that breaks a rule is always told."""
     fine = "{...M.projection, report: {ok: true, count: 0}}"
     model.evaluate(f"view.snapshot({{...S.snapshot, session: 'other', projection: {fine}}})")
     expect(model.locator(".ctxk-total")).to_be_hidden()
+    assert model.evaluate("view.statusParts().map(([short]) => short)") == ["s13 · branch 2 of 2"]
     handle = "{name: 'v', obj_id: 'v1', obj_type: 'view'}"
     model.evaluate(f"view.snapshot({{...S.snapshot, session: 'other', handles: [{handle}], projection: {fine}}})")
     expect(model.locator(".ctxk-total")).to_contain_text("~3,507 tokens")
+    assert model.evaluate("view.statusParts().map(([short]) => short)")[1:] == ["~3,507 tokens", "✓ checks"]
     model.evaluate(f"view.snapshot({{...S.snapshot, session: 'other', projection: {fine}}})")
     expect(model.locator(".ctxk-total")).to_be_visible()
 

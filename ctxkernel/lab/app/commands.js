@@ -7,9 +7,10 @@
  */
 
 import { find } from './base.js';
+import { labelOf } from './labparts.js';
 import { savePage } from './savepage.js';
 
-/** @import {Cell, CommandArgs} from '../jupyterlab.js' */
+/** @import {Cell} from '../jupyterlab.js' */
 /** @import {Parts} from './labparts.js' */
 /** @import {Link} from './link.js' */
 /** @import {Panel} from './panel.js' */
@@ -144,8 +145,6 @@ const IN_MENU = [
 function addCommands(lab, panel, icon) {
   const { app, palette } = lab;
   const offered = /** @type {string[]} */ ([]);
-  /** @param {CommandArgs} args @param {string} label */
-  const labelled = (args, label) => (args.isPalette ? `ctxkernel: ${label}` : label);
   /** @param {string} id */
   const offer = (id) => {
     palette?.addItem({ command: id, category: 'ctxkernel', args: { isPalette: true } });
@@ -154,7 +153,7 @@ function addCommands(lab, panel, icon) {
   for (const { id, label, caption, onCell, hides, toggled, run } of ON_NOTEBOOK) {
     const there = () => Boolean(panel.link?.gutter.marks.known && (!onCell || panel.codeCell));
     app.commands.addCommand(id, {
-      label: (args) => labelled(args, label),
+      label: labelOf(label),
       caption,
       isEnabled: there,
       isVisible: () => !hides || there(),
@@ -171,7 +170,7 @@ function addCommands(lab, panel, icon) {
   for (const [tab, name] of SECTIONS) {
     const id = `ctxkernel:show-${tab}`;
     app.commands.addCommand(id, {
-      label: (args) => labelled(args, `Show the section ${name}`),
+      label: labelOf(`Show the section ${name}`),
       isEnabled: () => panel.link !== null,
       execute: () => {
         panel.show();
@@ -201,7 +200,7 @@ function addCommands(lab, panel, icon) {
  */
 function addSetting({ app, palette }, panel, id, name, label) {
   app.commands.addCommand(id, {
-    label: (args) => (args.isPalette ? `ctxkernel: ${label}` : label),
+    label: labelOf(label),
     isToggled: () => panel.options[name],
     isToggleable: true,
     execute: () => panel.setOption(name, !panel.options[name])

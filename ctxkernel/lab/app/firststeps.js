@@ -22,7 +22,7 @@ function firstHint(hint, redraw) {
     'section',
     { class: 'ctxk-banner ctxk-tone-info ctxk-first', 'data-banner': 'hint', 'aria-label': 'First steps' },
     h(
-      'ol',
+      'ul',
       null,
       STEPS.map(([name, text]) => h('li', null, h('b', null, name), ' ', text))
     ),

@@ -200,7 +200,8 @@ class Gutter {
   /** @param {Cell} cell */
   look(cell) {
     const { model } = cell;
-    return this.marks.look(model.id, model.sharedModel.getSource(), shownOf(cell), model.outputs.length > 0);
+    const ran = model.outputs.length > 0 || model.executionCount !== null;
+    return this.marks.look(model.id, model.sharedModel.getSource(), shownOf(cell), ran);
   }
 
   /** The execution whose outputs a cell shows. @param {Cell} cell @param {Partial<CellMark>} mark */

@@ -88,13 +88,13 @@ function drawHandle(view, x, all) {
           h('b', { class: 'ctxk-mono' }, name),
           x.obj_type !== 'view' && h('span', { class: 'ctxk-tag' }, x.obj_type),
           x.pinned && h('span', { class: 'ctxk-tag ctxk-pinned', title: x.pin_reason || 'pinned' }, icon('pin', 'pinned')),
-          x.changed && h('span', { class: 'ctxk-tag ctxk-mark', title: 'It changed in the last turn' }, '●', h('span', { class: 'ctxk-sr' }, ' changed'))
+          x.changed && h('span', { class: 'ctxk-tag ctxk-changedtag', title: 'It changed in the last turn' }, '●', h('span', { class: 'ctxk-sr' }, ' changed'))
         )
       ),
       h('td', null, levelField(view, x, name, id)),
       h('td', null, budgetField(view, x, name, id)),
       h('td', { class: 'ctxk-tokens', title: `its rendering has ~${count(used)} tokens` }, `~${count(used)}`),
-      h('td', { class: 'ctxk-handleacts' }, modeButton(view, x, name, id), moreButton(view, x, name, id, all))
+      h('td', { class: 'ctxk-handleacts' }, h('div', null, modeButton(view, x, name, id), moreButton(view, x, name, id, all)))
     ),
     h(
       'tr',
@@ -160,7 +160,7 @@ function levelField(view, x, name, id) {
   const select = h(
     'select',
     { class: 'ctxk-input ctxk-lod', 'aria-label': `Level of detail of ${name}`, 'data-keep': `${id}\0lod` },
-    Object.keys(LODS).map((lod) => h('option', { value: lod }, `LOD ${lod} ${LODS[lod]}`))
+    Object.keys(LODS).map((lod) => h('option', { value: lod }, `${lod} ${LODS[lod]}`))
   );
   select.value = String(x.lod);
   select.addEventListener('change', () =>

@@ -117,8 +117,6 @@ function drawWork(view) {
 /** @param {View} view */
 function drawBanners(view) {
   const out = [];
-  const { hint } = view.actions;
-  if (hint?.wanted() && view.sent !== null) out.push(firstHint(hint, () => drawBanners(view)));
   const phase = view.phaseNow;
   // With rows on the screen the phase is a banner over them; without, it is the page (drawEmpty).
   if (phase && view.rows.size) out.push(phaseBox(view, phase, 'ctxk-banner'));
@@ -162,7 +160,17 @@ function drawBanners(view) {
       )
     );
   }
+  if (!out.length) out.push(...hintBox(view));
   view.frame.banners.replaceChildren(...out);
+}
+
+/** The first-run hint, where nothing else is to be said. Who has asked or gone back is past it. @param {View} view */
+function hintBox(view) {
+  const { hint } = view.actions;
+  if (view.sent === null || !hint?.wanted()) return [];
+  if (!view.sent && view.wayToHead.length === view.tree.nodes.size) return [firstHint(hint, () => drawBanners(view))];
+  hint.dismiss();
+  return [];
 }
 
 /** @param {View} view @param {Phase} phase @param {string} cls */

@@ -1,6 +1,6 @@
 /** The parts of JupyterLab that the plugin has, and what is made of them alone: colours of code, outputs, icons. */
 
-/** @import {Application, CodeCell, Editors, KernelMessages, LabIcon} from '../jupyterlab.js' */
+/** @import {Application, CodeCell, CommandArgs, Editors, KernelMessages, LabIcon} from '../jupyterlab.js' */
 /** @import {NotebookActions, NotebookTracker, Palette, RenderMime} from '../jupyterlab.js' */
 /** @import {SettingRegistry, StateDB, StatusBar} from '../jupyterlab.js' */
 
@@ -29,6 +29,12 @@ const ID = 'jupyter-ctxkernel:plugin';
 const PANEL_ID = 'ctxkernel-panel';
 /** Outputs that JupyterLab draws in the details of a statement, the best first. */
 const RENDERED = ['text/html', 'text/markdown', 'text/latex'];
+
+/**
+ * The palette lists a command among those of all extensions; in our menu its place says enough.
+ * @param {string} label @returns {(args: CommandArgs) => string}
+ */
+const labelOf = (label) => (args) => (args.isPalette ? `ctxkernel: ${label}` : label);
 
 const RERUN_ICON = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" width="16">
   <g class="jp-icon3" fill="#616161">
@@ -79,4 +85,4 @@ function outputRenderer(rendermime) {
   };
 }
 
-export { ICON, ID, PANEL_ID, RERUN_ICON, highlighter, outputRenderer };
+export { ICON, ID, PANEL_ID, RERUN_ICON, highlighter, outputRenderer, labelOf };

@@ -180,15 +180,15 @@ class Marks {
    * @param {string} id
    * @param {string} source its text
    * @param {Partial<Shown> | null} [shown]
-   * @param {boolean} [outputs] whether it shows outputs
+   * @param {boolean} [hasRun] whether it shows outputs, or the number of a run
    * @returns {Look | null} null: nothing is known of it, and there is nothing to say
    */
-  look(id, source, shown = null, outputs = false) {
+  look(id, source, shown = null, hasRun = false) {
     const mark = this.cells.get(id);
     const runs = this.running === id ? 'running' : this.queued.has(id) ? 'queued' : null;
     if (!mark) {
       // A command that only reads, or moves HEAD, leaves no execution of its cell.
-      const state = runs ?? (outputs && !COMMAND.test(source) ? 'none' : null);
+      const state = runs ?? (hasRun && !COMMAND.test(source) ? 'none' : null);
       if (!state) return null;
       const [word, sentence] = STATES[state];
       return { state, name: '', word, sentence, because: [], edited: false, foreign: false };

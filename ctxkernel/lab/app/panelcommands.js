@@ -1,6 +1,6 @@
 /** Commands that open and close the panel, move through the session from a cell, and decide on what waits. */
 
-import { PANEL_ID, RERUN_ICON } from './labparts.js';
+import { PANEL_ID, RERUN_ICON, labelOf } from './labparts.js';
 
 /** @import {Link} from './link.js' */
 /** @import {Panel} from './panel.js' */
@@ -27,10 +27,10 @@ function panelCommands(panel) {
   const { app, palette } = panel.lab;
   /** @param {string} command @param {string} label @param {() => void} execute */
   const add = (command, label, execute) => {
-    app.commands.addCommand(command, { label, execute: () => void execute() });
-    palette?.addItem({ command, category: 'ctxkernel' });
+    app.commands.addCommand(command, { label: labelOf(label), execute: () => void execute() });
+    palette?.addItem({ command, category: 'ctxkernel', args: { isPalette: true } });
   };
-  add('ctxkernel:open-panel', 'ctxkernel: Open the panel', () => {
+  add('ctxkernel:open-panel', 'Open the panel', () => {
     const widget = panel.ensure();
     panel.remember(true);
     if (widget.isVisible) widget.activate();
@@ -38,12 +38,12 @@ function panelCommands(panel) {
     const link = panel.link;
     if (link && !link.live && link.connection.own === false) link.connection.reconnect();
   });
-  add('ctxkernel:close-panel', 'ctxkernel: Close the panel', () => panel.close());
-  add('ctxkernel:reconnect', 'ctxkernel: Reconnect', () => {
+  add('ctxkernel:close-panel', 'Close the panel', () => panel.close());
+  add('ctxkernel:reconnect', 'Reconnect', () => {
     panel.show();
     panel.link?.connection.reconnect();
   });
-  add('ctxkernel:open-timeline', 'ctxkernel: Open the timeline in a tab', () => panel.openTimeline());
+  add('ctxkernel:open-timeline', 'Open the timeline in a tab', () => panel.openTimeline());
 }
 
 /** Commands on the active cell of the notebook in front. @param {Panel} panel */
@@ -59,8 +59,7 @@ function cellCommands(panel) {
    */
   const onCell = (command, label, caption, icon, execute) => {
     app.commands.addCommand(command, {
-      // The palette lists it among ours; in a menu of the notebook its place says enough.
-      label: (args) => (args.isPalette ? `ctxkernel: ${label}` : label),
+      label: labelOf(label),
       caption,
       icon,
       isEnabled: () => panel.cellInReach() !== null,
@@ -104,7 +103,7 @@ function decidingCommands(panel) {
   /** @param {string} command @param {string} label @param {(card: Card) => void} execute */
   const add = (command, label, execute) => {
     app.commands.addCommand(command, {
-      label: `ctxkernel: ${label}`,
+      label: labelOf(label),
       isEnabled: () => {
         const { link } = panel;
         const proposal = link?.view.proposal();
@@ -122,7 +121,7 @@ function decidingCommands(panel) {
         }, 50);
       }
     });
-    palette?.addItem({ command, category: 'ctxkernel' });
+    palette?.addItem({ command, category: 'ctxkernel', args: { isPalette: true } });
   };
   add(APPROVE, 'Approve the proposal', (card) => card.run());
   add(REJECT, 'Reject the proposal', (card) => card.refuse());

@@ -27,7 +27,7 @@ import {
   plural,
   put
 } from './base.js';
-import { checkpointTold, verdict } from './rowparts.js';
+import { checkpointTold, questionOf, verdict } from './rowparts.js';
 import { startOf } from './tree.js';
 
 /** @import {Plan, PlanRequest, Step as ToldStep} from '../messages.js' */
@@ -370,7 +370,7 @@ class Returning {
         return {
           cell_id: cell.cell_id,
           id: ran ? label(ran) : COMMAND.test(cell.source) ? '' : 'new',
-          gist: headline(cell.source),
+          gist: questionOf(cell) || headline(cell.source),
           expected_s: took === null ? null : took / 1000,
           edited: ran !== undefined && String(ran.source) !== cell.source,
           asks,
@@ -440,7 +440,13 @@ class Returning {
     this.rerunning = false;
     this.busyChanged();
     const left = steps.length - result.ran;
-    if (result.failed) this.tell(`Stopped at an error; ${plural(left, 'cell')} not run.`, { tone: 'error' });
+    const { failed } = result;
+    if (failed)
+      this.tell(`Stopped at an error; ${plural(left, 'cell')} not run.`, {
+        tone: 'error',
+        button: 'Go to the cell',
+        onclick: () => void this.actions.goto?.(failed)
+      });
     else if (left) this.tell(`Stopped: ${plural(left, 'cell')} not run.`, { tone: 'warn' });
     else this.toldOfRerun(steps.length);
   }
@@ -689,7 +695,7 @@ class Returning {
         offer.restorable
           ? `Resume brings back variables, handles and timeline as they were after ${clean(offer.restorable).replace(/\.1$/, '')}${whole ? '' : `; what came after it, up to ${clean(offer.head).replace(/\.1$/, '')}, is in the timeline only`}.`
           : 'Resume brings back the timeline; the variables cannot be restored.',
-        offer.reason ? ` ${offer.reason}` : ''
+        offer.reason ? ` (${offer.reason})` : ''
       ),
       offer.interrupted &&
         h(
@@ -813,7 +819,7 @@ function planBody(p, job) {
 function stepOf(one) {
   return {
     id: clean(one.statement_id),
-    gist: headline(one.source),
+    gist: questionOf(one) || headline(one.source),
     expected_s: one.action === 'run' ? number(one.seconds) : null,
     asks: one.action === 'ask',
     skipped: one.action === 'skip',

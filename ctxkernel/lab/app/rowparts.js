@@ -68,7 +68,7 @@ function verdict(comparison) {
   return comparison?.expected ? { word: 'expected', glyph: '≈', found } : { word: 'differs', glyph: '≠', found };
 }
 
-/** The question of a statement that asks the model; empty where it does not. @param {AnyRow} row */
+/** The question of a cell that asks the model; empty where it does not. @param {{source?: unknown}} row */
 function questionOf(row) {
   const [first, ...rest] = marked(row.source).trim().split('\n');
   const asked = /^%%ask\b\s*((?:--\S+\s+)*)(.*)/.exec(first);

@@ -52,7 +52,7 @@ class SearchBar {
       class: 'ctxk-input',
       type: 'search',
       'aria-label': 'Search the timeline',
-      placeholder: 'Search: text, name:df, status:error …',
+      placeholder: 'Search: text, name:df …',
       title: 'Words of source and output. Filters: name:df (df was changed; * is any text), author:human|model, status:error, verdict:differs, branch:s12|head|other',
       spellcheck: 'false',
       maxlength: '400'

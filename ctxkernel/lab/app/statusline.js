@@ -20,6 +20,8 @@ function statusParts(view) {
   const branch = leaves.length > 1 && at >= 0 ? ` · branch ${at + 1} of ${leaves.length}` : '';
   /** @type {[string, string][]} */
   const parts = [[`${view.head ? here : 'start'}${branch}`, `The kernel is at ${here}${branch}`]];
+  // A newcomer without handles and asks is spared it, as in the panel.
+  if (!view.grown) return parts;
   if (p) {
     const cost = costOf(p);
     parts.push([`~${count(p.tokens)} tokens`, `The projection has about ${count(p.tokens)} tokens${cost ? `; to send it would cost ${cost}` : ''}`]);
