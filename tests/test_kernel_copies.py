@@ -41,6 +41,24 @@ def copy(kernel, source: str):
     return kernel.run(source, metadata={**COPY, "cellId": "copy"})
 
 
+def test_of_several_pages_the_one_that_asked_inserts_the_cells(tmp_path: Path):
+    """With jupyter-collaboration two pages have one document. A request of no page is for the newest page."""
+    with MessagesServer([say("One."), say("Two.")]) as server, contextlib.contextmanager(starter)(tmp_path) as start:
+        kernel = start(env={"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test"})
+        kernel.run("%ctx config insert_cells true")
+        front = Front(kernel)
+        session = front.client.session
+        own, session.session = session.session, "of the other page"
+        opened = {"comm_id": "other", "target_name": "ctxkernel.panel", "data": {"protocol": 1}}
+        front._send("comm_open", opened)
+        front._told(lambda data: data["type"] == "snapshot")
+        for asks, expected in ((own, "p"), ("of no page", "other")):
+            session.session = asks
+            done = kernel.run("%%ask --mode auto\nsay it", metadata={"cellId": "cell-ask"})
+            told = [one for one in done.outputs if one["type"] == "comm_msg"]
+            assert [one["comm_id"] for one in told if one["data"].get("insert")] == [expected]
+
+
 def test_what_a_model_said_and_ran_comes_as_cells_in_order(kernel):
     """Words as Markdown that holds no HTML, cells with their outputs, errors too; all below the ask."""
     said, first, second, nothing_said, third, last = kernel.inserted

@@ -16,8 +16,11 @@ from cable import Cable
 from notebook_moves import CURRENT, go_back, labels, mark, run_all
 from playwright.sync_api import BrowserContext, expect
 
+from ctxkernel.testing import answer, call, say
+
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
 
+ASK = ["rows = [1, 2, 3]", "%ctx config insert_cells true", "%%ask\nWhat is the sum?"]
 CELLS = ["x = 1\nprint('x', x)", "y = x + 1\nprint('y', y)", "print('last')"]
 
 
@@ -60,6 +63,11 @@ def join(pair: tuple[Any, Any], name: str) -> tuple[Any, Any]:
 def text(desk: Any, index: int) -> str:
     """The text of a cell."""
     return desk.page.evaluate(f"{CURRENT}.content.widgets[{index}].model.sharedModel.getSource()")
+
+
+def sources_of(desk: Any) -> list[str]:
+    """The texts of all cells."""
+    return desk.page.evaluate(f"{CURRENT}.content.widgets.map(one => one.model.sharedModel.getSource())")
 
 
 def kept(desk: Any, index: int) -> str:
@@ -154,3 +162,31 @@ def test_texts_that_meet_on_the_way_are_all_kept(pair: tuple[Any, Any], cable: C
         page.page.wait_for_function(both, timeout=90_000)
         assert text(page, 0) == CELLS[0]
     same(desk, other)
+
+
+def test_what_a_model_said_and_ran_is_put_into_the_notebook_once(pair: tuple[Any, Any], messages: Any):
+    """One person asks, the other one approves: both see the answer, and each of the model's cells a single time."""
+    desk, other = pair
+    code = "total = sum(rows)\nprint('sum', total)"
+    messages.script = [
+        answer([say("I look."), call("run_cell", {"code": code}), call("run_cell", {"code": "total + 1"})]),
+        say("It is **6**."),
+    ]
+    desk.open("asks.ipynb", ASK).live()
+    desk.select(0)
+    desk.enter("s1")
+    desk.enter()
+    expect(desk.cell(1).locator(".jp-OutputArea")).to_contain_text("insert_cells")
+    other.page.goto(other.lab.url("asks.ipynb", other.workspace))
+    other.settle().live()
+    desk.enter()
+    desk.cell(2).locator(".ctxk-card-of-model").get_by_role("button", name="Send", exact=True).click()
+    card = other.view.locator(".ctxk-card-of-model[data-state=waits]")
+    expect(card).to_contain_text("total = sum(rows)")
+    card.get_by_role("button", name="Run all", exact=True).click()
+    sources = [*ASK, "I look.", code, "total + 1", "It is **6**."]
+    for page in (desk, other):
+        expect(page.view.locator(".ctxk-waits")).to_be_hidden()
+        page.page.wait_for_function(f"{CURRENT}.content.widgets.length >= {len(sources)}")
+    assert sources_of(desk)[: len(sources)] == sources
+    assert sources_of(other) == sources_of(desk)

@@ -81,6 +81,8 @@ class Panel:
     faults: Callable[[], list[str]]
     mask: Mask
     comms: dict[str, Any] = field(default_factory=dict[str, Any])
+    _sessions: dict[str, str] = field(default_factory=dict[str, str])
+    """The session of each page with a comm: its requests have the same."""
     _widgets: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet[Any])
     _running: OpenTurn | None = None
     _last: TurnResult | None = None
@@ -115,6 +117,7 @@ class Panel:
     def _open(self, comm: Any, message: Any) -> None:
         def close(message: Any) -> None:
             self.comms.pop(comm.comm_id, None)
+            self._sessions.pop(comm.comm_id, None)
 
         def receive(message: Any) -> None:
             self._reply(comm.send, _data(message))
@@ -124,8 +127,11 @@ class Panel:
             self.marks.forget_changes()
             self._told = self._history.to_json() if self._history is not None else None
         while len(self.comms) >= PAGES:
-            self.comms.pop(next(iter(self.comms))).close()
+            oldest = next(iter(self.comms))
+            self._sessions.pop(oldest, None)
+            self.comms.pop(oldest).close()
         self.comms[comm.comm_id] = comm
+        self._sessions[comm.comm_id] = str(_mapping(_mapping(message).get("header")).get("session"))
         comm.on_close(close)
         comm.on_msg(receive)
         _deliver(comm.send, self.snapshot())
@@ -196,9 +202,20 @@ class Panel:
         if not (self.comms or self._widgets):
             return
         message = self._masked(make())
+        # Two pages may share one document: what is to be inserted is told to one of them.
+        inserts = self._inserting_page() if "insert" in message else None
+        others = {name: part for name, part in message.items() if name != "insert"}
         with self.capture.ours():
-            for front_end in (*self.comms.values(), *self._widgets):
-                _deliver(front_end.send, message)
+            for name, comm in self.comms.items():
+                _deliver(comm.send, message if name == inserts else others)
+            for widget in self._widgets:
+                _deliver(widget.send, others)
+
+    def _inserting_page(self) -> str | None:
+        """Return the page that shows the outputs of the present request, else the newest page."""
+        session = _mapping(_mapping(self.kernel.get_parent("shell")).get("header")).get("session")
+        asking = [name for name, page in self._sessions.items() if page == session]
+        return next(iter(asking or reversed(self.comms)), None)
 
     def _masked(self, message: M) -> M:
         """Return a message without secrets; the projection in it is masked already.
