@@ -20,7 +20,7 @@ only the two characters are removed."""
 
 # Characters that are not seen or that reorder their line: controls, soft hyphen, joiners, marks and overrides of
 # direction, blank letters, variation selectors, tags; but not those that join the parts of an emoji. The front end has
-# the same (lab/app/base.js).
+# the same (lab/app/text.js).
 _EMOJI = "\u00a9\u00ae\u203c-\u3299\ufe0f\U0001f000-\U0001faff"
 _HIDDEN = re.compile(
     r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"

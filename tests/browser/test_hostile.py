@@ -394,7 +394,7 @@ def test_the_front_end_marks_the_same_characters_as_the_kernel(new_desk: Any):
     marked = desk.page.evaluate(
         "async ([url, parts]) => { const { marked, escaped } = await import(url);"
         " return parts.map((one) => [marked(one), escaped(one)]); }",
-        [desk.lab.file("base.js"), parts],
+        [desk.lab.file("text.js"), parts],
     )
     mine = [[show_hidden(one.replace("\r\n", "\n")), escape_hidden(one.replace("\r\n", "\n"))] for one in parts]
     assert marked == mine

@@ -987,7 +987,7 @@ def test_a_text_comes_through_a_command_line_unchanged(stage):
     """Through what IPython fills in and what the kernel splits at; of blanks one is left."""
     found = stage.evaluate(
         """async (texts) => {
-          const { quoted } = await import('/base.js');
+          const { quoted } = await import('/text.js');
           return texts.map(quoted);
         }""",
         TEXTS,

@@ -2,7 +2,7 @@
 import js from '@eslint/js';
 import globals from 'globals';
 
-const HTML = 'Every text is untrusted: set it as a text node (h and put of base.js), never as HTML.';
+const HTML = 'Every text is untrusted: set it as a text node (h and put of elements.js), never as HTML.';
 const HTML_WAYS = [
   'innerHTML',
   'outerHTML',
@@ -34,7 +34,7 @@ export default [
       'no-new-func': 'error',
       'no-implicit-globals': 'error',
       'no-unused-vars': ['error', { args: 'after-used', argsIgnorePattern: '^_', ignoreRestSiblings: true }],
-      'no-control-regex': 'off', // base.js looks for terminal codes
+      'no-control-regex': 'off', // text.js looks for terminal codes
       'no-restricted-globals': ['error', { name: 'DOMParser', message: HTML }],
       'no-restricted-properties': [
         'error',

@@ -10,7 +10,22 @@ from ctxkernel.kernel.display.bundle import bundle_modules
 from ctxkernel.kernel.display.panel import Panel
 
 APP = Path(__file__).parents[2] / "lab" / "app"
-STYLES = ("style.css", "projection.css", "returning.css", "proposal.css", "differences.css", "rendering.css")
+STYLES = (
+    "panel.css",
+    "timeline.css",
+    "details.css",
+    "handles.css",
+    "changes.css",
+    "projection.css",
+    "history.css",
+    "cost.css",
+    "branches.css",
+    "returning.css",
+    "comparisons.css",
+    "proposal.css",
+    "differences.css",
+    "rendering.css",
+)
 
 
 def renderer() -> str:

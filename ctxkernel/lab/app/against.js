@@ -1,7 +1,12 @@
 /** The part of the section Projection that compares: which blocks came, went and changed since an earlier statement. */
 
+import { askKernel } from './askkernel.js';
 import { blockLink } from './blocklinks.js';
-import { askKernel, clean, count, dict, find, foldable, h, headline, keyOf, label, list, number, plural, put } from './base.js';
+import { foldable } from './components.js';
+import { find, h, put } from './elements.js';
+import { keyOf, label } from './rownames.js';
+import { clean, headline } from './text.js';
+import { count, dict, list, number, plural } from './values.js';
 
 /** @import {BlockChange, Compared} from '../messages.js' */
 /** @import {Child} from '../types.js' */

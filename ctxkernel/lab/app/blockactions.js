@@ -1,12 +1,15 @@
 /** What a person can do with a block of the projection or with its handle, each with its price, as gestures. */
 
-import { AUTHORS, clean, dict, find, h, quoted, runOf } from './base.js';
 import { blockOf } from './blocklinks.js';
+import { find, h } from './elements.js';
 import { makeNow } from './lazylist.js';
+import { AUTHORS, runOf } from './rownames.js';
+import { clean, quoted } from './text.js';
+import { dict } from './values.js';
 
 /** @import {Block, Handle, RedactionEntry} from '../messages.js' */
 /** @import {PricedItem} from './pricing.js' */
-/** @import {Next} from './returning.js' */
+/** @import {Next} from './plans.js' */
 /** @import {View} from './view.js' */
 
 /** Kinds of the history: they stay as they are from turn to turn, while the rest is made anew. */

@@ -1,7 +1,10 @@
 /** Links from one place of the panel to another: to the row of a statement, and to a block of the projection. */
 
-import { bringToMiddle, clean, findAll, flash, h, list, runOf } from './base.js';
+import { bringToMiddle, findAll, flash, h } from './elements.js';
 import { makeNow } from './lazylist.js';
+import { runOf } from './rownames.js';
+import { clean } from './text.js';
+import { list } from './values.js';
 
 /** @import {View} from './view.js' */
 

@@ -3,11 +3,17 @@
  * can do with one is in blockactions.js.
  */
 
-import { AUTHORS, askKernel, bar, clean, count, dict, foldedText, h, icon, list, number, pictureOf, plural, put } from './base.js';
+import { askKernel } from './askkernel.js';
 import { actionsOf, redactForm, whose } from './blockactions.js';
 import { statementLink } from './blocklinks.js';
+import { bar, foldedText, pictureOf } from './components.js';
+import { h, put } from './elements.js';
+import { icon } from './icons.js';
 import { madeLater } from './lazylist.js';
 import { priced } from './pricing.js';
+import { AUTHORS } from './rownames.js';
+import { clean } from './text.js';
+import { count, dict, list, number, plural } from './values.js';
 
 /** @import {Block, History, RedactionEntry, Violation} from '../messages.js' */
 /** @import {PricedItem} from './pricing.js' */

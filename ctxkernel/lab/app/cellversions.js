@@ -7,11 +7,14 @@
  *         the outputs of a cell do.
  */
 
-import { askKernel, clean, count, dict, h, list, plural, put } from './base.js';
+import { askKernel } from './askkernel.js';
+import { h, put } from './elements.js';
 import { setMetadata } from './kepttexts.js';
 import { fingerprint, nameOf } from './marks.js';
 import { openSheet } from './sheet.js';
+import { clean } from './text.js';
 import { drawDiff } from './textdiff.js';
+import { count, dict, list, plural } from './values.js';
 
 /** @import {Cell, CellModel, NotebookContent} from '../jupyterlab.js' */
 /** @import {CellVersion} from '../messages.js' */

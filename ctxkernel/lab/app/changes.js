@@ -1,7 +1,10 @@
 /** The section Changes: the delta feed, grouped by the statement that made them. */
 
-import { emptyState, h, headline, keyOf, put } from './base.js';
+import { emptyState } from './components.js';
+import { h, put } from './elements.js';
 import { madeLater } from './lazylist.js';
+import { keyOf } from './rownames.js';
+import { headline } from './text.js';
 
 /** @import {DeltaItem} from '../messages.js' */
 /** @import {View} from './view.js' */

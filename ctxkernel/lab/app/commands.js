@@ -6,7 +6,7 @@
  * Rule 2: a command is there only where the notebook in front has a kernel that can do it.
  */
 
-import { find } from './base.js';
+import { find } from './elements.js';
 import { labelOf } from './labparts.js';
 import { savePage } from './savepage.js';
 

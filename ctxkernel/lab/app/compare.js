@@ -1,7 +1,8 @@
 /** The comparison of two states that a person chose. */
 
-import { h, keyOf, label } from './base.js';
 import { showDifferences } from './differences.js';
+import { h } from './elements.js';
+import { keyOf, label } from './rownames.js';
 
 /** @import {View} from './view.js' */
 /** @import {AnyRow} from './tree.js' */

@@ -1,24 +1,12 @@
 /** The section Re-run: what of the last re-run came out as before, what did not, and what that comes from. */
 
-import {
-  clean,
-  count,
-  dict,
-  duration,
-  emptyState,
-  find,
-  foldable,
-  h,
-  headline,
-  label,
-  list,
-  marked,
-  number,
-  plural,
-  pre
-} from './base.js';
+import { emptyState, foldable, pre } from './components.js';
 import { showDifferences } from './differences.js';
+import { find, h } from './elements.js';
+import { label } from './rownames.js';
 import { verdict } from './rowparts.js';
+import { clean, headline, marked } from './text.js';
+import { count, dict, duration, list, number, plural } from './values.js';
 
 /** @import {Comparison, Divergence} from '../messages.js' */
 /** @import {Child} from '../types.js' */

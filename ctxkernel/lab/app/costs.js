@@ -1,7 +1,11 @@
 /** The section Cost: what the requests of this session have cost, in all and by ask, and how that grew. */
 
+import { askKernel } from './askkernel.js';
 import { statementLink } from './blocklinks.js';
-import { askKernel, clean, count, dict, duration, emptyState, h, list, number, plural } from './base.js';
+import { emptyState } from './components.js';
+import { h } from './elements.js';
+import { clean } from './text.js';
+import { count, dict, duration, list, number, plural } from './values.js';
 
 /** @import {CostLine, CostPoint} from '../messages.js' */
 /** @import {View} from './view.js' */

@@ -1,7 +1,7 @@
 /** What of the model's waits for the user: the card in the panel, and what becomes of a decision. */
 
-import { clean } from './base.js';
 import { Card } from './proposal.js';
+import { clean } from './text.js';
 
 /** @import {Proposal, ProposalMessage} from '../messages.js' */
 /** @import {View} from './view.js' */

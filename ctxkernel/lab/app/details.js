@@ -1,27 +1,12 @@
 /** One statement: the line that tells what it did, and its details. */
 
-import {
-  AUTHORS,
-  askKernel,
-  bytes,
-  clean,
-  clock,
-  count,
-  dict,
-  duration,
-  facts,
-  h,
-  heading,
-  keyOf,
-  list,
-  marked,
-  number,
-  plural,
-  pre,
-  put,
-  spentTold
-} from './base.js';
+import { askKernel } from './askkernel.js';
+import { facts, heading, pre } from './components.js';
+import { h, put } from './elements.js';
+import { AUTHORS, keyOf } from './rownames.js';
 import { isResponse } from './spending.js';
+import { clean, marked } from './text.js';
+import { bytes, clock, count, dict, duration, list, number, plural, spentTold } from './values.js';
 
 /** @import {Child} from '../types.js' */
 /** @import {Details, NameChange, Size} from '../messages.js' */

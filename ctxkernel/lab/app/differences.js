@@ -5,7 +5,11 @@
  * Rule 2: it needs no panel: the export of a session draws the same answers with `drawDifferences`.
  */
 
-import { askKernel, clean, count, dict, h, list, number, pictureOf, plural, pre } from './base.js';
+import { askKernel } from './askkernel.js';
+import { pictureOf, pre } from './components.js';
+import { h } from './elements.js';
+import { clean } from './text.js';
+import { count, dict, list, number, plural } from './values.js';
 
 /** @import {FileDifference, NameDifference, OtherDifference, OutputDifference, StateDifference, ValueDifference, ValuePicture, ValueTable} from '../messages.js' */
 /** @import {Ask, Child} from '../types.js' */

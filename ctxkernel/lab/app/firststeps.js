@@ -1,6 +1,7 @@
 /** The first-run hint of the panel. */
 
-import { h, icon } from './base.js';
+import { h } from './elements.js';
+import { icon } from './icons.js';
 
 /**
  * What the host remembers of the hint.

@@ -1,6 +1,7 @@
 /** The frame of the panel: head, banners, tabs and sections, all still empty. */
 
-import { h, icon } from './base.js';
+import { h } from './elements.js';
+import { icon } from './icons.js';
 import { TABS, TAB_LABELS } from './sections.js';
 
 /** @import {Tab} from './sections.js' */

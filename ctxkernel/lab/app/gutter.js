@@ -7,9 +7,12 @@
  * Rule 3: one tab stop: the mark of the active cell. A key (`T S`) opens it from anywhere in the notebook.
  */
 
-import { AUTHORS, dict, h, icon } from './base.js';
+import { h } from './elements.js';
+import { icon } from './icons.js';
 import { MarkCard } from './markcard.js';
 import { Marks, nameOf } from './marks.js';
+import { AUTHORS } from './rownames.js';
+import { dict } from './values.js';
 
 /** @import {Cell, NotebookContent} from '../jupyterlab.js' */
 /** @import {CellMark, CellTable, KernelMessage} from '../messages.js' */

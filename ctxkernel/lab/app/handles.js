@@ -3,10 +3,15 @@
  * set in place. Every change is a gesture, so it is a statement.
  */
 
+import { askKernel } from './askkernel.js';
 import { handleActions } from './blockactions.js';
-import { askKernel, bar, clean, count, dict, emptyState, facts, h, icon, list, number, plural, put } from './base.js';
-import { drawBlocks } from './rendering.js';
+import { bar, emptyState, facts } from './components.js';
+import { h, put } from './elements.js';
+import { icon } from './icons.js';
 import { priced } from './pricing.js';
+import { drawBlocks } from './rendering.js';
+import { clean } from './text.js';
+import { count, dict, list, number, plural } from './values.js';
 
 /** @import {Handle} from '../messages.js' */
 /** @import {PricedItem} from './pricing.js' */

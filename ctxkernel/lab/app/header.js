@@ -1,12 +1,18 @@
 /** The head of the panel, which is always there, and the banners below it: drawn from what the view knows. */
 
-import { badge, clean, codeLine, count, dict, duration, h, icon, label, number, plural, put } from './base.js';
+import { badge, codeLine } from './components.js';
+import { h, put } from './elements.js';
 import { firstHint } from './firststeps.js';
 import { historySize } from './history.js';
+import { icon } from './icons.js';
 import { PHASE_WORDS } from './phases.js';
 import { costOf } from './projection.js';
+import { label } from './rownames.js';
+import { resumeBanner } from './resumebanner.js';
 import { verdict } from './rowparts.js';
 import { TABS } from './sections.js';
+import { clean } from './text.js';
+import { count, dict, duration, number, plural } from './values.js';
 import { mismatch } from './versions.js';
 
 /** @import {Offer} from './cellversions.js' */
@@ -132,7 +138,7 @@ function drawBanners(view) {
       )
     );
   }
-  const resume = view.returning.resumeBanner();
+  const resume = resumeBanner(view.returning);
   if (resume) out.push(resume);
   if (view.following) out.push(offerBox(view.following));
   for (const text of view.notices) {

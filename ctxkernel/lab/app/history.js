@@ -1,26 +1,13 @@
 /** The section History: what was done to the history that the model is shown, by whom, why, and how to take it back. */
 
+import { askKernel } from './askkernel.js';
 import { condenseButton, runLine, setPin, undoCondensation, undoRedaction, whose } from './blockactions.js';
 import { blockLink, statementLink } from './blocklinks.js';
-import {
-  askKernel,
-  bringToMiddle,
-  clean,
-  count,
-  dict,
-  emptyState,
-  flash,
-  foldable,
-  foldedText,
-  h,
-  findAll,
-  heading,
-  list,
-  number,
-  plural,
-  put,
-  runOf
-} from './base.js';
+import { emptyState, foldable, foldedText, heading } from './components.js';
+import { bringToMiddle, findAll, flash, h, put } from './elements.js';
+import { runOf } from './rownames.js';
+import { clean } from './text.js';
+import { count, dict, list, number, plural } from './values.js';
 
 /** @import {BatchEntry, CondensationEntry, CondensedEvents, Entry, History, PinnedEvent} from '../messages.js' */
 /** @import {RedactionEntry, RepairEntry} from '../messages.js' */

@@ -1,6 +1,6 @@
 /** The panel as a widget in the output of a cell (`%ctx panel`), for front ends without a side panel. */
 
-import { h } from './base.js';
+import { h } from './elements.js';
 import { mount } from './render.js';
 
 /** @import {SnapshotMessage} from '../messages.js' */

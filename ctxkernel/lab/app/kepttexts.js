@@ -6,7 +6,7 @@
  * Rule 2: until the notebook is saved, the browser's own storage has it as well: a page can be reloaded without saving.
  */
 
-import { dict, list, textOf } from './base.js';
+import { dict, list, textOf } from './values.js';
 
 /** @import {CellModel} from '../jupyterlab.js' */
 

@@ -5,9 +5,9 @@
  */
 
 import { AskCells } from './askcells.js';
-import { h } from './base.js';
 import { CellVersions } from './cellversions.js';
 import { Connection } from './connection.js';
+import { h } from './elements.js';
 import { Gutter } from './gutter.js';
 import { KeptTexts } from './kepttexts.js';
 import { NotebookHands } from './notebook.js';

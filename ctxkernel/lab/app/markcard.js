@@ -1,7 +1,9 @@
 /** What a mark stands for, and what can be done with its cell: a dialog beside the mark. One for each notebook. */
 
-import { AUTHORS, find, h, list } from './base.js';
+import { find, h } from './elements.js';
 import { nameOf } from './marks.js';
+import { AUTHORS } from './rownames.js';
+import { list } from './values.js';
 
 /** @import {Cell} from '../jupyterlab.js' */
 /** @import {Gutter} from './gutter.js' */

@@ -6,8 +6,10 @@
  * Rule 2: every state has a word and a sentence; no colour is needed to read it.
  */
 
-import { clean, dict, keyOf, list, textOf } from './base.js';
 import { readTable } from './marktable.js';
+import { keyOf } from './rownames.js';
+import { clean } from './text.js';
+import { dict, list, textOf } from './values.js';
 
 /** @import {CellMark, CellTable, KernelMessage} from '../messages.js' */
 

@@ -4,7 +4,7 @@
  * Rule: a table is a stranger's. What it says of cells that are not known is left out.
  */
 
-import { dict, list, number, textOf } from './base.js';
+import { dict, list, number, textOf } from './values.js';
 
 /** @import {CellMark, CellSpans, CellTable} from '../messages.js' */
 

@@ -1,8 +1,9 @@
 /** A menu under a button: one for the whole panel, since only one is open at a time. */
 
-import { find, findAll, h, icon } from './base.js';
+import { find, findAll, h } from './elements.js';
+import { icon } from './icons.js';
 
-/** @import {Icon} from './base.js' */
+/** @import {Icon} from './icons.js' */
 
 /**
  * @typedef {object} Item

@@ -1,6 +1,8 @@
 /** The meter of the projection: its tokens by part, its cost, what a provider's cache serves, and why that breaks. */
 
-import { clean, count, dict, h, list, number, plural } from './base.js';
+import { h } from './elements.js';
+import { clean } from './text.js';
+import { count, dict, list, number, plural } from './values.js';
 
 /** @import {Parts, Projection} from '../messages.js' */
 /** @import {Child} from '../types.js' */

@@ -6,7 +6,8 @@
  * Rule 2: cells run one after the other, each when the one before has ended well, so that a stop is a stop.
  */
 
-import { list, reasonOf } from './base.js';
+import { reasonOf } from './text.js';
+import { list } from './values.js';
 
 /** @import {Cell, CodeCell, Outputs} from '../jupyterlab.js' */
 /** @import {Copy} from '../messages.js' */

@@ -5,9 +5,9 @@
  * Rule 2: only what the user does is remembered: not what a restore, or we, did.
  */
 
-import { find } from './base.js';
 import { followCellLinks } from './celllinks.js';
 import { addCommands } from './commands.js';
+import { find } from './elements.js';
 import { ICON, ID, PANEL_ID } from './labparts.js';
 import { Link } from './link.js';
 import { ON_CELL, ON_PROPOSAL, addPanelCommands } from './panelcommands.js';
@@ -21,7 +21,23 @@ import { timelineTab } from './timelinetab.js';
 
 /** Width of the panel at its first opening, in pixels. */
 const WIDTH = 370;
-const STYLES = ['style.css', 'projection.css', 'returning.css', 'proposal.css', 'notebook.css', 'differences.css', 'rendering.css'];
+const STYLES = [
+  'panel.css',
+  'timeline.css',
+  'details.css',
+  'handles.css',
+  'changes.css',
+  'projection.css',
+  'history.css',
+  'cost.css',
+  'branches.css',
+  'returning.css',
+  'comparisons.css',
+  'proposal.css',
+  'notebook.css',
+  'differences.css',
+  'rendering.css'
+];
 
 /** Whether two elements are in the outputs of one cell. @param {Element} a @param {Element | undefined} b */
 const sameOutputs = (a, b) => b !== undefined && b.closest('.jp-OutputArea') === a.closest('.jp-OutputArea');

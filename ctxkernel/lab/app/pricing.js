@@ -1,6 +1,9 @@
 /** What a change would cost, told before it is made: the kernel supposes it and applies nothing. */
 
-import { askKernel, clean, count, dict, h, list, number } from './base.js';
+import { askKernel } from './askkernel.js';
+import { h } from './elements.js';
+import { clean } from './text.js';
+import { count, dict, list, number } from './values.js';
 
 /** @import {Price} from '../messages.js' */
 /** @import {Item} from './menu.js' */

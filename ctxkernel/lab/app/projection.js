@@ -1,26 +1,15 @@
 /** The section Projection: exactly what the model would be sent, block by block, what it costs and what is wrong with it. */
 
 import { drawAgainst } from './against.js';
+import { askKernel } from './askkernel.js';
 import { condenseButton, runLine } from './blockactions.js';
 import { blockLink, blockOf, goToBlock, statementLink } from './blocklinks.js';
 import { drawMessages } from './blocks.js';
-import {
-  askKernel,
-  clean,
-  copyText,
-  count,
-  dict,
-  emptyState,
-  foldable,
-  h,
-  list,
-  number,
-  plural,
-  pre,
-  put,
-  quoted
-} from './base.js';
+import { copyText, emptyState, foldable, pre } from './components.js';
+import { h, put } from './elements.js';
 import { drawMeter } from './meter.js';
+import { clean, quoted } from './text.js';
+import { count, dict, list, number, plural } from './values.js';
 
 /** @import {LeftOut, Projection, RequestBody, Violation} from '../messages.js' */
 /** @import {View} from './view.js' */

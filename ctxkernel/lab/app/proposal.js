@@ -9,7 +9,11 @@
  *         that of what waits has no buttons, whatever its id is.
  */
 
-import { clean, codeLine, dict, escaped, find, findAll, h, icon, marked, number, plural, quoted, textOf } from './base.js';
+import { codeLine } from './components.js';
+import { find, findAll, h } from './elements.js';
+import { icon } from './icons.js';
+import { clean, escaped, marked, quoted } from './text.js';
+import { dict, number, plural, textOf } from './values.js';
 
 /** @import {Proposal} from '../messages.js' */
 

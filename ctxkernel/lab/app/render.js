@@ -1,14 +1,14 @@
 /**
  * The renderer of the panel: draws what the kernel sends (docs/panel-protocol.md), knows nothing of JupyterLab.
  *
- * Rule 1: every text is untrusted; see base.js.
+ * Rule 1: every text is untrusted; see elements.js.
  * Rule 2: no imports but the parts beside it: the inline widget (`%ctx panel`) joins them into one module.
  * Rule 3: a missing or odd field is drawn as nothing; a fault in one section never takes the others down.
  */
 
-import { dict } from './base.js';
 import { Card } from './proposal.js';
 import { statusParts } from './statusline.js';
+import { dict } from './values.js';
 import { View } from './view.js';
 
 /** @import {Proposal, BeginMessage, KernelMessage, SnapshotMessage, TurnMessage} from '../messages.js' */
@@ -81,7 +81,7 @@ function mount(el, actions = {}) {
      * Restore the state before a cell and run from there.
      * @param {string} cellId @param {string[]} ids all of the notebook's code cells, in order
      */
-    rerunFromCell: (cellId, ids) => view.returning.rerunFromCell(cellId, ids),
+    rerunFromCell: (cellId, ids) => view.returning.reruns.rerunFromCell(cellId, ids),
     /** Restore the state after the newest run of a cell on the way to HEAD. @param {string} cellId */
     goBackToCell: (cellId) => view.returning.goBackToCell(cellId),
     undo: () => view.returning.undo(),

@@ -1,11 +1,13 @@
 /**
  * A rendering of a handle as people read it: text, tables with bars, code in colours. For the panel and the widget.
  *
- * Rule 1: every text is untrusted, and enters the page as a text node (base.js); of a message only texts and numbers are
+ * Rule 1: every text is untrusted, and enters the page as a text node (elements.js); of a message only texts and numbers are
  *         used, and each number is held within its bounds.
  */
 
-import { clean, h, list, number } from './base.js';
+import { h } from './elements.js';
+import { clean } from './text.js';
+import { list, number } from './values.js';
 
 /** @import {Distribution, RenderingBlock, TableBlock} from '../messages.js' */
 

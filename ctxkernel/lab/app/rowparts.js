@@ -1,10 +1,13 @@
 /** The parts of a row of the timeline: what it says of a statement, in one line. */
 
-import { bytes, clean, clock, dict, duration, h, headline, label, list, marked, number, plural } from './base.js';
+import { h } from './elements.js';
+import { label } from './rownames.js';
 import { isResponse } from './spending.js';
+import { clean, headline, marked } from './text.js';
+import { bytes, clock, dict, duration, list, number, plural } from './values.js';
 
 /** @import {Checkpoint, Comparison, Divergence} from '../messages.js' */
-/** @import {Icon} from './base.js' */
+/** @import {Icon} from './icons.js' */
 /** @import {AnyRow, Branch} from './tree.js' */
 
 /** The result of an ask → the status that its row is drawn with. @type {Record<string, 'ok' | 'running' | 'timeout' | 'cancelled' | 'error'>} */

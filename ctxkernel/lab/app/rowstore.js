@@ -5,9 +5,11 @@
  * Rule 2: nothing here draws.
  */
 
-import { askKernel, keyOf, list, number } from './base.js';
+import { askKernel } from './askkernel.js';
+import { keyOf } from './rownames.js';
 import { Spending } from './spending.js';
 import { attach, lastRerun, pathTo, plant, prune, spansOf, stubOf } from './tree.js';
+import { list, number } from './values.js';
 
 /** @import {Actions} from './render.js' */
 /** @import {AnyRow} from './tree.js' */

@@ -4,8 +4,10 @@
  * Rule 1: the page comes by the control channel: Jupyter servers drop messages of other channels above a rate.
  */
 
-import { h, list, plural, reasonOf } from './base.js';
+import { h } from './elements.js';
 import { openSheet } from './sheet.js';
+import { reasonOf } from './text.js';
+import { list, plural } from './values.js';
 
 /** @import {Link} from './link.js' */
 

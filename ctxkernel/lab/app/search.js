@@ -1,7 +1,11 @@
 /** The search over the whole session: one field, some filters; the kernel looks, the timeline shows what was found. */
 
-import { askKernel, count, h, icon, keyOf } from './base.js';
+import { askKernel } from './askkernel.js';
+import { h } from './elements.js';
+import { icon } from './icons.js';
+import { keyOf } from './rownames.js';
 import { pathTo } from './tree.js';
+import { count } from './values.js';
 
 /** @import {SearchRequest} from '../messages.js' */
 /** @import {View} from './view.js' */

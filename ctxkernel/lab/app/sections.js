@@ -1,9 +1,9 @@
 /** The sections of the panel: their names, their order, and what draws each. The timeline draws itself. */
 
-import { findAll } from './base.js';
 import { drawChanges } from './changes.js';
 import { drawComparisons } from './comparisons.js';
 import { drawCosts } from './costs.js';
+import { findAll } from './elements.js';
 import { drawHandles } from './handles.js';
 import { drawHistory } from './history.js';
 import { makeNow } from './lazylist.js';

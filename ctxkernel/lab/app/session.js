@@ -5,8 +5,8 @@
  * Rule 2: nothing here draws.
  */
 
-import { dict, list } from './base.js';
 import { RowStore } from './rowstore.js';
+import { dict, list } from './values.js';
 
 /** @import {DeltaItem, Handle, History, Projection} from '../messages.js' */
 /** @import {Resume, SnapshotMessage, Storage, TurnMessage} from '../messages.js' */

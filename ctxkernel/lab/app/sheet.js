@@ -1,6 +1,6 @@
 /** A modal dialog over the page: a title, a scrolled body, a button that does it and one that does not. */
 
-import { find, findAll, h } from './base.js';
+import { find, findAll, h } from './elements.js';
 
 /** @import {Child} from '../types.js' */
 

@@ -1,6 +1,8 @@
 /** What the responses of a session have cost, in all and by ask. Each response counts once, with or without its content. */
 
-import { clean, dict, keyOf, number } from './base.js';
+import { keyOf } from './rownames.js';
+import { clean } from './text.js';
+import { dict, number } from './values.js';
 
 /** @import {AnyRow} from './tree.js' */
 

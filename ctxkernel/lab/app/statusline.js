@@ -1,9 +1,10 @@
 /** The status bar's item: where the kernel is, and what the projection of the notebook in front holds and has cost. */
 
-import { count, dict, h, number, plural } from './base.js';
+import { h } from './elements.js';
 import { nameOf } from './marks.js';
 import { costOf } from './projection.js';
 import { branchesOf } from './tree.js';
+import { count, dict, number, plural } from './values.js';
 
 /** @import {View} from './view.js' */
 

@@ -1,6 +1,7 @@
 /** The difference of two texts, line by line. Pure but for `drawDiff`. */
 
-import { h, marked } from './base.js';
+import { h } from './elements.js';
+import { marked } from './text.js';
 
 /** @typedef {{kind: 'same' | 'old' | 'new', text: string}} DiffLine */
 

@@ -6,56 +6,23 @@
  * Rule 3: the list is one tab stop. Arrow keys move in it; what a button of a row does, a key does too.
  */
 
-import {
-  AUTHORS,
-  STATUSES,
-  atBottom,
-  clean,
-  count,
-  dict,
-  duration,
-  emptyState,
-  find,
-
-  flash,
-  h,
-  headline,
-  icon,
-  keyOf,
-  label,
-  list,
-  marked,
-  number,
-  plural,
-  spentTold,
-  statusOf,
-  bytes
-} from './base.js';
-import { chips, fillDetails } from './details.js';
+import { emptyState } from './components.js';
+import { fillDetails } from './details.js';
+import { atBottom, find, flash, h } from './elements.js';
+import { EntryElements, lanes } from './entryelements.js';
 import { phaseBox } from './header.js';
-import {
-  ASK_STATUSES,
-  LARGE_BYTES,
-  askOf,
-  branchTold,
-  checkpointTold,
-  comparisonMark,
-  decisionOf,
-  questionOf,
-  spanOf,
-  tipOf,
-  wordsOf
-} from './rowparts.js';
+import { keyOf, label } from './rownames.js';
 import { SearchBar } from './search.js';
-import { isResponse } from './spending.js';
+import { HELP, pressKey } from './timelinekeys.js';
 import { extend, laidOut, layOut } from './tree.js';
+import { count } from './values.js';
 
-/** @import {Child} from '../types.js' */
+/** @import {EntryOf} from './entryelements.js' */
 /** @import {Menu} from './menu.js' */
 /** @import {View} from './view.js' */
-/** @import {AnyRow, Branch, Entry, Laid} from './tree.js' */
+/** @import {AnyRow, Entry, Laid} from './tree.js' */
 
-/** Height of a line, in pixels; style.css has it too. */
+/** Height of a line, in pixels; timeline.css has it too. */
 const LINE = 25;
 /** Height of the line `here` before it was measured. */
 const HERE = 62;
@@ -67,18 +34,9 @@ const ROWS_AT_ONCE = 16;
 const PAUSE_MS = 60;
 /** Depths of branches that have a lane of their own. */
 const LANES = 4;
-/** Keys that act on the row with the keyboard. @type {Record<string, string>} */
-const KEYS = { g: 'go', b: 'back', r: 'rerun', n: 'name', c: 'compare', m: 'more', u: 'undo' };
-const HELP = 'Arrow keys: move. Enter: details. G: go to its cell. B: go back. R: re-run. N: name. C: compare. M: menu. U: undo. /: search.';
-
 /**
  * What is drawn of an entry, and all that it was made of.
  * @typedef {{el: HTMLElement, sign: AnyRow | string, spent: string | undefined, kind: Entry['kind'], stand: string}} Item
- */
-
-/**
- * @template {Entry['kind']} Kind
- * @typedef {Extract<Entry, {kind: Kind}>} EntryOf
  */
 
 class Timeline {
@@ -121,6 +79,7 @@ class Timeline {
     this.frame = 0;
     /** @type {number | undefined} */
     this.pause = undefined;
+    this.elements = new EntryElements(this);
     this.bar = new SearchBar(view, () => this.draw());
     this.ol = h('div', { class: 'ctxk-rows', role: 'treegrid', 'aria-label': 'Statements', 'aria-description': HELP });
     this.empty = h('div', { class: 'ctxk-empty' });
@@ -136,7 +95,7 @@ class Timeline {
       },
       { passive: true }
     );
-    this.ol.addEventListener('keydown', (event) => this.key(event));
+    this.ol.addEventListener('keydown', (event) => pressKey(this, event));
     this.ol.addEventListener('focusin', ({ target }) => this.focused(target));
     // The section may grow, or come to the front.
     this.resize = new ResizeObserver(() => this.shown());
@@ -148,6 +107,11 @@ class Timeline {
     clearTimeout(this.pause);
     this.resize.disconnect();
     this.view.timelines.delete(this);
+  }
+
+  /** Lines that a page of the keyboard moves by. */
+  get pageSize() {
+    return Math.max(1, Math.floor(this.section.clientHeight / LINE) - 2);
   }
 
   get inFront() {
@@ -413,67 +377,17 @@ class Timeline {
     this.items.get(key)?.el.focus({ preventScroll: true });
   }
 
-  /** @param {KeyboardEvent} event */
-  key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const { target } = event;
-    if (!(target instanceof HTMLElement) || target.closest('.ctxk-details')) return;
-    const at = this.entries.findIndex((entry) => entry.key === this.active);
-    const page = Math.max(1, Math.floor(this.section.clientHeight / LINE) - 2);
-    const last = this.entries.length - 1;
-    /** @type {Record<string, number>} */
-    const places = {
-      ArrowDown: at + 1,
-      ArrowUp: at - 1,
-      PageDown: at + page,
-      PageUp: at - page,
-      Home: 0,
-      End: last
-    };
-    const to = places[event.key];
-    if (to !== undefined) this.focus(this.entries[Math.max(0, Math.min(last, to))]?.key);
-    else if (event.key === '/') this.bar.focus();
-    else if (target.getAttribute('role') !== 'row' || !this.act(event.key, this.entries[at])) return;
-    // JupyterLab's own shortcuts must not see these.
-    event.preventDefault();
-    event.stopPropagation();
-  }
-
-  /** Do what a key means on an entry; false: nothing. @param {string} key @param {Entry | undefined} entry */
-  act(key, entry) {
-    const el = this.items.get(entry?.key ?? '')?.el;
-    if (!entry || !el) return false;
-    const isOpen = el.getAttribute('aria-expanded') === 'true';
-    if (key === 'Enter' || key === ' ' || (key === 'ArrowRight' && !isOpen) || (key === 'ArrowLeft' && isOpen)) {
-      find(el, '[data-part=toggle], [data-part=fold], [data-part=back]')?.click();
-      return true;
-    }
-    const what = KEYS[key.toLowerCase()];
-    if (!what) return key === 'ArrowRight' || key === 'ArrowLeft';
-    const { returning } = this.view;
-    if (what === 'undo') void returning.undo();
-    else if (what === 'go' || what === 'more') find(el, `[data-part=${what}]`)?.click();
-    else if (entry.kind !== 'row') return false;
-    else if (what === 'compare') this.view.compareFrom(entry.row);
-    else if (this.view.canMove) {
-      if (what === 'back') void returning.goBack(entry.row);
-      else if (what === 'rerun') void returning.rerun(entry.row);
-      else returning.name(entry.row);
-    }
-    return true;
-  }
-
   /* ------------------------------------------------------------ entries */
 
   /** The element of an entry: the one that is there where it shows the same, else a new one. @param {Entry} entry @param {number} index */
   item(entry, index) {
     const old = this.items.get(entry.key);
-    const sign = entry.kind === 'row' ? entry.row : JSON.stringify(this.sign(entry));
-    const spent = this.spentOn(entry.key); // grows with each response, while the row of the ask stays
+    const sign = entry.kind === 'row' ? entry.row : JSON.stringify(this.elements.sign(entry));
+    const spent = this.elements.spentOn(entry.key); // grows with each response, while the row of the ask stays
     let item = old;
     if (!item || item.sign !== sign || item.spent !== spent || item.kind !== entry.kind) {
       if (entry.kind === 'row' && !this.view.isStub(entry.row) && this.room-- <= 0) return this.later(entry, index);
-      item = { el: this.made(entry), sign, spent, kind: entry.kind, stand: '' };
+      item = { el: this.elements.made(entry), sign, spent, kind: entry.kind, stand: '' };
       if (old?.el.isConnected) {
         // A keyboard that was in the old one goes on in the new one.
         const at = document.activeElement;
@@ -493,7 +407,7 @@ class Timeline {
     this.frame ||= requestAnimationFrame(() => this.place());
     const old = this.items.get(entry.key);
     if (old) return old.el;
-    const item = { el: this.stub(entry), sign: '', spent: '', kind: entry.kind, stand: '' };
+    const item = { el: this.elements.stub(entry), sign: '', spent: '', kind: entry.kind, stand: '' };
     this.items.set(entry.key, item);
     return this.placeRow(item, entry, index);
   }
@@ -519,75 +433,6 @@ class Timeline {
     return el;
   }
 
-  /** A new element for an entry. @param {Entry} entry */
-  made(entry) {
-    switch (entry.kind) {
-      case 'row':
-        return this.view.isStub(entry.row) ? this.stub(entry) : this.row(entry);
-      case 'here':
-        return this.here(entry);
-      case 'fold':
-        return this.fold(entry);
-      case 'branch':
-        return this.branch(entry);
-    }
-  }
-
-  /**
-   * A line of the list.
-   * @param {string} cls @param {Record<string, any>} props @param {...Child} inside
-   */
-  line(cls, props, ...inside) {
-    return h('div', { class: cls, role: 'row', tabindex: '-1', ...props }, h('div', { class: 'ctxk-cell', role: 'gridcell' }, inside));
-  }
-
-  /**
-   * All that the text of a fold, a branch or `here` is made of.
-   * @param {EntryOf<'here'> | EntryOf<'fold'> | EntryOf<'branch'>} entry
-   */
-  sign(entry) {
-    if (entry.kind === 'here')
-      return [
-        entry.known,
-        entry.head?.key,
-        entry.ahead.length,
-        entry.ahead[entry.ahead.length - 1].key,
-        this.view.canMove
-      ];
-    const branches = entry.kind === 'fold' ? entry.branches : [entry.branch];
-    return [
-      entry.open,
-      entry.kind === 'fold' ? entry.fork?.key : undefined,
-      branches.map((one) => [one.key, one.size, keyOf(tipOf(one)), tipOf(one).ended_at])
-    ];
-  }
-
-  /** @param {EntryOf<'here'>} entry */
-  here({ head, known, ahead }) {
-    const tip = ahead[ahead.length - 1].row;
-    const later = plural(ahead.length, 'later statement');
-    const back = h(
-      'button',
-      { class: 'ctxk-link', type: 'button', tabindex: '-1', 'data-part': 'back', onclick: () => this.view.returning.goBack(tip) },
-      `Back to ${label(tip)}`
-    );
-    return this.line(
-      'ctxk-here',
-      { 'data-here': head ? head.key : '' },
-      h(
-        'span',
-        { class: 'ctxk-herehead' },
-        known ? 'You are here, in the past' : 'You are in the past, above these rows'
-      ),
-      h(
-        'p',
-        { class: 'ctxk-hint' },
-        `Running a cell starts a branch; the ${later} below ${ahead.length === 1 ? 'stays' : 'stay'}. `,
-        this.view.canMove && back
-      )
-    );
-  }
-
   /** @param {string} key */
   flip(key) {
     if (this.open.has(key)) this.open.delete(key);
@@ -597,291 +442,6 @@ class Timeline {
     this.laid = null;
     this.draw();
     this.flipping = false;
-  }
-
-  /** @param {string} key @param {boolean} open @param {string} told @param {...Child} inside */
-  foldButton(key, open, told, ...inside) {
-    return h(
-      'button',
-      {
-        class: 'ctxk-foldbutton',
-        type: 'button',
-        tabindex: '-1',
-        'data-part': 'fold',
-        'aria-expanded': String(open),
-        title: told,
-        onclick: () => this.flip(key)
-      },
-      icon('chevron'),
-      inside
-    );
-  }
-
-  /** @param {EntryOf<'fold'>} entry */
-  fold(entry) {
-    const { branches, fork } = entry;
-    const from = fork ? ` from ${label(fork.row)}` : ', from another start';
-    const names = branches.map((one) => spanOf(one));
-    const several = branches.length > 1;
-    const text = several
-      ? `${plural(branches.length, 'other branch', 'other branches')}${from}`
-      : `Other branch${from}`;
-    return this.line(
-      'ctxk-branches',
-      { 'data-fork': fork?.key ?? '', 'aria-expanded': String(entry.open) },
-      h('span', { class: 'ctxk-lanes', 'aria-hidden': 'true' }),
-      this.foldButton(
-        entry.key,
-        entry.open,
-        branches.map(branchTold).join('\n'),
-        icon('fork'),
-        h(
-          'span',
-          { class: 'ctxk-foldtext' },
-          h('span', null, text),
-          h('span', { class: 'ctxk-muted' }, names.join(', '))
-        )
-      ),
-      !several && this.tipButton(branches[0])
-    );
-  }
-
-  /** @param {EntryOf<'branch'>} entry */
-  branch({ branch, open, key }) {
-    return this.line(
-      'ctxk-branches ctxk-onebranch',
-      { 'aria-expanded': String(open) },
-      h('span', { class: 'ctxk-lanes', 'aria-hidden': 'true' }),
-      this.foldButton(
-        key,
-        open,
-        branchTold(branch),
-        h(
-          'span',
-          { class: 'ctxk-foldtext' },
-          h('span', null, spanOf(branch)),
-          !this.view.isStub(tipOf(branch)) && h('code', null, headline(tipOf(branch).source))
-        )
-      ),
-      this.tipButton(branch)
-    );
-  }
-
-  /** @param {Branch} branch */
-  tipButton(branch) {
-    const tip = tipOf(branch);
-    return (
-      this.view.canMove &&
-      h(
-        'button',
-        {
-          class: 'ctxk-link ctxk-tip',
-          type: 'button',
-          tabindex: '-1',
-          'data-part': 'tip',
-          title: `Go to the end of this branch: ${label(tip)}`,
-          onclick: () => this.view.returning.goBack(tip)
-        },
-        'go there'
-      )
-    );
-  }
-
-  /* ------------------------------------------------------------ a row */
-
-  /** A row whose content is on its way. @param {EntryOf<'row'>} entry */
-  stub({ row }) {
-    return this.line(
-      'ctxk-row ctxk-stub',
-      { 'data-statement': row.statement_id, 'data-execution': keyOf(row), 'aria-busy': 'true' },
-      h(
-        'div',
-        { class: 'ctxk-rowline' },
-        h('span', { class: 'ctxk-lanes', 'aria-hidden': 'true' }),
-        h('span', { class: 'ctxk-index' }, label(row)),
-        h('span', { class: 'ctxk-muted' }, '…')
-      )
-    );
-  }
-
-  /** @param {EntryOf<'row'>} entry */
-  row({ row }) {
-    const { view } = this;
-    const key = keyOf(row);
-    const status = statusOf(row);
-    const isOpen = this.open.has(key) && !this.pane;
-    const author = row.author && row.author in AUTHORS ? row.author : 'human';
-    const details = h('div', { class: 'ctxk-details', hidden: !isOpen });
-    const toggle = h(
-      'button',
-      {
-        class: 'ctxk-toggle',
-        type: 'button',
-        tabindex: '-1',
-        'data-part': 'toggle',
-        'aria-expanded': String(isOpen),
-        'aria-label': `Details of ${label(row)}`,
-        title: 'Details (Enter)'
-      },
-      icon('chevron')
-    );
-    const missing = h('p', { class: 'ctxk-missing', role: 'status', hidden: true });
-    const el = this.line(
-      `ctxk-row ctxk-row-${status}${askOf(row, view.rows) ? ' ctxk-ofask' : ''}`,
-      {
-        'data-statement': row.statement_id,
-        'data-execution': key,
-        'data-author': author,
-        'data-loose': isOpen || null,
-        'aria-label': told(row),
-        'aria-expanded': String(isOpen)
-      },
-      h(
-        'div',
-        { class: 'ctxk-rowline' },
-        h('span', { class: 'ctxk-lanes', 'aria-hidden': 'true' }),
-        toggle,
-        this.go(row, () => flip(), missing),
-        chips(row, this.tags(row)),
-        this.outcome(row),
-        this.more(row)
-      ),
-      missing,
-      details
-    );
-    const flip = () => {
-      if (this.pane) return this.select(key);
-      const now = !this.open.has(key);
-      this.open[now ? 'add' : 'delete'](key);
-      for (const one of [toggle, el]) one.setAttribute('aria-expanded', String(now));
-      // The reader is looking here now: following the newest row would carry this one away.
-      this.stuck = false;
-      el.toggleAttribute('data-loose', now);
-      details.hidden = !now;
-      if (now && !details.childElementCount) fillDetails(details, row, view.actions, () => this.place());
-      this.place();
-      requestAnimationFrame(() => (this.stuck = atBottom(this.section)));
-    };
-    toggle.addEventListener('click', flip);
-    if (isOpen) fillDetails(details, row, view.actions, () => this.place());
-    return el;
-  }
-
-  /**
-   * What a row is about, which leads to its cell.
-   * @param {AnyRow} row @param {() => void} flip @param {HTMLElement} missing what is said where there is no such cell
-   */
-  go(row, flip, missing) {
-    const { view } = this;
-    const author = row.author && row.author in AUTHORS ? row.author : 'human';
-    const go = async () => {
-      if (!view.actions.goto) return flip();
-      const found = row.cell_id ? await view.actions.goto(String(row.cell_id)) : false;
-      missing.hidden = found;
-      missing.textContent = found
-        ? ''
-        : row.cell_id
-          ? 'Its cell is not in this notebook any more. The details have its source.'
-          : 'It was not run from a cell. The details have its source.';
-      missing.closest('[role=row]')?.toggleAttribute('data-loose', !found || this.open.has(keyOf(row)));
-      this.place();
-    };
-    const source = marked(row.source).slice(0, 600);
-    return h(
-      'button',
-      {
-        class: 'ctxk-go',
-        type: 'button',
-        tabindex: '-1',
-        'data-part': 'go',
-        onclick: go,
-        title: view.actions.goto ? `${source}\n\nClick: go to the cell` : source
-      },
-      h('span', { class: 'ctxk-index' }, label(row)),
-      icon(author, `by ${AUTHORS[author]}`),
-      wordsOf(row),
-      author === 'model' && !isResponse(row) && h('span', { class: 'ctxk-tag ctxk-bymodel' }, 'model'),
-      author === 'agent' && h('span', { class: 'ctxk-tag ctxk-bymodel' }, clean(dict(row.tags).agent) || 'agent'),
-      row.kind === 'meta' && author !== 'model' && !questionOf(row) && !decisionOf(row) && h('span', { class: 'ctxk-tag' }, 'meta')
-    );
-  }
-
-  /** How a row ended, and how long it took. @param {AnyRow} row */
-  outcome(row) {
-    const ask = dict(row.ask);
-    const status = statusOf(row);
-    const state = ASK_STATUSES[clean(ask.result)] ?? status;
-    const [glyph, word] = STATUSES[state];
-    return [
-      comparisonMark(row.comparison),
-      h(
-        'span',
-        { class: `ctxk-status ctxk-is-${state}`, title: clean(ask.text) || word },
-        h('span', { class: 'ctxk-glyph', 'aria-hidden': 'true' }, glyph),
-        h('span', { class: ask.told ? 'ctxk-word ctxk-keep' : state === 'ok' ? 'ctxk-sr' : 'ctxk-word' }, clean(ask.told) || word)
-      ),
-      h('span', { class: 'ctxk-time', hidden: Boolean(ask.told) }, status === 'running' ? '' : duration(row.time_ms))
-    ];
-  }
-
-  /**
-   * The last place of a row: the mark of its checkpoint, which is the button for what can be done with that state.
-   * @param {AnyRow} row
-   */
-  more(row) {
-    const told = checkpointTold(row.checkpoint);
-    const size = number(row.checkpoint?.bytes_new) ?? 0;
-    const mark = told && [
-      told.mark === 'writing' && size >= LARGE_BYTES && h('span', { class: 'ctxk-writesize' }, bytes(size)),
-      h('span', { class: `ctxk-cp ctxk-cp-${told.mark}` }, icon(told.mark))
-    ];
-    const name = [`${label(row)}: go back, re-run, mark`, ...(told?.lines ?? [])];
-    const parts = {
-      class: 'ctxk-more',
-      'data-part': 'more',
-      'data-checkpoint': told?.mark ?? '',
-      title: name.join('\n')
-    };
-    if (!this.view.canMove || row.status === 'running')
-      return h(
-        'span',
-        { ...parts, title: told?.lines.join('\n'), role: told ? 'img' : null, 'aria-label': told?.lines[0] },
-        mark
-      );
-    const button = h(
-      'button',
-      { ...parts, type: 'button', tabindex: '-1', 'aria-haspopup': 'menu', 'aria-expanded': 'false', 'aria-label': name.join('. ') },
-      mark,
-      icon('more')
-    );
-    button.addEventListener('click', () => this.view.returning.menu(row, button, this.menu));
-    return button;
-  }
-
-  /** What an ask has cost, as it is told; empty where it is none. @param {string} key */
-  spentOn(key) {
-    const sum = this.view.spending.ofAsk.get(key);
-    return sum ? spentTold(sum) : '';
-  }
-
-  /** Its names and marks: what a person said of it. @param {AnyRow} row */
-  tags(row) {
-    const marks = dict(row.marks);
-    const { fenced, held, replayed } = dict(row.tags);
-    const spent = isResponse(row) ? spentTold(row) : this.spentOn(keyOf(row));
-    const out = [
-      held && h('span', { class: 'ctxk-tag ctxk-held' }, 'held: what it had seen changed'),
-      fenced &&
-        h('span', { class: 'ctxk-tag', title: 'Its answer has no script tag: the cell is its fenced block' }, 'read from a fenced block'),
-      replayed && h('span', { class: 'ctxk-tag', title: 'Answered from a recorded turn: nothing was sent' }, 'replayed'),
-      spent && h('span', { class: 'ctxk-spent' }, spent),
-      ...list(row.names).map((name) =>
-        h('span', { class: 'ctxk-named', title: `%ctx goto ${name}` }, icon('flag'), name)
-      ),
-      marks.differs && h('span', { class: 'ctxk-tag', title: 'A re-run of it is expected to differ' }, 'may differ'),
-      marks.asks && h('span', { class: 'ctxk-tag', title: 'It asks before it is run again' }, 'asks first')
-    ].filter(Boolean);
-    return out;
   }
 
   /* ------------------------------------------------------------ details beside the list */
@@ -908,25 +468,5 @@ class Timeline {
     fillDetails(body, row, this.view.actions, () => {});
   }
 }
-
-/** A row in words. @param {AnyRow} row */
-function told(row) {
-  const error = dict(row.exception).type;
-  const words = [headline(row.source), error ?? STATUSES[statusOf(row)][1], duration(row.time_ms), ...list(row.names)];
-  return clean([label(row), ...words].filter(Boolean).join(', ')).slice(0, 300);
-}
-
-/**
- * The lanes of branches beside a row: a line for each branch that goes on there, a dot where the row is.
- * @param {Entry} entry @param {number} depth
- */
-function lanes(entry, depth) {
-  return Array.from({ length: depth + 1 }, (_, lane) => {
-    const own = lane === depth;
-    const kind = !own ? 'line' : entry.kind === 'row' ? 'dot' : 'fork';
-    return h('span', { class: `ctxk-lane ctxk-lane-${kind}` });
-  });
-}
-
 
 export { Timeline };

@@ -6,9 +6,11 @@
  * Rule 3: a statement that only moved HEAD, and that nothing follows, is no branch and has no place in the tree.
  */
 
-import { dict, keyOf, list, number, textOf } from './base.js';
+import { keyOf } from './rownames.js';
+import { dict, list, number, textOf } from './values.js';
 
 /** @import {Row, Shape, SpentByAsk} from '../messages.js' */
+/** @import {Session} from './session.js' */
 
 /** Most runs of one span: a shape is a stranger's. */
 const MOST_RUNS = 1e6;
@@ -448,4 +450,34 @@ function startOf(path, cells, from) {
   return since[0] ?? runs.findLast((row) => row.cell_id === from) ?? null;
 }
 
-export { attach, branchesOf, extend, laidOut, layOut, lastRerun, lineFrom, pathTo, plant, prune, sorted, spansOf, startOf, stubOf, stubsOf };
+/**
+ * How a row is named in a command: its statement where that means this run of it, else the run.
+ * @param {AnyRow} row
+ * @param {Session} view
+ */
+function targetOf(row, view) {
+  /** @param {TreeNode} node */
+  const isOfIt = (node) => node.row.statement_id === row.statement_id;
+  // A statement is its run on the way to HEAD, else its newest.
+  const meant = view.wayToHead.findLast(isOfIt) ?? [...view.tree.nodes.values()].findLast(isOfIt);
+  return meant && meant.key !== keyOf(row) ? keyOf(row) : String(row.statement_id);
+}
+
+export {
+  attach,
+  branchesOf,
+  extend,
+  laidOut,
+  lastRerun,
+  layOut,
+  lineFrom,
+  pathTo,
+  plant,
+  prune,
+  sorted,
+  spansOf,
+  startOf,
+  stubOf,
+  stubsOf,
+  targetOf
+};

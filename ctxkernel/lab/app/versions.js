@@ -1,6 +1,6 @@
 /** Which versions of the front end and of the kernel fit each other, and what to say where they do not. */
 
-import { clean } from './base.js';
+import { clean } from './text.js';
 
 /** The wire protocol that this front end speaks. */
 const PROTOCOL = 1;

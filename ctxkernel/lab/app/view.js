@@ -5,9 +5,10 @@
  * Rule 2: only the visible section is drawn; the others are marked stale and drawn when they come to the front.
  */
 
-import { STATUSES, clean, dict, emptyState, find, h, keyOf, label, list, number, put, statusOf } from './base.js';
 import { openDifference } from './compare.js';
+import { emptyState } from './components.js';
 import { Decisions } from './decisions.js';
+import { find, h, put } from './elements.js';
 import { Frame } from './frame.js';
 import { drawBanners, drawHeader, drawState, drawWork } from './header.js';
 import { goToEntry } from './history.js';
@@ -15,10 +16,13 @@ import { LazySection } from './lazylist.js';
 import { Menu } from './menu.js';
 import { showBlock } from './projection.js';
 import { Returning } from './returning.js';
+import { STATUSES, keyOf, label, statusOf } from './rownames.js';
 import { DRAW, TABS, keyboardIn } from './sections.js';
 import { Session, deltaKey, headOf } from './session.js';
+import { clean } from './text.js';
 import { Timeline } from './timeline.js';
 import { sorted, stubsOf } from './tree.js';
+import { dict, list, number } from './values.js';
 
 /** @import {CondensedEvents} from '../messages.js' */
 /** @import {AskingMessage, BegunStatement, BeginMessage, CheckpointMessage, KernelMessage} from '../messages.js' */
@@ -350,7 +354,7 @@ class View extends Session {
   }
 
   get busy() {
-    return this.running !== null || this.status === 'busy' || this.phaseNow !== null || this.returning.rerunning;
+    return this.running !== null || this.status === 'busy' || this.phaseNow !== null || this.returning.reruns.running;
   }
 
   /**

@@ -1,12 +1,15 @@
 /**
  * A handle in the output of a cell: what it shows, and what decides how much of it the model sees. An anywidget.
  *
- * Rule 1: every text is untrusted, and enters the page as a text node (base.js).
+ * Rule 1: every text is untrusted, and enters the page as a text node (elements.js).
  * Rule 2: nothing changes here. What a person does goes to the kernel as a gesture; what the kernel then says is drawn.
  * Rule 3: one gesture is under way at a time. What is wanted meanwhile goes together, as the next one.
  */
 
-import { clean, count, h, pictureOf } from '../app/base.js';
+import { pictureOf } from '../app/components.js';
+import { h } from '../app/elements.js';
+import { clean } from '../app/text.js';
+import { count } from '../app/values.js';
 import { drawBlocks } from '../app/rendering.js';
 
 /** @import {GestureChange, GestureDone, HandleFacts, RenderingBlock} from '../messages.js' */
