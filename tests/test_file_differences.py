@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from typing import Any
 
 import pandas as pd
@@ -99,3 +100,28 @@ def test_what_cannot_be_compared_says_why(name, old, new, reason):
 def test_a_table_with_equal_cells_and_other_bytes_is_compared_by_lines():
     found = file_difference("a.csv", b"x\n1.0\n", b"x\n1.00\n", compare)
     assert "+1.00" in found.diff
+
+
+AGAIN = "import time\nopen('notes.txt', 'w').write(f'one\\n{time.time_ns()}\\nthree\\n')"
+
+
+def test_a_re_run_compares_the_files_that_it_writes_by_their_content(kernel):
+    kernel.run(KEEP)
+    assert kernel.run(AGAIN).status == "ok"
+    (table,) = (one["text/html"] for one in kernel.run("%ctx rerun 2").data if "text/html" in one)
+    assert "notes.txt" in table
+    assert re.search(r"-\d{19}\n\+\d{19}\n", table)
+    assert "one\n" in table
+
+
+def test_one_file_alone_is_compared_by_its_name(kernel):
+    kernel.run(KEEP)
+    run_both(kernel, "s2 s3")
+    (one,) = json.loads(kernel.run("%ctx diff s2 s3 notes.txt --json").stdout)["files"]
+    assert "+2" in one["value"]["diff"]
+
+
+def test_where_contents_are_not_kept_a_re_run_says_so(kernel):
+    assert kernel.run(AGAIN).status == "ok"
+    (table,) = (one["text/html"] for one in kernel.run("%ctx rerun 1").data if "text/html" in one)
+    assert "contents of files are only kept with %ctx config files restore" in table

@@ -40,6 +40,8 @@ class Details:
     """Compares the values of a name after both, with the tolerance; it returns None if that cannot be told."""
     difference: Callable[[str], ValueDifference | None] | None = None
     """Returns how the values of a name after both differ; None if they are not available."""
+    file: Callable[[str], ValueDifference] | None = None
+    """Returns how the contents of a file that both wrote differ, or why they cannot be compared."""
 
 
 _SET_REPR = re.compile(r"\{[^:{}]+(?:, [^:{}]+)+\}|frozenset\(")

@@ -102,14 +102,15 @@ class Differences:
         return bool(self.added or self.changed or self.deleted or self.outputs or self.handles or self.files)
 
     def only(self, names: Collection[str]) -> Differences:
-        """Return the differences of some names. Raises BadCommand if a name does not differ."""
+        """Return the differences of some variables and files. Raises BadCommand if one of them does not differ."""
         added, changed, deleted = (
             tuple(one for one in each if one.name in names) for each in (self.added, self.changed, self.deleted)
         )
-        there = {one.name for one in (*added, *changed, *deleted)}
+        files = tuple(one for one in self.files if one.name in names)
+        there = {one.name for one in (*added, *changed, *deleted, *files)}
         if same := [name for name in names if name not in there]:
             raise BadCommand(f"{join_names(same)}: no difference between these two states; {self._named()}")
-        return Differences(added, changed, deleted, notes=self.notes)
+        return Differences(added, changed, deleted, files=files, notes=self.notes)
 
     def _named(self) -> str:
         names = [one.name for one in (*self.added, *self.changed, *self.deleted)]

@@ -59,7 +59,7 @@ class _RunComparison(OutputComparison):
     ) -> None:
         super().__init__(old, new, details, settings)
         self._old_state, self._new_state = old_state, new_state
-        self._equal, self._difference = details.equal, details.difference
+        self._equal, self._difference, self._file = details.equal, details.difference, details.file
 
     def all(self) -> Iterable[Divergence]:
         """Yield in the order that helps a reader: files read, errors, outputs, files written, state, time."""
@@ -131,9 +131,11 @@ class _RunComparison(OutputComparison):
                 yield divergence("artifact", one.name, told, cause)
             elif old.size != new.size or (old.hash and new.hash and old.hash != new.hash):
                 cause = cause or ("clock" if _DATED.search(new.name) else "")
-                yield divergence(
-                    "artifact", new.name, f"content differs: {_sizes(old, new)}", cause, old.hash, new.hash
-                )
+                detail = self._file(new.name) if self._file is not None else None
+                known = detail is not None and bool(detail.differs)
+                summary = detail.summary if detail is not None and known else f"content differs: {_sizes(old, new)}"
+                found = divergence("artifact", new.name, summary, cause, old.hash, new.hash)
+                yield replace(found, detail=detail)
 
     def _state(self) -> Iterable[Divergence]:
         one, two = self.old.changes, self.new.changes

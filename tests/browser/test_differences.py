@@ -66,26 +66,27 @@ def test_a_difference_is_a_table_in_the_notebook_and_its_statements_are_links(de
     expect(desk.cell(5).locator(".ctxk-report table")).to_contain_text("projection:")
 
 
-def test_the_panel_shows_how_the_value_of_a_re_run_differs(desk):
-    """From the section Re-run: which columns, how many cells, by how much."""
+def test_the_panel_shows_how_the_values_and_files_of_a_re_run_differ(desk):
+    """From the section Re-run: which columns, how many cells, by how much; of a file that was written, too."""
     frame = "import pandas as pd\nwine = pd.DataFrame({'ash': [1.0, 2.0, 3.0], 'note': list('abc')})"
-    desk.open("again.ipynb", [frame, "n = len(wine)"]).live()
+    desk.open("again.ipynb", ["%ctx config files restore", frame, "wine.to_csv('wine.csv', index=False)"]).live()
     desk.select(0)
-    for n in range(1, 3):
+    for n in range(1, 4):
         desk.enter(f"s{n}")
-    desk.select(0)
+    desk.select(1)
     desk.page.keyboard.press("Enter")
     desk.page.keyboard.press("Control+a")
     desk.page.keyboard.insert_text(frame.replace("2.0", "2.5"))
     desk.page.keyboard.press("Escape")
     desk.command("Re-run from here")
-    desk.view.get_by_role("dialog", name="Re-run from s1").get_by_role("button", name="Re-run 2 cells").click()
+    desk.view.get_by_role("dialog", name="Re-run from s2").get_by_role("button", name="Re-run 2 cells").click()
     desk.view.locator(".ctxk-told").get_by_role("button", name="Show").click()
-    fold = desk.view.locator(".ctxk-comparisons summary", has_text="how its values differ")
-    fold.click()
-    shown = desk.view.locator(".ctxk-differences")
-    expect(shown.locator("summary")).to_contain_text("1 cell differs in ash")
-    expect(shown.locator(".ctxk-values").first).to_contain_text("2 → 2.16667")
+    for title in ("how its values differ", "how its contents differ"):
+        row = desk.view.locator(".ctxk-divergence", has_text=title)
+        row.locator("summary", has_text=title).click()
+        shown = row.locator(".ctxk-differences")
+        expect(shown.locator("summary")).to_contain_text("1 cell differs in ash")
+        expect(shown.locator(".ctxk-values").first).to_contain_text("2 → 2.16667")
     shot(desk, "panel-light")
 
 

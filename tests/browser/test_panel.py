@@ -99,7 +99,7 @@ def test_handles_projection_and_changes_are_filled(filled):
     """Each section shows its part of the last turn."""
     handles = filled.tab("handles")
     card = handles.locator(".ctxk-card", has_text="notes")
-    expect(card).to_contain_text("LOD 1")
+    expect(card.get_by_role("combobox", name="Level of detail of notes")).to_have_value("1")
     expect(card).to_contain_text("notes.md")
     card.locator(".ctxk-toggle").click()
     expect(card.locator(".ctxk-r")).to_contain_text("Notes")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ctxkernel.core.events import plain
 from ctxkernel.core.replay import Comparison
 from ctxkernel.core.report import CellLink, ComparedValue, Mask, Report, ReportPart, ReportTable, masked_value
+from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import StatementLog
 from ctxkernel.core.value_difference import ValueDifference
 from ctxkernel.kernel.messages import states as messages
@@ -113,7 +114,17 @@ def rerun_report(
     head, *rows = table(comparisons)
     linked = [[_link(row[0], log), *row[1:3], row[4], row[3]] for row in rows]
     shown = ReportTable([[*head[:3], head[4], head[3]], *linked])
-    return Report(shown, *_details(comparisons, outputs))
+    return Report(shown, *_details(comparisons, outputs), *_not_compared(comparisons))
+
+
+def _not_compared(comparisons: Sequence[Comparison]) -> Iterable[str]:
+    """Yield why files were compared by their hashes only: a line for each reason."""
+    names: dict[str, list[str]] = {}
+    for found in (each for one in comparisons for each in one.divergences if each.kind == "artifact"):
+        if found.detail is not None and found.detail.reason:
+            names.setdefault(found.detail.reason, []).append(found.subject)
+    for reason, files in names.items():
+        yield f"{join_names(list(dict.fromkeys(files)), 5)}: {reason}"
 
 
 def _details(

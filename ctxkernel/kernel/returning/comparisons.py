@@ -24,7 +24,7 @@ from ctxkernel.kernel.execution.cell import CellRequest, on_handles, only_comman
 from ctxkernel.kernel.returning.cell_runs import CellFacts, cell_run
 from ctxkernel.kernel.returning.live_state import AMBIENT, LiveState, without
 from ctxkernel.kernel.returning.session import ReturnSession
-from ctxkernel.kernel.returning.value_differences import StateDifferences, StateValues
+from ctxkernel.kernel.returning.value_differences import ComparedPlace, StateDifferences, StateValues
 from ctxkernel.replay.dependencies import CellRun
 from ctxkernel.state.ambient import passive
 from ctxkernel.state.base.namespace import NOTHING
@@ -147,11 +147,13 @@ class Comparisons:
         old = log.execution(against)
         statement, before = log.statement(new.statement_id), log.statement(old.statement_id)
         names = {*old.changes.added, *old.changes.changed, *new.changes.added, *new.changes.changed}
+        until = time.monotonic() + DETAIL_SECONDS
         known = replace(
             details(self._session.namespace, statement.source, before.source, self._diverged),
             generators=self._other_generators(old, new),
             equal=partial(self._equal, against),
-            difference=partial(self._difference, against, time.monotonic() + DETAIL_SECONDS),
+            difference=partial(self._difference, against, until),
+            file=partial(self._file, against, new.execution_id, until),
         )
         found = compare(
             old,
@@ -199,6 +201,11 @@ class Comparisons:
         if loaded != name or then is NOTHING or now is NOTHING or time.monotonic() > until:
             return None
         return self.values.compare(name, then, now, until=until).bounded()
+
+    def _file(self, against: str, execution_id: str, until: float, name: str) -> ValueDifference:
+        """Return how the content of a file that both executions wrote differs, or why that is not known."""
+        places = ComparedPlace(against), ComparedPlace(execution_id)
+        return self.states.file(name, "content differs", *places, until=until).bounded()
 
     def _other_generators(self, old: Execution, new: Execution) -> list[str] | None:
         """Return the ambient parts that differed before a re-run; None if that is not known."""

@@ -26,7 +26,7 @@ from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.store.log.session import SessionReader
 
 if TYPE_CHECKING:
-    from ctxkernel.replay.differences import Differences, FileDifference, Fingerprints, OutputDifference
+    from ctxkernel.replay.differences import Differences, Fingerprints, OutputDifference
     from ctxkernel.replay.outputs import DivergenceSettings
 
 COMMAND_SECONDS = 20.0
@@ -138,27 +138,25 @@ class StateDifferences:
             found,
             name=lambda name: self._values.between(name, *places, until=until),
             output=output,
-            file=lambda one: self._file(one, *places, until=until),
+            file=lambda one: self.file(one.name, one.told, *places, until=until) if one.how == "changed" else None,
         )
 
-    def _file(
-        self, one: FileDifference, old: ComparedPlace, new: ComparedPlace, *, until: float
-    ) -> ValueDifference | None:
-        """Return how the content of a file differs, None for one that only one place has."""
+    def file(
+        self, name: str, told: str, old: ComparedPlace, new: ComparedPlace, *, until: float
+    ) -> ValueDifference:
+        """Return how the content of a file differs; `told` is the summary where the contents are not kept."""
         from ctxkernel.kernel.returning.file_differences import MOST_BYTES, file_difference
 
-        if one.how != "changed":
-            return None
         try:
             if time.monotonic() > until:
                 raise CtxError("no time was left")
             states = self._session.file_states
             before, after = (
-                states.content_in(self._values.part("files", place), one.name, MOST_BYTES) for place in (old, new)
+                states.content_in(self._values.part("files", place), name, MOST_BYTES) for place in (old, new)
             )
         except (CtxError, OSError) as missing:
-            return unknown_difference(one.name, one.told, f"not compared: {one_line(str(missing), 200)}")
-        return file_difference(one.name, before, after, partial(self._values.compare, until=until))
+            return unknown_difference(name, told, f"not compared: {one_line(str(missing), 200)}")
+        return file_difference(name, before, after, partial(self._values.compare, until=until))
 
     def _handles(self, execution_id: str | None) -> Sequence[HandleState]:
         """Return the handles after an execution, from the log."""

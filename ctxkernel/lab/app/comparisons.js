@@ -129,13 +129,14 @@ function comparisonRows(view, { row, word, glyph, found }) {
 }
 
 /**
- * How the values of a variable differ, asked for when it is opened.
+ * How the values of a variable, or the contents of a file, differ, asked for when it is opened.
  * @param {View} view @param {Partial<Comparison>} c @param {Partial<Divergence>} one
  */
 function valueOf(view, c, one) {
-  if (one.kind !== 'state' || !c.against || !c.execution_id || !one.before || !one.after) return null;
+  const title = one.kind === 'state' ? 'how its values differ' : one.kind === 'artifact' ? 'how its contents differ' : '';
+  if (!title || !c.against || !c.execution_id || !one.before || !one.after) return null;
   const places = { old: c.against, new: c.execution_id, names: [String(one.subject)] };
-  return foldable(view.openFolds, `value ${places.new} ${one.subject}`, 'how its values differ', (box) => {
+  return foldable(view.openFolds, `value ${places.new} ${one.subject}`, title, (box) => {
     void showDifferences(view.actions.ask, box, places);
     return null;
   });
@@ -143,7 +144,8 @@ function valueOf(view, c, one) {
 
 /** @param {Partial<Divergence>} one @returns {Child} */
 function divergence(one) {
-  const [before, after] = [clean(one.before), clean(one.after)];
+  // Of a file they are hashes.
+  const [before, after] = one.kind === 'artifact' ? ['', ''] : [clean(one.before), clean(one.after)];
   const told = clean(one.summary);
   // A summary such as `10 → 11` says it all.
   const said = [before, after].every((text) => text && told.includes(text));

@@ -97,7 +97,9 @@ class Gutter {
     const id = msg?.type === 'turn' ? msg.statement?.cell_id : null;
     const first = id && this.live && !this.marks.cells.has(id);
     const changed = this.marks.take(msg);
-    if (changed === null || changed.size) this.draw(changed);
+    // In a task of its own: of a long session, the panel has enough to do with this one.
+    if (changed === null) this.soon();
+    else if (changed.size) this.draw(changed);
     if (this.marks.behind) return this.catchUp({});
     const before = first ? this.belowOf(id) : null;
     return first && before ? this.catchUp({ cell: id, before }) : null;
