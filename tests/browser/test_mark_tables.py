@@ -64,3 +64,27 @@ def test_an_odd_table_is_no_fault(page, table):
     """It comes from a stranger: what it says of cells that are not known is left out."""
     assert page.evaluate(READ, [table]) is not None
     assert page.faults == []
+
+
+ABOVE = """async ([ran, shown]) => {
+  const { Marks } = await import('/marks.js');
+  const marks = new Marks();
+  marks.names = ran;
+  for (const id of ran) marks.cells.set(id, { on_head: 's1.1' });
+  return marks.aboveOlder(shown).map(({ cell, before }) => cell + before);
+}"""
+
+
+@pytest.mark.parametrize(
+    ("ran", "shown", "told"),
+    [
+        ("abcd", "abcd", ""),
+        ("abcd", "axd", ""),  # x never ran, b and c are gone
+        ("abcd", "adbc", "db"),
+        ("abcde", "deabc", "ea de"),  # the lowest first: each needs the place of the one below it
+        ("abcd", "dcba", "ba cb dc"),
+    ],
+)
+def test_the_page_tells_which_cells_stand_above_older_ones(page, ran, shown, told):
+    """So that a kernel that forgot it knows the order of the cells again."""
+    assert page.evaluate(ABOVE, [list(ran), list(shown)]) == told.split()

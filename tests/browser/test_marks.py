@@ -73,6 +73,11 @@ def test_a_cell_that_is_inserted_above_and_run_makes_the_cells_below_it_stale(de
 
     expect(mark(desk, 2)).to_contain_text("stale")
     expect(mark(desk, 3)).to_contain_text("stale")
+
+    # A kernel that resumes the session is told the order again.
+    desk.page.evaluate(f"{CURRENT}.sessionContext.session.kernel.restart()")
+    desk.view.locator("[data-banner=resume]").get_by_role("button", name="Resume").click()
+    expect(mark(desk, 2)).to_contain_text("stale")
     desk.select(2)
     desk.page.keyboard.press("Shift+Enter")
     expect(mark(desk, 2)).not_to_contain_text("stale")

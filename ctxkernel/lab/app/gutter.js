@@ -22,6 +22,8 @@ import { dict } from './values.js';
 const PAUSE_MS = 250;
 /** Cells that are drawn in one go: a large notebook must not hold up the page. */
 const BATCH = 150;
+/** Most pairs of cells that are told out of order: each makes the kernel order its cells anew. */
+const MOST_TOLD = 20;
 /** Most cells that one request names. */
 const MOST_ASKED = 50;
 
@@ -101,6 +103,7 @@ class Gutter {
     if (changed === null) this.soon();
     else if (changed.size) this.draw(changed);
     if (this.marks.behind) return this.catchUp({});
+    if (msg?.type === 'snapshot') return this.tellOrder();
     const before = first ? this.belowOf(id) : null;
     return first && before ? this.catchUp({ cell: id, before }) : null;
   }
@@ -110,6 +113,16 @@ class Gutter {
     const { widgets } = this.content;
     const at = widgets.findIndex((cell) => cell.model.id === id);
     return at < 0 ? null : (widgets.slice(at + 1).find((cell) => this.marks.cells.has(cell.model.id))?.model.id ?? null);
+  }
+
+  /**
+   * Tell which cells stand above cells that ran earlier: a kernel that has resumed a session does not know it. Null: none.
+   * @returns {Promise<void> | null}
+   */
+  tellOrder() {
+    const told = this.marks.aboveOlder(this.content.widgets.map((cell) => cell.model?.id)).slice(0, MOST_TOLD);
+    if (!told.length) return null;
+    return told.reduce((done, asked) => done.then(() => this.catchUp(asked)), Promise.resolve());
   }
 
   /** Ask for the marks of some cells, or of all, and draw what has changed. @param {MarksAsked} asked */

@@ -164,6 +164,24 @@ class Marks {
     return changed;
   }
 
+  /**
+   * The cells that stand above one that ran before them, each with that one, from the lowest up.
+   * @param {readonly string[]} ids of the notebook's cells, in order
+   */
+  aboveOlder(ids) {
+    const numbers = new Map(this.names.map((id, number) => [id, number]));
+    const known = ids.filter((id) => numbers.has(id) && this.cells.get(id)?.on_head);
+    /** @type {{cell: string, before: string}[]} */
+    const found = [];
+    let lowest = Infinity;
+    for (let i = known.length - 1; i >= 0; i -= 1) {
+      const number = numbers.get(known[i]) ?? 0;
+      if (number > lowest) found.push({ cell: known[i], before: known[i + 1] });
+      else lowest = number;
+    }
+    return found;
+  }
+
   /** What HEAD is called. */
   get here() {
     return this.head === null ? 'the start' : nameOf(this.head);
