@@ -237,7 +237,9 @@ def test_the_command_lists_stale_cells_and_explains_one(book, kernel):
     book.run("b", "y = x + 1")
     book.run("c", "z = y + 1")
     book.run("a", "x = 5")
-    told = kernel.run("%ctx stale").data[0]["text/plain"]
+    shown = kernel.run("%ctx stale").data[0]
+    assert '<a href="#cell-id=b" data-ctxk-cell="b">s2</a>' in shown["text/html"]
+    told = shown["text/plain"]
     assert told.splitlines() == [
         "3 cells on the path to HEAD: 1 fresh, 2 stale, 0 unknown",
         "s2    stale    x was changed by s4",

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.report import CellLink, Report, ReportTable
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
 from ctxkernel.replay.dependencies import CellRun, DependencyGraph, Freshness
@@ -14,7 +15,7 @@ _DEPTH = 10
 """Most stale cells in the chain of an explanation."""
 
 
-def stale(ctx: CommandContext, args: Sequence[str]) -> str:
+def stale(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     """List the cells on the path to HEAD that are stale or unknown."""
     flags, rest = split_flags(args, ("--json",), "stale")
     if rest:
@@ -25,13 +26,15 @@ def stale(ctx: CommandContext, args: Sequence[str]) -> str:
     if "--json" in flags:
         return json.dumps([_as_json(run, found) for run, found in shown], indent=1)
     count = {state: sum(found.state == state for _, found in cells) for state in ("fresh", "stale", "unknown")}
-    lines = [
-        f"{plural(len(cells), 'cells')} on the path to HEAD: " + ", ".join(f"{n} {state}" for state, n in count.items())
-    ]
+    head = f"{plural(len(cells), 'cells')} on the path to HEAD: " + ", ".join(f"{n} {one}" for one, n in count.items())
+    rows: list[Sequence[str]] = [("", "state", "because", "source")]
+    lines: list[str] = []
     for run, found in shown:
-        lines.append(f"{run.statement_id:5} {found.state:8} {'; '.join(found.because)}")
-        lines.append(f"      {one_line(run.source, 80)}")
-    return "\n".join(lines)
+        because, source = "; ".join(found.because), one_line(run.source, 80)
+        link = CellLink(run.statement_id, ctx.loop.log.statement(run.statement_id).cell_id)
+        rows.append((link, found.state, because, source))
+        lines += [f"{run.statement_id:5} {found.state:8} {because}", f"      {source}"]
+    return Report(head, ReportTable(rows, as_text=lines)) if shown else Report(head)
 
 
 def why_stale(ctx: CommandContext, args: Sequence[str]) -> str:

@@ -34,6 +34,9 @@ import { dict, list, number } from './values.js';
 /** @import {Tab} from './sections.js' */
 /** @import {AnyRow} from './tree.js' */
 
+/** Rows from which on a snapshot is drawn later than it is taken. */
+const MANY_ROWS = 1000;
+
 class View extends Session {
   /** @param {HTMLElement} el @param {Actions} actions */
   constructor(el, actions) {
@@ -252,7 +255,9 @@ class View extends Session {
       this.run(running, started === null ? 0 : Math.max(0, Date.now() - started * 1000));
     }
     this.grow();
-    this.refresh(...TABS);
+    // Of a long session in a task of its own: to take the rows is work enough for this one.
+    if (this.rows.size > MANY_ROWS) setTimeout(() => this.disposed || this.refresh(...TABS), 0);
+    else this.refresh(...TABS);
     this.drawHeader();
     this.drawBanners();
   }
