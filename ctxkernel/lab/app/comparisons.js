@@ -145,7 +145,8 @@ function valueOf(view, c, one) {
 /** @param {Partial<Divergence>} one @returns {Child} */
 function divergence(one) {
   // Of a file they are hashes.
-  const [before, after] = one.kind === 'artifact' ? ['', ''] : [clean(one.before), clean(one.after)];
+  const isFile = one.kind === 'artifact' || one.kind === 'file';
+  const [before, after] = isFile ? ['', ''] : [clean(one.before), clean(one.after)];
   const told = clean(one.summary);
   // A summary such as `10 → 11` says it all.
   const said = [before, after].every((text) => text && told.includes(text));

@@ -71,12 +71,20 @@ class Card {
     this.why = '';
     /** The time from which on the card takes a key. */
     this.settled = 0;
+    /**
+     * Keys in the card, on the window: Notebook 7 looks for shortcuts on the document, in the capturing phase.
+     * @param {KeyboardEvent} event
+     */
+    this.onKey = (event) => {
+      if (event.target instanceof Node && this.el.contains(event.target)) this.key(event);
+      else window.removeEventListener('keydown', this.onKey, true);
+    };
     this.el = h('div', {
       class: 'ctxk-card-of-model',
       role: 'group',
       tabindex: '0',
       'aria-label': 'The model’s proposal',
-      onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event)
+      onfocusin: () => window.addEventListener('keydown', this.onKey, true)
     });
     this.draw();
   }
