@@ -55,7 +55,7 @@ def saved(desk, index=1):
     """The outputs of a cell, as they are saved."""
     desk.page.keyboard.press("Control+s")
     path = desk.lab.root / "ask.ipynb"
-    expect(desk.page.locator(".lm-TabBar-tab.jp-mod-dirty")).to_have_count(0)
+    desk.page.wait_for_function("!jupyterapp.shell.currentWidget.context.model.dirty")
     return json.loads(path.read_text())["cells"][index]["outputs"]
 
 

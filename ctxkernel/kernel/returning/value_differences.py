@@ -141,9 +141,7 @@ class StateDifferences:
             file=lambda one: self.file(one.name, one.told, *places, until=until) if one.how == "changed" else None,
         )
 
-    def file(
-        self, name: str, told: str, old: ComparedPlace, new: ComparedPlace, *, until: float
-    ) -> ValueDifference:
+    def file(self, name: str, told: str, old: ComparedPlace, new: ComparedPlace, *, until: float) -> ValueDifference:
         """Return how the content of a file differs; `told` is the summary where the contents are not kept."""
         from ctxkernel.kernel.returning.file_differences import MOST_BYTES, file_difference
 
