@@ -228,6 +228,8 @@ export interface Application {
   };
   readonly shell: {
     readonly rightCollapsed?: boolean;
+    /** Whether one or several documents are seen; Notebook 7 does not say. */
+    readonly mode?: string;
     add(widget: Widget, area: string, options: object): void;
     activateById(id: string): void;
     collapseRight?(): void;

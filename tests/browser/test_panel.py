@@ -11,6 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from notebook_moves import LAB_ONLY
 from playwright.sync_api import expect
 
 import ctxkernel
@@ -259,6 +260,7 @@ def test_the_panel_survives_a_restart_and_a_death_of_the_kernel(desk):
     expect(desk.view.locator(".ctxk-row").last.locator(".ctxk-status")).to_contain_text("ok")
 
 
+@LAB_ONLY
 def test_the_panel_follows_the_notebook_in_front(desk):
     """Two notebooks have two timelines; the panel shows that of the one in front."""
     desk.open("first.ipynb", ["one = 'first'"]).live()

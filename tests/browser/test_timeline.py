@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from notebook_moves import LAB_ONLY
 from playwright.sync_api import expect
 
 from browser.test_renderer import choose, page, row, shown, stage  # noqa: F401
@@ -178,6 +179,7 @@ def test_two_states_are_chosen_to_be_compared(stage):
     assert stage.evaluate("host.differs") == {"old": "s4.1", "new": "s13.1"}
 
 
+@LAB_ONLY
 def test_the_timeline_opens_in_a_tab_with_details_beside_it(desk):
     """Of a real kernel: search, keyboard and details work there; it closes with its notebook."""
     desk.open(

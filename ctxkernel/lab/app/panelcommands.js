@@ -43,7 +43,8 @@ function panelCommands(panel) {
     panel.show();
     panel.link?.connection.reconnect();
   });
-  add('ctxkernel:open-timeline', 'Open the timeline in a tab', () => panel.openTimeline());
+  // Notebook 7 has room for one document only.
+  if (app.shell.mode) add('ctxkernel:open-timeline', 'Open the timeline in a tab', () => panel.openTimeline());
 }
 
 /** Commands on the active cell of the notebook in front. @param {Panel} panel */
