@@ -396,10 +396,8 @@ class Desk:
         self.enter(statement)
 
     def command(self, words: str) -> None:
-        """Find a command in the palette and run it.
-
-        JupyterLab 4.2 closes the palette again where a cell that has just run takes the keyboard: then once more.
-        """
+        """Find a command in the palette and run it."""
+        # JupyterLab 4.2 closes it again where a cell that has just run takes the keyboard: then once more.
         palette = self.page.locator(".lm-CommandPalette-input:focus")
         for patience in (3_000, 3_000, 60_000):
             with contextlib.suppress(Error):
