@@ -149,6 +149,8 @@ def choose_of_row(view: Locator, item: str) -> None:
     """Choose an item of the menu of the second row; a row that is drawn anew meanwhile closes its menu."""
     chosen = view.page.locator(".ctxk-menuitem", has_text=item).first
     for _ in range(5):
+        # The details of a row may fill the section: then no other row is in the page.
+        view.locator(".ctxk-timeline").evaluate("el => el.scrollTo(0, 0)")
         view.locator(".ctxk-row .ctxk-more").nth(1).click()
         try:
             chosen.click(timeout=5000)
