@@ -35,6 +35,8 @@ class Counted:
     shown: str
     total: int
     before: int = 0
+    named: str = r"(?!in )\S+"
+    """The kinds of things in lists of names that are of these: `float64 × 3: a, b, c`."""
 
 
 Case = tuple[Any, Callable[[int, int], list[Counted]]]
@@ -59,7 +61,10 @@ def a_module(n: int, folder: Path) -> Case:
     text = "".join(
         f"def f{at}():\n    '''Return it.'''\n\n\nclass C{at}:\n    def m(self): ...\n\n\n" for at in range(n)
     )
-    outer = [Counted("symbols", r"^\d+ (?:def|class) ", 2 * n), Counted("nested symbols", r"^\d+   def ", n)]
+    outer = [
+        Counted("symbols", r"^\d+ (?:def|class) ", 2 * n),
+        Counted("nested symbols", r"^\d+   def ", n, 0, r"in C\d+"),
+    ]
     points = [Counted("points", r"^- \d+: ", 3 * n)]
     return written(folder / "m.py", text), lambda lod, pos: outer if lod == 1 else points if lod == 2 else []
 
@@ -122,11 +127,7 @@ def keys(n: int, folder: Path) -> Case:
     text = json.dumps({f"key{at}": at for at in range(n)})
     return (
         written(folder / "a.json", text),
-        lambda lod, pos: (
-            [Counted("lines", r"^object|^  key\d+: ", 1 + min(n, 40)), Counted("keys", "no such", max(n - 40, 0))]
-            if lod == 1
-            else []
-        ),
+        lambda lod, pos: [Counted("keys", r"^  key\d+: ", n)] if lod == 1 else [],
     )
 
 
@@ -337,6 +338,23 @@ CASES = [
 SINGULAR = {"entry": "entries", "match": "matches", "kind of entries": "kinds of entries"}
 
 
+LIST = re.compile(r"^(.+) × ([\d,]+): (.*)$", re.MULTILINE)
+RANGE = re.compile(r"(.*?)(\d+)–(.*?)(\d+)")
+
+
+def listed_in(text: str, kind: str) -> int:
+    """Return how many names stand in the lists of names of a kind; each list says so itself."""
+    total = 0
+    for found, count, names in LIST.findall(text):
+        if re.fullmatch(kind, found):
+            ranges = [RANGE.fullmatch(name) for name in names.split(", ")]
+            assert all(one is None or one[1] == one[3] for one in ranges), text
+            counted = sum(1 if one is None else int(one[4]) - int(one[2]) + 1 for one in ranges)
+            assert counted == int(count.replace(",", "")), text
+            total += counted
+    return total
+
+
 def amounts_in(text: str) -> dict[str, tuple[int, bool]]:
     """Return by name how many more a text says there are, and whether that is a lower bound."""
     told: dict[str, tuple[int, bool]] = {}
@@ -354,8 +372,9 @@ def assert_counts_add_up(text: str, counted: list[Counted]) -> None:
     told = amounts_in(body)
     for one in counted:
         shown = len(re.findall(one.shown, body, re.MULTILINE))
+        shown += listed_in(body, one.named) if one.shown != "no such" else 0
         part = re.search(r"\n([^\n]*…)\n\[… [^\n]*\]$", body)  # of the first item
-        shown += bool(part and not re.match(one.shown, part[1]))
+        shown += bool(part and one.shown != "no such" and not re.match(one.shown, part[1]))
         passed = re.search(rf"^\[… ([\d,]+) {one.what[:-1]}s? before\]$", body, re.MULTILINE)
         shown += int(passed[1].replace(",", "")) if passed else 0
         left = one.total - one.before - shown
@@ -415,19 +434,23 @@ def test_what_no_budget_shows_at_once_is_not_said_to_need_a_larger_one(target, m
 
 
 def test_a_dict_of_a_thousand_items_says_how_many_are_left():
-    text = render({f"k{at}": at for at in range(1000)}, 1, tokens=100).text
-    shown = text.count("['k")
+    text = render({f"k{at} of it": at for at in range(1000)}, 1, tokens=100).text
+    shown = text.count("['k") + listed_in(text, "int")
 
-    assert f"[… {1000 - shown} more items, " in text
+    assert shown < 50
+    assert f"[… {1000 - shown} more items, details of {shown} items, " in text
 
 
-def test_the_last_of_301_columns_is_there_when_everything_is_asked_for_and_counted_when_not():
-    frame = pd.DataFrame({**{f"c{at}": [1.0] for at in range(300)}, "target": [1.0]})
+def test_all_of_301_columns_are_named_in_a_small_budget_and_told_when_everything_is_asked_for():
+    frame = pd.DataFrame({**{f"c{at}": [1.0, 2.0] for at in range(300)}, "target": [1, 0]})
     whole = render(frame, 1, tokens=All).text
     part = render(frame, 1, tokens=400).text
+    lines = len(re.findall(r"^(?:c[0-9]+|target): ", part, re.MULTILINE))
 
-    assert "\ntarget: float64" in whole
-    assert f"[… {301 - len(re.findall(r'^c[0-9]+: ', part, re.MULTILINE))} more columns, " in part
+    assert "\ntarget: int64, 0 … 1" in whole
+    assert "\ntarget: int64, 0 … 1" in part
+    assert listed_in(part, "float64") == 301 - lines
+    assert f"[… details of {301 - lines} columns, " in part
 
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "array"])

@@ -189,7 +189,7 @@ def test_a_large_table_is_told_by_a_sample_and_then_by_all_its_rows(tmp_path):
     assert "\nhalf: float, 0.0 … 99.5\n" in after
     assert "\nside: text, 3 distinct ('north' ×120,000, 'south' ×60,000, 'east' ×1)\n" in after
     assert "\nday: date, 1 null, 2026-01-01 … 2026-01-28\n" in after
-    assert "- id: 180,001 values, 0 nulls, min -5, 25% ~" in statistics
+    assert "\n- id: int, -5, ~" in statistics
 
 
 @pytest.mark.parametrize(

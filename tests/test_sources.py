@@ -57,7 +57,7 @@ def test_level_0_shows_lines_from_the_position_and_says_what_is_left(tmp_path):
     assert (first.next_pos, first.cut_tokens > 300) == ("15", True)
 
 
-def test_following_next_pos_shows_every_line_once(tmp_path):
+def test_following_next_pos_shows_every_line_once_besides_how_a_long_one_begins(tmp_path):
     lines = [f"{i} " + "word " * (i % 40) for i in range(60)]
     file = written(tmp_path / "a.txt", "\n".join(lines) + "\n")
     source = opened(file)
@@ -68,6 +68,8 @@ def test_following_next_pos_shows_every_line_once(tmp_path):
         part = rendered.text.split("\n", 1)[1]
         if rendered.next_pos is not None:
             part = part[: part.rindex("\n[…")]
+        if part.endswith("…"):  # this line comes whole at the next position
+            part = part[: part.rindex("\n")]
         shown += part + ("" if ":" in (rendered.next_pos or "") else "\n")
         pos = rendered.next_pos
 
@@ -99,7 +101,7 @@ def test_level_1_gets_poorer_before_it_is_cut(tmp_path):
     assert "def load" in outline
     assert "Take `tons` aboard" not in outline
     assert "def load" not in poorest.text
-    assert "class Ship" in poorest.text
+    assert "\nclass × 8: Ship, Ship" in poorest.text
     assert rich.cut_tokens == 0 < poor.cut_tokens
     assert all("h.tokens shows more" in r.text for r in (poor, poorest))
 
@@ -197,8 +199,8 @@ def test_level_2_counts_lines_that_differ_in_numbers_only(tmp_path):
 def test_level_2_of_a_table_is_statistics_of_its_columns(tmp_path):
     text = render(written(tmp_path / "t.csv", "x,y\n1,a\n2,a\n4,b\n"), 2).text
 
-    assert "x: 3 values, 0 nulls, min 1, 25% 1.5, 50% 2, 75% 3, max 4, mean 2.333333333" in text
-    assert "y: 2 distinct, 0 nulls, 1–1 characters; most often 'a' ×2, 'b' ×1" in text
+    assert "- x: int, min 1, 25% 1.5, 50% 2, 75% 3, max 4, mean 2.333333333" in text
+    assert "- y: text, 2 distinct, 1–1 characters; most often 'a' ×2, 'b' ×1" in text
 
 
 def test_level_3_is_the_difference_to_what_was_rendered_before(tmp_path):

@@ -356,7 +356,7 @@ def outline_of(name: str, source: str) -> Outline:
 
 
 def lines_of(found: Outline) -> list[str]:
-    return entry_lines(found.entries, 99, True)[0]
+    return [*entry_lines(found.entries, found.what)]
 
 
 @pytest.fixture

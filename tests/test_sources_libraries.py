@@ -101,9 +101,9 @@ def test_a_polars_frame_is_its_rows_columns_and_statistics(pl: Any):
     assert "x: Float64, 1 NaN, 1e-07 … 0.1" in columns
     assert "f: Float32, 0.1 … 3.0" in columns
     assert "price: Decimal(precision=38, scale=2), 1 null, 1.20 … 3.00" in columns
-    assert "s: String, 2 values, 1 nulls, 1 distinct, most often 'a' ×2" in statistics
-    assert "n: Int64, 2 values, 1 nulls, min 1, 25% 1.5, 50% 2, 75% 2.5, max 3, mean 2, std 1.414213562" in statistics
-    assert "ok: Boolean, 2 values, 1 nulls, 1 True, 1 False" in statistics
+    assert "s: String, 1 null, 1 distinct, most often 'a' ×2" in statistics
+    assert "n: Int64, 1 null, 1, 1.5, 2, 2.5, 3, 2, 1.414213562" in statistics
+    assert "ok: Boolean, 1 null, 1 True, 1 False" in statistics
 
 
 def test_a_change_in_a_polars_frame_is_told_by_column_row_and_value(pl: Any):
@@ -141,7 +141,7 @@ def test_every_row_and_column_of_a_polars_frame_is_reached(pl: Any):
 
     assert seen == [str(i) for i in range(40)]
     assert "c500" in render(wide, pos="0:500", tokens=150).text.split("\n")[1]
-    assert "more columns" in render(wide, 1, tokens=400).text
+    assert re.search(r"\nInt64 × \d+: c\d+–c999\n\[… details of ", render(wide, 1, tokens=400).text)
     assert "\nc999: Int64\n" in render(wide, 1, tokens=All).text
 
 
@@ -150,7 +150,7 @@ def test_a_large_polars_frame_is_sampled_and_says_so(pl: Any):
 
     rendered = render(big, 1)
 
-    assert "[sampled: every " in rendered.text
+    assert " · sampled: every " in rendered.text
     assert "c0: Int64, ~0 … 1199" in rendered.text
 
 

@@ -92,13 +92,14 @@ def test_level_2_of_a_frame_is_what_describe_says():
 
     text = render(df, 2).text
 
-    found = dict(re.findall(r"(min|25%|50%|75%|max|mean|std) ([^,\n]+)", text.split("\nx: ")[1].split("\n")[0]))
+    names = re.search(r"^\[numbers: (.*)\]$", text, re.MULTILINE)[1].split(", ")
+    found = dict(zip(names, text.split("\nx: float64, ")[1].split("\n")[0].split(", "), strict=True))
     assert {name: float(value) for name, value in found.items()} == pytest.approx(
         {name: expected[name] for name in found}, rel=1e-9
     )
     assert len(found) == 7
     assert "3 distinct, most often 'n0' ×34, 'n1' ×33, 'n2' ×33" in text
-    assert "ok: bool, 100 values, 0 nulls, 50 True, 50 False" in text
+    assert "ok: bool, 50 True, 50 False" in text
 
 
 def test_level_3_of_a_frame_names_columns_rows_and_cells():

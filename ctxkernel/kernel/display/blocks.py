@@ -49,6 +49,8 @@ _TYPE = re.compile(
 )
 _COUNT = re.compile(r"(~?[\d,]+\+?) (values?|nulls?|distinct|True|False)(?: \((.*)\))?")
 _NUMBER = re.compile(r"(min|25%|50%|75%|max|mean|std) (.+)")
+_PLAIN = re.compile(r"~?-?[\d.]+(?:e[+-]?\d+)?|-?inf")
+_STATISTICS = ("min", "25%", "50%", "75%", "max", "mean", "std")
 _ENTRIES = re.compile(r"(?:'[^']*'|\"[^\"]*\") ×~?[\d,]+")
 _SPAN = re.compile(r".+ … .+")
 _LENGTHS = re.compile(r"~?[\d,]+–[\d,]+ characters")
@@ -129,6 +131,8 @@ def _facts(told: str) -> dict[str, str] | None:
                 facts["most often"] = count[3]
         elif number := _NUMBER.fullmatch(part):
             facts[number[1]] = number[2]
+        elif _PLAIN.fullmatch(part) and (unnamed := [name for name in _STATISTICS if name not in facts]):
+            facts[unnamed[0]] = part  # below a line that names them once
         elif _ENTRIES.fullmatch(part.removeprefix("most often ")):
             entry = part.removeprefix("most often ")
             facts["most often"] = f"{facts['most often']}, {entry}" if "most often" in facts else entry

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from typing import Any
 
 from ctxkernel.core.text import plural
 from ctxkernel.projection.tokens import count_tokens, largest, most_chars
@@ -16,34 +17,87 @@ from ctxkernel.projection.tokens import count_tokens, largest, most_chars
 class Line(str):
     """A line of a list that stands for `items` items called `what`: for none, as a heading, or for many.
 
-    An empty `what` is that of the list. `exact` is false where there may be more of them.
+    An empty `what` is that of the list. `exact` is false where there may be more of them. Among `NamedLine`s, lines of
+    a lower `rank` get room first.
     """
 
     items: int
     what: str
     exact: bool
-    __slots__ = ("exact", "items", "what")
+    rank: int
+    __slots__ = ("exact", "items", "rank", "what")
 
-    def __new__(cls, text: str, items: int = 0, what: str = "", *, exact: bool = True) -> Line:
+    def __new__(cls, text: str, items: int = 0, what: str = "", *, exact: bool = True, rank: int = 0) -> Line:
         """Return the line."""
         line = super().__new__(cls, text)
-        line.items, line.what, line.exact = items, what, exact
+        line.items, line.what, line.exact, line.rank = items, what, exact, rank
         return line
+
+    def indented(self, by: str) -> Line:
+        """Return the line with `by` before it."""
+        return Line(f"{by}{self}", self.items, self.what, exact=self.exact, rank=self.rank)
+
+
+class NamedLine(Line):
+    """A line about one thing that has a name. See `planner` for what is shown of it in which order.
+
+    Without room for the line, `name` stands in the list of the things of its `kind`, or `short` in place of the line.
+    Of one rank those of a higher `worth` come first. One of a greater `depth` than the line before it is part of that
+    one's thing. Of one that is `partial` more is known than the line says.
+    """
+
+    name: str
+    kind: str
+    short: str
+    depth: int
+    worth: int
+    partial: bool
+    __slots__ = ("depth", "kind", "name", "partial", "short", "worth")
+
+    def __new__(
+        cls,
+        text: str,
+        name: str = "",
+        kind: str = "",
+        *,
+        what: str = "",
+        short: str = "",
+        depth: int = 0,
+        worth: int = 0,
+        rank: int = 0,
+        partial: bool = False,
+    ) -> NamedLine:
+        """Return the line."""
+        line = super().__new__(cls, text, 1, what, rank=rank)
+        assert isinstance(line, NamedLine)
+        line.name, line.kind, line.short, line.depth, line.worth = name, kind, short, depth, worth
+        line.partial = partial
+        return line
+
+    def indented(self, by: str) -> NamedLine:
+        """Return the line with `by` before it."""
+        return self.with_text(f"{by}{self}", self.short and f"{by}{self.short}")
+
+    def with_text(self, text: str, short: str = "") -> NamedLine:
+        """Return a line about the same thing."""
+        kept: dict[str, Any] = {name: getattr(self, name) for name in ("what", "depth", "worth", "rank", "partial")}
+        return NamedLine(text, self.name, self.kind, short=short, **kept)
+
+
+LAST = 9
+"""The rank of a line that says how many more there are: after all of them."""
 
 
 def more_lines(count: int, what: str, *, exact: bool = True) -> list[str]:
     """Return the line that says how many more `what` there are; no line where there are none."""
     if count <= 0:
         return []
-    return [Line(f"[… {_more(count, what, exact)}]", count, what, exact=exact)]
+    return [Line(f"[… {_more(count, what, exact)}]", count, what, exact=exact, rank=LAST)]
 
 
 def indented(lines: Iterable[str], by: str = "  ") -> list[str]:
     """Return lines with `by` before each; they stand for what they stood for."""
-    return [
-        Line(f"{by}{line}", line.items, line.what, exact=line.exact) if isinstance(line, Line) else f"{by}{line}"
-        for line in lines
-    ]
+    return [line.indented(by) if isinstance(line, Line) else f"{by}{line}" for line in lines]
 
 
 def bounded(lines: Sequence[str], most: int, what: str = "lines") -> list[str]:
@@ -51,7 +105,7 @@ def bounded(lines: Sequence[str], most: int, what: str = "lines") -> list[str]:
     if len(lines) <= most:
         return list(lines)
     amounts = Amounts(lines, what)
-    return [*lines[:most], Line(f"[… {amounts.after(most)}]", amounts.count_after(most), what)]
+    return [*lines[:most], Line(f"[… {amounts.after(most)}]", amounts.count_after(most), what, rank=LAST)]
 
 
 def marked(amount: str, tokens: int, pos: str | None = None, *, grows: bool = True) -> str:

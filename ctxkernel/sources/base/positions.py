@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import TableRow
+from ctxkernel.sources.base.amounts import NamedLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +57,37 @@ class Outline:
     """The lines that are rows of a table."""
 
 
-DETAILS = ((99, True), (99, False), (1, False), (0, True), (0, False))
-"""(greatest depth, with docs?), richest first: a budget takes the first that fits whole."""
+_KIND = re.compile(r"\b(class|def|fn|func|function|struct|enum|interface|trait|type|module|impl)\b")
+_WORTH = {"class": 2, "struct": 2, "interface": 2, "trait": 2, "enum": 2, "module": 2, "": 0}
 
 
-def entry_lines(entries: Sequence[Entry], depth: int, docs: bool) -> tuple[list[str], list[Entry]]:
-    """Return a line for each entry down to `depth`, and those entries."""
-    kept = [entry for entry in entries if entry.depth <= depth]
-    lines = [
-        f"{entry.line} {'  ' * entry.depth}{entry.text}" + (f" — {entry.doc}" if docs and entry.doc else "")
-        for entry in kept
-    ]
-    return lines, kept
+def entry_lines(entries: Sequence[Entry], what: str) -> list[NamedLine]:
+    """Return a line for each of some entries called `what`.
+
+    Names come first, those of classes before others; then signatures, and then the first sentences. What is nested in
+    another entry comes a rank after it, and what is private two.
+    """
+    lines: list[NamedLine] = []
+    outer = ""
+    for entry in entries:
+        outer = outer if entry.depth else entry.name
+        private = entry.name.startswith("_") or (entry.depth > 0 and outer.startswith("_"))
+        found = _KIND.search(entry.text) if entry.name else None
+        kind = found[1] if found else ""
+        short = f"{entry.line} {'  ' * entry.depth}{entry.text}"
+        lines.append(
+            NamedLine(
+                short + (f" — {entry.doc}" if entry.doc else ""),
+                entry.name,
+                f"in {outer}" if entry.depth and outer else kind,
+                what=f"nested {what}" if entry.depth else what,
+                short=short if entry.doc else "",
+                depth=entry.depth,
+                worth=_WORTH.get(kind, 1),
+                rank=entry.depth + 2 * private + (not entry.name and bool(entry.depth)),
+            )
+        )
+    return lines
 
 
 P = TypeVar("P")

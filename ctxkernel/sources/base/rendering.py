@@ -23,12 +23,12 @@ from typing import Any, Self
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.events import NONE
 from ctxkernel.core.jobs import Preparation, Summary
-from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest, TableRow
 from ctxkernel.core.reflection import class_of, type_name
 from ctxkernel.core.text import one_line
-from ctxkernel.projection.tokens import count_tokens, largest, trim_to_tokens
-from ctxkernel.sources.base.amounts import Amounts, Line, lines_within, marked, moved
+from ctxkernel.projection.tokens import count_tokens
+from ctxkernel.sources.base.amounts import Line, lines_within, moved
+from ctxkernel.sources.base.planner import NO_CAP, plan, squeezed
 from ctxkernel.sources.base.positions import (
     find_name,
     find_pattern,
@@ -44,8 +44,6 @@ class NotFound(Exception):
 
 
 PAST_END = " (the position is past the end)"
-NO_CAP = 1 << 40
-"""The budget that stands for `All`."""
 RESERVE = 4
 """One part in so many of a budget is left free, so that it holds under a model's own vocabulary too …"""
 SMALL_RESERVE = 24
@@ -124,28 +122,6 @@ def parse_place(pos: str) -> Place | None:
     return Place(line=int(found["line"]), col=int(found["col"] or 0))
 
 
-def fit(high: int, build: Callable[[int], str], budget: int, guess: int = 64) -> tuple[int, str]:
-    """Return (k, build(k)) for a largest k in 0 … high whose text is within `budget`.
-
-    `build(k)` is the whole text with k items, marks included. Where even build(0) is too much, its
-    beginning and its mark are returned with k = -1.
-    """
-    if budget >= NO_CAP:
-        return high, build(high)
-    k = largest(high, lambda n: count_tokens(build(n)) <= budget, guess)
-    return (k, build(k)) if k >= 0 else (-1, squeezed(build(0), budget))
-
-
-def squeezed(text: str, budget: int, cut: bool = False, *, items: bool = False) -> str:
-    """Return `text` cut to `budget`, the mark at its end kept, or a shorter one; `cut` says that there must be one.
-
-    `items` says that the text has some of the items that its mark counts: without them the count would be false.
-    """
-    head, mark = parted(text)
-    marks = shorter(mark) if mark or cut else []
-    return cut_to(head, marks, budget, count_tokens, trim_to_tokens, items=items)
-
-
 def fit_lines(
     head: Sequence[str],
     lines: Sequence[str],
@@ -155,36 +131,14 @@ def fit_lines(
     place: Callable[[int], str | None] | None = None,
     hidden: Sequence[Line] = (),
 ) -> Draft:
-    """Return as many of `lines` after `head` as fit, with a mark that says how many items were left out.
+    """Return as much of `lines` after `head` as fits, as `planner` chooses it, with a mark of what was left out.
 
     A line is one of `what` unless it is a `Line`; `hidden` are counted and never shown. `place(k)` is the position that
     shows line k first; without it, or where no line is shown and so the position would be the same one again, the mark
     only names `tokens`.
     """
-
-    def build(k: int) -> str:
-        cut_off = k < len(lines) or hidden
-        mark = [marked(amounts.after(k), cut(k), next_place(k))] if cut_off else []
-        return "\n".join([*head, *lines[:k], *mark])
-
-    def cut(k: int) -> int:
-        return max(1, int(total * amounts.weight_after(k)) // max(len(lines), 1))
-
-    def next_place(k: int) -> str | None:
-        return place(k) if place and 0 < k < len(lines) else None
-
-    def part(n: int) -> str:
-        return "\n".join([*head, lines[0][:n] + "…", marked(amounts.after(1), cut(0), next_place(1))])
-
-    total, amounts = count_tokens("\n".join(lines)), Amounts(lines, what, hidden)
-    k, text = fit(len(lines), build, budget, guess=budget // 12 + 1)
-    if k == len(lines) and not hidden:
-        return Draft(text)
-    partial = k == 0 and lines and not isinstance(lines[0], Line)
-    if partial and (n := largest(len(lines[0]), lambda n: count_tokens(part(n)) <= budget, budget)) > 0:
-        return Draft(part(n), cut_tokens=cut(0), next_pos=next_place(1))
-    shown = max(k, 0)
-    return Draft(text, cut_tokens=cut(shown), next_pos=next_place(shown))
+    planned = plan(head, lines, budget, what, place=place, hidden=hidden)
+    return Draft(planned.text, planned.cut_tokens, planned.next_pos)
 
 
 def as_now(draft: Draft, before: str = "nothing rendered before") -> Draft:

@@ -22,7 +22,6 @@ from ctxkernel.sources.outlines.logs import Kind
 from ctxkernel.sources.outlines.outline import Language
 from ctxkernel.sources.outlines.prose import points_of_prose, sections_of
 from ctxkernel.sources.outlines.python_outline import exported_names
-from ctxkernel.sources.outlines.tabular import Table
 
 _WORD = re.compile(r"[^\W\d_]{4,}")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -70,11 +69,6 @@ def points_of_log(kinds: Sequence[Kind], about: str) -> Points:
         like = f" (and {about}{plural(kind.count - 1, 'lines')} like it, the last at {about}{kind.last})"
         found.append(Bullet(kind.first, kind.text + like * (kind.count > 1), -at, about))
     return Points(found)
-
-
-def points_of_table(table: Table) -> Points:
-    """Return a bullet for each column."""
-    return Points([Bullet(0, line, -at) for at, line in enumerate(table.statistic_lines())])
 
 
 def points_of(text: Text, language: Language, outline: Outline) -> Points:

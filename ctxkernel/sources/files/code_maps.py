@@ -21,7 +21,8 @@ from ctxkernel.core.text import plural, truncate
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.amounts import Line, lines_within, marked, more, moved
 from ctxkernel.sources.base.file_reader import content_hash, file_stamp
-from ctxkernel.sources.base.rendering import NO_CAP, BaseSource, Draft, Place, fit, parse_place
+from ctxkernel.sources.base.planner import NO_CAP, fit
+from ctxkernel.sources.base.rendering import BaseSource, Draft, Place, parse_place
 from ctxkernel.sources.files.code_trees import ACCEPTED, CodeTree, brought_up, listed, read_tree
 from ctxkernel.sources.files.files import FileSource
 from ctxkernel.sources.outlines.code_files import CodeFile

@@ -26,7 +26,7 @@ from itertools import islice
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size, one_line, plural
-from ctxkernel.sources.base.amounts import Line, moved
+from ctxkernel.sources.base.amounts import Line, NamedLine, moved
 from ctxkernel.sources.base.file_reader import content_hash, file_stamp, reason_of
 from ctxkernel.sources.base.positions import pattern_of
 from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, parse_place
@@ -218,7 +218,7 @@ class DirectorySource(MappedSource):
         shown = list(zip(found, places, strict=True))[first:]
         if lod == 0:  # its own entries; of the one that the position is in, what is below
             shown = [row for row in shown if not row[0].depth or (place.col and row[1].line == place.line)]
-        lines = [entry.line() for entry, _ in shown]
+        lines: list[str] = [_tree_line(entry) if lod else entry.line() for entry, _ in shown]
         lines += [Line("[… what follows was not read]", 0, "entries", exact=False)] if part else []
 
         def place_of(k: int) -> str | None:
@@ -239,6 +239,13 @@ class DirectorySource(MappedSource):
     def _mapped(self) -> CodeMap | None:
         """Return the map, if it has symbols."""
         return self.map if self.map is not None and self.map.tree().symbols else None
+
+
+def _tree_line(entry: Found) -> NamedLine:
+    """Return the line of an entry of a tree: names come before sizes, and outer entries before inner ones."""
+    above, _, base = entry.name.rpartition("/")
+    name, kind = f"{base}{'/' * entry.folder}", f"in {above}/" if above else "entries"
+    return NamedLine(entry.line(), name, kind, depth=entry.depth, rank=2 * entry.depth, worth=int(entry.folder))
 
 
 def _places(found: list[Found]) -> list[Place]:

@@ -8,6 +8,7 @@ Rule 4: in a summary the bullets with the best scores are shown, in the order of
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,11 +18,11 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size, plural, truncate
 from ctxkernel.core.text_diff import changes, counted, unified
 from ctxkernel.projection.tokens import count_tokens, largest
-from ctxkernel.sources.base.amounts import Amounts, Line, marked, more
+from ctxkernel.sources.base.amounts import Amounts, Line, NamedLine, marked, more
 from ctxkernel.sources.base.file_reader import EXCERPT, Text, make_text
 from ctxkernel.sources.base.large_files import Window, whole_window
+from ctxkernel.sources.base.planner import MOST_NAMED, NO_CAP, fit
 from ctxkernel.sources.base.positions import (
-    DETAILS,
     Outline,
     entry_lines,
     find_pattern,
@@ -30,8 +31,8 @@ from ctxkernel.sources.base.positions import (
     pattern_of,
     symbols_of,
 )
-from ctxkernel.sources.base.rendering import NO_CAP, PAST_END, Draft, Names, Place, as_now, fit, fit_lines
-from ctxkernel.sources.files.bullets import Points, points_of, points_of_log, points_of_table
+from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, as_now, fit_lines
+from ctxkernel.sources.files.bullets import Points, points_of, points_of_log
 from ctxkernel.sources.outlines.logs import LogFacts
 from ctxkernel.sources.outlines.outline import (
     FACTS,
@@ -49,7 +50,9 @@ _BASIS_WINDOW_CHARS = 64 << 10
 _NEARBY_TOKENS = 64
 """Least room in which lines near the position are added to a structure."""
 _LONG_LINE = 2000
-_PRICED = 400  # bullets, whose mean length prices the others
+_LONG_SHARE = 10
+"""A line that would take more than one part in so many of a budget, and has no room, is begun."""
+_LEAST_PART = 12
 _RECORDS = ("table", "json", "jsonlines", "log")
 
 
@@ -132,9 +135,12 @@ class Document:
         """The most informative lines, best first."""
         if isinstance(self._facts, LogFacts):
             return points_of_log(self._facts.ranked(), "~" * bool(self.read))
-        if isinstance(self._facts, Table):
-            return points_of_table(self._facts)
         return points_of(self.text, self.language, self.outline)
+
+    @property
+    def table(self) -> Table | None:
+        """What is known of its columns, where it is a table."""
+        return self._facts if isinstance(self._facts, Table) else None
 
     @property
     def is_log(self) -> bool:
@@ -237,17 +243,21 @@ def excerpt(document: Document, window: Window, budget: int) -> Draft:
             return more(len(lines) - k, "lines", exact=False) if in_memory else ""
         if not window.exact:
             return ""
-        inside = [line for line in lines[k:] if isinstance(line, Line) and line.what not in ("", "lines")]
+        others = [line for line in lines[k:] if isinstance(line, Line) and not isinstance(line, NamedLine)]
+        inside = [line for line in others if line.what not in ("", "lines")]
         return ", ".join(
             filter(None, (more(window.total - window.line - k, "lines"), Amounts(inside, "lines").after(0)))
         )
 
-    def build(k: int) -> str:
+    def build(k: int, begun: int = 0) -> str:
+        """Return the text with `k` lines and so many characters of the next one, which the position shows whole."""
         place = window.place_after(k)
-        mark = [marked(amount(k), rest(k), place, grows=budget < NO_CAP)] if place is not None else []
+        told = amount(k + bool(begun))
+        mark = [marked(told, rest(k), place, grows=budget < NO_CAP)] if place is not None else []
         if place is None and in_memory and part:
             mark = ["[… the rest was not read]"]
-        return "\n".join([document.headline(numbers(k)), *lines[:k], *mark])
+        shown = [*lines[:k], f"{lines[k][:begun]}…"] if begun else lines[:k]
+        return "\n".join([document.headline(numbers(k)), *shown, *mark])
 
     def after(n: int) -> str | None:
         """Return the position after `n` characters of the first line; None where that is where it is already."""
@@ -264,6 +274,9 @@ def excerpt(document: Document, window: Window, budget: int) -> Draft:
     k, text = fit(len(lines), build, budget, guess=budget // 12 + 1)
     if k >= 1:
         place = window.place_after(k)
+        if k < len(lines) and budget - count_tokens(text) > budget // _LONG_SHARE:  # how a long line begins
+            n = largest(len(lines[k]), lambda n: count_tokens(build(k, n)) <= budget, guess=budget // 4)
+            text = build(k, n) if n >= _LEAST_PART else text
         return Draft(text, cut_tokens=rest(k) if place is not None else 0, next_pos=place)
     n, text = fit(len(lines[0]), build_long, budget, guess=2 * budget)  # not one line fits: how the first begins
     return Draft(text, cut_tokens=rest(0, max(n, 0)), next_pos=after(max(n, 0)))
@@ -288,34 +301,32 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
         room = share if document.is_log else budget
         draft = replace(fit_lines(head, [*outline.lines, *rest], room, outline.unit), rows=outline.table)
         return _with_nearby(document, window, draft, budget) if room < budget or not draft.cut_tokens else draft
-    richest = 0
-    for depth, docs in DETAILS:
-        lines, kept = entry_lines(outline.entries, depth, docs)
-        body = "\n".join(lines)
-        tokens = count_tokens(body)
-        richest = richest or tokens
-        cut = max(1, richest - tokens) if (depth, docs) != DETAILS[0] else 0
-        omitted = len(outline.entries) - len(kept)
-        note = [marked(more(omitted, f"nested {outline.what}"), cut)] if cut else []
-        text = "\n".join([*head, *lines, *unread, *note])
-        if count_tokens(text) <= share:
-            return _with_nearby(document, window, Draft(text, cut_tokens=cut), budget)
-    lines, kept = entry_lines(outline.entries, DETAILS[-1][0], DETAILS[-1][1])
+    lines = entry_lines(outline.entries, outline.what)
+    imports = [Line(line, rank=2) for line in head if line.startswith("imports: ")]
+    head = [line for line in head if line not in imports]
     first = 0
-    if place.line:  # begin with the entry that the position lies in
-        first = max(0, next((i for i, e in enumerate(kept) if e.line > place.line), len(kept)) - 1)
-    before = [f"[… {plural(first, outline.what)} before]"] if first else []
-    rest = kept[first:]
-    nested = len(outline.entries) - len(kept)
+    if place.line and budget < NO_CAP and count_tokens("\n".join([*head, *lines])) > share:
+        # begin with the entry that the position lies in
+        outer = [at for at, entry in enumerate(outline.entries) if not entry.depth and entry.line <= place.line]
+        first = outer[-1] if outer else 0
+    kept: Sequence[int] = range(first, len(lines))
+    if len(kept) > MOST_NAMED and budget < NO_CAP:
+        kept = [at for at in kept if not outline.entries[at].depth][:MOST_NAMED]
+    passed = sum(not entry.depth for entry in outline.entries[:first])
+    left_out = Counter(line.what for at, line in enumerate(lines) if at not in kept and (at >= first or line.depth))
+
+    def place_of(k: int) -> str | None:
+        return str(outline.entries[kept[k]].line) if 0 < k < len(kept) else None
+
     draft = fit_lines(
-        [*head, *before],
-        [*lines[first:], *unread],
+        [*head, *[f"[… {plural(passed, outline.what)} before]"] * bool(passed)],
+        [*imports, *(lines[at] for at in kept), *unread],
         share,
         outline.what,
-        place=lambda k: str(rest[k].line) if k < len(rest) else None,
-        hidden=[Line("", nested, f"nested {outline.what}")] if nested else (),
+        place=lambda k: place_of(k - len(imports)),
+        hidden=[Line("", count, what) for what, count in left_out.items()],
     )
-    return _with_nearby(document, window, draft, budget) if share < budget else draft
+    return _with_nearby(document, window, draft, budget)
 
 
 def _with_nearby(document: Document, window: Window, draft: Draft, budget: int) -> Draft:
@@ -337,14 +348,19 @@ def _with_nearby(document: Document, window: Window, draft: Draft, budget: int) 
 
 
 def summary(document: Document, budget: int) -> Draft:
-    """Level 2: the most informative lines, in the order of the text."""
+    """Level 2: the most informative lines, in the order of the text; of a table the statistics of its columns."""
+    if (table := document.table) is not None:
+        head = [document.headline(read=True), table.headline]
+        if 2 * count_tokens("\n".join(head)) > budget:
+            head = head[:1]
+        return fit_lines(head, table.statistic_lines(), budget, "columns")
     points = document.points
     ranked, part = points.bullets, document.read or points.scanned
     headline = document.headline(read=True) + (f" · {points.scanned}" if points.scanned else "")
     head = [headline, *document.outline.head[:3]]
     if 2 * count_tokens("\n".join(head)) > budget:
         head = head[:1]
-    with_lines = document.language.name not in ("table", "json", "jsonlines")
+    with_lines = document.language.name not in ("json", "jsonlines")
     rows = [
         (
             (bullet.line, bullet.part) if with_lines else (at, 0),
@@ -359,19 +375,11 @@ def best_points(
     head: Sequence[str], ranked: Sequence[tuple[tuple[int, int], str]], budget: int, *, exact: bool = True
 ) -> Draft:
     """Return as many of some points (place and text, best first) as fit, in the order of their places."""
-
-    def build(k: int) -> str:
-        shown = [text for _, text in sorted(ranked[:k], key=lambda row: row[0])]
-        mark = [marked(more(len(ranked) - k, "points", exact=exact), cut(k))] if k < len(ranked) else []
-        return "\n".join([*head, *shown, *mark])
-
-    def cut(k: int) -> int:
-        return max(1, priced * (len(ranked) - k) // len(some))
-
-    some = ranked[:_PRICED]
-    priced = count_tokens("\n".join(text for _, text in some))
-    k, text = fit(len(ranked), build, budget, guess=budget // 30 + 1)
-    return Draft(text, cut_tokens=cut(max(k, 0)) if k < len(ranked) else 0)
+    best = sorted(enumerate(ranked[:MOST_NAMED]), key=lambda row: row[1][0])
+    lines = [NamedLine(text, worth=-at) for at, (_, text) in best]
+    others = len(ranked) - len(lines)
+    hidden = [Line("", others, "points", exact=exact)] if others or not exact else []
+    return fit_lines(head, lines, budget, "points", hidden=hidden)
 
 
 def difference(document: Document, basis: TextBasis, window: Sequence[str] | None, budget: int) -> Draft:

@@ -21,7 +21,7 @@ from typing import Any
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import attributes, class_of, is_a, type_name
 from ctxkernel.core.text import format_shape, format_size, join_names, one_line, plural
-from ctxkernel.sources.base.amounts import more_lines
+from ctxkernel.sources.base.amounts import NamedLine, more_lines
 from ctxkernel.sources.base.rendering import BaseSource, short_type, titled
 from ctxkernel.sources.objects.facts import FactsSource, array_line, is_array
 from ctxkernel.sources.tables.arrays import ArraySource
@@ -42,11 +42,11 @@ class EstimatorSource(FactsSource):
 
     def value(self) -> list[str]:
         """Return the parameters that were set, and what was learnt, of each part."""
-        return list(_lines(self.target, "", every=False))
+        return list(_lines(self.target, every=False))
 
     def structure(self) -> list[str]:
         """Return every parameter with its default, and every fitted attribute by shape."""
-        return list(_lines(self.target, "", every=True))
+        return list(_lines(self.target, every=True))
 
     def summary(self) -> list[str]:
         """Return what it was fitted on, what was set, and its parts."""
@@ -106,23 +106,30 @@ def _parts(target: Any) -> list[tuple[str, Any]]:
     return found
 
 
-def _lines(target: Any, indent: str, *, every: bool, depth: int = 0) -> Iterator[str]:
+def _lines(target: Any, within: tuple[str, ...] = (), *, every: bool) -> Iterator[str]:
+    """Yield parts, what was set and learnt, and the defaults, each in its place; room goes to them in this order."""
+    depth, part_of = len(within), f" of {'.'.join(within)}" if within else ""
+    indent = "  " * depth
     for name, value, default in _parameters(target):
         if _is_estimator(value) or _holds_parts(value):
             continue
-        same = _is_default(value, default)
-        if every or not same:
-            told = (
-                " (default)" if same else "" if default is inspect.Parameter.empty else f" (default {brief(default)})"
-            )
-            yield f"{indent}{name} = {_shown(value, short=every)}{told}"
+        same, shown = _is_default(value, default), f"{name} = {_shown(value, short=every)}"
+        if same and every:
+            told, rank = f"default{part_of}", depth + 3
+            yield NamedLine(f"{indent}{shown} (default)", shown, told, what="parameters", depth=depth, rank=rank)
+        elif not same:
+            told = "" if default is inspect.Parameter.empty else f" (default {brief(default)})"
+            short = f"{indent}{shown}"
+            yield NamedLine(f"{short}{told}", what="parameters", short=told and short, depth=depth, rank=depth)
     for name in attributes(target):
         if name.endswith("_") and not name.startswith("_"):
-            yield f"{indent}{name}: {_shown(attributes(target)[name], short=every)}"
+            text = f"{indent}{name}: {_shown(attributes(target)[name], short=every)}"
+            yield NamedLine(text, name, f"learnt{part_of}", what="attributes", depth=depth, rank=depth + 1)
     for name, part in _parts(target):
-        yield f"{indent}{name}: {type_name(class_of(part)).rpartition('.')[2]}"
+        text = f"{indent}{name}: {type_name(class_of(part)).rpartition('.')[2]}"
+        yield NamedLine(text, what="parts", depth=depth, worth=1)
         if depth < _DEEPEST:
-            yield from _lines(part, indent + "  ", every=every, depth=depth + 1)
+            yield from _lines(part, (*within, name), every=every)
 
 
 def _holds_parts(value: Any) -> bool:

@@ -2,7 +2,7 @@
 
 Rule 1: a field is a path of keys; `[]` stands for each item of a list. Of a list at most `_ITEMS` items are looked at,
         spread evenly; what is told of a field below a list of more has a `~`.
-Rule 2: where a budget does not hold every field, those nearest to the top are shown, in their order.
+Rule 2: where a budget does not hold every field, those nearest to the top come first: their names, types, examples.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from ctxkernel.core.descriptions import brief
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.reflection import class_of
 from ctxkernel.core.text import plural
-from ctxkernel.projection.tokens import count_tokens
-from ctxkernel.sources.base.amounts import marked, more
+from ctxkernel.sources.base.amounts import NamedLine
 from ctxkernel.sources.base.file_reader import content_hash
 from ctxkernel.sources.base.large_files import whole_window
 from ctxkernel.sources.base.positions import pattern_of
-from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit, titled
+from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, titled
 from ctxkernel.sources.files.text_levels import lines_document, make_basis, render_document
 from ctxkernel.sources.objects.fields import FieldFacts, first, key_name, spread
 from ctxkernel.sources.objects.records import is_keyed
@@ -75,12 +74,16 @@ class _Field:
         facts = self.facts
         return bool(facts.kinds) and not facts.kinds.keys() - _NESTING and not facts.items.keys() - _NESTING
 
-    def line(self) -> str:
-        """Return types, counts and examples."""
+    def line(self, *, full: bool) -> NamedLine:
+        """Return types, counts and examples: below what it is in, or with its whole path."""
         kinds, *rest = self.facts.facts(self.among or self.facts.total, self.about)
         often = f" ({self.facts.total:,} looked at)" if self.about else f" ×{self.facts.total:,}"
         often = often if self.facts.total > 1 else ""
-        return ", ".join([f"{kinds}{often}", *rest])
+        before = f"{'  ' * self.depth}{self.label}" if full else f"- {self.path}"
+        text = ", ".join([f"{before}: {kinds}{often}", *rest])
+        depth = self.depth if full else 0
+        short = f"{before}: {kinds}" if rest or often else ""
+        return NamedLine(text, self.path, short=short, depth=depth, rank=self.depth)
 
 
 class _Walk:
@@ -199,26 +202,10 @@ class NestedSource(TargetSource):
 def _fields_draft(headline: str, target: Any, budget: int, *, full: bool) -> Draft:
     """Return the fields that a budget holds, those nearest to the top first; `full` as a tree, else their leaves."""
     walk = _Walk(target)
-    fields = [one for one in walk.found if full or not one.nests]
-    lines = [
-        f"{'  ' * one.depth}{one.label}: {one.line()}" if full else f"- {one.path}: {one.line()}" for one in fields
-    ]
-    order = sorted(range(len(fields)), key=lambda at: (fields[at].depth, at))
+    lines = [one.line(full=full) for one in walk.found if full or not one.nests]
     depth = max((one.depth for one in walk.found), default=0) + 1
     about = f"{plural(len(walk.found), 'fields')}{' or more' if walk.more else ''}, {plural(depth, 'levels')} deep"
-    head = f"{headline} · {about}"
-    total = count_tokens("\n".join(lines))
-
-    def cut(k: int) -> int:
-        return max(1, total * (len(lines) - k) // max(len(lines), 1))
-
-    def build(k: int) -> str:
-        shown = [lines[at] for at in sorted(order[:k])]
-        mark = [marked(more(len(lines) - k, "fields"), cut(k))] if k < len(lines) else []
-        return "\n".join([head, *shown, *mark])
-
-    k, text = fit(len(lines), build, budget, guess=budget // 12 + 1)
-    return Draft(text, cut_tokens=cut(max(k, 0)) if k < len(lines) else 0)
+    return fit_lines([f"{headline} · {about}"], lines, budget, "fields")
 
 
 def _pretty(target: Any) -> Iterator[tuple[str, str]]:

@@ -37,7 +37,7 @@ from ctxkernel.core.reflection import (
     type_name,
 )
 from ctxkernel.core.text import one_line, plural
-from ctxkernel.sources.base.amounts import Line, more_lines
+from ctxkernel.sources.base.amounts import Line, NamedLine, more_lines
 from ctxkernel.sources.base.file_reader import Text, content_hash, text_in_memory
 from ctxkernel.sources.base.large_files import Window, whole_window
 from ctxkernel.sources.base.positions import key_of, pattern_of
@@ -47,6 +47,7 @@ from ctxkernel.sources.files.text_levels import lines_document, make_basis, rend
 
 _MOST_LINES = 2_000
 _LINE_CHARS = 200
+_ITEMS = 1_000
 _STAMP_ITEMS = 200
 _CONTAINERS = (list, tuple, dict)
 _SCALARS = frozenset((int, float, bool, complex, types.NoneType))
@@ -238,15 +239,19 @@ def structure_lines(target: Any) -> Iterator[str]:
     """Yield documentation, attributes and items by type, and public methods."""
     kind = class_of(target)
     if doc := _doc(target, kind):
-        yield Line(f'"""{doc}"""')
+        yield Line(f'"""{doc}"""', rank=1)
     own = members_of(target) if kind is types.ModuleType else attributes(target)
     for name, item in own.items():
         if not name.startswith("_"):
-            yield Line(f".{name}: {_typed(item)}", 1, "attributes")
-    for where, item in items_of(target, 40):
-        yield f"{where}: {_typed(item)}" if where else _typed(item)
+            text = f".{name}: {_typed(item)}"
+            yield NamedLine(text, name, type_name(class_of(item)), what="attributes")
+    keyed = is_a(target, dict)
+    for where, item in items_of(target, _ITEMS):
+        line = f"{where}: {_typed(item)}" if where else _typed(item)
+        name = where[2:-2] if where[1:2] == "'" else where[1:-1]
+        yield NamedLine(line, name, type_name(class_of(item))) if keyed else line
     if (length := length_of(target)) is not None and not is_a(target, str, bytes, bytearray):
-        yield from more_lines(length - 40, "items")
+        yield from more_lines(length - _ITEMS, "items")
     methods = [name for name in _methods(kind) if name not in own]
     if enum_name(target) or (length is None and not own):
         yield Line(brief(target, _LINE_CHARS))

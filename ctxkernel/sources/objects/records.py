@@ -14,10 +14,11 @@ from typing import Any
 import xxhash
 
 from ctxkernel.core.descriptions import brief
+from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.reflection import class_of
 from ctxkernel.core.text import plural
 from ctxkernel.sources.base.positions import find_pattern, pattern_of, unbracketed
-from ctxkernel.sources.base.rendering import Names, Place, titled
+from ctxkernel.sources.base.rendering import Draft, Names, Place, titled
 from ctxkernel.sources.objects.fields import FieldFacts, first, key_name, plain, spread
 from ctxkernel.sources.tables.columns import CHUNKS, HASH_BYTES, LEAST_ROWS, ColumnHash, cell, modules
 from ctxkernel.sources.tables.tables import (
@@ -108,9 +109,12 @@ class _Rows:
         self.count = len(self.rows)
         width = len(self.rows[0]) if self.count and class_of(self.rows[0]) is dict else 1
         self.sample = spread(self.count, max(_LOOKED_AT, _EXACT_CELLS // max(width, 1)))
-        some = (self.rows[at] for at in self.sample)
         # All keys of the sample, in the order in which they come first.
-        self.names = list(dict.fromkeys(key for row in some if class_of(row) is dict for key in row))
+        found: dict[Any, None] = {}
+        for row in map(self.rows.__getitem__, self.sample):
+            if class_of(row) is dict and not found.keys() >= row.keys():
+                found.update(dict.fromkeys(row))
+        self.names = list(found)
 
     def cells(self, name: Any, rows: Sequence[int]) -> list[Any]:
         """Return the cells of a column; of a row that is no record, itself in the first column."""
@@ -157,9 +161,24 @@ class RecordsSource(TableSource):
     kind = "records"
     most_columns = basis_columns = 30
 
+    def __init__(self, target: Any, label: str) -> None:
+        super().__init__(target, label)
+        self._drawn: _Rows | _Columns | None = None
+        """The table, while it is drawn: looking for its fields takes long."""
+
     def _table(self) -> _Rows | _Columns:
+        if self._drawn is not None:
+            return self._drawn
         target = self.target
         return _Columns(target) if class_of(target) is dict and not is_keyed(target) else _Rows(target)
+
+    def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
+        """Render the records as they are now."""
+        self._drawn = self._table()
+        try:
+            return super().draft(request, place, budget)
+        finally:
+            self._drawn = None
 
     def headline(self) -> str:
         """Return label, type, rows and columns."""
@@ -198,26 +217,37 @@ class RecordsSource(TableSource):
         """Return a bound: a row has a number, a line end and, of each column, a space and a letter at least."""
         return budget // (2 + columns // 2) + 2
 
-    def schema(self, most: int) -> tuple[str, list[str]]:
-        """Return types, nulls and range or examples of each field."""
-        return self._described(most, full=False)
+    def columns(self, most: int) -> list[tuple[str, str]]:
+        """Return name and types of the first fields."""
+        table = self._table()
+        some = [table.sample[at] for at in spread(len(table.sample), _LOOKED_AT)]
+        return [(key_name(name), self._types(table, name, some)) for name in table.names[:most]]
 
-    def statistics(self, most: int) -> tuple[str, list[str]]:
+    @staticmethod
+    def _types(table: _Rows | _Columns, name: Any, rows: Sequence[int]) -> str:
+        facts = FieldFacts()
+        facts.take_many([one for one in table.cells(name, rows) if one is not _ABSENT])
+        return facts.types()
+
+    def schema(self, at: Sequence[int]) -> tuple[str, list[str]]:
+        """Return types, nulls and range or examples of some fields."""
+        return self._told(at, full=False)
+
+    def statistics(self, at: Sequence[int]) -> tuple[str, list[str]]:
         """Return the same, and of numbers quartiles, mean and std."""
-        return self._described(most, full=True)
+        return self._told(at, full=True)
 
-    def _described(self, most: int, *, full: bool) -> tuple[str, list[str]]:
+    def _told(self, at: Sequence[int], *, full: bool) -> tuple[str, list[str]]:
         table = self._table()
         sampled = len(table.sample) < table.count
         about, among = "~" if sampled else "", len(table.sample)
-        lines: list[str] = []
-        for name in table.names[:most]:
+        told: list[str] = []
+        for name in (table.names[one] for one in at):
             facts = FieldFacts()
             facts.take_many([one for one in table.cells(name, table.sample) if one is not _ABSENT])
-            told = facts.statistics(among, about) if full else facts.facts(among, about)
-            lines.append(f"{key_name(name)}: {', '.join(told)}")
+            told.append(", ".join(facts.statistics(among, about) if full else facts.facts(among, about)))
         note = f" · sampled: {among:,} {table.what[0]} spread over all" if sampled else ""
-        return note, lines
+        return note, told
 
     def names(self) -> Names:
         """Return the keys of the first rows, and the fields."""

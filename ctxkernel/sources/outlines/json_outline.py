@@ -15,11 +15,12 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeGuard
 
 from ctxkernel.core.reflection import class_of
 from ctxkernel.core.text import one_line, plural
-from ctxkernel.sources.base.amounts import Line, indented, more_lines
+from ctxkernel.sources.base.amounts import Line, NamedLine, indented, more_lines
 from ctxkernel.sources.base.file_reader import Text
 from ctxkernel.sources.outlines.tabular import DATE
 
@@ -28,6 +29,8 @@ SAMPLE_CHARS = 2 << 20
 """Characters that are parsed at most; the sample ends before the line that would be more."""
 _DEPTH = 3
 _KEYS = 40
+_TOP_KEYS = 500
+_LINES = 1_500
 _ITEMS = 20  # items of an array that its common shape is made from
 _EACH = 1_000
 """So many items of an array are looked at for the fields of its objects."""
@@ -67,7 +70,7 @@ def json_lines(text: str) -> list[str] | None:
         value = _parsed(text)
     except (ValueError, RecursionError):
         return None
-    return [_short(value), *_below(value, 1)]
+    return [Line(_short(value)), *_Shape().below(value, 1, "")]
 
 
 def _short(value: Any) -> str:
@@ -83,40 +86,54 @@ def _short(value: Any) -> str:
     return f"string {_quoted(value, 60)}" if isinstance(value, str) else json.dumps(value)
 
 
-def _below(value: Any, depth: int) -> Iterator[str]:
-    indent = "  " * depth
-    if depth > _DEPTH:
-        return
-    if is_object(value):
-        for key, item in list(value.items())[:_KEYS]:
-            yield f"{indent}{one_line(key, 60)}: {_short(item)}"
-            yield from _below(item, depth + 1)
-        if len(value) > _KEYS:
-            yield from indented(more_lines(len(value) - _KEYS, "keys"), indent)
-    elif is_list(value):
-        if any(is_object(item) for item in value[:_EACH]):
-            yield f"{indent}[each]" if len(value) <= _EACH else f"{indent}[each of the first {_EACH:,}]"
-            yield from _each(value[:_EACH], depth + 1)
-        elif value and is_list(value[0]):
-            yield f"{indent}[0]: {_short(value[0])}"
+class _Shape:
+    """The lines about a value. After `_LINES` of them nothing is said of what is below a key, but its size."""
 
+    def __init__(self) -> None:
+        self._count = 0
 
-def _each(items: list[Any], depth: int) -> Iterator[str]:
-    """Yield the fields of some objects of one place: types, where they are missing, range or examples."""
-    objects = [item for item in items if is_object(item)]
-    if not objects or depth > _EACH_DEPTH:
-        return
-    indent = "  " * depth
-    keys = list(dict.fromkeys(key for item in objects for key in item))
-    for key in keys[:_KEYS]:
-        values = [item[key] for item in objects if key in item]
-        found = _Field()
-        for value in values:
-            found.take(value)
-        yield f"{indent}{found.line(one_line(key, 60), len(objects))}"
-        below = [one for value in values for one in (value if is_list(value) else [value])]
-        yield from _each(below, depth + 1)
-    yield from indented(more_lines(len(keys) - _KEYS, "keys"), indent)
+    def _line(self, depth: int, path: str, key: str, told: str) -> NamedLine:
+        self._count += 1
+        text, rank = f"{'  ' * depth}{key}: {told}", depth - 1
+        short = text.partition(", ")[0] if not told.startswith("string") else ""
+        return NamedLine(text, f"{path}{key}", what="keys", short=short, depth=depth, rank=rank)
+
+    def below(self, value: Any, depth: int, path: str) -> Iterator[str]:
+        """Yield the keys of an object, or the fields of the objects in an array."""
+        indent = "  " * depth
+        if depth > _DEPTH or self._count > _LINES:
+            return
+        if is_object(value):
+            most = _KEYS if depth > 1 else _TOP_KEYS
+            for key, item in islice(value.items(), most):
+                name = one_line(key, 60)
+                yield self._line(depth, path, name, _short(item))
+                yield from self.below(item, depth + 1, f"{path}{name}.")
+            yield from indented(more_lines(len(value) - most, "keys"), indent)
+        elif is_list(value):
+            if any(is_object(item) for item in value[:_EACH]):
+                heading = f"{indent}[each]" if len(value) <= _EACH else f"{indent}[each of the first {_EACH:,}]"
+                yield Line(heading, rank=depth - 1)
+                yield from self.each(value[:_EACH], depth + 1, f"{path.removesuffix('.')}[].")
+            elif value and is_list(value[0]):
+                yield Line(f"{indent}[0]: {_short(value[0])}", rank=depth - 1)
+
+    def each(self, items: list[Any], depth: int, path: str) -> Iterator[str]:
+        """Yield the fields of some objects of one place: types, where they are missing, range or examples."""
+        objects = [item for item in items if is_object(item)]
+        if not objects or depth > _EACH_DEPTH or self._count > _LINES:
+            return
+        keys = list(dict.fromkeys(key for item in objects for key in item))
+        for key in keys[:_KEYS]:
+            values = [item[key] for item in objects if key in item]
+            found = _Field()
+            for value in values:
+                found.take(value)
+            name = one_line(key, 60)
+            yield self._line(depth, path, name, found.told(len(objects)))
+            below = [one for value in values for one in (value if is_list(value) else [value])]
+            yield from self.each(below, depth + 1, f"{path}{name}.")
+        yield from indented(more_lines(len(keys) - _KEYS, "keys"), "  " * depth)
 
 
 @dataclass(slots=True)
@@ -145,12 +162,16 @@ class _Field:
             self.lengths = min(self.lengths[0], len(value)), max(self.lengths[1], len(value))
             self.items.update(map(_kind, value[:20] if is_list(value) else ()))
 
-    def line(self, path: str, records: int) -> str:
-        """Return the field in one line: path, types, share of nulls, where it is missing, range."""
+    def types(self) -> str:
+        """Return the types, the most frequent first."""
         kinds = [kind for kind, _ in sorted(self.kinds.items(), key=lambda row: (-row[1], row[0])) if kind != "null"]
+        return " | ".join(kinds) or "null"
+
+    def told(self, records: int) -> str:
+        """Return types, share of nulls, where it is missing, range."""
         nulls, missing = self.kinds["null"], records - self.kinds.total()
-        parts = [" | ".join(kinds) or "null"]
-        parts += [f"null in {_share(nulls, records)}"] if nulls and kinds else []
+        parts = [self.types()]
+        parts += [f"null in {_share(nulls, records)}"] if nulls and parts != ["null"] else []
         parts += [f"missing in {_share(missing, records)}"] if missing > 0 else []
         if self.low[1]:
             parts.append(" … ".join(one_line(text, 40) for _, text in dict.fromkeys((self.low, self.high))))
@@ -161,7 +182,7 @@ class _Field:
             what = f" of {' | '.join(sorted(self.items))}" if self.items else ""
             unit = "items" if "array" in self.kinds else "keys"
             parts.append(f"{f'{low:,}–' if low != high else ''}{plural(high, unit)}{what}")
-        return f"{path}: {', '.join(parts)}"
+        return ", ".join(parts)
 
     def _texts(self) -> str:
         if self.dates:
@@ -200,7 +221,7 @@ def json_fields(text: Text) -> tuple[list[str], list[str]] | None:
     about += [f"fields from {tried:,} of them"] if tried < count or not text.whole else []
     if bad:
         about.append(f"{len(bad):,} no JSON (line {', '.join(map(str, bad[:3]))}{', …' if len(bad) > 3 else ''})")
-    shown = [one.line(path, records) for path, one in fields.items()]
+    shown = [NamedLine(f"{path}: {one.told(records)}", path, one.types()) for path, one in fields.items()]
     return [", ".join(about)], [
         *shown,
         *([Line(f"[… more fields than {_FIELDS:,}]", 1, "fields", exact=False)] if more else []),

@@ -109,7 +109,8 @@ def table_outline(text: Text) -> Outline:
 
 def outline_of_table(table: Table) -> Outline:
     """Return columns and first rows."""
-    head = map(Line, ["first rows:", *table.head_lines()])
+    first, *rows = table.head_lines() or [""]
+    head = [Line(line, rank=2) for line in (f"first rows:\n{first}", *rows)]
     lines = [*table.column_lines(), *head]
     return Outline([table.headline], [], "columns", lines, unit="columns", table=table.head_table())
 
@@ -120,7 +121,7 @@ def json_outline(text: Text) -> Outline:
     if shape is None:
         why = "not valid JSON" if text.whole else "too large to be parsed; its lines"
         return replace(prose_outline(text), head=[why])
-    return Outline([], [], "keys", shape)
+    return Outline([], [], "keys", shape, unit="keys")
 
 
 def fields_outline(text: Text) -> Outline:

@@ -109,7 +109,7 @@ class ColumnFacts:
         """Return the column as an outline shows it."""
         name = one_line(name, 60)
         if not self.there:
-            return Column(name, "empty", self.nulls, "", f"{self.nulls:,} nulls, no values")
+            return Column(name, "empty", self.nulls, "", "no values")
         if self.numeric:
             span = f", {self.low[1]} … {self.high[1]}"
             return Column(name, "int" if self.whole else "float", self.nulls, span, self._number_statistics())
@@ -127,12 +127,12 @@ class ColumnFacts:
         detail = f", {distinct}{such}" if all_differ else f", {distinct} ({common})"
         lengths = f"{self.lengths[0]:,}–{self.lengths[1]:,} characters"
         often = such if self.many else f"; most often {common}"
-        return Column(name, "text", self.nulls, detail, f"{distinct}, {self.nulls:,} nulls, {lengths}{often}")
+        return Column(name, "text", self.nulls, detail, f"{distinct}, {lengths}{often}")
 
     def _number_statistics(self) -> str:
         ordered, about = sorted(self.sample), "~" if self.step > 1 else ""
         quartiles = statistics.quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else ordered * 3
-        parts = [f"{self.there:,} values, {self.nulls:,} nulls", f"min {self.low[1]}"]
+        parts = [f"min {self.low[1]}"]
         parts += [f"{name} {about}{value:.10g}" for name, value in zip(("25%", "50%", "75%"), quartiles, strict=True)]
         return ", ".join([*parts, f"max {self.high[1]}", f"mean {math.fsum(self.sums) / self.there:.10g}"])
 

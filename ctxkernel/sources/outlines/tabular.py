@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 from ctxkernel.core.ports import TableRow
 from ctxkernel.core.text import one_line, plural
+from ctxkernel.sources.base.amounts import NamedLine
+from ctxkernel.sources.base.column_lines import column_line, statistics_line, with_number_table
 from ctxkernel.sources.base.file_reader import Text
 
 SCAN_CELLS = 200_000
@@ -78,15 +80,15 @@ class Table:
             parts.append(f"{self._about}{plural(self.ragged, 'rows')} of another length")
         return ", ".join(parts)
 
-    def column_lines(self) -> list[str]:
+    def column_lines(self) -> list[NamedLine]:
         """Return name, type, nulls and range, a line a column."""
         about = self._about
-        lines: list[str] = []
+        told: list[str] = []
         for column in self.columns:
             nulls = f", {about}{plural(column.nulls, 'nulls')}" if column.nulls else ""
             detail = f", {about}{column.detail[2:]}" if column.detail else ""
-            lines.append(f"{column.name}: {column.dtype}{nulls}{detail}")
-        return lines
+            told.append(f"{column.dtype}{nulls}{detail}")
+        return self._lines(told)
 
     def head_lines(self) -> list[str]:
         """Return the first rows as the file has them."""
@@ -103,7 +105,13 @@ class Table:
 
     def statistic_lines(self) -> list[str]:
         """Return computed statistics, a line a column."""
-        return [f"{column.name}: {self._about}{column.statistics}" for column in self.columns]
+        told = [statistics_line(one.dtype, one.nulls, one.statistics, self._about) for one in self.columns]
+        return with_number_table(self._lines(told, "- "))
+
+    def _lines(self, told: Sequence[str], bullet: str = "") -> list[NamedLine]:
+        rows = enumerate(zip(self.columns, told, strict=True), 1)
+        many = len(self.columns)
+        return [column_line(one.name, one.dtype, text, last=at == many, bullet=bullet) for at, (one, text) in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,12 +231,12 @@ def _column(name: str, cells: Sequence[str]) -> Column:
     nulls = len(cells) - len(there)
     name = one_line(name, 60)
     if not there:
-        return Column(name, "empty", nulls, "", f"{nulls:,} nulls, no values")
+        return Column(name, "empty", nulls, "", "no values")
     dtype, numbers = _numbers(there)
     if numbers:
         low, high = min(range(len(there)), key=numbers.__getitem__), max(range(len(there)), key=numbers.__getitem__)
         span = f", {there[low].strip()} … {there[high].strip()}"
-        return Column(name, dtype, nulls, span, _number_statistics(numbers, there[low], there[high], nulls))
+        return Column(name, dtype, nulls, span, _number_statistics(numbers, there[low], there[high]))
     counts = Counter(there)
     top = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:3]
     common = ", ".join(f"{one_line(value, 30)!r} ×{often:,}" for value, often in top)
@@ -241,7 +249,7 @@ def _column(name: str, cells: Sequence[str]) -> Column:
     distinct = f"{len(counts):,} distinct"
     detail = f", {distinct} ({common})" if len(counts) < len(there) else f", {distinct}, such as {top[0][0][:30]!r}"
     lengths = f"{min(map(len, there)):,}–{max(map(len, there)):,} characters"
-    return Column(name, "text", nulls, detail, f"{distinct}, {nulls:,} nulls, {lengths}; most often {common}")
+    return Column(name, "text", nulls, detail, f"{distinct}, {lengths}; most often {common}")
 
 
 def _numbers(cells: Sequence[str]) -> tuple[str, list[float]]:
@@ -258,9 +266,9 @@ def _numbers(cells: Sequence[str]) -> tuple[str, list[float]]:
     return ("int" if whole else "float"), numbers
 
 
-def _number_statistics(numbers: list[float], low: str, high: str, nulls: int) -> str:
+def _number_statistics(numbers: list[float], low: str, high: str) -> str:
     ordered = sorted(numbers)
     quartiles = statistics.quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else ordered * 3
-    parts = [f"{len(numbers):,} values, {nulls:,} nulls", f"min {low.strip()}"]
+    parts = [f"min {low.strip()}"]
     parts += [f"{name} {value:.10g}" for name, value in zip(("25%", "50%", "75%"), quartiles, strict=True)]
     return ", ".join([*parts, f"max {high.strip()}", f"mean {math.fsum(numbers) / len(numbers):.10g}"])

@@ -21,13 +21,22 @@ from ctxkernel.sources.base.positions import no_place
 from ctxkernel.sources.base.rendering import Draft, Place, fit_lines, less, titled
 from ctxkernel.sources.tables.array_images import image_of
 from ctxkernel.sources.tables.columns import EXACT_CELLS, cells, hash_column, modules, numbers
-from ctxkernel.sources.tables.tables import TableFacts, TableSource, TableWindow, clamp_window, first_rows, table_facts
+from ctxkernel.sources.tables.tables import (
+    TableFacts,
+    TableSource,
+    TableWindow,
+    clamp_window,
+    columns_within,
+    first_rows,
+    table_facts,
+)
 
 _SAMPLE_CELLS = 500_000
 _WINDOW_CELLS = 40_000
 _BASIS_CELLS = 2_000
 _LABELS = 1_000
 _HEAD_ROWS, _HEAD_COLUMNS = 8, 20
+_MARK_TOKENS = 40
 _SHOWN = "[shown as 9,999 × 9,999, ~9,999 tokens]"
 _ROW = re.compile(r"\[ *\d{1,15}(?: *, *\d{1,15})* *\]")
 
@@ -108,12 +117,16 @@ class ArraySource(TableSource):
         if array.dtype.names:
             head.append("fields: " + ", ".join(f"{name} {array.dtype[name]}" for name in array.dtype.names))
         total, width = table_shape(array.shape)
+        if not total:
+            return fit_lines(head, [], budget, "rows")
         window = self.window(Place(), _HEAD_ROWS, _HEAD_COLUMNS)
-        lines = window.lines(_HEAD_COLUMNS)[1:] if total else []
-        more = more_lines(total - len(lines), "rows")
-        first = Line(first_rows(min(width, _HEAD_COLUMNS), width))
-        draft = fit_lines(head, [first, *lines, *more] if lines else [], budget, "rows")
-        return replace(draft, rows=window.table(_HEAD_COLUMNS, has_head=False))
+        room = less(budget, count_tokens("\n".join(head)) + _MARK_TOKENS)
+        shown = columns_within(window, width, room, named=False)
+        rows = window.lines(shown)[1:]
+        draft = fit_lines(
+            head, [Line(first_rows(shown, width)), *rows, *more_lines(total - len(rows), "rows")], budget, "rows"
+        )
+        return replace(draft, rows=window.table(shown, has_head=False))
 
 
 def _statistics(array: Any) -> tuple[str, list[str]]:

@@ -188,13 +188,13 @@ def column_facts(column: Any, about: str = "", stopped: Callable[[], bool] = lam
 
 
 def describe(column: Any, about: str = "") -> str:
-    """Return count, nulls, range, mean, std and quartiles, or distinct and most frequent values (level 2)."""
+    """Return nulls, range, mean, std and quartiles, or distinct and most frequent values (level 2)."""
     numpy, pandas = modules()
     kind, types, nulls = column.dtype, pandas.api.types, int(column.isna().sum())
     there = len(column) - nulls
-    said = [str(kind), f"{about}{there:,} values", f"{about}{nulls:,} nulls"]
+    said = [str(kind), *([about + plural(nulls, "nulls")] if nulls else [])]
     if not there:
-        pass
+        said.append("no values")
     elif types.is_bool_dtype(kind):
         true = int(column.sum())
         said += [f"{about}{true:,} True", f"{about}{there - true:,} False"]
@@ -209,7 +209,8 @@ def describe(column: Any, about: str = "") -> str:
         first = numpy.argsort(-times, kind="stable")[:3]  # ties: the one that came first
         shown = zip(labels_of(often.index[first]), times[first].tolist(), strict=True)
         most = ", ".join(f"{value!r} ×{about}{n:,}" for value, n in shown if n)
-        said += [f"{about}{int((times > 0).sum()):,} distinct", f"most often {most}"]
+        distinct = f"{about}{int((times > 0).sum()):,} distinct"
+        said += [f"{about}{there:,} values", distinct, f"most often {most}"]
     return ", ".join(said)
 
 

@@ -10,7 +10,7 @@ Rule 3: a stamp hashes up to 8 MB in 128 columns whole, of more some pages of so
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +38,6 @@ from ctxkernel.sources.tables.tables import (
     TableWindow,
     clamp_window,
     hash_columns,
-    named_types,
     table_facts,
 )
 
@@ -48,7 +47,7 @@ _HASHED_COLUMNS = 256
 _STAMPED_COLUMNS = 128
 _STAMP_HASHES = 1024
 _MOST_HASHES = 1 << 14
-_SHOWN_COLUMNS = 300
+_SHOWN_COLUMNS = 500
 _LABELS = 100_000
 """So many labels are looked through as texts."""
 _NAMED = 1_000
@@ -67,6 +66,7 @@ class FrameSource(TableSource):
 
     kind = "frame"
     most_columns = basis_columns = 30
+    most_described = _SHOWN_COLUMNS
 
     def __init__(self, target: Any, label: str) -> None:
         super().__init__(target, label)
@@ -173,26 +173,29 @@ class FrameSource(TableSource):
         shape = f"{rows:,} rows" + (f" × {columns:,} columns" if isinstance(self.target, pandas.DataFrame) else "")
         return f"{titled(self.label, self.target)} · {shape} · {format_size(_bytes(frame))}"
 
-    def schema(self, most: int) -> tuple[str, list[str]]:
-        """Return type, nulls and range of each column."""
+    def columns(self, most: int) -> list[tuple[str, str]]:
+        """Return name and type of the first columns."""
+        frame = self._frame()
+        return list(zip(cells(frame.columns[:most]), map(str, list(frame.dtypes)[:most]), strict=True))
+
+    def schema(self, at: Sequence[int]) -> tuple[str, list[str]]:
+        """Return type, nulls and range of some columns."""
         frame = self._frame()
         known, stamp = self.prepared.get("ranges"), self.stamped[0] if self.stamped is not None else ""
         if known is not None and known.stamp == stamp:
-            lines = [f"{column_name(frame, at)}: {fact}" for at, fact in enumerate(known.facts[:most])]
+            told = [known.facts[one] for one in at]
             # An equal stamp proves little of so large a frame: a cell may have changed in place between its pages.
             note = " · ranges of all rows, as they were when looked through"
         else:
             sample, about, note = _sampled(frame)
             self._asked = stamp if about else ""
-            lines = [f"{name}: {column_facts(column, about)}" for name, column in _columns(sample, most)]
-        return f" · index {_index(frame)}{note}", [*lines, *_other_columns(frame, most)]
+            told = [column_facts(sample.iloc[:, one], about) for one in at]
+        return f" · index {_index(frame)}{note}", told
 
-    def statistics(self, most: int) -> tuple[str, list[str]]:
-        """Return counts, range, mean, std and quartiles, or the most frequent values, of each column."""
-        frame = self._frame()
-        sample, about, note = _sampled(frame)
-        lines = [f"{name}: {describe(column, about)}" for name, column in _columns(sample, most)]
-        return note, [*lines, *_other_columns(frame, most)]
+    def statistics(self, at: Sequence[int]) -> tuple[str, list[str]]:
+        """Return nulls, range, mean, std and quartiles, or the most frequent values, of some columns."""
+        sample, about, note = _sampled(self._frame())
+        return note, [describe(sample.iloc[:, one], about) for one in at]
 
 
 def _column_places(frame: Any) -> list[tuple[str, Place]]:
@@ -256,17 +259,3 @@ def _sampled(frame: Any) -> tuple[Any, str, str]:
     at = numpy.unique((starts[:, None] + numpy.arange(length)).ravel())  # of few rows, many columns: each once
     note = f" · sampled: {_STRETCHES} stretches of {length:,} rows"
     return frame.iloc[:, :_SHOWN_COLUMNS].take(at), "~", note
-
-
-def _columns(frame: Any, most: int) -> Iterator[tuple[str, Any]]:
-    """Yield name and values of the first columns."""
-    for at in range(min(frame.shape[1], most, _SHOWN_COLUMNS)):
-        yield column_name(frame, at), frame.iloc[:, at]
-
-
-def _other_columns(frame: Any, most: int) -> list[str]:
-    """Return name and type of the columns that are too many to be looked at."""
-    if most <= _SHOWN_COLUMNS:
-        return []
-    names = cells(frame.columns[_SHOWN_COLUMNS:most])
-    return named_types(zip(names, list(frame.dtypes)[_SHOWN_COLUMNS:most], strict=True), _SHOWN_COLUMNS)

@@ -23,13 +23,14 @@ from typing import Any
 from ctxkernel.core.ports import TableRow
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.projection.tokens import count_tokens
-from ctxkernel.sources.base.amounts import Line, marked, more, more_lines
+from ctxkernel.sources.base.amounts import Line, NamedLine, marked, more, more_lines
+from ctxkernel.sources.base.column_lines import column_line
 from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_bytes, read_at, read_regular, reason_of
+from ctxkernel.sources.base.planner import MOST_NAMED, NO_CAP, fit
 from ctxkernel.sources.base.positions import MOST_NAMES, find_name, find_pattern, no_place, pattern_of, unbracketed
-from ctxkernel.sources.base.rendering import NO_CAP, PAST_END, Draft, Names, Place, fit, fit_lines
+from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines
 from ctxkernel.sources.files.formats import FormatSource
 from ctxkernel.sources.outlines.json_outline import is_object
-from ctxkernel.sources.tables.tables import named_types
 
 FOOTER_BYTES = 32 << 20
 """Largest footer that is read."""
@@ -64,10 +65,11 @@ class ParquetColumn:
     about: str = ""
     """`~` where not all row groups were looked at."""
 
-    def line(self) -> str:
-        """Return name, type, nulls and range."""
+    def line(self, *, last: bool = False, bullet: str = "", told: str = "") -> NamedLine:
+        """Return name, type, nulls and range, then what is `told` of it."""
         nulls = f", {self.about}{plural(self.nulls, 'nulls')}" if self.nulls else ""
-        return f"{one_line(self.path, 80)}: {self.dtype}{nulls}{self.span}"
+        text = f"{self.dtype}{nulls}{self.span}{told}"
+        return column_line(one_line(self.path, 80), self.dtype, text, last=last, bullet=bullet)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +88,13 @@ class ParquetFile:
     def column_lines(self) -> list[str]:
         """Return a line about the whole, and a line a column."""
         count, shown = self.metadata.num_columns, len(self.columns)
-        others = map(self.metadata.schema.column, range(shown, min(count, MOST_NAMES)))
-        named = named_types(((one_line(column.path, 80), _type(column)) for column in others), shown)
+        listed = min(count, MOST_NAMED)
+        others = [self.metadata.schema.column(at) for at in range(shown, listed)]
+        named = [column_line(one_line(column.path, 80), _type(column)) for column in others]
+        remark = Line(f"[the values of the first {plural(shown, 'columns')} only were looked at]")
         about = [Line(self.more)] if self.more else []
-        lines = [column.line() for column in self.columns]
-        return [*about, *lines, *named, *more_lines(count - MOST_NAMES, "columns")]
+        lines = [column.line(last=at == count) for at, column in enumerate(self.columns, 1)]
+        return [*about, *lines, *[remark] * bool(named), *named, *more_lines(count - listed, "columns")]
 
 
 class ParquetSource(FormatSource[ParquetFile]):
@@ -194,9 +198,12 @@ class ParquetSource(FormatSource[ParquetFile]):
             return fit_lines([head], found.column_lines(), budget, "columns")
         whole = max(1, sum(column.size for column in found.columns))
         ranked = sorted(found.columns, key=lambda column: (-column.size, column.path))
-        lines = [
-            f"- {column.line()}; {format_size(column.size)} ({100 * column.size / whole:.0f} %), "
-            f"{format_size(column.plain)} decompressed"
+        lines: list[str] = [
+            column.line(
+                bullet="- ",
+                told=f"; {format_size(column.size)} ({100 * column.size / whole:.0f} %), "
+                f"{format_size(column.plain)} decompressed",
+            )
             for column in ranked
         ]
         lines += more_lines(found.metadata.num_columns - len(found.columns), "columns")

@@ -8,14 +8,14 @@ Rule 2: values are shown as polars writes them: every digit of a float, `null` f
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import xxhash
 
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.text import format_size, one_line, plural
-from ctxkernel.sources.base.amounts import Line
 from ctxkernel.sources.base.positions import MOST_NAMES
 from ctxkernel.sources.base.rendering import Names, Place, titled
 from ctxkernel.sources.tables.columns import (
@@ -35,7 +35,6 @@ from ctxkernel.sources.tables.tables import (
     TableWindow,
     clamp_window,
     hash_columns,
-    named_types,
     table_facts,
 )
 
@@ -52,6 +51,7 @@ class PolarsSource(TableSource):
     """A view of a DataFrame or Series."""
 
     kind = "frame"
+    most_described = _DESCRIBED
 
     def _frame(self) -> Any:
         return self.target if hasattr(self.target, "columns") else self.target.to_frame()
@@ -93,20 +93,22 @@ class PolarsSource(TableSource):
         size = format_size(frame.estimated_size())
         return f"{titled(self.label, self.target)} (polars) · {rows:,} rows{columns} · {size}"
 
-    def schema(self, most: int) -> tuple[str, list[str]]:
-        """Return name, type, nulls and range of the first columns."""
-        return self._lines(most, _range)
+    def columns(self, most: int) -> list[tuple[str, str]]:
+        """Return name and type of the first columns."""
+        return [(one_line(name, 80), str(kind)) for name, kind in islice(self._frame().schema.items(), most)]
 
-    def statistics(self, most: int) -> tuple[str, list[str]]:
-        """Return counts, range, mean, std and quartiles, or the most frequent values, of the first columns."""
-        return self._lines(most, _described)
+    def schema(self, at: Sequence[int]) -> tuple[str, list[str]]:
+        """Return type, nulls and range of some columns."""
+        return self._told(at, _range)
 
-    def _lines(self, most: int, said: Callable[[Any, str], list[str]]) -> tuple[str, list[str]]:
+    def statistics(self, at: Sequence[int]) -> tuple[str, list[str]]:
+        """Return nulls, range, mean, std and quartiles, or the most frequent values, of some columns."""
+        return self._told(at, _described)
+
+    def _told(self, at: Sequence[int], said: Callable[[Any, str], list[str]]) -> tuple[str, list[str]]:
         sample, about, note = _sampled(self._frame())
-        columns = sample.get_columns()[: min(most, _DESCRIBED)]
-        lines = [f"{one_line(column.name, 80)}: {', '.join(said(column, about))}" for column in columns]
-        others = list(self._frame().schema.items())[_DESCRIBED:most]
-        return "", [*map(Line, note), *lines, *named_types(((one_line(n, 80), kind) for n, kind in others), _DESCRIBED)]
+        columns = sample.get_columns()
+        return note, [", ".join(said(columns[one], about)) for one in at]
 
 
 def _hash(column: Any, limit: int, most_chunks: int) -> ColumnHash:
@@ -144,13 +146,13 @@ def _cells(column: Any) -> list[str]:
     return ["null" if value is None else cell(value) for value in column.to_list()]
 
 
-def _sampled(frame: Any) -> tuple[Any, str, list[str]]:
-    """Return a frame to compute statistics of, what stands before its numbers, and a line that says so."""
+def _sampled(frame: Any) -> tuple[Any, str, str]:
+    """Return a frame to compute statistics of, what stands before its numbers, and a remark that says so."""
     rows, width = frame.shape
     if rows * width <= EXACT_CELLS:
-        return frame, "", []
+        return frame, "", ""
     step = max(2, -(-rows * min(width, _DESCRIBED) // _SAMPLE_CELLS))
-    return frame[:, :_DESCRIBED].gather_every(step), "~", [f"[sampled: every {step:,}th row]"]
+    return frame[:, :_DESCRIBED].gather_every(step), "~", f" · sampled: every {step:,}th row"
 
 
 def _range(column: Any, about: str) -> list[str]:
@@ -178,9 +180,9 @@ def _described(column: Any, about: str) -> list[str]:
     """Return type, counts and statistics of a column."""
     kind, nulls = column.dtype, column.null_count()
     there = len(column) - nulls
-    said = [str(kind), f"{about}{there:,} values", f"{about}{nulls:,} nulls", *_not_numbers(column, about)]
+    said = [str(kind), *([about + plural(nulls, "nulls")] if nulls else []), *_not_numbers(column, about)]
     if not there or (kind.is_float() and column.is_nan().sum() == there):
-        return said
+        return [*said, "no values"] if not there else said
     if kind.is_numeric() and not kind.is_decimal():
         low, high = _ends(column)
         column = column.drop_nans() if kind.is_float() else column

@@ -7,8 +7,9 @@ Rule 3: the old state of a table is known by its hashes and the text of one wind
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import xxhash
@@ -16,20 +17,12 @@ import xxhash
 from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import RenderRequest, TableRow
 from ctxkernel.core.text import align, format_shape, plural
-from ctxkernel.projection.tokens import most_chars
+from ctxkernel.projection.tokens import count_tokens, largest, most_chars
 from ctxkernel.sources.base.amounts import Line, marked, more, more_lines
+from ctxkernel.sources.base.column_lines import column_line, with_number_table
+from ctxkernel.sources.base.planner import MOST_NAMED, NO_CAP, fit
 from ctxkernel.sources.base.positions import MOST_NAMES
-from ctxkernel.sources.base.rendering import (
-    NO_CAP,
-    PAST_END,
-    Draft,
-    Place,
-    TargetSource,
-    as_now,
-    fit,
-    fit_lines,
-    less,
-)
+from ctxkernel.sources.base.rendering import PAST_END, Draft, Place, TargetSource, as_now, fit_lines, less
 from ctxkernel.sources.tables.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, spans
 
 _WINDOW_ROWS = 2_000
@@ -37,6 +30,11 @@ _WINDOW_CELLS = 40_000
 _BASIS_ROWS = 50
 _HEAD_ROWS, _HEAD_COLUMNS = 5, 30
 _CHANGE = ("row", "label", "column", "before", "after")
+_LOOKED_AT = 64
+"""So many columns are looked at in any case: one with nulls comes before others."""
+_LEAST_LINE = 12
+"""Tokens that a line about the values of a column has about, at least."""
+_MOST_WIDE = 300
 _LAST_ROWS = 200  # that are looked at for the position "end"
 
 
@@ -120,10 +118,20 @@ def first_rows(shown: int, width: int) -> str:
     return "first rows:" if shown == width else f"first rows, columns 0-{shown - 1} of {width:,}:"
 
 
-def named_types(columns: Iterable[tuple[str, object]], described: int) -> list[str]:
-    """Return a line a column for those after the first `described`: name and type, with a remark above them."""
-    lines = [f"{name}: {kind}" for name, kind in columns]
-    return [Line(f"[the values of the first {plural(described, 'columns')} only were looked at]"), *lines] * bool(lines)
+def columns_within(window: TableWindow, width: int, room: int, *, named: bool = True) -> int:
+    """Return how many of the columns of a window, at least one, have room for a heading and two rows."""
+    top = 0 if named else 1
+
+    def fits(shown: int) -> bool:
+        return count_tokens("\n".join([first_rows(shown, width), *window.lines(shown)[top:3]])) <= room
+
+    return max(1, largest(len(window.names), fits, guess=8))
+
+
+def described_part(columns: int, budget: int) -> Sequence[int]:
+    """Return the columns whose values are looked at: the first ones, more than have room, and the last one."""
+    most = min(columns, max(budget // _LEAST_LINE + 1, _LOOKED_AT))
+    return range(columns) if most == columns else [*range(most - 1), columns - 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +160,8 @@ class TableSource(TargetSource):
     basis_columns = 60
     has_names = True
     """Whether columns have names."""
+    most_described = MOST_NAMES
+    """So many columns are looked at for what is known of their values."""
 
     def __init__(self, target: Any, label: str) -> None:
         super().__init__(target, label)
@@ -184,15 +194,16 @@ class TableSource(TargetSource):
         """Return label, type, shape and size."""
         raise NotImplementedError(f"{type(self).__name__}.headline")
 
-    def schema(self, most: int) -> tuple[str, list[str]]:
-        """Return a remark for the headline, and a line for each of the first `most` columns: level 1.
+    def columns(self, most: int) -> Sequence[tuple[str, str]]:
+        """Return name and type of the first `most` columns."""
+        raise NotImplementedError(f"{type(self).__name__}.columns")
 
-        A line that is of no column is a `Line`.
-        """
+    def schema(self, at: Sequence[int]) -> tuple[str, list[str]]:
+        """Return a remark for the headline, and type, nulls and range of each of the columns `at`: level 1."""
         raise NotImplementedError(f"{type(self).__name__}.schema")
 
-    def statistics(self, most: int) -> tuple[str, list[str]]:
-        """Return a remark for the headline, and a line for each of the first `most` columns: level 2."""
+    def statistics(self, at: Sequence[int]) -> tuple[str, list[str]]:
+        """Return a remark for the headline, and type and statistics of each of the columns `at`: level 2."""
         raise NotImplementedError(f"{type(self).__name__}.statistics")
 
     def table_shape(self, facts: TableFacts) -> tuple[int, int]:
@@ -239,15 +250,31 @@ class TableSource(TargetSource):
     def described(self, facts: TableFacts, lod: int, budget: int) -> Draft:
         """Render level 1 or 2."""
         rows, width = self.table_shape(facts)
-        most = min(width, MOST_NAMES, budget // 4 + 1)
-        note, lines = self.statistics(most) if lod == 2 else self.schema(most)
-        lines += more_lines(width - most, "columns")
+        names = self.columns(min(width, MOST_NAMES if budget >= NO_CAP else MOST_NAMED))
+        known = min(len(names), self.most_described)
+        at = described_part(known, budget)
+        note, told = self.statistics(at) if lod == 2 else self.schema(at)
+        facts_of = dict(zip(at, told, strict=True))
+        told_of = [
+            column_line(*name, facts_of.get(one, ""), last=one == width - 1, partial=one not in facts_of)
+            for one, name in enumerate(names[:known])
+        ]
+        lines: list[str] = list(with_number_table(told_of))
+        if known < len(names):
+            lines.append(Line(f"[the values of the first {plural(known, 'columns')} only were looked at]"))
+            lines += [column_line(name, kind) for name, kind in names[known:]]
+        lines += more_lines(width - len(names), "columns")
+        head = f"{self.headline()}{note}"
         table: Mapping[str, TableRow] = NONE
         if lod != 2 and rows:
-            head = self.window(Place(), _HEAD_ROWS, _HEAD_COLUMNS)
-            table = head.table(_HEAD_COLUMNS)
-            lines += map(Line, [first_rows(min(width, _HEAD_COLUMNS), width), *head.lines(_HEAD_COLUMNS)])
-        draft = fit_lines([f"{self.headline()}{note}"], lines, budget, "columns")
+            room = max(budget // 3, less(budget, count_tokens("\n".join([head, *lines]))))
+            window = self.window(Place(), _HEAD_ROWS, _HEAD_COLUMNS)
+            shown = columns_within(window, width, room)
+            names, *rest = window.lines(shown)
+            table = window.table(shown)
+            above = "\n".join([first_rows(shown, width), names, *rest[:1]])
+            lines += [Line(line, rank=2) for line in (above, *rest[1:])]
+        draft = fit_lines([head], lines, budget, "columns")
         return replace(draft, notes=("sampled",) if note and lod == 2 else (), rows=table)
 
     def _rows(self, facts: TableFacts, place: Place, budget: int) -> Draft:
@@ -264,35 +291,74 @@ class TableSource(TargetSource):
         shown, _ = fit(len(narrow.names), lambda k: "\n".join(narrow.lines(k)[top:]), max(1, budget // 2), guess=8)
         shown = max(shown, 1)
         rows = min(_WINDOW_ROWS, self.rows_within(budget, shown), max(1, _WINDOW_CELLS // shown))
-        found = self.window(Place(first, left), rows, shown)
-        lines = found.lines(shown)
-        grows = budget < NO_CAP
-        price = sum(map(len, lines[1:6])) // max(len(lines[1:6]), 1)
-        beside = width - left - shown
-
-        def after(k: int) -> str | None:
-            return str(Place(first + k, left)) if k else None  # not where it is already
-
-        def build(k: int) -> str:
-            names = f"columns {left}-{left + shown - 1} of {width:,}" if shown < width else ""
-            span = f"rows {first}-{first + k - 1} of {total:,}{PAST_END if past else ''}" if k else ""
-            head = " · ".join(part for part in (headline, span, names) if part)
-            side = (
-                [f'[… {plural(beside, "more columns")}; h.pos = "{first}:{left + shown}" shows them]']
-                if beside > 0
-                else []
-            )
-            rest = total - first - k
-            below = [marked(more(rest, "rows"), max(1, rest * price // 2), after(k), grows=grows)] if rest > 0 else []
-            return "\n".join([head, *lines[top : k + 1], *side, *below])
-
-        k, text = fit(len(found.labels), build, budget, guess=budget // 12 + 1)
+        window, grows = self.window(Place(first, left), rows, shown), budget < NO_CAP
+        found = _Rows(window, headline, (total, width), top, past, grows)
+        k, text = fit(len(found.window.labels), found.text, budget, guess=budget // 12 + 1)
         k = max(k, 0)
-        rest, table = total - first - k, found.table(shown, has_head=self.has_names)
+        told = found
+        if k and left + shown < width and grows:  # what is left of the budget shows more columns, then more rows
+            wide = replace(found, window=self.window(Place(first, left), k, min(width - left, _MOST_WIDE)))
+            most = largest(len(wide.window.names), lambda n: count_tokens(wide.text(k, n)) <= budget, shown + 1)
+            if most > shown:
+                shown, text, told = most, wide.text(k, most), wide
+                found = replace(found, window=self.window(Place(first, left), min(rows, 2 * k + 2), shown))
+                more_rows, longer = fit(len(found.window.labels), found.text, budget, guess=k)
+                if more_rows > k:
+                    k, text, told = more_rows, longer, found
+        table = told.window.table(shown, has_head=self.has_names)
+        beside = width - left - shown
+        rest = total - first - k
         if rest > 0:
-            return Draft(text, max(1, rest * price // 2), after(k), rows=table)
-        cut = max(1, price * k * beside // (2 * shown)) if beside > 0 else 0
+            return Draft(text, found.cut(k, shown), found.after(k), rows=table)
+        cut = max(1, found.price(shown) * k * beside // (2 * shown)) if beside > 0 else 0
         return Draft(text, cut, f"0:{left + shown}" if beside > 0 else None, rows=table)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Level 0 of a table from one place on."""
+
+    window: TableWindow
+    headline: str
+    shape: tuple[int, int]
+    top: int
+    """1 where columns have no names."""
+    past: bool
+    """Whether the position is past the end."""
+    grows: bool
+
+    def after(self, k: int) -> str | None:
+        """Return the position after `k` rows; None where that is where it is already."""
+        return str(Place(self.window.row + k, self.window.col)) if k else None
+
+    @cached_property
+    def _whole(self) -> list[str]:
+        return self.window.lines(len(self.window.names))
+
+    def _lines(self, shown: int) -> list[str]:
+        return self._whole if shown == len(self.window.names) else self.window.lines(shown)
+
+    def price(self, shown: int) -> int:
+        """Return the mean length of a row."""
+        some = self._lines(shown)[1:6]
+        return sum(map(len, some)) // max(len(some), 1)
+
+    def cut(self, k: int, shown: int) -> int:
+        """Return about how many tokens the rows after the first `k` have."""
+        return max(1, (self.shape[0] - self.window.row - k) * self.price(shown) // 2)
+
+    def text(self, k: int, shown: int | None = None) -> str:
+        """Return the first `k` rows with `shown` columns, all of the window if None."""
+        (total, width), first, left = self.shape, self.window.row, self.window.col
+        shown = len(self.window.names) if shown is None else shown
+        lines = self._lines(shown)[self.top : k + 1]
+        names = f"columns {left}-{left + shown - 1} of {width:,}" if shown < width else ""
+        span = f"rows {first}-{first + k - 1} of {total:,}{PAST_END if self.past else ''}" if k else ""
+        beside, rest = width - left - shown, total - first - k
+        moves = f'[… {plural(beside, "more columns")}; h.pos = "{first}:{left + shown}" shows them]'
+        below = [marked(more(rest, "rows"), self.cut(k, shown), self.after(k), grows=self.grows)] if rest > 0 else []
+        head = " · ".join(part for part in (self.headline, span, names) if part)
+        return "\n".join([head, *lines, *[moves] * (beside > 0), *below])
 
 
 def table_changes(before: TableBasis, after: TableBasis, window: TableWindow) -> Iterator[str]:

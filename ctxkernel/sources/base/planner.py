@@ -1,0 +1,354 @@
+"""The planner of budgets: which lines of a list are shown, and in which form, so that they and a mark fit.
+
+Rule 1: breadth before depth. Plain lines are shown in their order, as many as fit. Among `NamedLine`s first every name
+        gets room, then the short forms, then the whole lines; each by rank, then worth, then order. What has no room is
+        passed over for what has.
+Rule 2: names without a line stand in a list for each kind: `float64 × 12: a, b, c0–c9`. A range stands for names that
+        differ in a number alone, which counts up by one.
+Rule 3: what remains of a budget shows how the next line begins, with `…` at its end, unless a move shows it whole.
+Rule 4: shown + "more" = all, and of how many only a name or a short form is shown is said: `details of 9 columns`.
+Rule 5: a pure function of its arguments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ctxkernel.core.marks import cut_to, parted, shorter
+from ctxkernel.core.text import plural
+from ctxkernel.projection.tokens import count_tokens, largest, most_chars, trim_to_tokens
+from ctxkernel.sources.base.amounts import Amounts, Line, NamedLine, marked
+
+NO_CAP = 1 << 40
+"""The budget that stands for `All`."""
+MOST_NAMED = 2_000
+"""So many `NamedLine`s are planned quickly; a source gives no more where there is a budget."""
+_ABSENT, _NAMED, _SHORT, _WHOLE = range(4)
+_TRIES = 400
+"""So many lines are tried for what is left of a budget."""
+_LEAST_ROOM = 4
+_LEAST_PART = 6
+"""Characters of a line whose beginning is shown."""
+_NUMBERED = re.compile(r"(.*?)(0|[1-9]\d{0,8})")
+_RANGE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A text within its budget."""
+
+    text: str
+    cut_tokens: int = 0
+    next_pos: str | None = None
+
+
+def fit(high: int, build: Callable[[int], str], budget: int, guess: int = 64) -> tuple[int, str]:
+    """Return (k, build(k)) for a largest k in 0 … high whose text is within `budget`.
+
+    `build(k)` is the whole text with k items, marks included. Where even build(0) is too much, its
+    beginning and its mark are returned with k = -1.
+    """
+    if budget >= NO_CAP:
+        return high, build(high)
+    k = largest(high, lambda n: count_tokens(build(n)) <= budget, guess)
+    return (k, build(k)) if k >= 0 else (-1, squeezed(build(0), budget))
+
+
+def squeezed(text: str, budget: int, cut: bool = False, *, items: bool = False) -> str:
+    """Return `text` cut to `budget`, the mark at its end kept, or a shorter one; `cut` says that there must be one.
+
+    `items` says that the text has some of the items that its mark counts: without them the count would be false.
+    """
+    head, mark = parted(text)
+    marks = shorter(mark) if mark or cut else []
+    return cut_to(head, marks, budget, count_tokens, trim_to_tokens, items=items)
+
+
+def plan(
+    head: Sequence[str],
+    lines: Sequence[str],
+    budget: int,
+    what: str,
+    *,
+    place: Callable[[int], str | None] | None = None,
+    hidden: Sequence[Line] = (),
+) -> Planned:
+    """Return the text of `head` and as much of `lines` as fits; see `fit_lines` for the arguments."""
+    if budget >= NO_CAP and not hidden:
+        return Planned("\n".join([*head, *lines]))
+    if any(isinstance(line, NamedLine) for line in lines):
+        whole = "\n".join([*head, *lines])
+        if not hidden and len(whole) <= most_chars(budget) and count_tokens(whole) <= budget:
+            return Planned(whole)
+        return _Plan(head, lines, what, hidden, place or (lambda k: None)).within(budget)
+    return _sequence(head, lines, budget, what, place, hidden)
+
+
+def _sequence(
+    head: Sequence[str],
+    lines: Sequence[str],
+    budget: int,
+    what: str,
+    place: Callable[[int], str | None] | None,
+    hidden: Sequence[Line],
+) -> Planned:
+    """Return as many of the first lines as fit, and the beginning of the next one.
+
+    Where there is a position after them, the next line is begun only if it is the first: it comes whole after a move.
+    """
+
+    def build(k: int) -> str:
+        cut_off = k < len(lines) or hidden
+        mark = [marked(amounts.after(k), cut(k), next_place(k))] if cut_off else []
+        return "\n".join([*head, *lines[:k], *mark])
+
+    def cut(k: int) -> int:
+        return max(1, int(total * amounts.weight_after(k)) // max(len(lines), 1))
+
+    def next_place(k: int) -> str | None:
+        return place(k) if place and 0 < k < len(lines) else None
+
+    def with_part(n: int) -> str:
+        mark = marked(amounts.after(k + 1), cut(k), next_place(max(k, 1)))
+        return "\n".join([*head, *lines[:k], beginning(lines[k], n), mark])
+
+    total, amounts = count_tokens("\n".join(lines)), Amounts(lines, what, hidden)
+    k, text = fit(len(lines), build, budget, guess=budget // 12 + 1)
+    if k == len(lines) and not hidden:
+        return Planned(text)
+    k = max(k, 0)
+    if k < len(lines) and not isinstance(lines[k], Line) and not (place and k):
+        n = largest(len(lines[k]), lambda n: count_tokens(with_part(n)) <= budget, budget if not k else 16)
+        if n >= (_LEAST_PART if k else 1):
+            return Planned(with_part(n), cut(k), next_place(max(k, 1)))
+    return Planned(text, cut(k), next_place(k))
+
+
+def beginning(line: str, chars: int) -> str:
+    """Return the first characters of a line, up to the end of a word, and an ellipsis."""
+    part = line[:chars]
+    at = part.rfind(" ")
+    return f"{part[:at] if at > chars // 2 and line[chars : chars + 1] not in ('', ' ') else part.rstrip()}…"
+
+
+@dataclass(slots=True)
+class _State:
+    """In which form each line is shown."""
+
+    forms: list[int]
+    part: tuple[int, str] | None = None
+    """A line of which the beginning is shown, and this beginning."""
+
+
+@dataclass(slots=True)
+class _Plan:
+    """Lines of which some have names."""
+
+    head: Sequence[str]
+    lines: Sequence[str]
+    what: str
+    hidden: Sequence[Line]
+    place: Callable[[int], str | None]
+    steps: list[tuple[int, int]] = field(init=False)
+    """(line, form), in the order in which they get room."""
+    parents: list[int] = field(init=False)
+    most: list[int] = field(init=False)
+    """The form of each line that says all of it."""
+    total: int = field(init=False)
+    items: int = field(init=False)
+    """How many things all lines stand for, hidden ones included."""
+
+    def __post_init__(self) -> None:
+        steps = [(rank, -worth, at, form) for at in range(len(self.lines)) for rank, worth, form in self._steps_of(at)]
+        self.steps = [(at, form) for _, _, at, form in sorted(steps)]
+        self.most = [_ABSENT] * len(self.lines)
+        for at, form in self.steps:
+            self.most[at] = max(form, self.most[at])
+        self.total = count_tokens("\n".join(self.lines))
+        self.items = sum(max(line.items, 1) if isinstance(line, Line) else 1 for line in self.lines)
+        self.items += sum(line.items for line in self.hidden)
+        self.parents = []
+        within: list[int] = []
+        for at in range(len(self.lines)):
+            depth = self._depth(at)
+            while within and self._depth(within[-1]) >= depth:
+                within.pop()
+            self.parents.append(within[-1] if within else -1)
+            within.append(at)
+
+    def _depth(self, at: int) -> int:
+        line = self.lines[at]
+        return line.depth if isinstance(line, NamedLine) else 0
+
+    def _steps_of(self, at: int) -> Iterator[tuple[int, int, int]]:
+        line = self.lines[at]
+        rank = line.rank if isinstance(line, Line) else 0
+        if not isinstance(line, NamedLine):
+            yield rank, 0, _WHOLE
+            return
+        if line.strip() in (f"{line.name}: {line.kind}", f"{line.name} ({line.kind})"):  # the list of names says it all
+            forms = [_NAMED]
+        else:
+            forms = [_NAMED] * bool(line.name) + [_SHORT] * (line.short not in ("", line)) + [_WHOLE]
+        yield from ((rank + later, line.worth, form) for later, form in enumerate(forms))
+
+    def within(self, budget: int) -> Planned:
+        """Return the text that fits."""
+        k, text = fit(len(self.steps), lambda k: self._text(self._first(k)), budget, guess=budget // 4 + 1)
+        state = self._first(max(k, 0))
+        if k < 0 or (k == len(self.steps) and not self.hidden):
+            return self._planned(state, text)
+        for _ in range(2):
+            self._fill(state, budget, max(k, 0))
+        self._begin_next(state, budget)
+        return self._planned(state, self._text(state))
+
+    def _planned(self, state: _State, text: str) -> Planned:
+        if not self._amount(state):
+            return Planned(text)
+        return Planned(text, self._cut(state), self._next_place(state))
+
+    def _first(self, k: int) -> _State:
+        forms = [_ABSENT] * len(self.lines)
+        for at, form in self.steps[:k]:
+            forms[at] = form
+        return _State(forms)
+
+    def _fill(self, state: _State, budget: int, start: int) -> None:
+        """Take the next steps that fit into the room that is left."""
+        room, closed = budget - count_tokens(self._text(state)), False
+        taken: list[tuple[int, int, int]] = []
+        for at, form in self.steps[start : start + _TRIES]:
+            before, plain = state.forms[at], self._is_plain(at)
+            if room < 2:
+                break
+            if before >= form or (closed and plain) or not self._may(state, at, form):
+                continue
+            price = count_tokens(self._form(at, form)) + 1 - count_tokens(self._form(at, before))
+            if price > room:
+                closed = closed or plain
+                continue
+            taken.append((at, before, form))
+            state.forms[at] = form
+            room -= max(price, 0)
+
+        def fits(k: int) -> bool:
+            for at, before, _ in reversed(taken):
+                state.forms[at] = before
+            for at, _, form in taken[:k]:
+                state.forms[at] = form
+            return count_tokens(self._text(state)) <= budget
+
+        if not fits(len(taken)):
+            fits(max(largest(len(taken), fits, guess=len(taken) - 1), 0))
+
+    def _is_plain(self, at: int) -> bool:
+        """Say whether a line has no name: then it is shown only after the ones before it."""
+        line = self.lines[at]
+        return not isinstance(line, NamedLine) or not (line.name or line.short)
+
+    def _may(self, state: _State, at: int, form: int) -> bool:
+        parent = self.parents[at]
+        return form == _NAMED or parent < 0 or state.forms[parent] >= _SHORT
+
+    def _begin_next(self, state: _State, budget: int) -> None:
+        """Show the beginning of the first line that has no room."""
+        left = ((at, form) for at, form in self.steps if state.forms[at] < form and self._may(state, at, form))
+        at = next((at for at, form in left if form != _NAMED), -1)
+        if at < 0:
+            return
+        line = self.lines[at]
+        if not isinstance(line, NamedLine):
+            return
+        # What stands in place of it must not say more than the beginning does.
+        least = max(len(self._form(at, _SHORT)) + 2, line.find(line.name) + len(line.name) + 2 * _LEAST_PART)
+
+        def with_part(n: int) -> _State:
+            return _State(state.forms, (at, beginning(line, n)))
+
+        n = largest(len(line), lambda n: count_tokens(self._text(with_part(n))) <= budget, least)
+        if n >= least and "\n" not in line[:n] and len(beginning(line, n)) >= least:
+            state.part = at, beginning(line, n)
+
+    def _form(self, at: int, form: int) -> str:
+        line = self.lines[at]
+        if form == _WHOLE or not isinstance(line, NamedLine):
+            return line if form else ""
+        return line.short if form == _SHORT else f", {line.name}" if form == _NAMED else ""
+
+    def _text(self, state: _State) -> str:
+        body = self._body(state)
+        amount = self._amount(state)
+        mark = [marked(amount, self._cut(state, body), self._next_place(state))] if amount else []
+        return "\n".join([*self.head, *body, *mark])
+
+    def _body(self, state: _State) -> list[str]:
+        body: list[str] = []
+        named: list[NamedLine] = []
+        after = 0
+        """Where the lists of names stand: after the last line with a name."""
+        for at, (line, form) in enumerate(zip(self.lines, state.forms, strict=True)):
+            if state.part is not None and state.part[0] == at:
+                body.append(state.part[1])
+            elif form >= _SHORT:
+                body.append(self._form(at, form))
+            elif form == _NAMED and isinstance(line, NamedLine):
+                named.append(line)
+            if isinstance(line, NamedLine):
+                after = len(body)
+        return [*body[:after], *lists_of(named), *body[after:]]
+
+    def _amount(self, state: _State) -> str:
+        part = -1 if state.part is None else state.part[0]
+        pairs = list(zip(self.lines, state.forms, strict=True))
+        absent = [line for at, (line, form) in enumerate(pairs) if form == _ABSENT and at != part]
+        told = Amounts(absent, self.what, self.hidden).after(0)
+        counts: dict[str, int] = {}
+        for at, (line, form) in enumerate(pairs):
+            known = form == self.most[at] and not (isinstance(line, NamedLine) and line.partial)
+            if at == part or (form != _ABSENT and not known):
+                what = (line.what if isinstance(line, Line) else "") or self.what
+                counts[what] = counts.get(what, 0) + 1
+        details = ", ".join(plural(count, what) for what, count in counts.items())
+        return ", ".join(filter(None, (told, details and f"details of {details}")))
+
+    def _cut(self, state: _State, body: Sequence[str] | None = None) -> int:
+        shown = count_tokens("\n".join(self._body(state) if body is None else body))
+        return max(1, self.total * self.items // max(len(self.lines), 1) - shown)
+
+    def _next_place(self, state: _State) -> str | None:
+        first = next((at for at, form in enumerate(state.forms) if form == _ABSENT), len(state.forms))
+        return self.place(first) if 0 < first < len(state.forms) else None
+
+
+def lists_of(lines: Sequence[NamedLine]) -> list[str]:
+    """Return a list of names for each kind, in the order of the first of them."""
+    kinds: dict[str, list[str]] = {}
+    for line in lines:
+        kinds.setdefault(line.kind, []).append(line.name)
+    return [f"{kind or 'names'} × {len(names):,}: {', '.join(ranges_of(names))}" for kind, names in kinds.items()]
+
+
+def ranges_of(names: Sequence[str]) -> Iterator[str]:
+    """Yield names as they stand in a list: three or more that count up as one range."""
+    at = 0
+    while at < len(names):
+        end = at + 1
+        found = _NUMBERED.fullmatch(names[at])
+        if found is not None:
+            stem, number = found[1], int(found[2])
+            while end < len(names) and names[end] == f"{stem}{number + end - at}":
+                end += 1
+        if end - at >= _RANGE:
+            yield f"{quoted(names[at])}–{quoted(names[end - 1])}"
+        else:
+            end = at + 1
+            yield quoted(names[at])
+        at = end
+
+
+def quoted(name: str) -> str:
+    """Return a name as it stands in a list: in quotes where it has a comma or a dash of a range."""
+    return repr(name) if ", " in name or "–" in name or not name else name
