@@ -9,6 +9,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 LONG = {
+    "test_looking.py::*": "test_planner.py, and the law of amounts",
     "test_export.py::test_five_hundred_cells*": "a session of thirty cells with images",
     "test_bench_command.py::test_a_question_right_after_a_cell_that_failed*": "the recorded run",
     "test_bench_command.py::test_the_recorded_run_passes_every_task": "the recording of one task, replayed",
