@@ -74,6 +74,8 @@ _STORES = re.compile(
 _MAGIC = re.compile(r"^\s*(?:[\w, ]+=\s*)?%{1,2}(\w+)", re.MULTILINE)
 _TIMED = re.compile(r"^\s*%{1,2}(?:time|timeit|capture)\b(?:[ \t]+-\w+(?:[ \t]+\d+)?)*", re.MULTILINE)
 """Magics that show how long the rest takes, or keep its output."""
+_RUNS_REST = re.compile(r"^\s*%%(?:time|timeit|capture)\b.*")
+"""Magics that run the rest of the cell as Python."""
 _PLAIN_MAGICS = frozenset(
     ("time", "timeit", "capture", "writefile", "file", "html", "HTML", "latex", "markdown", "javascript", "js", "svg")
 )
@@ -181,7 +183,11 @@ class CellReader:
         if any(map(_EVALUATED_WORD.fullmatch, _WORDS.findall(source))):
             words = {word for text in _TEXT.findall(source) for word in _WORD.findall(text)}
             more += [word for word in words if word in self._namespace and word not in diff.added]
-        beyond = frozenset(one for one in tracker.beyond if not one.startswith(("module", "__")))
+        beyond: frozenset[str] | None = None
+        python = _RUNS_REST.sub("", source)
+        if execution.status == "ok" and not _MAGIC.search(python) and not _SHELL.search(python):
+            # Of other cells every word counts as a name, secrets included.
+            beyond = frozenset(one for one in tracker.beyond if not one.startswith(("module", "__")))
         opaque = self._opaque(source, execution)
         drawn = GENERATORS.intersection(ambient)
         words = (*_WORDS.findall(source), *self._called_words())

@@ -108,7 +108,8 @@ class RecordedRuns:
         self.facts.seconds[execution.execution_id] = self._seconds(execution)
         facts = self.facts.cells.get(execution.execution_id)
         if facts is None or facts.beyond is None:
-            return self._plain(statement, execution, opaque="its reads are not known")
+            told = facts.unknown or facts.opaque if facts is not None else ""
+            return self._plain(statement, execution, opaque=told or "its reads are not known")
         state = self._state
         effects = {
             name: unit for unit in made for name in unit.names if _counts(name) and not unit.equals(state.get(name))

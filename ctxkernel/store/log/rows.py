@@ -257,13 +257,18 @@ def restore(base: Record, delta: Record) -> dict[str, Json]:
 def manifest_text(manifest: Mapping[str, Json], mask: Mask) -> str:
     """Return the text of a checkpoint's manifest. Reasons quote the user's values, so they are masked."""
     text = dump_json(manifest)
-    if '"m":' not in text and '"p":' not in text:
+    facts = cast("Mapping[str, Json]", manifest.get("r") or {})
+    if '"m":' not in text and '"p":' not in text and facts.keys().isdisjoint("uo"):
         return text
     units = cast("Sequence[Mapping[str, Json]]", manifest.get("units", ()))
-    safe = [
-        {key: masked_json(value, mask) if key in ("m", "p") else value for key, value in one.items()} for one in units
-    ]
-    return dump_json({**manifest, "units": safe})
+    safe: dict[str, Json] = {"units": [_masked_fields(one, "mp", mask) for one in units]}
+    if facts:
+        safe["r"] = _masked_fields(facts, "uo", mask)
+    return dump_json({**manifest, **safe})
+
+
+def _masked_fields(value: Mapping[str, Json], fields: str, mask: Mask) -> dict[str, Json]:
+    return {key: masked_json(one, mask) if key in fields else one for key, one in value.items()}
 
 
 def results_text(results: Mapping[str, Mapping[str, Json]], mask: Mask) -> str:
