@@ -527,12 +527,16 @@ def test_a_function_that_a_widget_uses_is_not_told_as_changed(kernel):
 
 
 def test_views_and_groups_work_in_a_notebook(kernel):
-    (kernel.folder / "paper.md").write_text("# Title\n\nFirst words.\n\n## Part\n\nMore words.\n")
+    (kernel.folder / "paper.md").write_text(
+        "# Title\n\nFirst words of a paper say what it is about.\n\n## Part\n\nMore words.\n"
+    )
     ran = kernel.run("h = view('paper.md', tokens=300)\nh")
     assert ran.outputs[-1]["type"] == "display_data"
     assert "First words" in ran.data[0]["text/plain"] and "<pre" in ran.data[0]["text/html"]
     kernel.run("h.run(); g = group(h)")
-    (kernel.folder / "paper.md").write_text("# Title\n\nOther words.\n\n## Part\n\nMore words.\n")
+    (kernel.folder / "paper.md").write_text(
+        "# Title\n\nOther words of a paper say what it is about.\n\n## Part\n\nMore words.\n"
+    )
     ran = kernel.run("pass")
     [update] = [o for o in ran.outputs if o["type"] == "update_display_data"]
     assert "Other words" in update["data"]["text/plain"]
