@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import inspect
 import io
 import json
@@ -182,6 +183,21 @@ def test_python_s_own_files_and_what_is_no_file_are_left_out(data, reads):
         pass
 
     assert names(reads.end(never)) == []
+
+
+def test_the_source_of_a_library_that_is_imported_is_left_out(tmp_path, reads, monkeypatch):
+    """Where no bytecode is written its source is read, in whatever environment it is; a re-run does not read it."""
+    place = tmp_path / "env" / "lib" / "site-packages"
+    place.mkdir(parents=True)
+    (place / "read_late.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(str(place))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    reads.begin()
+    importlib.import_module("read_late")
+    open(reads_module.__file__).close()
+
+    assert reads.end(never) == ()
 
 
 def test_nothing_is_noted_between_cells(data, reads):

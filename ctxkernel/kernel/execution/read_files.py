@@ -28,6 +28,7 @@ from typing import Any, cast
 
 from xxhash import xxh3_128
 
+from ctxkernel.core.reflection import is_of_library
 from ctxkernel.core.timeline import Artifact
 
 FILE_BYTES = 32 * 1024 * 1024
@@ -244,7 +245,7 @@ class FileReads:
     # -- at its end -----------------------------------------------------------------------------
 
     def _of_interest(self, path: str) -> bool:
-        if path.endswith(_SUFFIXES) or path.startswith(self._left_out):
+        if path.endswith(_SUFFIXES) or path.startswith(self._left_out) or is_of_library(path):
             return False
         return not any(part in _CACHES for part in path.split(os.sep))
 
