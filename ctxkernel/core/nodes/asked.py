@@ -134,7 +134,8 @@ class AskedChanges:
         except BaseException:
             _set_back(node, was)
             raise
-        one = self._asked.setdefault(node.obj_id, Asked(node))
+        # In the order of their last calls: a group that is paused shows its members as they were then.
+        one = self._asked[node.obj_id] = self._asked.pop(node.obj_id, None) or Asked(node)
         if not one.before:
             one.before, one.unchanged = was, policy
         one.note(method.__name__, args, kwargs, _policy(node))
