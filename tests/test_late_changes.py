@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 import pytest
-import scale
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels import RunningKernel, StartKernel
@@ -146,9 +145,8 @@ CELLS = [
 ]
 
 
-@pytest.mark.scaled
 @given(st.lists(st.tuples(st.sampled_from(CELLS), st.integers(0, 40_000)), min_size=1, max_size=6))
-@settings(max_examples=scale.examples(40))
+@settings(max_examples=40)
 def test_what_is_found_at_once_and_late_is_what_differs(tmp_path_factory, cells):
     """By the contents before and after each cell, taken by other means."""
     bench = Bench(tmp_path_factory.mktemp("late"))
