@@ -9,7 +9,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 LONG = {
-    "test_late_changes.py::test_what_is_found_at_once_and_late*": "the order in which the background ends, and a kernel",
+    "test_late_changes.py::test_what_is_found_at_once_and_late*": "the order of its ends, and a kernel",
     "test_mcp.py::test_a_notebook_without_a_kernel*": "the kernel of a connection file",
     "test_mcp.py::test_over_http*": "the tools over standard input and output",
     "test_looking.py::*": "test_planner.py, and the law of amounts",
