@@ -61,6 +61,8 @@ async (count, stay = false) => {
     head: `s${count}.1`,
     ...rest
   });
+  do await painted();
+  while (!host.querySelector('.ctxk-row')); // many rows are drawn in a task of their own
   await painted();
   const rows = host.querySelectorAll('.ctxk-row').length;
   /** The elements of the rows that are in the page. */
