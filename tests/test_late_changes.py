@@ -170,8 +170,10 @@ def test_what_is_found_at_once_and_late_is_what_differs(tmp_path_factory, cells)
             more = late.get(execution_id, NamespaceDiff())
             assert not more.incomplete
             assert bool(diff.incomplete) == (execution_id in late)
-            # A view of an array that changed is listed too, where it does not show the element.
-            assert {*diff.changed, *more.changed} - {"view"} == truth[execution_id] - {"view"}, execution_id
+            # A view of an array that changed is listed too, where it does not show the element; so is a slow variable
+            # that was bound to another object, which may be equal.
+            rebound = {name for name, change in diff.changed.items() if change.how == "rebound"}
+            assert {*diff.changed, *more.changed} - {"view"} - rebound == truth[execution_id] - {"view"} - rebound
     finally:
         bench.background.close()
         bench.store.close()
