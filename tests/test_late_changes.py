@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import time
 from typing import Any
 
@@ -177,3 +178,15 @@ def test_what_is_found_at_once_and_late_is_what_differs(tmp_path_factory, cells)
     finally:
         bench.background.close()
         bench.store.close()
+
+
+def test_names_that_change_places_while_one_is_deferred_are_compared():
+    """A name that stands for another object now has no pack of its own to be compared with."""
+    notebook = Notebook("f = [[n] for n in range(300_000)]", may_defer=lambda: True, settings=Settings(end_phase_ms=40))
+    notebook.run("g = [1]; f, g = g, f")
+    notebook.tracker.take_pending()
+    notebook.tracker.settings = Settings(end_phase_ms=60_000)
+
+    for source in ("g[5].append(1); f.append(2)", "f, g = g, f", "h = f; f, g = g, f; g[7] = 1"):
+        diff = notebook.run(source)
+        assert {"f", "g"} <= {*diff.changed, *re.findall(r"\w+", diff.incomplete)}, source

@@ -97,6 +97,7 @@ def test_the_history_is_condensed_opened_and_brought_back(desk):
     """A pinned statement stays; the events are read in the panel; after the undo they stand where they stood."""
     section = run_all(desk, ["first = 1", LONG, ASK.strip(), LONG, "last = 2"])
     order = "els => els.map((el) => el.dataset.block)"
+    expect(block(desk, "s4.1")).to_be_visible()
     before = section.locator("[data-block]").evaluate_all(order)
     speakers = section.locator(".ctxk-message[data-role=assistant] .ctxk-speaker")
     expect(speakers.first).to_have_text("the model")

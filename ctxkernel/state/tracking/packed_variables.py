@@ -337,16 +337,17 @@ class PackedVariables:
             elif name in unchanged or (print_before == print_now if print_before and print_now else same):
                 self._rebind(name)
             elif awaited:
-                self._compare_awaited(name, there[name], moment, found)
+                self._compare_awaited(name, there.get(name), moment, found)
             # Else it was packed only since it shares something now, or lost what it shared.
             elif name in old or name in found.moved:
                 self._change(name, found)
 
-    def _compare_awaited(self, name: str, group: Group, moment: Moment, found: FoundChanges) -> None:
+    def _compare_awaited(self, name: str, group: Group | None, moment: Moment, found: FoundChanges) -> None:
         """Compare a name with what it held when its group was deferred, if that is known already."""
         if name in self._watched:
             return
-        before, now = group.contents.pop(name, None), self.content_in(moment, name)
+        before = group.contents.pop(name, None) if group is not None else None
+        now = self.content_in(moment, name)
         changed = before.differs(now) if before is not None and now is not None else None
         if changed:
             self._change(name, found)
