@@ -185,7 +185,7 @@ def test_two_handles_that_are_linked_and_their_group_change_in_one_statement(des
     [(_, _, source)] = desk.new(count)
     assert sorted(source.splitlines()) == [
         *("%ctx set a.tokens=200", "%ctx set b.tokens=200", "%ctx set g.lod=1"),
-        *("g.add(b)", "n.pin('why');", "n.set(text='new')"),
+        *("g.add(b);", "n.pin('why')", "n.set(text='new')"),
     ]
     last = len(desk.statements())
     run(desk, f"%ctx goto s{count}")
