@@ -32,16 +32,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 from looking_targets import QUICK, TARGETS, Sizes, Target, Total
+from views import memory
 
 from ctxkernel.core.ports import Rendered, RenderRequest
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
@@ -188,25 +186,6 @@ def recalled(facts: Sequence[str], *texts: str) -> int:
 
 
 # -- one target
-
-
-@contextmanager
-def memory() -> Iterator[list[float]]:
-    """Give a list that has, after the block, the megabytes that it took at its worst."""
-    process, most, done = psutil.Process(), [0.0], threading.Event()
-    before = process.memory_info().rss
-
-    def watch() -> None:
-        while not done.wait(0.002):
-            most[0] = max(most[0], (process.memory_info().rss - before) / 1e6)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield most
-    finally:
-        done.set()
-        thread.join()
 
 
 def milliseconds(run: Callable[[], Any]) -> float:
