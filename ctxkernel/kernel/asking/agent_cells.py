@@ -20,7 +20,7 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import plural
 from ctxkernel.kernel.asking.answer_display import Answers, proposal_bundle
 from ctxkernel.kernel.asking.stale_views import SeenState
-from ctxkernel.kernel.execution.authority import refuse_model
+from ctxkernel.kernel.execution.authority import AUTHOR, refuse_model
 from ctxkernel.kernel.execution.cell import CellRequest, Reply
 from ctxkernel.kernel.messages import states as messages
 from ctxkernel.kernel.session import Session
@@ -72,7 +72,7 @@ class AgentCells:
         if len(self.waiting) >= MOST_WAITING:
             return self._refusal(call, "full", f"{MOST_WAITING} cells wait for the user already")
         self._count += 1
-        one = AgentCell(f"a{self._count}", str(cell.tags["agent"]), call, cell.code, _sent(session.kernel))
+        one = AgentCell(f"a{self._count}", str(cell.tags["agent"]), call, cell.code, sending_time(session.kernel))
         self.waiting.append(one)
         self._mark(call, "waits", one.name)
         self.show()
@@ -134,7 +134,7 @@ class AgentCells:
         Raises BadCommand if the approval was sent before the cell was shown.
         """
         refuse_model("%ctx approve")
-        first, sent = self.waiting[0], _sent(self._session.kernel)
+        first, sent = self.waiting[0], sending_time(self._session.kernel)
         early = first.sent is not None and sent is not None and 0 <= first.sent - sent < _UNSEEN_SECONDS
         if code is None and early and not first.is_told:
             first.is_told = True
@@ -216,14 +216,14 @@ def no_exit(session: Session) -> Generator[None]:
 
 
 def _refuse_exit() -> None:
-    raise BadCommand("a cell of an agent cannot end the kernel: only a person can")
+    raise BadCommand(f"a cell of the {AUTHOR.get() or 'agent'} cannot end the kernel: only a person can")
 
 
 def _error(name: str, text: str) -> Reply:
     return {"status": "error", "ename": name, "evalue": text, "traceback": [text]}
 
 
-def _sent(kernel: Any) -> float | None:
+def sending_time(kernel: Any) -> float | None:
     """Return when the running request was sent, by the clock of its sender."""
     parent: dict[str, Any] = kernel.get_parent("shell") or {}
     header: dict[str, Any] = parent.get("header") or {}

@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any, TypeVar
 
 from ctxkernel.agent.asks import Ask, BookedRequest, Spent
@@ -19,7 +18,7 @@ from ctxkernel.agent.turn import AskTurn, Model, Observe, ResponseRecord, Stoppe
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.timeline import Cost, Execution, Kind
 from ctxkernel.history.events import Action, HistoryEvent
-from ctxkernel.kernel.asking.agent_cells import no_exit
+from ctxkernel.kernel.asking.agent_cells import no_exit, sending_time
 from ctxkernel.kernel.asking.answer_display import FENCED, Answers, proposal_bundle
 from ctxkernel.kernel.asking.model_tools import ModelTools
 from ctxkernel.kernel.asking.stale_views import SeenState
@@ -94,10 +93,7 @@ class AskSession:
 
     def _sending_time(self) -> tuple[float | None, float]:
         """Return when the front end sent the running request, by its own clock, and the present time of ours."""
-        parent: dict[str, Any] = self._session.kernel.get_parent("shell") or {}
-        header: dict[str, Any] = parent.get("header") or {}
-        date = header.get("date")
-        return date.timestamp() if isinstance(date, datetime) else None, self.clock()
+        return sending_time(self._session.kernel), self.clock()
 
     def is_unseen(self) -> bool:
         """Return whether the running request was sent before its proposal was shown, as all cells of Run All are.
