@@ -153,13 +153,17 @@ class Desk:
         session = await self.session()
         clock = asyncio.get_running_loop().time
         end = clock() + min(max(wait, 0.0), MOST_WAIT)
+        known, is_open, found = object(), True, ("", list[Any]())
         while True:
-            with texts.opened(session) as log:
-                found = texts.refusing(lambda: self._told(log, place, budget=budget))
-                state, run = log.cell_state(place), log.execution_of_call(place)
-                if run is None and not state.state:
-                    run = log.timeline.execution(place)
-                is_open = run.status == "running" if run is not None else state.state in ("waits", "approved", "edited")
+            if (now := self.stamp()) != known:  # a long session takes long to read
+                known = now
+                with texts.opened(session) as log:
+                    found = texts.refusing(lambda: self._told(log, place, budget=budget))
+                    state, run = log.cell_state(place), log.execution_of_call(place)
+                    if run is None and not state.state:
+                        run = log.timeline.execution(place)
+                    waits = state.state in ("waits", "approved", "edited")
+                    is_open = run.status == "running" if run is not None else waits
             if not is_open or clock() >= end:
                 return found
             await asyncio.sleep(_POLL)
