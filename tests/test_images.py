@@ -208,7 +208,7 @@ class Session:
             for kind, action in zip(cells, self.respond(*code), strict=False):
                 status = "error" if kind == "f" else "ok"
                 name = self.ran("plot()", images, status, author="model")
-                content = result_text(self.path[-1][1])
+                content = result_text(self.path[-1][1], "plot()")
                 result = Observation(f"{name}:1", action.tool_call_id, content, "failed" if kind == "f" else "success")
                 self.records[name] = [result]
         self.respond({"type": "text", "text": "I see."})

@@ -18,12 +18,12 @@ from scale import examples
 from ctxkernel.core.events import Delta, MethodCalled, NodeChanged
 from ctxkernel.core.ports import VariableLine
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.timeline import Artifact, ExceptionInfo, Execution, Statement
+from ctxkernel.core.timeline import Artifact, ChangeInfo, ExceptionInfo, Execution, NamespaceDiff, Statement, TypeInfo
 from ctxkernel.core.turn import DeltaItem, HandleState, Turn
 from ctxkernel.history.events import Action, Observation
 from ctxkernel.projection.budget import HistoryFold
 from ctxkernel.projection.engine import Projection, ProjectionEngine
-from ctxkernel.projection.layout import DIALECT_TEXTS, OLD_ERROR_TOKENS, SYSTEM_TEXT
+from ctxkernel.projection.layout import DIALECT_TEXTS, OLD_ERROR_TOKENS, SYSTEM_TEXT, result_text
 from ctxkernel.projection.rows import VariableFacts, imported_row, variable_row, variable_rows
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.projection.toolset import tools_json
@@ -54,6 +54,27 @@ def texts(projection: Projection, kind: str) -> list[str]:
 
 def why_not(projection: Projection) -> dict[str, str]:
     return {one.id: one.why for one in projection.left_out}
+
+
+# -- results of cells of the model ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, "(no output, and no name changed)"),
+        ({"added": {"total": TypeInfo("int", "1")}}, "(no output)"),
+        (
+            {"added": {"total": TypeInfo("int", "1")}, "changed": {"rows": ChangeInfo("list", "[]", how="mutated")}},
+            "[changes] ~ rows: list (mutated)",
+        ),
+        ({"incomplete": "still being compared: rows"}, "(no output)"),
+        ({"deleted": ("total", "old")}, "[changes] - old"),
+    ],
+)
+def test_the_result_of_a_cell_tells_only_the_changes_of_names_that_its_source_lacks(changes: Any, told: str):
+    execution = ran(1, state_diff=NamespaceDiff(**changes))[1]
+    assert result_text(execution, "total = add(first)") == told
 
 
 # -- variables -----------------------------------------------------------------------------------------

@@ -44,14 +44,14 @@ def _without_thinking(event: Action | AssistantMessage) -> Action | AssistantMes
     return replace(event, blocks=tuple([block for block in event.blocks if block.get("type") not in THINKING]))
 
 
-def observed_again(records: Iterable[HistoryEvent], execution: Execution) -> list[HistoryEvent]:
+def observed_again(records: Iterable[HistoryEvent], execution: Execution, source: str) -> list[HistoryEvent]:
     """Return the result of a re-run cell of the model, with its output now."""
     made: list[HistoryEvent] = []
     for event in records:
         name = nth(execution.execution_id, len(made) + 1)
         if isinstance(event, Observation) and not made:
             status = STATUS.get(execution.status, "canceled")
-            made.append(Observation(name, event.tool_call_id, result_text(execution), status))
+            made.append(Observation(name, event.tool_call_id, result_text(execution, source), status))
         elif isinstance(event, RESULTS):
             made.append(replace(event, event_id=name))
     return made

@@ -304,7 +304,7 @@ class AskTurn:
 
     def _observed(self, execution: Execution, action: Action, code: str, edited: bool) -> Iterable[HistoryEvent]:
         status = STATUS.get(execution.status, "canceled")
-        text = result_text(execution)
+        text = result_text(execution, code)
         if edited:
             text = f"The person edited the cell before it ran. What ran:\n{code}\n---\n{text}"
         if status == "canceled":

@@ -18,8 +18,8 @@ from ctxkernel.store.regular_files import read_bounded, read_within
 from ctxkernel.store.trust_registry import TURNS, content_digest, is_trusted
 
 SHIPPED: Mapping[str, str] = {
-    "01-tour.turns.json": "5048aa63a541f466782bbdcf9f05247914e37f1538c246011a13c2e0e4014bfd",
-    "04-asking.turns.json": "37b34b47bc270ef4d1752958c67fd1941f175e3bb0e15478cec68da4ab19df59",
+    "01-tour.turns.json": "9700c350027bfdc52f93f7f99fd37a2b8656315d6a42ab8f4b2e37c16223dc66",
+    "04-asking.turns.json": "9e51b58347880e8f7a5e1bc7f7ec7f1e837bd88e8d7a6411ab107fdb0b11f496",
 }
 """The files of turns that come with ctxkernel → the digests of their contents. `docs/record_asking.py` writes them."""
 _MOST_ENTRIES = 10_000

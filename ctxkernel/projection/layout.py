@@ -349,12 +349,16 @@ def sections(execution: Execution, hidden: Collection[str] = ()) -> list[tuple[s
     return [(f"<ctx:{what}>\n", what, text) for what, text in found if what == "error" or text.strip()]
 
 
-def result_text(execution: Execution) -> str:
-    """Return the result of a cell of the model: outputs, error, changes of names."""
+def result_text(execution: Execution, source: str) -> str:
+    """Return the result of a cell of the model: outputs, error, and the changes of names that its source lacks.
+
+    The table of variables has the names that the source mentions.
+    """
     parts = [f"[{what}]\n{text.strip(chr(10))}" for _, what, text in sections(execution)]
-    if execution.state_diff:
-        parts.append(f"[changes] {diff_line(execution.state_diff)}")
-    return "\n".join(parts) or "(no output, and no name changed)"
+    if untold := _untold(execution.state_diff, source):
+        parts.append(f"[changes] {diff_line(untold)}")
+    diff = execution.state_diff
+    return "\n".join(parts) or f"(no output{'' if diff or diff.incomplete else ', and no name changed'})"
 
 
 def display_text(artifacts: tuple[Artifact, ...], hidden: Collection[str] = ()) -> str:

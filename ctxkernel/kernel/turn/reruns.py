@@ -89,7 +89,7 @@ class Replay:
             turns.shut({"status": "ok"})
             return {"status": "ok"}
         if records and statement.author == "model":
-            cell.observe = lambda execution: observed_again(records, execution)
+            cell.observe = lambda execution: observed_again(records, execution, statement.source)
         reply = await execute(cell)
         if turns.last is not None and turns.last.comparison is not None:
             self._comparisons.append(turns.last.comparison)
