@@ -88,6 +88,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_trust(command)
     _add_bench(command)
     _add_mcp(command)
+    _add_store(command)
 
     install = command(
         "install",
@@ -251,6 +252,28 @@ def _add_mcp(command: AddCommand) -> None:
     mcp.add_argument("--port", type=_PORT, default=0, help="port for --http (default: one that is free)")
 
 
+def _add_store(command: AddCommand) -> None:
+    made = command(
+        "store",
+        "keep sessions in a second place (a folder, s3://…), and bring them back on another machine",
+        "A kernel pushes by itself where the setting `store` names a place. push: what the place lacks of a session; "
+        "pull: a session that is not here, or what is missing of its checkpoint data; list: the sessions of the place; "
+        "drop: remove a session from it.",
+    )
+    made.add_argument("action", choices=("push", "pull", "list", "drop"))
+    made.add_argument(
+        "notebook", nargs="?", type=Path, metavar="NOTEBOOK", help="notebook, or a session file (.sqlite)"
+    )
+    made.add_argument("--at", metavar="URL", help="the place (default: the setting `store`)")
+    made.add_argument("--id", metavar="SESSION", help="a session that `list` shows, where several fit (pull, drop)")
+    made.add_argument("--output", type=Path, metavar="FILE", help="session file to write (pull)")
+    made.add_argument(
+        "--notebook", dest="for_notebook", type=Path, metavar="FILE", help="notebook of the session file (push)"
+    )
+    made.add_argument("--force", action="store_true", help="replace statements that are only there (push)")
+    made.add_argument("--json", action="store_true", help="print JSON (docs/cli.md)")
+
+
 def _add_reading(command: AddCommand) -> None:
     """Add the commands that read a session."""
 
@@ -319,6 +342,7 @@ _COMMANDS = {
     "mcp": "mcp.command",
     "trust": "trust",
     "gc": "storage",
+    "store": "mirror",
     "install": "kernelspec",
     "doctor": "doctor",
 }

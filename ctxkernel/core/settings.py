@@ -15,6 +15,7 @@ Value = bool | int | float | str
 T = TypeVar("T", bool, int, float, str)
 
 _MODEL = re.compile(r"[A-Za-z0-9][\w.:/@-]{0,199}")
+_PLACE = re.compile(r"(~?/|[A-Za-z]:[\\/]|[a-z][a-z0-9+]{0,30}://)[^\s?@#'\"<>\0]{0,1000}")
 AUTO = -1
 """A number that is found by itself; smaller than all that may be set."""
 MODES = ("ask", "auto", "off")
@@ -40,6 +41,8 @@ class Spec:
     """Whether it is valid for all notebooks of a user: then a file beside a notebook cannot set it."""
     matters: bool
     """Whether it sends, spends, runs, writes or decides: then a file beside a notebook sets it only if trusted."""
+    is_place: bool
+    """Whether it is a folder or a URL, or nothing."""
 
 
 def _is(
@@ -53,8 +56,9 @@ def _is(
     at_start: bool = False,
     personal: bool = False,
     matters: bool = False,
+    is_place: bool = False,
 ) -> T:
-    spec = Spec(unit, about, least, most, choices, at_start, personal, matters)
+    spec = Spec(unit, about, least, most, choices, at_start, personal, matters, is_place)
     made: Any = field(default=default, metadata={"spec": spec})
     return made
 
@@ -189,6 +193,14 @@ class Settings:
     quota_gb: float = _is(
         20.0, "GB", "what the checkpoints of all notebooks may take together", 1e-6, 10**6, personal=True
     )
+    store: str = _is(
+        "",
+        "",
+        "a second place for sessions, which outlives this machine, such as s3://bucket/folder; off: none",
+        personal=True,
+        is_place=True,
+    )
+    store_seconds: float = _is(30.0, "s", "least time between two pushes to `store`", 1, 86_400, personal=True)
 
 
 DEFAULTS: Mapping[str, Value] = {one.name: cast("Value", one.default) for one in dataclasses.fields(Settings)}
@@ -200,6 +212,8 @@ def allowed(name: str) -> str:
     default, spec = DEFAULTS[name], SPECS[name]
     if isinstance(default, bool):
         return "true or false"
+    if spec.is_place:
+        return "an absolute folder or a URL without credentials and query, such as s3://bucket/folder, or off"
     if isinstance(default, str):
         return " or ".join(one or "auto" for one in spec.choices) or "a name of letters, digits and . _ - : / @"
     kind = "a whole number" if isinstance(default, int) else "a number"
@@ -213,7 +227,7 @@ def shown(name: str, value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return value or "auto"
+        return value or ("off" if SPECS[name].is_place else "auto")
     if value == AUTO:
         return "auto"
     text = f"{value:,}" if isinstance(value, int) else f"{value:g}"
@@ -226,7 +240,10 @@ def checked(name: str, value: object) -> Value:
     if isinstance(default, float) and type(value) is int:
         value = float(value) if abs(value) < 2**53 else math.inf
     if type(value) is type(default):
-        if isinstance(value, str):
+        if isinstance(value, str) and spec.is_place:
+            if value in ("", "off", "auto") or _PLACE.fullmatch(value):
+                return "" if value in ("off", "auto") else value
+        elif isinstance(value, str):
             value = "" if value == "auto" and "" in spec.choices else value
             if value in spec.choices or (not spec.choices and _MODEL.fullmatch(value)):
                 return value

@@ -52,6 +52,7 @@ from ctxkernel.kernel.messages.projection import Prices
 from ctxkernel.kernel.messages.wire import SavedPage
 from ctxkernel.kernel.returning.checkpoint_health import Health, Room
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
+from ctxkernel.kernel.returning.store_mirror import StoreMirror
 from ctxkernel.kernel.session import Session
 from ctxkernel.kernel.turn.turns import Turns
 from ctxkernel.projection.engine import ProjectionEngine
@@ -208,6 +209,9 @@ class Runtime:
         """Make the checkpoints and the turns of cells."""
         self.room = Room(lambda: self.settings.quota_gb, self._thinned)
         self.checkpoints = self._made(CheckpointService, show=self.panel.checkpoint, make_rerun=self._replay)
+        name = notebook_name(None, os.environ, os.getcwd())
+        notebook = str(notebook_folder(os.environ, os.getcwd()) / name) if name else ""
+        self.mirror = self._made(StoreMirror, settings_now=lambda: self.settings, notebook=notebook)
         self.turns = self._made(Turns)
         self.checkpoints.rested = self.turns.rested
         self.displays.run_between = self.turns.run_between
@@ -320,7 +324,9 @@ class Runtime:
         from ctxkernel.kernel.returning.session import ReturnSession
 
         namespace = self.shell.user_ns
-        return Returning(self._made(ReturnSession, namespace=namespace, remember=self.panel.remember))
+        made = Returning(self._made(ReturnSession, namespace=namespace, remember=self.panel.remember))
+        made.chunks.hint = self.mirror.hint
+        return made
 
     def _resume(self) -> None:
         try:
@@ -352,6 +358,7 @@ class Runtime:
         self.guard("session store", self.turns.store_ends, None)
         self.guard("timeline", self.turns.keep_late_output, None)  # no cell follows that would do it
         self.guard("session store", self.store.close, None)
+        self.guard("second store", self.mirror.close, None)
 
     def _thinned(self, info: CheckpointInfo) -> None:
         self.store.checkpoint_state(info.checkpoint_id, info.state, info.reason, time.time())

@@ -13,6 +13,7 @@ from ctxkernel.kernel.display.widgets import named_handle, require_handle
 from ctxkernel.kernel.execution.interrupts import Timeout
 from ctxkernel.kernel.returning.checkpoint_health import Health
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
+from ctxkernel.kernel.returning.store_mirror import StoreMirror
 from ctxkernel.kernel.session import Session
 from ctxkernel.projection.value import Projection
 
@@ -31,6 +32,7 @@ class CommandContext(Session):
     checkpoints: CheckpointService
     health: Health
     timeout: Timeout
+    mirror: StoreMirror
 
     @property
     def namespace(self) -> dict[str, Any]:

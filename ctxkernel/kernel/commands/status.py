@@ -65,6 +65,7 @@ def _checkpoint_rows(ctx: CommandContext) -> list[tuple[str, str]]:
     pending = f", {format_size(held['pending_bytes'])} on their way to the disk" if held["pending_bytes"] else ""
     size = f"{format_size(held['bytes'])} of {format_size(held['quota'])}{pending}"
     rows = [("checkpoints", f"{size} · {held['folder']}")]
+    rows += [("store", ctx.mirror.status())] if ctx.mirror.on else []
     if offer is not None and offer["statements"]:
         rows.append(("earlier", f"a kernel before this one left {offer['statements']} statements; %ctx resume"))
     return rows

@@ -110,6 +110,12 @@ _TABLE = (
         "list the statements of this run with status, time and changes",
         ("--json",),
     ),
+    Command(
+        _late("mirror.store"),
+        "store [push|pull] [--force]",
+        "show the second place of the session (setting `store`), push to it, or pull what is missing here",
+        ("push", "pull", "--force"),
+    ),
     Command(_late("status.show"), "show N", "show one statement: source, outputs, changes, artifacts (10, or s10)"),
     Command(
         _late("inspection.projection"),

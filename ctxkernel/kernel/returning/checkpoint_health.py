@@ -96,6 +96,11 @@ class Health:
             f"%ctx rerun {path[first][0].index}..{path[-1][0].index} makes this one again"
         )
 
+    @property
+    def has_skipped(self) -> bool:
+        """Whether there are states that cannot be returned to."""
+        return bool(self._skipped)
+
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of `%ctx status`."""
         rows: list[tuple[str, str]] = []

@@ -14,7 +14,7 @@ from typing import cast
 from ctxkernel.agent.asks import earlier_state
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.replay import CheckpointInfo
-from ctxkernel.core.text import join_names
+from ctxkernel.core.text import format_size, join_names
 from ctxkernel.core.timeline import StatementLog
 from ctxkernel.kernel.messages import states as messages
 from ctxkernel.kernel.returning.cell_runs import CellFacts
@@ -90,6 +90,10 @@ class Resumption:
                 if told := trust_log(self._store):
                     raise BadCommand(told)
             found = self._find()
+            lacks = found is not None and (found.gaps or found.not_restorable or found.target is None)
+            if lacks and self._session.mirror.on:
+                self._bring()
+                found = self._find()
         except StoreError as fault:
             raise BadCommand(f"the earlier session cannot be read: {fault}") from None
         if found is None:
@@ -113,6 +117,17 @@ class Resumption:
         log.load(found.statements, found.head)
         place = Target(target, target.rpartition(".")[0] if target else "before all statements")
         return ReturnJob("resume", place, difference(target), resumable=found, log=log)
+
+    def _bring(self) -> None:
+        """Bring the data that are missing here from the second place, and tell what came."""
+        url = self._session.configuration.settings.store
+        try:
+            done = self._session.mirror.pull(self._chunks)
+        except StoreError as fault:
+            self._session.notices.tell(f"ctxkernel: nothing came from {url}: {fault}")
+            return
+        if done.chunks:
+            self._session.notices.tell(f"ctxkernel: {format_size(done.received)} of checkpoint data came from {url}")
 
     def _take_in(self, manifests: Mapping[str, Manifest], found: Resumable) -> None:
         """Take in the signed manifests of the earlier kernel; note why a checkpoint cannot be restored."""

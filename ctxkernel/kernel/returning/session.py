@@ -15,6 +15,7 @@ from ctxkernel.kernel.execution.interrupts import Interrupts
 from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.returning.checkpoint_health import Health
 from ctxkernel.kernel.returning.file_states import FileStates
+from ctxkernel.kernel.returning.store_mirror import StoreMirror
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.state.types.packer import Packer
 from ctxkernel.store.log.session import SessionStore
@@ -38,5 +39,6 @@ class ReturnSession:
     reads: FileReads
     health: Health
     account: Account
+    mirror: StoreMirror
     remember: Callable[[Iterable[Comparison]], None]
     """Shows comparisons of an earlier kernel in the panel."""

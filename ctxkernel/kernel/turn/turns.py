@@ -43,6 +43,7 @@ from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.execution.secret_values import SecretValues
 from ctxkernel.kernel.execution.written_files import FileScan
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
+from ctxkernel.kernel.returning.store_mirror import StoreMirror
 from ctxkernel.kernel.turn.record import CellTurn, outcome_of, outcome_of_kept, status_of
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.store.chunks.manifest import CheckpointRow
@@ -80,6 +81,7 @@ class Turns:
     checkpoints: CheckpointService
     displays: LiveDisplays
     panel: Panel
+    mirror: StoreMirror
     forget_copies: Callable[[], None] = lambda: None
     """Forget which cells of the model ran: the state that they ran in is another now."""
     collect_summaries: Callable[[], None] = lambda: None
@@ -341,6 +343,7 @@ class Turns:
         Step("display of handles", "displays.update", needs=("result",)),
         Step("panel", "panel.turn", needs=("result",)),
         Step("checkpoints in the background", "checkpoints.rest"),
+        Step("second store", "mirror.stored", when="mirror.on"),
     )
     """The steps after a statement has ended: keep its state, and tell everybody."""
     END = (

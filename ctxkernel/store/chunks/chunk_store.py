@@ -13,7 +13,7 @@ import errno
 import hashlib
 import os
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 
 from xxhash import xxh3_128_hexdigest
@@ -71,6 +71,8 @@ class ChunkStore:
         """A sentence about data that were deleted while the store was open; else empty."""
         self.fault = ""
         """The reason why the last write failed; else empty."""
+        self.hint: Callable[[], str] = str
+        """Returns the rest of a sentence about missing chunks: what may bring them back."""
         self._removed = RemovedChunks(folder)
         self._seen = 0
         self._writer: PackWriter | None = None
@@ -97,9 +99,9 @@ class ChunkStore:
     def why_missing(self, address: str) -> str:
         """Return why a chunk is not stored."""
         if not self.folder.is_dir():
-            return f"its data are not on this machine: there is no {self.folder}"
-        removed = self._removed.why(address)
-        return removed or f"chunk {address} is missing: deleted, or never copied to this machine"
+            return f"its data are not on this machine: there is no {self.folder}{self.hint()}"
+        removed = self._removed.why(address) or f"chunk {address} is missing: deleted, or never copied to this machine"
+        return removed + self.hint()
 
     def why_unwritable(self) -> str:
         """Return why nothing can be written now, or an empty text. Write nothing."""

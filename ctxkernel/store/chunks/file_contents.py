@@ -37,6 +37,11 @@ _BLOCK = 1 << 20
 _SECONDS = 60.0
 
 
+def is_whole_content(name: str) -> bool:
+    """Return whether a file name is that of a content that was written to its end."""
+    return name.endswith(_SUFFIX) and _NAME.fullmatch(name) is not None
+
+
 class FileContents:
     """The contents of one session's files. The first `keep` creates the folder."""
 
