@@ -9,6 +9,9 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 LONG = {
+    "test_network_files.py::*without mappings]": "the same with mappings",
+    "test_network_files.py::test_the_commands_read*": "a reader beside a store without locks",
+    "test_store_mirror.py::test_a_machine_without_the_log*": "a pull of the session, and a machine that has the log",
     "test_late_changes.py::test_what_is_found_at_once_and_late*": "the order of its ends, and a kernel",
     "test_mcp.py::test_a_notebook_without_a_kernel*": "the kernel of a connection file",
     "test_mcp.py::test_over_http*": "the tools over standard input and output",

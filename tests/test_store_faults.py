@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import errno
 import os
+import platform
 import random
 import shutil
 import signal
@@ -478,6 +479,17 @@ def test_a_reader_in_a_folder_that_it_may_not_write_reads_a_copy(path, monkeypat
 # -- file systems ------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def no_locks(monkeypatch):
+    """A file system on which nothing can be locked."""
+
+    def none(descriptor):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(lock, "_lock", none)
+    monkeypatch.setattr(lock, "_unlock", none)
+
+
 @posix
 def test_a_file_system_without_shared_memory_keeps_sessions_too(path, monkeypatch):
     main, wal, whole = unfinished(path)
@@ -493,17 +505,66 @@ def test_a_file_system_without_shared_memory_keeps_sessions_too(path, monkeypatc
     assert verify(path).sound
 
 
-def test_where_there_are_no_locks_no_kernel_goes_on_in_a_file_of_another(path, monkeypatch):
-    def none(descriptor):
-        raise OSError(errno.ENOLCK, "No locks available")
+@posix
+def test_where_there_are_no_locks_a_file_keeps_others_out_and_the_next_kernel_goes_on(path, no_locks):
+    first = SessionStore.open(path)
+    write(first, turn(1))
+    second = SessionStore.open(path)
+    assert second.path.name == "note-2.sqlite" and "in use" in second.notice
+    second.close()
+    first.close()
+    third = SessionStore.open(path)
+    assert (third.path, third.notice) == (path, None)
+    assert len(read(path, all_roots=True)) == 1
+    third.close()
+    assert sorted(one.name for one in path.parent.iterdir() if one.suffix == ".owner") == []
 
-    monkeypatch.setattr(lock, "_lock", none)
-    names = []
-    for _ in range(3):
-        store = SessionStore.open(path)
-        write(store, turn(1))
-        names.append(store.path.name)
-    assert names == ["note.sqlite", "note-2.sqlite", "note-3.sqlite"]
+
+@posix
+@pytest.mark.parametrize(
+    ("owner", "waits"),
+    [
+        (lambda: f"{platform.node()} pid {os.getppid()} {lock._start_of(os.getppid())}\n", True),
+        (lambda: f"{platform.node()} pid {os.getppid()} 1 {'0' * 36}\n", False),  # another process with its number
+        (lambda: f"{platform.node()} pid {ended_process()} {lock._start_of(os.getpid())}\n", False),
+        (lambda: f"another-machine pid {os.getppid()} 1 {'0' * 36}\n", True),
+    ],
+    ids=["lives", "number used again", "ended", "on another machine"],
+)
+def test_where_there_are_no_locks_only_a_process_that_ended_here_gives_up_its_session(path, no_locks, owner, waits):
+    path.parent.mkdir(exist_ok=True)
+    lock.owner_path(path).write_text(owner())
+    store = SessionStore.open(path)
+    assert (store.path == path) is not waits
+    if waits and "another" in owner():
+        assert "remove" in store.notice and ".owner" in store.notice
+    store.close()
+
+
+@posix
+def test_a_file_that_cannot_be_written_leaves_no_empty_sessions(path, monkeypatch):
+    def busy(*arguments, **options):
+        raise sqlite3.OperationalError("database is locked")
+
+    monkeypatch.setattr(opening, "_connection", busy)
+    assert "memory only" in SessionStore.open(path).notice
+    assert [one.name for one in path.parent.iterdir() if one.suffix == ".sqlite"] == []
+
+
+@posix
+def test_where_there_are_no_locks_a_reader_does_not_wait_for_them(path, no_locks):
+    store = SessionStore.open(path)
+    write(store, turn(1))
+    began = time.perf_counter()
+    assert len(read(path, all_roots=True)) == 1
+    assert time.perf_counter() - began < 4  # SQLite would wait 5 s
+    store.close()
+
+
+def ended_process() -> int:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
 
 
 # -- faults of ours ----------------------------------------------------------------------------------

@@ -103,7 +103,8 @@ class WarmProvisioner(LocalProvisioner):
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         """Start it."""
-        if sys.platform != "linux" or cmd[1:3] != ["-m", KERNEL]:
+        # A library is preloaded when a process starts.
+        if sys.platform != "linux" or cmd[1:3] != ["-m", KERNEL] or "LD_PRELOAD" in kwargs["env"]:
             return await super().launch_kernel(cmd, **kwargs)
         self.pid = self.pgid = fork(cmd[3:], kwargs["env"], kwargs["cwd"])
         self.process = Forked(self.pid)

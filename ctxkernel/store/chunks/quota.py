@@ -24,7 +24,7 @@ from ctxkernel.store.chunks.chunk_index import bases_of
 from ctxkernel.store.chunks.chunk_store import CACHE, ChunkStore
 from ctxkernel.store.chunks.data_folder import is_data_folder
 from ctxkernel.store.chunks.packs import LARGE_BYTES, ChunkEntry
-from ctxkernel.store.lock import SessionLock, UnlockableError
+from ctxkernel.store.lock import SessionLock
 
 _GB = 10**9
 _LOW = 0.9
@@ -160,12 +160,10 @@ def _store(folder: Path, own: ChunkStore | None, *, dry_run: bool) -> Generator[
     if own is not None:
         yield own
         return
-    lock: SessionLock | None = None
-    with contextlib.suppress(UnlockableError):  # then only `live` says so
-        lock = SessionLock.take(folder)
-        if lock is None:
-            yield None
-            return
+    lock = SessionLock.take(folder)
+    if lock is None:
+        yield None
+        return
     with contextlib.closing(ChunkStore(folder, readonly=dry_run, lock=lock)) as store:
         yield store
 

@@ -8,6 +8,7 @@ Rule 3: Every connection has a lock, except the one in memory.
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import time
 from collections.abc import Generator, Mapping
@@ -18,7 +19,7 @@ from pathlib import Path
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.events import Json
 from ctxkernel.store.chunks.data_folder import is_session_id
-from ctxkernel.store.lock import SessionLock, UnlockableError, holder
+from ctxkernel.store.lock import SessionLock, held_elsewhere, holder
 from ctxkernel.store.log import location, masking, rows, schema
 from ctxkernel.store.log.location import CHECK
 from ctxkernel.store.regular_files import ForeignFileError
@@ -120,9 +121,9 @@ def move(connection: sqlite3.Connection, path: Path) -> tuple[sqlite3.Connection
             continue
         try:
             location.prepare_file(candidate, fresh=True)
-            with contextlib.closing(_connection(candidate)) as target:
+            with contextlib.closing(_connection(candidate, lock)) as target:
                 connection.backup(target)
-            return connect(candidate), candidate, lock
+            return connect(candidate, lock), candidate, lock
         except BaseException:
             lock.release()
             raise
@@ -135,18 +136,17 @@ def _try(path: Path, base: Path, start: Start) -> OpenLog:
         lock = SessionLock.take(path)
     except ForeignFileError as error:
         raise _foreign(error) from error
-    except UnlockableError:
-        # Nobody can be kept out of a file on such a file system, so only a new file is safe.
-        lock = None
-    else:
-        if lock is None:
-            raise _InUse(f"The session {path} is in use by another kernel ({holder(path) or 'unknown'}).")
+    if lock is None:
+        told = f"The session {path} is in use by another kernel ({holder(path) or 'unknown'})."
+        if elsewhere := held_elsewhere(path):
+            raise _Unfit(f"{told} {elsewhere}.")
+        raise _InUse(told)
     with contextlib.ExitStack() as opened:
-        if lock is not None:
-            opened.callback(lock.release)
+        opened.callback(lock.release)
+        opened.callback(_remove_empty, path)
         with _as_unfit(path):
-            location.prepare_file(path, fresh=lock is None)
-            connection = opened.enter_context(contextlib.closing(connect(path)))
+            location.prepare_file(path)
+            connection = opened.enter_context(contextlib.closing(connect(path, lock)))
         notebook = None
         with contextlib.suppress(sqlite3.Error):
             notebook = _about(connection, "notebook")
@@ -156,6 +156,13 @@ def _try(path: Path, base: Path, start: Start) -> OpenLog:
             place = _begin_run(connection, path, lock, start)
         opened.pop_all()
         return place
+
+
+def _remove_empty(path: Path) -> None:
+    """Remove a session file that nothing could be written to."""
+    with contextlib.suppress(OSError):
+        if path.is_file() and not path.stat().st_size:
+            path.unlink()
 
 
 @contextlib.contextmanager
@@ -189,10 +196,13 @@ def _foreign(error: ForeignFileError) -> _Unfit:
     return _Unfit(f"{error.filename} is not used, and was left as it is: {error.strerror}.")
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """Return a connection that writes `path`. Raises sqlite3.Error, and StoreError if the file is no session."""
+def connect(path: Path, lock: SessionLock) -> sqlite3.Connection:
+    """Return a connection that writes `path`, with the lock of that session.
+
+    Raises sqlite3.Error, and StoreError if the file is no session.
+    """
     with contextlib.ExitStack() as opened:
-        connection = opened.enter_context(contextlib.closing(_connection(path)))
+        connection = opened.enter_context(contextlib.closing(_connection(path, lock)))
         try:
             schema.version_of(connection)
             # A commit writes each page that it changes, and a cell changes a dozen by a few hundred bytes each.
@@ -204,7 +214,7 @@ def connect(path: Path) -> sqlite3.Connection:
             # The file system has no shared memory, as many network ones: a commit takes some milliseconds more. Without
             # shared memory a log that was in WAL mode can only be read with an exclusive lock.
             connection.close()
-            connection = opened.enter_context(contextlib.closing(_connection(path)))
+            connection = opened.enter_context(contextlib.closing(_connection(path, lock)))
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             schema.version_of(connection)
             connection.execute("PRAGMA journal_mode = TRUNCATE")
@@ -218,17 +228,20 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _connection(path: Path) -> sqlite3.Connection:
+def _connection(path: Path, lock: SessionLock) -> sqlite3.Connection:
+    # Where files cannot be locked, SQLite cannot either: the lock of the session is enough then.
+    vfs = NO_LOCKS if lock.by_file else VFS
     connection = sqlite3.connect(
-        path.absolute().as_uri() + VFS, isolation_level=None, timeout=_BUSY_SECONDS, uri=True, cached_statements=64
+        path.absolute().as_uri() + vfs, isolation_level=None, timeout=_BUSY_SECONDS, uri=True, cached_statements=64
     )
     # Views and triggers in a stranger's file may not call functions.
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
 
 
+NO_LOCKS = "?vfs=unix-none" if os.name == "posix" else "?vfs=win32-none"
 VFS = ""
-"""For tests: `?vfs=unix-none` has no shared memory, as many network file systems."""
+"""For tests: `NO_LOCKS` has no shared memory, as many network file systems."""
 
 
 def _look_for_damage(connection: sqlite3.Connection) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Self, cast
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.text import one_line
+from ctxkernel.store.lock import has_locks
 from ctxkernel.store.log import schema
 from ctxkernel.store.log.location import CHECK, sidecars
 from ctxkernel.store.log.rows import with_signature
@@ -70,7 +71,9 @@ class SessionFile:
         fault: Exception | None = None
         # To read beside a writer uses its shared memory, which needs a writable folder. In another folder, a log that
         # nobody has open is read directly, else a copy of it in a temporary folder.
-        for options in ("mode=ro", "mode=ro&immutable=1", ""):
+        # Without locks SQLite would wait for them.
+        first = "mode=ro" if has_locks(self.path) else "mode=ro&nolock=1"
+        for options in (first, "mode=ro&immutable=1", ""):
             if "immutable" in options and wal.is_file() and wal.stat().st_size:
                 continue
             with contextlib.ExitStack() as closing:

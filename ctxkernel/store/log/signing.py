@@ -33,7 +33,7 @@ def sign_session(path: Path, user: Signer | None = None, *, revoke: bool = False
             told = f"a kernel uses it ({holder(path) or 'of an unknown process'})"
             raise StoreError(f"{told}; run %ctx trust in that kernel, or shut it down")
         location.prepare_file(path)
-        with contextlib.closing(opening.connect(path)) as connection, opening.transaction(connection):
+        with contextlib.closing(opening.connect(path, lock)) as connection, opening.transaction(connection):
             schema.bring_up(connection)
             return sign_rows(connection, opening.session_id_of(connection), user, revoke=revoke)
     except (sqlite3.Error, OSError, StoreError) as fault:
