@@ -61,6 +61,7 @@ class Desk:
         self.seen: str | None = None
         """HEAD as it was told last."""
         self._path: Path | None = None
+        self._log = texts.KeptLog()
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -88,15 +89,13 @@ class Desk:
     async def read(self, make: Callable[[texts.Log], Any]) -> Any:
         """Return what `make` gives of the log at this moment, and note HEAD as seen. Raises CtxError."""
         session = await self.session()
-        with texts.opened(session) as log:
+        with self._log.opened(session) as log:
             self.seen = log.head
             return texts.refusing(lambda: make(log))
 
     def stamp(self) -> object:
         """Return what differs when the session's file has changed."""
-        path = self._path
-        files = [] if path is None else [path, path.with_name(f"{path.name}-wal")]
-        return [(one.stat().st_mtime_ns, one.stat().st_size) for one in files if one.exists()]
+        return texts.stamp_of(self._path) if self._path is not None else None
 
     # -- cells -------------------------------------------------------------------------------
 
@@ -109,7 +108,7 @@ class Desk:
         reply = await self.kernel.send(code, metadata)
         await asyncio.wait([reply], timeout=max(0.0, min(wait, MOST_WAIT)))
         answer = reply.result() if reply.done() and not reply.cancelled() else {}
-        with texts.opened(session) as log:
+        with self._log.opened(session) as log:
             return texts.refusing(lambda: self._told(log, call, answer))
 
     def _told(self, log: texts.Log, call: str, answer: dict[str, Any] | None = None, budget: int = 2000) -> Told:
@@ -157,7 +156,7 @@ class Desk:
         while True:
             if (now := self.stamp()) != known:  # a long session takes long to read
                 known = now
-                with texts.opened(session) as log:
+                with self._log.opened(session) as log:
                     found = texts.refusing(lambda: self._told(log, place, budget=budget))
                     state, run = log.cell_state(place), log.execution_of_call(place)
                     if run is None and not state.state:
@@ -174,7 +173,7 @@ class Desk:
         with_json = f"__import__('json').dumps(get_ipython().kernel.ctx.models.view({given}))"
         if name.startswith("s") and name[1:].split(".", maxsplit=1)[0].isdecimal():
             session = await self.session()
-            with texts.opened(session) as log:
+            with self._log.opened(session) as log:
                 if (note := log.redacted.get(name.partition(".")[0])) is not None:
                     return f"[{name} is redacted: {note}]", []
         found = await self.kernel.value(with_json, 20.0)

@@ -7,7 +7,7 @@ Rule 3: a text that is cut says how much is left out, and how to get it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,11 +96,32 @@ class Log:
         return None
 
 
-@contextmanager
-def opened(session: Path) -> Any:
-    """Yield the log of a session at this moment."""
-    with SessionReader(session) as reader, reader.snapshot():
-        yield Log(reader)
+class KeptLog:
+    """The log of a session, read again only when its file has changed: a long one takes long to read."""
+
+    def __init__(self) -> None:
+        self._stamp: object = None
+        self._log: Log | None = None
+
+    @contextmanager
+    def opened(self, session: Path) -> Generator[Log]:
+        """Yield the log of a session at this moment."""
+        stamp = session, stamp_of(session)  # before it is read: what comes meanwhile is read the next time
+        if self._log is None or self._stamp != stamp:
+            if self._log is not None:
+                self._log.reader.close()
+            self._log = None
+            reader = SessionReader(session)
+            with reader.snapshot():
+                self._log, self._stamp = Log(reader), stamp
+        with self._log.reader.snapshot():
+            yield self._log
+
+
+def stamp_of(session: Path) -> object:
+    """Return what differs when the file of a session has changed."""
+    files = [session, session.with_name(f"{session.name}-wal")]
+    return [(one.stat().st_mtime_ns, one.stat().st_size) for one in files if one.exists()]
 
 
 # -- tools -------------------------------------------------------------------------------------------
