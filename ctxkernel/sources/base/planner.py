@@ -5,8 +5,10 @@ Rule 1: breadth before depth. Plain lines are shown in their order, as many as f
         passed over for what has.
 Rule 2: names without a line stand in a list for each kind: `float64 × 12: a, b, c0–c9`. A range stands for names that
         differ in a number alone, which counts up by one.
-Rule 3: what remains of a budget shows how the next line begins, with `…` at its end, unless a move shows it whole.
-Rule 4: shown + "more" = all, and of how many only a name or a short form is shown is said: `details of 9 columns`.
+Rule 3: what remains of a budget shows how the next line begins, with `…` at its end. Where a position goes on, it
+        shows that line whole.
+Rule 4: shown + "more" = all, and of how many only a name or a short form is shown is said: `details of 9 columns`. A
+        line that is begun counts as shown: its `…` says that it is cut.
 Rule 5: a pure function of its arguments.
 """
 
@@ -19,7 +21,7 @@ from dataclasses import dataclass, field
 from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.text import plural
 from ctxkernel.projection.tokens import count_tokens, largest, most_chars, trim_to_tokens
-from ctxkernel.sources.base.amounts import Amounts, Line, NamedLine, marked
+from ctxkernel.sources.base.amounts import LAST, Amounts, Line, NamedLine, marked
 
 NO_CAP = 1 << 40
 """The budget that stands for `All`."""
@@ -31,6 +33,10 @@ _TRIES = 400
 _LEAST_ROOM = 4
 _LEAST_PART = 6
 """Characters of a line whose beginning is shown."""
+_BEGUN = 6
+"""So many lines are tried for the beginning that is shown."""
+_ADVISED = 100
+"""Below this budget, marks advise a larger one only where content leaves room for the advice."""
 _NUMBERED = re.compile(r"(.*?)(0|[1-9]\d{0,8})")
 _RANGE = 3
 
@@ -54,6 +60,11 @@ def fit(high: int, build: Callable[[int], str], budget: int, guess: int = 64) ->
         return high, build(high)
     k = largest(high, lambda n: count_tokens(build(n)) <= budget, guess)
     return (k, build(k)) if k >= 0 else (-1, squeezed(build(0), budget))
+
+
+def advises(budget: int) -> bool:
+    """Say whether each mark in a text of this budget advises a larger one."""
+    return _ADVISED <= budget < NO_CAP
 
 
 def squeezed(text: str, budget: int, cut: bool = False, *, items: bool = False) -> str:
@@ -94,15 +105,15 @@ def _sequence(
     place: Callable[[int], str | None] | None,
     hidden: Sequence[Line],
 ) -> Planned:
-    """Return as many of the first lines as fit, and the beginning of the next one.
+    """Return as many of the first lines as fit, and the beginning of the next one."""
 
-    Where there is a position after them, the next line is begun only if it is the first: it comes whole after a move.
-    """
-
-    def build(k: int) -> str:
+    def marks(k: int, shown: int, grows: bool) -> list[str]:
+        """Return the mark below `k` whole lines, of `shown` that count as shown."""
         cut_off = k < len(lines) or hidden
-        mark = [marked(amounts.after(k), cut(k), next_place(k))] if cut_off else []
-        return "\n".join([*head, *lines[:k], *mark])
+        return [marked(amounts.after(shown), cut(k), next_place(max(k, shown - k)), grows=grows)] if cut_off else []
+
+    def build(k: int, grows: bool) -> str:
+        return "\n".join([*head, *lines[:k], *marks(k, k, grows)])
 
     def cut(k: int) -> int:
         return max(1, int(total * amounts.weight_after(k)) // max(len(lines), 1))
@@ -110,24 +121,37 @@ def _sequence(
     def next_place(k: int) -> str | None:
         return place(k) if place and 0 < k < len(lines) else None
 
-    def with_part(n: int) -> str:
-        mark = marked(amounts.after(k + 1), cut(k), next_place(max(k, 1)))
-        return "\n".join([*head, *lines[:k], beginning(lines[k], n), mark])
+    def with_part(n: int, grows: bool) -> str:
+        return "\n".join([*head, *lines[:k], beginning(lines[k], n), *marks(k, k + 1, grows)])
 
     total, amounts = count_tokens("\n".join(lines)), Amounts(lines, what, hidden)
-    k, text = fit(len(lines), build, budget, guess=budget // 12 + 1)
-    if k == len(lines) and not hidden:
-        return Planned(text)
-    k = max(k, 0)
-    if k < len(lines) and not isinstance(lines[k], Line) and not (place and k):
-        n = largest(len(lines[k]), lambda n: count_tokens(with_part(n)) <= budget, budget if not k else 16)
+    k, text = fit(len(lines), lambda k: build(k, advises(budget)), budget, guess=budget // 12 + 1)
+    if k < 0 or (k == len(lines) and not hidden):
+        return Planned(text, cut(0) if k < 0 else 0)
+    if k < len(lines) and may_begin(lines[k]):
+        guess = 16 if k else budget
+        n = largest(len(lines[k]), lambda n: count_tokens(with_part(n, advises(budget))) <= budget, guess)
         if n >= (_LEAST_PART if k else 1):
-            return Planned(with_part(n), cut(k), next_place(max(k, 1)))
-    return Planned(text, cut(k), next_place(k))
+            text = _advised(lambda grows: with_part(n, grows), budget)
+            return Planned(text, cut(k), next_place(max(k, 1)))
+    return Planned(_advised(lambda grows: build(k, grows), budget), cut(k), next_place(k))
+
+
+def _advised(build: Callable[[bool], str], budget: int) -> str:
+    """Return a text whose mark advises a larger budget, if there is room for that."""
+    advised = build(True)
+    return advised if advises(budget) or count_tokens(advised) <= budget else build(False)
+
+
+def may_begin(line: str) -> bool:
+    """Say whether the beginning of a line may stand for it: a heading, or a number of things, is whole or not there."""
+    return not isinstance(line, Line) or isinstance(line, NamedLine) or (line.items <= 1 and line.rank < LAST)
 
 
 def beginning(line: str, chars: int) -> str:
-    """Return the first characters of a line, up to the end of a word, and an ellipsis."""
+    """Return the first characters of a line, up to the end of a word, and an ellipsis; the line if these are all."""
+    if chars >= len(line):
+        return line
     part = line[:chars]
     at = part.rfind(" ")
     return f"{part[:at] if at > chars // 2 and line[chars : chars + 1] not in ('', ' ') else part.rstrip()}…"
@@ -196,17 +220,17 @@ class _Plan:
 
     def within(self, budget: int) -> Planned:
         """Return the text that fits."""
-        k, text = fit(len(self.steps), lambda k: self._text(self._first(k)), budget, guess=budget // 4 + 1)
+        k, text = fit(len(self.steps), lambda k: self._text(self._first(k), advises(budget)), budget, guess=budget // 4 + 1)
         state = self._first(max(k, 0))
         if k < 0 or (k == len(self.steps) and not self.hidden):
             return self._planned(state, text)
         for _ in range(2):
             self._fill(state, budget, max(k, 0))
         self._begin_next(state, budget)
-        return self._planned(state, self._text(state))
+        return self._planned(state, _advised(lambda grows: self._text(state, grows), budget))
 
     def _planned(self, state: _State, text: str) -> Planned:
-        if not self._amount(state):
+        if state.part is None and not self._amount(state):
             return Planned(text)
         return Planned(text, self._cut(state), self._next_place(state))
 
@@ -218,7 +242,7 @@ class _Plan:
 
     def _fill(self, state: _State, budget: int, start: int) -> None:
         """Take the next steps that fit into the room that is left."""
-        room, closed = budget - count_tokens(self._text(state)), False
+        room, closed = budget - count_tokens(self._text(state, advises(budget))), False
         taken: list[tuple[int, int, int]] = []
         for at, form in self.steps[start : start + _TRIES]:
             before, plain = state.forms[at], self._is_plain(at)
@@ -239,7 +263,7 @@ class _Plan:
                 state.forms[at] = before
             for at, _, form in taken[:k]:
                 state.forms[at] = form
-            return count_tokens(self._text(state)) <= budget
+            return count_tokens(self._text(state, advises(budget))) <= budget
 
         if not fits(len(taken)):
             fits(max(largest(len(taken), fits, guess=len(taken) - 1), 0))
@@ -254,23 +278,39 @@ class _Plan:
         return form == _NAMED or parent < 0 or state.forms[parent] >= _SHORT
 
     def _begin_next(self, state: _State, budget: int) -> None:
-        """Show the beginning of the first line that has no room."""
-        left = ((at, form) for at, form in self.steps if state.forms[at] < form and self._may(state, at, form))
-        at = next((at for at, form in left if form != _NAMED), -1)
-        if at < 0:
-            return
+        """Show the beginning of a line that has no room, the next one if that fits."""
+        tried: set[int] = set()
+        for at, form in self.steps:
+            if state.forms[at] >= form or form == _NAMED or at in tried or not self._may(state, at, form):
+                continue
+            tried.add(at)
+            if self._begin(state, budget, at) or len(tried) == _BEGUN or (self._is_plain(at) and not state.forms[at]):
+                return
+
+    def _begin(self, state: _State, budget: int, at: int) -> bool:
+        """Show the beginning of a line, if it has room for more than what stands in place of it; or all of it.
+
+        Return whether it is only begun.
+        """
         line = self.lines[at]
-        if not isinstance(line, NamedLine):
-            return
-        # What stands in place of it must not say more than the beginning does.
-        least = max(len(self._form(at, _SHORT)) + 2, line.find(line.name) + len(line.name) + 2 * _LEAST_PART)
+        name = line.name if isinstance(line, NamedLine) else ""
+        if not may_begin(line):
+            return False
+        least = max(_LEAST_PART, line.find(name) + len(name) + 2)
+        if state.forms[at] != _ABSENT:
+            least = max(len(self._form(at, _SHORT)) + 2, least + 2 * _LEAST_PART - 2)
 
         def with_part(n: int) -> _State:
             return _State(state.forms, (at, beginning(line, n)))
 
-        n = largest(len(line), lambda n: count_tokens(self._text(with_part(n))) <= budget, least)
-        if n >= least and "\n" not in line[:n] and len(beginning(line, n)) >= least:
-            state.part = at, beginning(line, n)
+        n = largest(len(line), lambda n: count_tokens(self._text(with_part(n), advises(budget))) <= budget, least)
+        if n < min(least, len(line)) or "\n" in line[:n] or len(beginning(line, n)) < min(least, len(line)):
+            return False
+        if n == len(line):
+            state.forms[at] = _WHOLE
+            return False
+        state.part = at, beginning(line, n)
+        return True
 
     def _form(self, at: int, form: int) -> str:
         line = self.lines[at]
@@ -278,10 +318,11 @@ class _Plan:
             return line if form else ""
         return line.short if form == _SHORT else f", {line.name}" if form == _NAMED else ""
 
-    def _text(self, state: _State) -> str:
+    def _text(self, state: _State, grows: bool) -> str:
         body = self._body(state)
         amount = self._amount(state)
-        mark = [marked(amount, self._cut(state, body), self._next_place(state))] if amount else []
+        mark = [marked(amount, self._cut(state, body), self._next_place(state), grows=grows)]
+        mark = mark if amount or state.part is not None else []
         return "\n".join([*self.head, *body, *mark])
 
     def _body(self, state: _State) -> list[str]:
@@ -308,7 +349,7 @@ class _Plan:
         counts: dict[str, int] = {}
         for at, (line, form) in enumerate(pairs):
             known = form == self.most[at] and not (isinstance(line, NamedLine) and line.partial)
-            if at == part or (form != _ABSENT and not known):
+            if at != part and form != _ABSENT and not known:
                 what = (line.what if isinstance(line, Line) else "") or self.what
                 counts[what] = counts.get(what, 0) + 1
         details = ", ".join(plural(count, what) for what, count in counts.items())

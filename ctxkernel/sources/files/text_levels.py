@@ -21,7 +21,7 @@ from ctxkernel.projection.tokens import count_tokens, largest
 from ctxkernel.sources.base.amounts import Amounts, Line, NamedLine, marked, more
 from ctxkernel.sources.base.file_reader import EXCERPT, Text, make_text
 from ctxkernel.sources.base.large_files import Window, whole_window
-from ctxkernel.sources.base.planner import MOST_NAMED, NO_CAP, fit
+from ctxkernel.sources.base.planner import MOST_NAMED, NO_CAP, advises, fit
 from ctxkernel.sources.base.positions import (
     Outline,
     entry_lines,
@@ -50,7 +50,7 @@ _BASIS_WINDOW_CHARS = 64 << 10
 _NEARBY_TOKENS = 64
 """Least room in which lines near the position are added to a structure."""
 _LONG_LINE = 2000
-_LONG_SHARE = 10
+_LONG_SHARE = 20
 """A line that would take more than one part in so many of a budget, and has no room, is begun."""
 _LEAST_PART = 12
 _RECORDS = ("table", "json", "jsonlines", "log")
@@ -253,7 +253,7 @@ def excerpt(document: Document, window: Window, budget: int) -> Draft:
         """Return the text with `k` lines and so many characters of the next one, which the position shows whole."""
         place = window.place_after(k)
         told = amount(k + bool(begun))
-        mark = [marked(told, rest(k), place, grows=budget < NO_CAP)] if place is not None else []
+        mark = [marked(told, rest(k), place, grows=advises(budget))] if place is not None else []
         if place is None and in_memory and part:
             mark = ["[… the rest was not read]"]
         shown = [*lines[:k], f"{lines[k][:begun]}…"] if begun else lines[:k]

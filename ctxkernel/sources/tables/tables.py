@@ -20,7 +20,7 @@ from ctxkernel.core.text import align, format_shape, plural
 from ctxkernel.projection.tokens import count_tokens, largest, most_chars
 from ctxkernel.sources.base.amounts import Line, marked, more, more_lines
 from ctxkernel.sources.base.column_lines import column_line, with_number_table
-from ctxkernel.sources.base.planner import MOST_NAMED, NO_CAP, fit
+from ctxkernel.sources.base.planner import MOST_NAMED, NO_CAP, advises, beginning, fit
 from ctxkernel.sources.base.positions import MOST_NAMES
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Place, TargetSource, as_now, fit_lines, less
 from ctxkernel.sources.tables.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, spans
@@ -35,6 +35,8 @@ _LOOKED_AT = 64
 _LEAST_LINE = 12
 """Tokens that a line about the values of a column has about, at least."""
 _MOST_WIDE = 300
+_LEAST_BEGUN = 6
+"""Characters of a row whose beginning is shown."""
 _LAST_ROWS = 200  # that are looked at for the position "end"
 
 
@@ -291,12 +293,12 @@ class TableSource(TargetSource):
         shown, _ = fit(len(narrow.names), lambda k: "\n".join(narrow.lines(k)[top:]), max(1, budget // 2), guess=8)
         shown = max(shown, 1)
         rows = min(_WINDOW_ROWS, self.rows_within(budget, shown), max(1, _WINDOW_CELLS // shown))
-        window, grows = self.window(Place(first, left), rows, shown), budget < NO_CAP
-        found = _Rows(window, headline, (total, width), top, past, grows)
+        window, bounded = self.window(Place(first, left), rows, shown), budget < NO_CAP
+        found = _Rows(window, headline, (total, width), top, past, advises(budget))
         k, text = fit(len(found.window.labels), found.text, budget, guess=budget // 12 + 1)
         k = max(k, 0)
         told = found
-        if k and left + shown < width and grows:  # what is left of the budget shows more columns, then more rows
+        if k and left + shown < width and bounded:  # what is left of the budget shows more columns, then more rows
             wide = replace(found, window=self.window(Place(first, left), k, min(width - left, _MOST_WIDE)))
             most = largest(len(wide.window.names), lambda n: count_tokens(wide.text(k, n)) <= budget, shown + 1)
             if most > shown:
@@ -308,6 +310,11 @@ class TableSource(TargetSource):
         table = told.window.table(shown, has_head=self.has_names)
         beside = width - left - shown
         rest = total - first - k
+        if k and rest > 0 and bounded:
+            after = told if k < len(told.window.labels) else replace(
+                told, window=self.window(Place(first, left), k + 1, shown)
+            )
+            text = after.begun(k, shown, budget) or text
         if rest > 0:
             return Draft(text, found.cut(k, shown), found.after(k), rows=table)
         cut = max(1, found.price(shown) * k * beside // (2 * shown)) if beside > 0 else 0
@@ -347,16 +354,24 @@ class _Rows:
         """Return about how many tokens the rows after the first `k` have."""
         return max(1, (self.shape[0] - self.window.row - k) * self.price(shown) // 2)
 
-    def text(self, k: int, shown: int | None = None) -> str:
-        """Return the first `k` rows with `shown` columns, all of the window if None."""
+    def begun(self, k: int, shown: int, budget: int) -> str:
+        """Return the text with the beginning of the row after the first `k`; empty where there is no room for it."""
+        most = len(self._lines(shown)[k + 1])
+        n = largest(most - 1, lambda n: count_tokens(self.text(k, shown, n)) <= budget, 16)
+        return self.text(k, shown, n) if n >= _LEAST_BEGUN else ""
+
+    def text(self, k: int, shown: int | None = None, begun: int = 0) -> str:
+        """Return the first `k` rows with `shown` columns, all of the window if None, and `begun` characters of a row."""
         (total, width), first, left = self.shape, self.window.row, self.window.col
         shown = len(self.window.names) if shown is None else shown
         lines = self._lines(shown)[self.top : k + 1]
         names = f"columns {left}-{left + shown - 1} of {width:,}" if shown < width else ""
         span = f"rows {first}-{first + k - 1} of {total:,}{PAST_END if self.past else ''}" if k else ""
-        beside, rest = width - left - shown, total - first - k
+        lines += [beginning(self._lines(shown)[k + 1], begun)] if begun else []
+        beside, rest = width - left - shown, total - first - k - bool(begun)
         moves = f'[… {plural(beside, "more columns")}; h.pos = "{first}:{left + shown}" shows them]'
-        below = [marked(more(rest, "rows"), self.cut(k, shown), self.after(k), grows=self.grows)] if rest > 0 else []
+        below = [marked(more(rest, "rows"), self.cut(k, shown), self.after(k), grows=self.grows)]
+        below = below if rest > 0 or begun else []
         head = " · ".join(part for part in (self.headline, span, names) if part)
         return "\n".join([head, *lines, *[moves] * (beside > 0), *below])
 
