@@ -51,10 +51,10 @@ def test_level_0_shows_lines_from_the_position_and_says_what_is_left(tmp_path):
 
     first = render(file, pos="10", tokens=99)
 
-    assert first.text.splitlines()[0].endswith("a.txt · lines 10-14 of 100 · 790 B")
-    assert "\nline 13\nline 14\n[… 85 more lines, ~" in first.text
-    assert first.text.endswith('tokens; h.pos = "15" goes on, h.tokens shows more]')
-    assert (first.next_pos, first.cut_tokens > 300) == ("15", True)
+    assert first.text.splitlines()[0].endswith("a.txt · lines 10-16 of 100 · 790 B")
+    assert "\nline 15\nline 16\n[… 83 more lines, ~" in first.text
+    assert first.text.endswith('tokens; h.pos = "17" goes on]')
+    assert (first.next_pos, first.cut_tokens > 300) == ("17", True)
 
 
 def test_following_next_pos_shows_every_line_once_besides_how_a_long_one_begins(tmp_path):

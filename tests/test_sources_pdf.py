@@ -78,7 +78,8 @@ def test_every_line_of_a_pdf_is_reached_by_next_pos_also_past_the_pages_read_at_
     source, pos, seen = opened(written(tmp_path / "a.pdf", paper(10))), "0", []
     while pos is not None:
         rendered = render(source, pos=pos, tokens=174)
-        seen += [line for line in rendered.text.split("\n")[1:] if line.startswith(("Section", "Residuals", "The"))]
+        whole = [line for line in rendered.text.split("\n")[1:] if not line.endswith("…")]
+        seen += [line for line in whole if line.startswith(("Section", "Residuals", "The"))]
         pos = rendered.next_pos
 
     assert seen == [

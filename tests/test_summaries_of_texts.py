@@ -131,6 +131,7 @@ def test_prose_is_the_first_sentence_of_each_section_and_its_conclusion(tmp_path
         "- 15: It must be done each spring.",
         "- 17: Conclusion — Replace the sensors.",
         "- 19: Then calibrate them each year.",
+        "- 21: References",
     ]
 
 
@@ -198,6 +199,7 @@ def test_a_paper_is_its_abstract_headings_and_conclusions_in_whole_sentences(tmp
         "- page 2: No other cause was found.",
         "- page 3: 3 Conclusions — Sensors that are older than eight years must be replaced.",
         "- page 3: We recommend a calibration each spring.",
+        "- page 3: References",
     ]
     short = render(file, 2, tokens=170).text
     assert "Abstract — " in short

@@ -84,6 +84,8 @@ class NamedLine(Line):
         return NamedLine(text, self.name, self.kind, short=short, **kept)
 
 
+UNUSUAL = 10
+"""The least worth of a line whose whole text comes before the names of others."""
 LAST = 9
 """The rank of a line that says how many more there are: after all of them."""
 

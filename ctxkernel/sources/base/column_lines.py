@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from ctxkernel.core.text import plural
-from ctxkernel.sources.base.amounts import Line, NamedLine
+from ctxkernel.sources.base.amounts import UNUSUAL, Line, NamedLine
 
 _STATISTICS = ("min", "25%", "50%", "75%", "max", "mean", "std")
 _NUMBERS = re.compile("".join(f", {name} [^ ,]+" for name in _STATISTICS[:-1]) + "(?:, std [^ ,]+)?$")
@@ -21,7 +21,7 @@ def column_line(
     name: str, kind: str, told: str = "", *, last: bool = False, bullet: str = "", partial: bool = False
 ) -> NamedLine:
     """Return the line of a column: `told` is its type and what is known of its values, or empty for the type alone."""
-    worth = int(last or bool(_UNUSUAL.search(told)))
+    worth = UNUSUAL if last or _UNUSUAL.search(told) else 0
     return NamedLine(f"{bullet}{name}: {told or kind}", name, kind, what="columns", worth=worth, partial=partial)
 
 

@@ -2,7 +2,7 @@
 
 Rule 1: breadth before depth. Plain lines are shown in their order, as many as fit. Among `NamedLine`s first every name
         gets room, then the short forms, then the whole lines; each by rank, then worth, then order. What has no room is
-        passed over for what has.
+        passed over for what has. Whole lines of a worth from `UNUSUAL` on come before the names, in a part of the budget.
 Rule 2: names without a line stand in a list for each kind: `float64 × 12: a, b, c0–c9`. A range stands for names that
         differ in a number alone, which counts up by one.
 Rule 3: what remains of a budget shows how the next line begins, with `…` at its end. Where a position goes on, it
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.text import plural
 from ctxkernel.projection.tokens import count_tokens, largest, most_chars, trim_to_tokens
-from ctxkernel.sources.base.amounts import LAST, Amounts, Line, NamedLine, marked
+from ctxkernel.sources.base.amounts import LAST, UNUSUAL, Amounts, Line, NamedLine, marked
 
 NO_CAP = 1 << 40
 """The budget that stands for `All`."""
@@ -33,6 +33,10 @@ _TRIES = 400
 _LEAST_ROOM = 4
 _LEAST_PART = 6
 """Characters of a line whose beginning is shown."""
+_INNER = 2
+"""Lines from this rank on are about what other lines name: a position that goes on is one of those, if any is left."""
+_PROMOTED = 4
+"""Lines that are unusual take at most one part in so many of a budget before all names have room."""
 _BEGUN = 6
 """So many lines are tried for the beginning that is shown."""
 _ADVISED = 100
@@ -91,7 +95,8 @@ def plan(
         return Planned("\n".join([*head, *lines]))
     if any(isinstance(line, NamedLine) for line in lines):
         whole = "\n".join([*head, *lines])
-        if not hidden and len(whole) <= most_chars(budget) and count_tokens(whole) <= budget:
+        listed = sum(map(_says_kind_only, lines)) >= _RANGE
+        if not hidden and not listed and len(whole) <= most_chars(budget) and count_tokens(whole) <= budget:
             return Planned(whole)
         return _Plan(head, lines, what, hidden, place or (lambda k: None)).within(budget)
     return _sequence(head, lines, budget, what, place, hidden)
@@ -212,7 +217,7 @@ class _Plan:
         if not isinstance(line, NamedLine):
             yield rank, 0, _WHOLE
             return
-        if line.strip() in (f"{line.name}: {line.kind}", f"{line.name} ({line.kind})"):  # the list of names says it all
+        if _says_kind_only(line):
             forms = [_NAMED]
         else:
             forms = [_NAMED] * bool(line.name) + [_SHORT] * (line.short not in ("", line)) + [_WHOLE]
@@ -220,7 +225,10 @@ class _Plan:
 
     def within(self, budget: int) -> Planned:
         """Return the text that fits."""
-        k, text = fit(len(self.steps), lambda k: self._text(self._first(k), advises(budget)), budget, guess=budget // 4 + 1)
+        self._promote(budget // _PROMOTED)
+        k, text = fit(
+            len(self.steps), lambda k: self._text(self._first(k), advises(budget)), budget, guess=budget // 4 + 1
+        )
         state = self._first(max(k, 0))
         if k < 0 or (k == len(self.steps) and not self.hidden):
             return self._planned(state, text)
@@ -228,6 +236,18 @@ class _Plan:
             self._fill(state, budget, max(k, 0))
         self._begin_next(state, budget)
         return self._planned(state, _advised(lambda grows: self._text(state, grows), budget))
+
+    def _promote(self, room: int) -> None:
+        """Put the whole lines of the highest worth before all names, as many as `room` has tokens for."""
+        best = [line.worth if isinstance(line, NamedLine) else 0 for line in self.lines]
+        promoted: list[tuple[int, int]] = []
+        for at in sorted((at for at, worth in enumerate(best) if worth >= UNUSUAL), key=lambda at: -best[at]):
+            room -= count_tokens(self.lines[at]) + 1
+            if room < 0:
+                break
+            promoted.append((at, _WHOLE))
+        taken = {at for at, _ in promoted}
+        self.steps = [*promoted, *((at, form) for at, form in self.steps if at not in taken)]
 
     def _planned(self, state: _State, text: str) -> Planned:
         if state.part is None and not self._amount(state):
@@ -360,8 +380,15 @@ class _Plan:
         return max(1, self.total * self.items // max(len(self.lines), 1) - shown)
 
     def _next_place(self, state: _State) -> str | None:
-        first = next((at for at, form in enumerate(state.forms) if form == _ABSENT), len(state.forms))
+        absent = [at for at, form in enumerate(state.forms) if form == _ABSENT]
+        main = [at for at in absent if getattr(self.lines[at], "rank", 0) < _INNER]
+        first = min(main or absent, default=len(state.forms))
         return self.place(first) if 0 < first < len(state.forms) else None
+
+
+def _says_kind_only(line: str) -> bool:
+    """Say whether the list of names says all that a line does."""
+    return isinstance(line, NamedLine) and line.strip() in (f"{line.name}: {line.kind}", f"{line.name} ({line.kind})")
 
 
 def lists_of(lines: Sequence[NamedLine]) -> list[str]:

@@ -51,6 +51,10 @@ class Bullet:
     """`~` where the number of the line is an estimate."""
     part: int = 0
     """The order of bullets that stand on one line."""
+    short: str = ""
+    """The beginning that stands for it before others are shown whole; empty for all of it."""
+    rank: int = 0
+    """Bullets of a lower rank come first, whatever their score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,15 @@ def _prose(lines: Sequence[str], outline: Outline) -> tuple[list[Bullet], str]:
     if share >= _PROSE or (headings and any(section.paragraphs for section in sections)):
         points = points_of_prose(sections)
         return [
-            Bullet(point.line, one_line(point.text, _SENTENCE_CHARS), point.score, part=point.part) for point in points
+            Bullet(
+                point.line,
+                one_line(point.text, _SENTENCE_CHARS),
+                point.score,
+                part=point.part,
+                short=one_line(point.short, _SENTENCE_CHARS),
+                rank=point.rank,
+            )
+            for point in points
         ], scanned
     if headings:
         return [Bullet(entry.line, entry.text.lstrip("# "), -entry.depth) for entry in headings], ""

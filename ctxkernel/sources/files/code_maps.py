@@ -18,10 +18,10 @@ from typing import Any, Self
 from ctxkernel.core.jobs import Preparation
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import plural, truncate
-from ctxkernel.projection.tokens import count_tokens
-from ctxkernel.sources.base.amounts import Line, lines_within, marked, more, moved
+from ctxkernel.projection.tokens import count_tokens, largest
+from ctxkernel.sources.base.amounts import Line, NamedLine, lines_within, marked, more, moved
 from ctxkernel.sources.base.file_reader import content_hash, file_stamp
-from ctxkernel.sources.base.planner import NO_CAP, fit
+from ctxkernel.sources.base.planner import NO_CAP, advises, beginning, fit
 from ctxkernel.sources.base.rendering import BaseSource, Draft, Place, parse_place
 from ctxkernel.sources.files.code_trees import ACCEPTED, CodeTree, brought_up, listed, read_tree
 from ctxkernel.sources.files.files import FileSource
@@ -37,7 +37,11 @@ _SIGNED = 0.4
 """The share of a budget for the first symbols with their signatures; others have their names only, by module."""
 _SIGNED_TOKENS, _LINE_TOKENS = 24, 6
 """What a line with a signature costs, about, and the least that a line costs."""
+_LEAST_SIGNED = 140
+"""In a smaller budget no line has a signature."""
 _NAMED = 8
+_PARTS_SHARE = 6
+"""The names of the parts of a tree take at most one part in so many of a budget."""
 _ABOUT_CHARS = 120
 
 
@@ -50,15 +54,15 @@ class Part:
     about: str
     symbols: Sequence[Ranked]
 
-    def line(self, package: str = "") -> str:
+    def line(self, package: str = "") -> NamedLine:
         """Return the part as a bullet: what it is for, and its first symbols."""
         stem = self.name.removesuffix("/").removesuffix(".py")
         name = (f"{package}.{stem}" if stem != "__init__" else package) if package else self.name
         names = list(dict.fromkeys(one.symbol.name for one in self.symbols))
         shown, rest = names[:_NAMED], len(names[_NAMED:])
         listing = ", ".join([*shown, *([f"… {plural(rest, 'others')}"] if rest else [])])
-        about = f": {truncate(self.about, _ABOUT_CHARS)}" if self.about else ""
-        return f"- {name}{about}{f' — {listing}' if listing else ''}"
+        short = f"- {name}{f': {truncate(self.about, _ABOUT_CHARS)}' if self.about else ''}"
+        return NamedLine(f"{short}{f' — {listing}' if listing else ''}", name, "parts", short=short)
 
 
 class CodeMap:
@@ -163,6 +167,7 @@ class CodeMap:
         """Level 1: the symbols from `place` on."""
         tree, first = self._tree, self.at(place, place.shift)
         ranked = tree.symbols[first:]
+        head = [*head, *self._named_parts(budget // _PARTS_SHARE)] if not first else head
         while len(head) > 1 and 2 * count_tokens("\n".join(head)) > budget:
             head = head[:-1]
         unread = [] if tree.whole else [Line("[… what follows was not read yet]", 0, "symbols", exact=False)]
@@ -178,28 +183,54 @@ class CodeMap:
         lines = [_line(one, _SHORT_CHARS) for one in ranked[: budget // _LINE_TOKENS + 1]]
         room = budget - count_tokens("\n".join([*head, *before]))
         signed = len(ranked) if budget >= NO_CAP else lines_within(lines, max(1, int(room * _SIGNED)))
+        signed = 0 if budget < _LEAST_SIGNED else signed
 
-        def build(k: int) -> str:
+        def build(k: int, begun: int = 0) -> str:
             left = [
-                more(len(ranked) - k, "symbols", exact=tree.whole),
+                more(len(ranked) - k - bool(begun), "symbols", exact=tree.whole),
                 more(nested, "nested symbols", exact=tree.whole),
             ]
-            told, place = ", ".join(filter(None, left)), f"@{first + k}" if 0 < k < len(ranked) else None
-            mark = [marked(told, cut(k), place)] if told else unread
-            shown = [*(lines[:k] if signed >= k else lines[:signed]), *_grouped(ranked[signed:k])]
+            told, place = ", ".join(filter(None, left)), after(k) if advises(budget) else None
+            mark = [marked(told, cut(k), place, grows=advises(budget))] if told else unread
+            part = [beginning(whole(k), begun)] if begun else []
+            shown = [*lines[: min(signed, k)], *_grouped(ranked[signed:k]), *part]
             return "\n".join([*head, *before, *shown, *mark])
+
+        def after(k: int) -> str | None:
+            return f"@{first + k}" if 0 < k < len(ranked) else None
 
         def cut(k: int) -> int:
             return max(1, (len(ranked) - k) * _SIGNED_TOKENS + nested * _LINE_TOKENS)
 
         if budget >= NO_CAP:
             lines = [_line(one, _SIGNATURE_CHARS) for one in ranked]
+        def whole(k: int) -> str:
+            """Return the line that is begun after `k` symbols."""
+            return lines[k] if k < signed else _grouped(ranked[k : k + 1])[0]
+
         k, text = fit(len(ranked), build, budget, guess=signed)
+        if 0 <= k < len(ranked) and budget < NO_CAP:
+            least = len(ranked[k].name) + 2
+            n = largest(len(whole(k)), lambda n: count_tokens(build(k, n)) <= budget, least)
+            text = build(k, n) if n >= least else text
         return Draft(
             text,
             cut_tokens=cut(max(k, 0)) if k < len(ranked) or nested else 0,
-            next_pos=f"@{first + k}" if 0 < k < len(ranked) else None,
+            next_pos=after(k),
         )
+
+    def _named_parts(self, budget: int) -> list[str]:
+        """Return the line with the names of the parts, those that are for tests last, as many as fit."""
+        names = [part.name for part in self.parts()]
+        if len(names) < 2:
+            return []
+
+        def build(k: int) -> str:
+            rest = [f"… {len(names) - k:,} more"] if k < len(names) else []
+            return f"parts: {', '.join([*names[:k], *rest])}"
+
+        k, text = fit(len(names), build, budget)
+        return [text] if k > 0 else []
 
     def parts(self) -> list[Part]:
         """Return what lies in the tree, the most important first; in a tree of one folder, what lies in that."""

@@ -12,13 +12,15 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from ctxkernel.core.text import format_size, one_line, plural
-from ctxkernel.sources.base.amounts import more_lines
+from ctxkernel.sources.base.amounts import LAST, Line, NamedLine, more_lines
 from ctxkernel.sources.base.file_reader import Data, Text, cut_at_line, load_bytes, text_of
 from ctxkernel.sources.outlines.code_files import is_code
 from ctxkernel.sources.outlines.outline import language_of
 from ctxkernel.sources.outlines.prose import sections_of
 
 _SUFFIXES = 20
+_AFTER = LAST - 1
+"""The rank of totals: what the parts are comes before."""
 _KINDS = 4
 _OPENED = 40
 _HEAD_BYTES = 8192
@@ -73,7 +75,7 @@ def _kinds(files: Sequence[Found]) -> str:
     return ", ".join([*of, *([f"{rest:,} others"] if rest else [])])
 
 
-def part_lines(folder: str, found: Sequence[Found], mapped: Collection[str]) -> Iterator[str]:
+def part_lines(folder: str, found: Sequence[Found], mapped: Collection[str]) -> Iterator[NamedLine]:
     """Yield a bullet for each entry of a folder but those that a map has: what is in it, or how it begins."""
     below: dict[str, list[Found]] = {}
     for entry in found:
@@ -85,13 +87,14 @@ def part_lines(folder: str, found: Sequence[Found], mapped: Collection[str]) -> 
             continue
         if entry.folder:
             inner = below.get(entry.name, [])
-            yield f"- {entry.name}/: {entry.note or _contents(inner)}"
+            yield NamedLine(f"- {entry.name}/: {entry.note or _contents(inner)}", f"{entry.name}/", "parts")
             continue
         about = ""
         if not entry.note and opened < _OPENED and os.path.splitext(entry.name)[1].lower() in _READABLE:
             opened += 1
             about = _about(os.path.join(folder, entry.name))
-        yield f"- {entry.name} · {entry.note or format_size(entry.size)}{f' — {about}' if about else ''}"
+        short = f"- {entry.name} · {entry.note or format_size(entry.size)}"
+        yield NamedLine(f"{short}{f' — {about}' if about else ''}", entry.name, "parts", short=short)
 
 
 def _contents(below: Sequence[Found]) -> str:
@@ -132,10 +135,10 @@ def totals(files: list[Found]) -> Iterator[str]:
         sizes[suffix] += entry.size
     ranked = sorted(counts.items(), key=lambda item: (-sizes[item[0]], item[0]))
     for suffix, count in ranked[:_SUFFIXES]:
-        yield f"- {suffix}: {plural(count, 'files')}, {format_size(sizes[suffix])}"
+        yield Line(f"- {suffix}: {plural(count, 'files')}, {format_size(sizes[suffix])}", 1, rank=_AFTER)
     yield from more_lines(len(ranked) - _SUFFIXES, "kinds of files")
     for entry in sorted(files, key=lambda entry: (-entry.size, entry.name))[:5]:
-        yield f"- large: {entry.name} · {format_size(entry.size)}"
+        yield Line(f"- large: {entry.name} · {format_size(entry.size)}", 1, rank=_AFTER)
     # The newest, by order only: a time would differ from copy to copy.
     for entry in sorted(files, key=lambda entry: (-entry.changed, entry.name))[:3]:
-        yield f"- changed last: {entry.name}"
+        yield Line(f"- changed last: {entry.name}", 1, rank=_AFTER)

@@ -19,7 +19,7 @@ from typing import Any
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.text import format_size, one_line, plural, strip_ansi
-from ctxkernel.sources.base.amounts import Line
+from ctxkernel.sources.base.amounts import Line, NamedLine
 from ctxkernel.sources.base.file_reader import Data, Gone, cut_at_line, decode, load_bytes, make_text, sniff
 from ctxkernel.sources.base.positions import MOST_NAMES, find_pattern, no_place, pattern_of, symbols_of
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines
@@ -179,6 +179,13 @@ class NotebookSource(FormatSource[Notebook]):
         return Draft(draft.text, draft.cut_tokens, draft.next_pos, notes=found.remarks)
 
 
+def _ranked(cell: Cell, at: int, line: str) -> str:
+    """Return line `at` of a cell in an outline: headings get room first, then how cells begin, then what they show."""
+    if cell.kind in ("markdown", "heading") and "# " in line:
+        return NamedLine(line)
+    return Line(line, 1, rank=1 if at == 0 else 2)
+
+
 def _numbered(cells: list[Cell], first: int, lod: int, budget: int) -> tuple[list[str], list[str]]:
     """Return the lines of a level from cell `first` on, each cell numbered, and the position of each line.
 
@@ -195,7 +202,8 @@ def _numbered(cells: list[Cell], first: int, lod: int, budget: int) -> tuple[lis
             break
         part = (cell.lines, cell.outline, cell.points)[lod]()
         indent = "    " if lod else ""
-        lines += [f"[{at}] {line}" if i == 0 else indent + line for i, line in enumerate(part)]
+        shown = [f"[{at}] {line}" if i == 0 else indent + line for i, line in enumerate(part)]
+        lines += [_ranked(cell, i, line) for i, line in enumerate(shown)] if lod else shown
         places += [str(Place(at, 0 if lod else i)) for i in range(len(part))]
     return lines, places
 

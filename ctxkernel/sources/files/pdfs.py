@@ -26,7 +26,7 @@ from ctxkernel.sources.base.file_reader import Data, Gone, load_bytes, make_text
 from ctxkernel.sources.base.positions import find_name, pattern_of
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines
 from ctxkernel.sources.files.formats import FormatSource
-from ctxkernel.sources.files.text_levels import best_points, lines_document
+from ctxkernel.sources.files.text_levels import PointLine, best_points, lines_document
 from ctxkernel.sources.outlines.json_outline import is_list
 from ctxkernel.sources.outlines.papers import points_of_paper
 
@@ -266,7 +266,7 @@ def _entries(found: Pdf) -> list[str]:
     return [*lines, *([Line(f"[… {plural(rest, 'more pages')} were not read]", rest, "pages")] if rest else [])]
 
 
-def _summary(found: Pdf) -> list[tuple[tuple[int, int], str]]:
+def _summary(found: Pdf) -> list[PointLine]:
     """Return headings with their first sentences, abstract and conclusions: best first, with their places and pages.
 
     Of a text without sentences the most informative lines.
@@ -277,7 +277,13 @@ def _summary(found: Pdf) -> list[tuple[tuple[int, int], str]]:
         points = lines_document("", [line for text in found.texts for line in text]).points.bullets
     best = sorted(points, key=lambda point: (-point.score, point.line))[:_POINTS]
     return [
-        ((point.line, point.part), f"- page {_page_of(pages, point.line)}: {one_line(point.text, _POINT_CHARS)}")
+        PointLine(
+            (point.line, point.part),
+            f"- page {_page_of(pages, point.line)}: ",
+            one_line(point.text, _POINT_CHARS),
+            one_line(point.short, _POINT_CHARS),
+            point.rank,
+        )
         for point in best
     ]
 

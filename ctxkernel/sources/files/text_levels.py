@@ -316,7 +316,9 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
     left_out = Counter(line.what for at, line in enumerate(lines) if at not in kept and (at >= first or line.depth))
 
     def place_of(k: int) -> str | None:
-        return str(outline.entries[kept[k]].line) if 0 < k < len(kept) else None
+        """Return the position of the first line from `k` on that is further on."""
+        some = (outline.entries[kept[at]].line for at in range(k, len(kept))) if k > 0 else ()
+        return next((str(line) for line in some if line > place.line), None)
 
     draft = fit_lines(
         [*head, *[f"[… {plural(passed, outline.what)} before]"] * bool(passed)],
@@ -362,21 +364,38 @@ def summary(document: Document, budget: int) -> Draft:
         head = head[:1]
     with_lines = document.language.name not in ("json", "jsonlines")
     rows = [
-        (
+        PointLine(
             (bullet.line, bullet.part) if with_lines else (at, 0),
-            f"- {f'{bullet.about}{bullet.line}: ' if with_lines else ''}{bullet.text}",
+            f"- {f'{bullet.about}{bullet.line}: ' if with_lines else ''}",
+            bullet.text,
+            bullet.short,
+            bullet.rank,
         )
         for at, bullet in enumerate(ranked)
     ]
     return best_points(head, rows, budget, exact=not part)
 
 
-def best_points(
-    head: Sequence[str], ranked: Sequence[tuple[tuple[int, int], str]], budget: int, *, exact: bool = True
-) -> Draft:
-    """Return as many of some points (place and text, best first) as fit, in the order of their places."""
-    best = sorted(enumerate(ranked[:MOST_NAMED]), key=lambda row: row[1][0])
-    lines = [NamedLine(text, worth=-at) for at, (_, text) in best]
+@dataclass(frozen=True, slots=True)
+class PointLine:
+    """A point of a summary, with its place; see `Bullet` for `short` and `rank`."""
+
+    place: tuple[int, int]
+    before: str
+    text: str
+    short: str = ""
+    rank: int = 0
+
+
+def best_points(head: Sequence[str], ranked: Sequence[PointLine], budget: int, *, exact: bool = True) -> Draft:
+    """Return as many of some points, best first, as fit, in the order of their places."""
+    best = sorted(enumerate(ranked[:MOST_NAMED]), key=lambda row: row[1].place)
+    lines = [
+        NamedLine(
+            one.before + one.text, short=one.short and one.before + one.short, worth=-at, rank=one.rank
+        )
+        for at, one in best
+    ]
     others = len(ranked) - len(lines)
     hidden = [Line("", others, "points", exact=exact)] if others or not exact else []
     return fit_lines(head, lines, budget, "points", hidden=hidden)

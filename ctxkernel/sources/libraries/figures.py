@@ -321,13 +321,16 @@ class FigureSource(PicturedSource):
         found: list[str] = []
         for at, axes in enumerate(self._axes()):
             found += [f"axes {at}: {_titles(axes)}", f"  {_counts(axes) or 'empty'}"]
-            labels = [label for artist in _children(axes) if (label := _label(artist))]
-            found += [f"  labelled: {one_line(', '.join(labels), 200)}"] if labels else []
+            labels = _labels(axes)
+            found += [f"  labelled: {labels}"] if labels else []
         return found
 
     def summary(self) -> list[str]:
         """Return a line an axes."""
-        return [f"- axes {at}: {_titles(axes)}; {_counts(axes) or 'empty'}" for at, axes in enumerate(self._axes())]
+        return [
+            f"- axes {at}: {_titles(axes)}; {_counts(axes) or 'empty'}{f' ({labels})' if (labels := _labels(axes)) else ''}"
+            for at, axes in enumerate(self._axes())
+        ]
 
 
 def is_figure(target: Any) -> bool:
@@ -352,6 +355,11 @@ def _figure_of(target: Any) -> Any:
     if found is None:
         raise NotDrawn("these axes are in no figure")
     return found
+
+
+def _labels(axes: Any) -> str:
+    """Return the labels of what is drawn, as a legend has them."""
+    return one_line(", ".join(label for artist in _children(axes) if (label := _label(artist))), 200)
 
 
 def _children(axes: Any) -> list[Any]:

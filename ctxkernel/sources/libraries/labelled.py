@@ -94,8 +94,10 @@ class LabelledSource(FactsSource):
         coordinates = list(self._coordinates().items())
         ends = [f"- {_line(name, variable)}" for name, variable in coordinates[:_VARIABLES]]
         ends += more_lines(len(coordinates) - _VARIABLES, "coordinates")
-        title = self.target.attrs.get("title")
-        return [*([f"- {brief(title, 160)}"] if isinstance(title, str) else []), *found, *ends]
+        attrs = self.target.attrs
+        title = attrs.get("title")
+        told = [f"- {line}" for line in _attributes({key: one for key, one in attrs.items() if key != "title"})]
+        return [*([f"- {brief(title, 160)}"] if isinstance(title, str) else []), *found, *ends, *told]
 
 
 class TreeSource(FactsSource):

@@ -58,15 +58,30 @@ class EstimatorSource(FactsSource):
         if (count := own.get("n_features_in_")) is not None:
             features = f": {one_line(join_names(list(map(str, names)), 20), 160)}" if is_array(names) else ""
             lines.append(f"- fitted on {plural(int(count), 'features')}{features}")
-        rows = [(name, value) for name, value, default in _parameters(self.target) if not _is_default(value, default)]
-        given = [f"{name}={_shown(value, short=True)}" for name, value in rows if not _holds_parts(value)]
+        given = list(_given(self.target))
         said = f"{plural(len(given), 'parameters')} set: {one_line(', '.join(given), 200)}"
         if given or not _parts(self.target):
             lines.append(f"- {said}" if given else "- every parameter is the default")
-        lines += [f"- part {name}: {type_name(class_of(part))}" for name, part in _parts(self.target)]
+        lines += _part_lines(self.target)
         if learnt:
             lines.append(f"- {plural(len(learnt), 'fitted attributes')}: {one_line(', '.join(learnt), 200)}")
         return lines
+
+
+def _given(target: Any) -> Iterator[str]:
+    """Yield the parameters that were set."""
+    for name, value, default in _parameters(target):
+        if not (_is_default(value, default) or _is_estimator(value) or _holds_parts(value)):
+            yield f"{name} = {_shown(value, short=True)}"
+
+
+def _part_lines(target: Any, depth: int = 0) -> Iterator[str]:
+    """Yield a line for each part, and those in it, with the parameters that were set."""
+    for name, part in _parts(target):
+        given = one_line(", ".join(_given(part)), 200)
+        yield f"{'  ' * depth}- part {name}: {short_type(part)}{f' ({given})' if given else ''}"
+        if depth < _DEEPEST:
+            yield from _part_lines(part, depth + 1)
 
 
 def _is_estimator(value: Any) -> bool:

@@ -17,7 +17,7 @@ import types
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
 
 from ctxkernel.core.descriptions import brief, enum_name, items_of, length_of
@@ -94,7 +94,7 @@ class StringSource(TargetSource, TextSource):
 
 
 class ObjectSource(TargetSource):
-    """Any other object. 0: its value, an item a line; 1: attributes and items by type; 2: counts; 3: what changed."""
+    """Any other object. 0: its value, an item a line; 1: attributes and items by type; 2: their names; 3: what changed."""
 
     def __init__(self, target: Any, label: str) -> None:
         super().__init__(target, label)
@@ -248,8 +248,7 @@ def structure_lines(target: Any) -> Iterator[str]:
     keyed = is_a(target, dict)
     for where, item in items_of(target, _ITEMS):
         line = f"{where}: {_typed(item)}" if where else _typed(item)
-        name = where[2:-2] if where[1:2] == "'" else where[1:-1]
-        yield NamedLine(line, name, type_name(class_of(item))) if keyed else line
+        yield NamedLine(line, _key_name(where), type_name(class_of(item))) if keyed else line
     if (length := length_of(target)) is not None and not is_a(target, str, bytes, bytearray):
         yield from more_lines(length - _ITEMS, "items")
     methods = [name for name in _methods(kind) if name not in own]
@@ -265,21 +264,35 @@ def summary_lines(target: Any) -> Iterator[str]:
     if doc := _doc(target, kind):
         yield f"- {doc}"
     own = members_of(target) if kind is types.ModuleType else attributes(target)
-    if public := [name for name in own if not name.startswith("_")]:
-        yield f"- {plural(len(public), 'public attributes')}: {one_line(', '.join(public), 200)}"
-    items = [item for _, item in items_of(target, 1000)]
-    if items:
-        counts = Counter(type_name(class_of(item)) for item in items)
+    public = {name: item for name, item in own.items() if not name.startswith("_")}
+    yield from map(_typed_name, public.items(), repeat("attributes"))
+    items, length = list(items_of(target, _ITEMS)), length_of(target) or 0
+    if is_a(target, dict):
+        yield from map(_typed_name, ((_key_name(where), item) for where, item in items), repeat("items"))
+        yield from more_lines(length - len(items), "items")
+    elif items:
+        counts = Counter(type_name(class_of(item)) for _, item in items)
         some = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:8]
-        part = "of the first 1,000 " if (length_of(target) or 0) > 1000 else ""
+        part = f"of the first {len(items):,} " if length > len(items) else ""
         others = f", {plural(len(counts) - len(some), 'more types')}" if len(counts) > len(some) else ""
         yield f"- {part}items: " + ", ".join(f"{often:,} {name}" for name, often in some) + others
-    numbers = [item for item in items if type(item) in (int, float)]
+    numbers = [item for _, item in items if type(item) in (int, float)]
     if numbers and len(numbers) == len(items):
-        part = "the first 1,000 are " if (length_of(target) or 0) > 1000 else ""
+        part = f"the first {len(items):,} are " if length > len(items) else ""
         yield f"- {part}from {brief(min(numbers))} to {brief(max(numbers))}"
     if not public and not items:
         yield f"- {brief(target, _LINE_CHARS)}"
+
+
+def _key_name(where: str) -> str:
+    """Return the key of an item as it stands in a list of names."""
+    return where[2:-2] if where[1:2] == "'" else where[1:-1]
+
+
+def _typed_name(named: tuple[str, Any], what: str) -> NamedLine:
+    """Return the line of a name that says its type and nothing else."""
+    kind = type_name(class_of(named[1]))
+    return NamedLine(f"{named[0]}: {kind}", named[0], kind, what=what)
 
 
 def members_of(module: types.ModuleType) -> dict[str, Any]:

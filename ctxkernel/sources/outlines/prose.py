@@ -2,7 +2,8 @@
 
 Rule 1: a point is a whole sentence of the text, with the line that it begins on.
 Rule 2: code, tables, pictures and directives are no prose, and what has no sentences has no points.
-Rule 3: abstracts, results and conclusions come first, then sections in the order of their depth; references never.
+Rule 3: abstracts and conclusions come first, then the headings of all sections, then the sentences of results and
+        discussions, then those of other sections in the order of their depth. Of references only the heading is given.
 """
 
 from __future__ import annotations
@@ -47,6 +48,20 @@ class Point:
     score: float
     part: int = 0
     """Which sentence of its paragraph it is."""
+    heading: str = ""
+    """The heading that it begins with."""
+    is_main: bool = False
+    """Whether it belongs to an abstract or a conclusion."""
+
+    @property
+    def rank(self) -> int:
+        """0 if the whole of it comes before, or with, the headings of all sections, 1 if it comes after them."""
+        return 0 if self.is_main or self.heading else 1
+
+    @property
+    def short(self) -> str:
+        """The part that stands for it among the headings; empty for all of it."""
+        return "" if self.is_main else self.heading
 
 
 @dataclass(slots=True)
@@ -110,6 +125,8 @@ def points_of_prose(sections: Sequence[Section]) -> list[Point]:
     for section in sections:
         if not _REFERENCES.match(section.title):
             found += _points_of_section(section, weights)
+        elif section.heading is not None:
+            found.append(Point(section.heading.line, section.title, _END, heading=section.title))
     last = next((one for one in reversed(sections) if one.paragraphs and not _REFERENCES.match(one.title)), None)
     end = last.paragraphs[-1][-1] if last is not None else None
     if last is not None and end is not None and end is not last.paragraphs[0][0]:  # how all of it ends
@@ -125,19 +142,19 @@ def points_of_prose(sections: Sequence[Section]) -> list[Point]:
 def _points_of_section(section: Section, weights: Counter[str]) -> Iterable[Point]:
     heading, paragraphs = section.heading, section.paragraphs
     depth = heading.depth if heading is not None else 0
-    key = bool(_KEY.match(section.title))
+    key, main = bool(_KEY.match(section.title)), bool(_MAIN.match(section.title))
     first = paragraphs[0][0] if paragraphs else None
     if heading is not None:
         tail = f" — {first.text}" if first is not None else ""
-        most = _MAIN_SECTION if _MAIN.match(section.title) else _KEY_SECTION if key else _SECTION
-        yield Point(heading.line, section.title + tail, most - depth)
+        most = _MAIN_SECTION if main else _KEY_SECTION if key else _SECTION
+        yield Point(heading.line, section.title + tail, most - depth, heading=section.title, is_main=main)
     elif first is not None:
         yield Point(first.line, first.text, _SECTION, first.part)
     if first is None:
         return
     end = paragraphs[-1][-1]
     if end is not first:
-        yield Point(end.line, end.text, (_INNER if key else _END) - depth, end.part)
+        yield Point(end.line, end.text, (_INNER if key else _END) - depth, end.part, is_main=main)
     if key:
         some = (one for paragraph in paragraphs for one in paragraph if one is not first)
         for at, one in enumerate(islice(some, _KEY_SENTENCES)):

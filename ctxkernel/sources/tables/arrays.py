@@ -36,6 +36,8 @@ _WINDOW_CELLS = 40_000
 _BASIS_CELLS = 2_000
 _LABELS = 1_000
 _HEAD_ROWS, _HEAD_COLUMNS = 8, 20
+_INNER = tuple(f"- {about}{name} " for about in ("", "~") for name in ("25%", "50%", "75%", "std"))
+"""How lines begin of statistics that level 1 leaves out."""
 _MARK_TOKENS = 40
 _SHOWN = "[shown as 9,999 × 9,999, ~9,999 tokens]"
 _ROW = re.compile(r"\[ *\d{1,15}(?: *, *\d{1,15})* *\]")
@@ -119,14 +121,18 @@ class ArraySource(TableSource):
         total, width = table_shape(array.shape)
         if not total:
             return fit_lines(head, [], budget, "rows")
+        note = ""
+        if array.dtype.kind in "biuf" and array.size > _HEAD_ROWS:
+            note, statistics = _statistics(array)
+            told = ", ".join(line.removeprefix("- ") for line in statistics if not line.startswith(_INNER)) + note
+            head, note = ([*head, told], note) if 4 * count_tokens(told) <= budget else (head, "")
         window = self.window(Place(), _HEAD_ROWS, _HEAD_COLUMNS)
         room = less(budget, count_tokens("\n".join(head)) + _MARK_TOKENS)
         shown = columns_within(window, width, room, named=False)
         rows = window.lines(shown)[1:]
-        draft = fit_lines(
-            head, [Line(first_rows(shown, width)), *rows, *more_lines(total - len(rows), "rows")], budget, "rows"
-        )
-        return replace(draft, rows=window.table(shown, has_head=False))
+        lines = [Line(first_rows(shown, width)), *rows, *more_lines(total - len(rows), "rows")]
+        draft = fit_lines(head, lines, budget, "rows")
+        return replace(draft, notes=("sampled",) if note else (), rows=window.table(shown, has_head=False))
 
 
 def _statistics(array: Any) -> tuple[str, list[str]]:
