@@ -317,8 +317,10 @@ class _Plan:
         if not may_begin(line):
             return False
         least = max(_LEAST_PART, line.find(name) + len(name) + 2)
-        if state.forms[at] != _ABSENT:
-            least = max(len(self._form(at, _SHORT)) + 2, least + 2 * _LEAST_PART - 2)
+        if state.forms[at] == _NAMED:
+            least += 2 * _LEAST_PART - 2
+        elif state.forms[at] == _SHORT:
+            least = max(len(self._form(at, _SHORT)) + 2, least)
 
         def with_part(n: int) -> _State:
             return _State(state.forms, (at, beginning(line, n)))
@@ -326,9 +328,11 @@ class _Plan:
         n = largest(len(line), lambda n: count_tokens(self._text(with_part(n), advises(budget))) <= budget, least)
         if n < min(least, len(line)) or "\n" in line[:n] or len(beginning(line, n)) < min(least, len(line)):
             return False
-        if n == len(line):
-            state.forms[at] = _WHOLE
-            return False
+        if n == len(line):  # all of it; then a position may go on after it, for which there must be room
+            before, state.forms[at] = state.forms[at], _WHOLE
+            if count_tokens(self._text(state, advises(budget))) <= budget:
+                return False
+            state.forms[at], n = before, n - 1
         state.part = at, beginning(line, n)
         return True
 
