@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxkernel.core.delta import LIMIT, ORDER, Feed, format_deltas, size_told
-from ctxkernel.core.nodes.view import change_summary
+from ctxkernel.core.nodes.record import change_summary
 from ctxkernel.core.timeline import ChangeInfo, ExceptionInfo, Execution, NamespaceDiff, TypeInfo
 from ctxkernel.core.turn import DeltaItem
 from ctxkernel.testing import FakeSource, Turns

@@ -255,7 +255,7 @@ def test_what_a_picture_would_take_of_a_share_goes_to_the_text():
 
 
 def test_what_is_cut_in_a_group_is_had_by_the_budget_of_the_group():
-    turns = two(200)
+    turns = two(400)
     text = turns.namespace["g"].rendered.text
 
     assert text.count("g1.tokens shows more]") == 2 and re.search(r'; v1\.pos = "\d+" goes on', text)

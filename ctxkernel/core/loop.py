@@ -20,7 +20,7 @@ from ctxkernel.core.masking import mask_diff
 from ctxkernel.core.names import UserNames
 from ctxkernel.core.nodes import Graph
 from ctxkernel.core.nodes.identity import ConstructorCalls
-from ctxkernel.core.nodes.references import named_in, tell_groups
+from ctxkernel.core.nodes.references import named_in, tell_groups, tell_views
 from ctxkernel.core.ports import CountTokens, Expired, OpenSource, Tracker, Trim
 from ctxkernel.core.position import Position
 from ctxkernel.core.replay import Comparison, HeadMove, Restored
@@ -257,8 +257,10 @@ class Loop(Position):
             tell_groups(nodes, self._namespace, self._compared)
         if ending.move is not None:  # the handles are those of the target: they see the history of the target
             self._ahead = self.log.path(ending.move.to)
-        asked = self._question and any(node.listens for node in nodes)
-        graph.named = named_in(self._question, self._namespace, nodes) if asked else frozenset()
+        question = self._question if ending.move is None else self._last_question()
+        tell_views(nodes, question)
+        asked = question and any(node.listens for node in nodes)
+        graph.named = named_in(question, self._namespace, nodes) if asked else frozenset()
         return run_tick(
             Tick(graph, self.ready, ending.now, self.turn_id, ending.expired, self.preparer, self.summarise)
         )

@@ -63,6 +63,10 @@ class RenderRequest:
     """The last place of a name or pattern, shown when it is gone; if empty, a missing one raises BadPolicy."""
     pictured: bool = True
     """Whether a picture may be added; if not, the text has the whole budget and mentions none."""
+    asked: tuple[str, ...] = ()
+    """Names in the target that the last question to the model names: they get room before others."""
+    seen: Mapping[str, int] = field(default=NONE, repr=False)
+    """`Rendered.facts` of an earlier rendering: facts that differ from it get room before others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,8 @@ class Rendered:
     picture: Picture | None = None
     rows: Mapping[str, TableRow] = field(default=NONE, repr=False, compare=False)
     """The lines of the text that are rows of tables. A model never gets them."""
+    facts: Mapping[str, int] = field(default=NONE, repr=False, compare=False)
+    """A hash of each fact with a name, if something was cut: a later rendering finds by it what changed."""
 
 
 class Source(Protocol):
@@ -138,6 +144,9 @@ class Source(Protocol):
     this one), and `absorb(twin)` takes over what the twin read; `preparation()` returns the `Preparation` of
     `core.jobs` that it needs, or None, and `accept(result)` takes a result as far as it is still valid, and returns
     whether the next rendering differs because of it. Only the tick calls `accept` and `absorb`.
+
+    To show first what a question names: `asked(phrases, facts)` returns the names in the target that are among some
+    phrases (in lower case, with one space between words), from the last `Rendered.facts` where there are some.
 
     To scroll by tokens: `further(place, tokens, lod)` returns the position so many tokens on, or None.
     """

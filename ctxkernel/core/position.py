@@ -153,6 +153,10 @@ class Position(HandleFunctions):
         self._passed = None
         self.names.replay(self._history)
         self.graph.release()
+        self._question = self._last_question()
+
+    def _last_question(self) -> str:
+        """Return the last question on the path to HEAD, or to the target of a cell that moves HEAD."""
         records = self.log.records
-        events = (one for _, run in reversed(self._history) for one in reversed(records.get(run.execution_id, ())))
-        self._question = next((asked for one in events if (asked := self.question_of(one))), "")
+        events = (one for _, run in reversed(self.history) for one in reversed(records.get(run.execution_id, ())))
+        return next((asked for one in events if (asked := self.question_of(one))), "")

@@ -72,7 +72,20 @@ def tick(node: NodeBase, now: float, turn_id: int, tick_kind: str) -> TickResult
 
 
 _NOT_KEPT = frozenset(
-    ("last_tick_turn", "last_tick_time", "_stamp", "_called", "_basis", "_set_back", "_accepted", "_memento")
+    [
+        "last_tick_turn",
+        "last_tick_time",
+        "_stamp",
+        "_called",
+        "_basis",
+        "_set_back",
+        "_accepted",
+        "_memento",
+        "question",
+        "_facts",
+        "_seen",
+        "_was_seen",
+    ]
 )
 """Attributes that are not in mementos: a restored node checks its target at the next tick in any case."""
 

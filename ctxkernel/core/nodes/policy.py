@@ -130,3 +130,29 @@ def show_value(value: object) -> Json:
     if isinstance(value, re.Pattern):
         return f"/{cast('re.Pattern[Any]', value).pattern!s}/"[:200]
     return f"<{type(value).__name__}>"  # not the repr of an unknown object: it may take minutes
+
+
+def parse_pos(pos: object) -> str:
+    """Return a position as text. Raises BadPolicy.
+
+    A line from 0, "line", "line:col", a line from the end (-20, "end"), a name, a pattern (`re.compile(…)` or "/…/"),
+    or a token from a rendering.
+    """
+    if isinstance(pos, int) and not isinstance(pos, bool):
+        return f"{pos}:0" if pos >= 0 else str(pos)
+    if isinstance(pos, str) and pos.strip():
+        return pos.strip()
+    if isinstance(pos, re.Pattern):
+        return pattern_text(cast("re.Pattern[Any]", pos))
+    raise BadPolicy(
+        f'pos={show_value(pos)!r} is not a position; use a line number from 0, "line:col", "end", a name such as '
+        f'"Model.fit", or a pattern such as "/def fit/"'
+    )
+
+
+def pattern_text(pattern: re.Pattern[Any]) -> str:
+    """Return a compiled pattern as "/…/" with its flags. Raises BadPolicy for a pattern of bytes."""
+    if not isinstance(pattern.pattern, str):
+        raise BadPolicy("a pattern for a position is one of text, re.compile(r'…'), not of bytes")
+    flags = "".join(flag for flag in "aisx" if pattern.flags & re.RegexFlag[flag.upper()])
+    return f"/{pattern.pattern}/{flags}"

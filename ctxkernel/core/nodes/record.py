@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -101,3 +102,19 @@ def _told(delta: Delta) -> str:
 
 def _value(value: Json) -> str:
     return repr(value) if isinstance(value, str) else str(value)
+
+
+def change_summary(diff: str) -> str:
+    """Return one line for a unified diff, or the first line of another text."""
+    lines = diff.splitlines()
+    if len(lines) > 1 and lines[0].startswith("[position "):  # the feed has it already
+        lines = lines[1:]
+    if lines and (told := re.search(r" · changed, (.+)", lines[0])):  # the source counted before truncation
+        return told[1][:200]
+    if len(lines) > 1 and lines[0].endswith(" · changed"):
+        return "; ".join([*lines[1:3], *(["…"] if len(lines) > 3 else [])])[:200]
+    added = sum(line.startswith("+") and not line.startswith("+++") for line in lines)
+    removed = sum(line.startswith("-") and not line.startswith("---") for line in lines)
+    if any(line.startswith("@@") for line in lines) and (added or removed):
+        return f"+{added} −{removed} lines"
+    return lines[0][:200] if lines else "content changed"

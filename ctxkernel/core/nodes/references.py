@@ -1,4 +1,4 @@
-"""The handles that a question names, and those whose targets changed in re-runs."""
+"""What a question names: handles, and names in their targets; and the handles whose targets changed in re-runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from ctxkernel.core.nodes.group import GroupHandle
 from ctxkernel.core.nodes.view import ViewHandle
 from ctxkernel.core.replay import Comparison
 from ctxkernel.core.text import one_line, plural
+
+_WORDS, _PHRASE = 400, 5
+_VIEWS = 200
+"""So many views are told what a question names in their targets."""
 
 
 def named_in(question: str, namespace: Mapping[str, Any], nodes: Iterable[NodeBase]) -> frozenset[str]:
@@ -26,6 +30,23 @@ def named_in(question: str, namespace: Mapping[str, Any], nodes: Iterable[NodeBa
         if node.obj_id in words or ("." in file and file in question):
             named.add(node.obj_id)
     return frozenset(named)
+
+
+def phrases_of(question: str) -> frozenset[str]:
+    """Return the words of a question, and up to `_PHRASE` words in a row, in lower case."""
+    words = re.findall(r"\w+", question.lower())[:_WORDS]
+    return frozenset(" ".join(words[at : at + n]) for n in range(1, _PHRASE + 1) for at in range(len(words) - n + 1))
+
+
+def tell_views(nodes: Iterable[NodeBase], question: str) -> None:
+    """Tell views which names in their targets the last question names: running views, and members of running groups."""
+    running = [node for node in nodes if node.mode == "running"]
+    inner = [member for node in running if isinstance(node, GroupHandle) for member in node.nested()]
+    views = [node for node in dict.fromkeys([*running, *inner]) if isinstance(node, ViewHandle)]
+    late = [view for view in views[:_VIEWS] if view.question != question]
+    phrases = phrases_of(question) if late else frozenset[str]()
+    for view in late:
+        view.ask_about(question, phrases)
 
 
 def tell_groups(nodes: Iterable[NodeBase], namespace: Mapping[str, Any], comparisons: Sequence[Comparison]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self, cast
 
@@ -23,38 +23,14 @@ from ctxkernel.core.nodes.base import (
     show_value,
 )
 from ctxkernel.core.nodes.lost_target import LostSource
+from ctxkernel.core.nodes.policy import parse_pos
+from ctxkernel.core.nodes.record import change_summary
 from ctxkernel.core.ports import Budget, Rendered, RenderRequest, Source
 
 CHANGE_TOKENS = 400
 """Budget of the diff in the delta feed."""
 _SPEC_CHARS = 1 << 20
 """Longest path or text that a memento holds."""
-
-
-def parse_pos(pos: object) -> str:
-    """Return a position as text. Raises BadPolicy.
-
-    A line from 0, "line", "line:col", a line from the end (-20, "end"), a name, a pattern (`re.compile(…)` or "/…/"),
-    or a token from a rendering.
-    """
-    if isinstance(pos, int) and not isinstance(pos, bool):
-        return f"{pos}:0" if pos >= 0 else str(pos)
-    if isinstance(pos, str) and pos.strip():
-        return pos.strip()
-    if isinstance(pos, re.Pattern):
-        return pattern_text(cast("re.Pattern[Any]", pos))
-    raise BadPolicy(
-        f'pos={show_value(pos)!r} is not a position; use a line number from 0, "line:col", "end", a name such as '
-        f'"Model.fit", or a pattern such as "/def fit/"'
-    )
-
-
-def pattern_text(pattern: re.Pattern[Any]) -> str:
-    """Return a compiled pattern as "/…/" with its flags. Raises BadPolicy for a pattern of bytes."""
-    if not isinstance(pattern.pattern, str):
-        raise BadPolicy("a pattern for a position is one of text, re.compile(r'…'), not of bytes")
-    flags = "".join(flag for flag in "aisx" if pattern.flags & re.RegexFlag[flag.upper()])
-    return f"/{pattern.pattern}/{flags}"
 
 
 class ViewHandle(NodeBase):
@@ -71,6 +47,16 @@ class ViewHandle(NodeBase):
     _stamp = _called = ""
     """The stamp and the label of its source when it was rendered."""
     _set_back = False
+    question = ""
+    """The last question that it was asked about."""
+    _asked: Sequence[str] = ()
+    """The names in its target that this question names."""
+    _facts: Mapping[str, int] = NONE
+    """The facts of the last rendering, for the next one that differs."""
+    _seen: Mapping[str, int] = NONE
+    """The facts that those of the last rendering were compared with."""
+    _was_seen = True
+    """Whether the model saw the last rendering: then the next one shows what changed since."""
     _accepted = 0
     """How many preparations its source has accepted."""
 
@@ -130,7 +116,7 @@ class ViewHandle(NodeBase):
         label, named = getattr(source, "given_label", (source.label, False))
         spec = found if isinstance(found := self.looks_at, str) and len(found) <= _SPEC_CHARS else None
         if self._basis is not None or self._rendered.rows:
-            self.graph.keep_basis(self._basis_key(), (self._basis, self._rendered.rows))
+            self.graph.keep_basis(self._basis_key(), (self._basis, self._rendered.rows, *self._facts_kept()))
         return {
             **super()._state(),
             "pos": self._pos,
@@ -139,7 +125,11 @@ class ViewHandle(NodeBase):
             "label": label,
             "named": named,
             "spec": spec,
+            "asked": list(self._asked),
         }
+
+    def _facts_kept(self) -> tuple[Mapping[str, int], Mapping[str, int], bool]:
+        return self._facts, self._seen, self._was_seen
 
     def _basis_key(self) -> tuple[Any, ...]:
         shown = self._rendered
@@ -150,7 +140,9 @@ class ViewHandle(NodeBase):
         pos = parse_pos(memento["pos"])
         super().take(memento)
         self._pos, self._place = pos, memento.get("place", "")
-        self._basis, rows = self.graph.kept_basis(self._basis_key()) or (None, NONE)
+        kept = self.graph.kept_basis(self._basis_key()) or (None, NONE, NONE, NONE, True)
+        self._basis, rows, self._facts, self._seen, self._was_seen = kept
+        self._asked, self.question = tuple(memento.get("asked", ())), ""
         self._rendered = replace(self._rendered, rows=rows)
         self._stamp, self._set_back = "", True
 
@@ -341,14 +333,29 @@ class ViewHandle(NodeBase):
         return self._source.render(self._request(lod, tokens))
 
     def _request(self, lod: int, tokens: Budget) -> RenderRequest:
-        return RenderRequest(lod, self._pos, tokens, self._basis, self._place)
+        seen = self._seen
+        if self._was_seen and self._facts and self._stamp and self._source.stamp() != self._stamp:
+            seen = self._facts
+        return RenderRequest(lod, self._pos, tokens, self._basis, self._place, asked=tuple(self._asked), seen=seen)
 
     def _show(self, new: Rendered) -> bool:
         """Replace the rendering; return whether the content differs."""
         self._place, self._called = new.place or self._place, self._source.label
         if new.basis is not None:
             self._basis = new.basis
+        if new.fingerprint != self._rendered.fingerprint and self._was_seen:
+            self._seen, self._was_seen = self._facts, not self._facts
+        self._facts = new.facts
         return super()._show(new)
+
+    def ask_about(self, question: str, phrases: frozenset[str]) -> None:
+        """Give room to what the last question to the model names in the target. Only the tick calls it."""
+        self._was_seen, self.question = self._was_seen or bool(question), question
+        ask = getattr(self._source, "asked", None)
+        asked: tuple[str, ...] = () if ask is None or not question else ask(phrases, self._facts)
+        if asked != tuple(self._asked):
+            self._asked = asked
+            self.dirty = self.dirty or self._mode == "running"
 
     def _fetch(self) -> None:
         fetch = getattr(self._source, "fetch", None)
@@ -368,7 +375,7 @@ class ViewHandle(NodeBase):
         self.last_tick_turn, self.last_tick_time = turn_id, now
         if not self.stale() or (self._set_back and self._stands(self._source.stamp(), self.render())):
             return TickResult()
-        change, before = self._rendering(3, CHANGE_TOKENS), (self._missed(), self._rendered.fingerprint)
+        change, before = self._rendering(3, CHANGE_TOKENS), (self._missed(), self._rendered.fingerprint, self._called)
         return self._apply(change, self._update(), before)
 
     def _stands(self, stamp: str, new: Rendered) -> bool:
@@ -434,7 +441,7 @@ class ViewHandle(NodeBase):
             cast("Any", self._source).absorb(data.source)
         if self._stands(data.stamp, data.rendered):
             return TickResult()
-        self._stamp, before = data.stamp, (self._missed(), self._rendered.fingerprint)
+        self._stamp, before = data.stamp, (self._missed(), self._rendered.fingerprint, self._called)
         return self._apply(data.change, self._show(data.rendered), before)
 
     def _accept(self, data: object) -> TickResult:
@@ -457,13 +464,17 @@ class ViewHandle(NodeBase):
         """Return the note of the rendering about a position that is gone, or empty."""
         return next((note for note in self._rendered.notes if note.startswith("position ")), "")
 
-    def _apply(self, change: Rendered, changed: bool, before: tuple[str, str]) -> TickResult:
+    def _apply(self, change: Rendered, changed: bool, before: tuple[str, str, str]) -> TickResult:
         self.dirty = False
         if not changed:
             return TickResult(looked=True)
+        missed, same = self._missed(), change.fingerprint == before[1]
+        if same and self._called == before[2] and missed == before[0]:
+            names = f"shows {', '.join(self._asked)} first: the last question names it"
+            text = names if self._asked else "shows nothing first: the last question names nothing in it"
+            return TickResult(Delta(text[:200], {"revision": (self.revision - 1, self.revision)}))
         self._change = change.text
-        missed = self._missed()
-        told = [change_summary(change.text)] if change.fingerprint != before[1] else [f"is now {self._called}"]
+        told = [f"is now {self._called}"] if same else [change_summary(change.text)]
         told += [missed] if missed and missed != before[0] else []
         return TickResult(Delta("; ".join(told), {"revision": (self.revision - 1, self.revision)}, change.text))
 
@@ -476,19 +487,3 @@ class ViewHandle(NodeBase):
             state["revision"], deps = self.revision, f"{self._accepted} accepted"
             policy = {"lod": self._lod, "tokens": str(self._tokens), "pos": self._pos, "mode": self._mode}
         return {"obj_digest_hash": digest_hash(state), "policy_hash": digest_hash(policy), "deps_hash": deps}
-
-
-def change_summary(diff: str) -> str:
-    """Return one line for a unified diff, or the first line of another text."""
-    lines = diff.splitlines()
-    if len(lines) > 1 and lines[0].startswith("[position "):  # the feed has it already
-        lines = lines[1:]
-    if lines and (told := re.search(r" · changed, (.+)", lines[0])):  # the source counted before truncation
-        return told[1][:200]
-    if len(lines) > 1 and lines[0].endswith(" · changed"):
-        return "; ".join([*lines[1:3], *(["…"] if len(lines) > 3 else [])])[:200]
-    added = sum(line.startswith("+") and not line.startswith("+++") for line in lines)
-    removed = sum(line.startswith("-") and not line.startswith("---") for line in lines)
-    if any(line.startswith("@@") for line in lines) and (added or removed):
-        return f"+{added} −{removed} lines"
-    return lines[0][:200] if lines else "content changed"

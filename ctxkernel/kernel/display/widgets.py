@@ -24,7 +24,7 @@ from ctxkernel.core.nodes import Graph, NodeBase
 from ctxkernel.core.nodes.asked import Asked, AskedChanges
 from ctxkernel.core.nodes.base import parse_lod, parse_tokens
 from ctxkernel.core.nodes.observed import WIDGET_TRAITS
-from ctxkernel.core.nodes.view import parse_pos
+from ctxkernel.core.nodes.policy import parse_pos
 from ctxkernel.core.ports import All
 from ctxkernel.core.text import suggest
 from ctxkernel.core.timeline import Author

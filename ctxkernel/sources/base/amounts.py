@@ -84,8 +84,9 @@ class NamedLine(Line):
         return NamedLine(text, self.name, self.kind, short=short, **kept)
 
 
-UNUSUAL = 10
-"""The least worth of a line whose whole text comes before the names of others."""
+UNUSUAL, CHANGED, ASKED = 10, 20, 40
+"""What a line is worth that is unusual, that changed since the model saw it, that the last question names: from the
+first on its whole text comes before the names of others."""
 LAST = 9
 """The rank of a line that says how many more there are: after all of them."""
 

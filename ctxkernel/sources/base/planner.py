@@ -2,7 +2,8 @@
 
 Rule 1: breadth before depth. Plain lines are shown in their order, as many as fit. Among `NamedLine`s first every name
         gets room, then the short forms, then the whole lines; each by rank, then worth, then order. What has no room is
-        passed over for what has. Whole lines of a worth from `UNUSUAL` on come before the names, in a part of the budget.
+        passed over for what has. Whole lines of a worth from `UNUSUAL` on come before the names, in a part of the
+        budget.
 Rule 2: names without a line stand in a list for each kind: `float64 × 12: a, b, c0–c9`. A range stands for names that
         differ in a number alone, which counts up by one.
 Rule 3: what remains of a budget shows how the next line begins, with `…` at its end. Where a position goes on, it
@@ -15,13 +16,14 @@ Rule 5: a pure function of its arguments.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from zlib import crc32
 
 from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.text import plural
 from ctxkernel.projection.tokens import count_tokens, largest, most_chars, trim_to_tokens
-from ctxkernel.sources.base.amounts import LAST, UNUSUAL, Amounts, Line, NamedLine, marked
+from ctxkernel.sources.base.amounts import ASKED, CHANGED, LAST, UNUSUAL, Amounts, Line, NamedLine, marked
 
 NO_CAP = 1 << 40
 """The budget that stands for `All`."""
@@ -41,8 +43,48 @@ _BEGUN = 6
 """So many lines are tried for the beginning that is shown."""
 _ADVISED = 100
 """Below this budget, marks advise a larger one only where content leaves room for the advice."""
+_WORD = re.compile(r"\w+")
 _NUMBERED = re.compile(r"(.*?)(0|[1-9]\d{0,8})")
 _RANGE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Emphasis:
+    """What a rendering gives room to before others, and the facts that it is made from."""
+
+    asked: frozenset[str] = frozenset()
+    """Names, as `said` gives them, that the last question to the model names."""
+    seen: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The facts of an earlier rendering, by the names of their lines."""
+    facts: dict[str, int] = field(default_factory=dict[str, int])
+    """Is filled with those of this one."""
+
+    def worths(self, lines: Sequence[str]) -> dict[int, int]:
+        """Return what the lines with names are worth beyond their own worth, by their numbers, and note their facts."""
+        named = [(at, line) for at, line in enumerate(lines) if isinstance(line, NamedLine) and line.name]
+        facts = {line.name: crc32(line.encode("utf-8", "replace")) for _, line in named[:MOST_NAMED]}
+        self.facts.update(facts)
+        found: dict[int, int] = {}
+        changed = {name for name, fact in facts.items() if self.seen and self.seen.get(name) != fact}
+        if 2 * len(changed) > len(facts):  # of most facts this says nothing
+            changed = set[str]()
+        for at, line in named:
+            worth = CHANGED * (line.name in changed)
+            if self.asked and not self.asked.isdisjoint(said_of(line.name)):
+                worth += ASKED
+            if worth:
+                found[at] = worth
+        return found
+
+
+def said(name: str) -> str:
+    """Return a name as a question has it: its words in lower case with a space between."""
+    return " ".join(_WORD.findall(name.lower()))
+
+
+def said_of(name: str) -> tuple[str, str]:
+    """Return how a question may call a thing: by its name, or by the last part of a dotted one."""
+    return said(name), said(name.rpartition(".")[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +131,7 @@ def plan(
     *,
     place: Callable[[int], str | None] | None = None,
     hidden: Sequence[Line] = (),
+    emphasis: Emphasis | None = None,
 ) -> Planned:
     """Return the text of `head` and as much of `lines` as fits; see `fit_lines` for the arguments."""
     if budget >= NO_CAP and not hidden:
@@ -98,7 +141,8 @@ def plan(
         listed = sum(map(_says_kind_only, lines)) >= _RANGE
         if not hidden and not listed and len(whole) <= most_chars(budget) and count_tokens(whole) <= budget:
             return Planned(whole)
-        return _Plan(head, lines, what, hidden, place or (lambda k: None)).within(budget)
+        worths = emphasis.worths(lines) if emphasis is not None else {}
+        return _Plan(head, lines, what, hidden, place or (lambda k: None), worths).within(budget)
     return _sequence(head, lines, budget, what, place, hidden)
 
 
@@ -180,6 +224,8 @@ class _Plan:
     what: str
     hidden: Sequence[Line]
     place: Callable[[int], str | None]
+    worths: Mapping[int, int]
+    """What lines are worth beyond their own worth."""
     steps: list[tuple[int, int]] = field(init=False)
     """(line, form), in the order in which they get room."""
     parents: list[int] = field(init=False)
@@ -221,7 +267,11 @@ class _Plan:
             forms = [_NAMED]
         else:
             forms = [_NAMED] * bool(line.name) + [_SHORT] * (line.short not in ("", line)) + [_WHOLE]
-        yield from ((rank + later, line.worth, form) for later, form in enumerate(forms))
+        yield from ((rank + later, self._worth(at), form) for later, form in enumerate(forms))
+
+    def _worth(self, at: int) -> int:
+        line = self.lines[at]
+        return (line.worth if isinstance(line, NamedLine) else 0) + self.worths.get(at, 0)
 
     def within(self, budget: int) -> Planned:
         """Return the text that fits."""
@@ -239,15 +289,27 @@ class _Plan:
 
     def _promote(self, room: int) -> None:
         """Put the whole lines of the highest worth before all names, as many as `room` has tokens for."""
-        best = [line.worth if isinstance(line, NamedLine) else 0 for line in self.lines]
-        promoted: list[tuple[int, int]] = []
-        for at in sorted((at for at, worth in enumerate(best) if worth >= UNUSUAL), key=lambda at: -best[at]):
-            room -= count_tokens(self.lines[at]) + 1
+        best = [at for at in range(len(self.lines)) if self._worth(at) >= UNUSUAL]
+        promoted: dict[int, int] = {}
+        for at in sorted(best, key=lambda at: -self._worth(at)):
+            forms = {outer: self._form_of_outer(outer) for outer in self._outer(at) if outer not in promoted}
+            forms[at] = _WHOLE
+            room -= sum(count_tokens(self._form(one, form)) + 1 for one, form in forms.items())
             if room < 0:
                 break
-            promoted.append((at, _WHOLE))
-        taken = {at for at, _ in promoted}
-        self.steps = [*promoted, *((at, form) for at, form in self.steps if at not in taken)]
+            promoted |= forms
+        if promoted:
+            rest = ((at, form) for at, form in self.steps if form > promoted.get(at, _ABSENT))
+            self.steps = [*promoted.items(), *rest]
+
+    def _outer(self, at: int) -> Iterator[int]:
+        """Yield the lines of what a line is part of, the innermost first."""
+        while (at := self.parents[at]) >= 0:
+            yield at
+
+    def _form_of_outer(self, at: int) -> int:
+        line = self.lines[at]
+        return _SHORT if isinstance(line, NamedLine) and line.short not in ("", line) else _WHOLE
 
     def _planned(self, state: _State, text: str) -> Planned:
         if state.part is None and not self._amount(state):

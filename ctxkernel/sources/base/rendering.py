@@ -16,8 +16,10 @@ from __future__ import annotations
 import copy
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Self
 
 from ctxkernel.core.errors import BadPolicy
@@ -28,7 +30,7 @@ from ctxkernel.core.reflection import class_of, type_name
 from ctxkernel.core.text import one_line
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.amounts import Line, lines_within, moved
-from ctxkernel.sources.base.planner import NO_CAP, plan, squeezed
+from ctxkernel.sources.base.planner import NO_CAP, Emphasis, plan, said, said_of, squeezed
 from ctxkernel.sources.base.positions import (
     find_name,
     find_pattern,
@@ -37,6 +39,9 @@ from ctxkernel.sources.base.positions import (
     pattern_of,
     unbracketed,
 )
+
+EMPHASIS: ContextVar[Emphasis | None] = ContextVar("emphasis", default=None)
+"""That of the rendering that is being made."""
 
 
 class NotFound(Exception):
@@ -50,6 +55,8 @@ SMALL_RESERVE = 24
 """… and of a small budget two fifths, up to so many tokens: its text is mostly a path and numbers."""
 LAST_PARTS = 500
 """Lines that are looked at for the position "end"."""
+_MOST_ASKED = 20
+"""So many names that a question names get room before others."""
 _HEAD_TOKENS = 48
 _WAS = "; this is where it was, h.pos sets another"
 _GONE = ("any more", "?)")
@@ -137,7 +144,7 @@ def fit_lines(
     shows line k first; without it, or where no line is shown and so the position would be the same one again, the mark
     only names `tokens`.
     """
-    planned = plan(head, lines, budget, what, place=place, hidden=hidden)
+    planned = plan(head, lines, budget, what, place=place, hidden=hidden, emphasis=EMPHASIS.get())
     return Draft(planned.text, planned.cut_tokens, planned.next_pos)
 
 
@@ -275,6 +282,7 @@ class BaseSource:
         basis = request.basis if request.lod == 3 else None
         before = (getattr(basis, "fingerprint", None), getattr(basis, "where", None))
         key = (stamp, request.lod, request.pos, str(place), missed, budget, before, self.label, request.pictured)
+        key = (*key, request.asked, hash(tuple(request.seen.items())))
         if (hit := self._renderings.get(key)) is not None:
             self._renderings.move_to_end(key)
             return hit
@@ -291,6 +299,22 @@ class BaseSource:
     def names(self) -> Names:
         """Return what positions are called in the target, bounded. May raise anything."""
         return Names()
+
+    def asked(self, phrases: frozenset[str], facts: Collection[str] = ()) -> tuple[str, ...]:
+        """Return the names in the target that are among some phrases of a question. Never raises.
+
+        `facts` are the names that the last rendering was made from, where it was cut.
+        """
+        try:
+            names = facts or self.fact_names()
+        except Exception:  # a target that is gone: nothing of it can be shown either
+            return ()
+        named = (name for name in names if not phrases.isdisjoint(said_of(name)))
+        return tuple(islice(dict.fromkeys(named), _MOST_ASKED))
+
+    def fact_names(self) -> Collection[str]:
+        """Return the names of what levels 1 and 2 tell about. May raise anything."""
+        return [name for name, _ in self.names().places]
 
     def find(self, pos: str) -> Place | None:
         """Return the place of a name or "/pattern/"; None where nothing can be said, as of a file that is gone.
@@ -397,6 +421,8 @@ class BaseSource:
         room = budget - count_tokens(remark)
         if 2 * room < budget:  # a remark must not take the place of what it is about: the notes have it
             remark, room = "", budget
+        emphasis = Emphasis(frozenset(said(name) for name in request.asked), request.seen)
+        token = EMPHASIS.set(emphasis)
         try:
             draft = self.draft(request, place, room)
         except BadPolicy:
@@ -404,6 +430,8 @@ class BaseSource:
         except Exception as fault:  # whatever a target does, the tick goes on
             what = one_line(f"{type(fault).__name__}: {fault}")
             draft = Draft(f"{self.label}: could not be rendered ({what})", notes=("failed",))
+        finally:
+            EMPHASIS.reset(token)
         summary: Summary | None = self.prepared.get("summary") if request.lod == 2 else None
         if summary is not None and summary.fingerprint == draft.fingerprint:
             head = f"{draft.text.partition(chr(10))[0]} · summary by {summary.model}"
@@ -429,6 +457,7 @@ class BaseSource:
             notes=(missed, *draft.notes) if missed else draft.notes,
             picture=picture,
             place=str(place),
+            facts=emphasis.facts if cut else NONE,
             rows={line: draft.rows[line] for line in text.split("\n") if line in draft.rows} if draft.rows else NONE,
         )
 

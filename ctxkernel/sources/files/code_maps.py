@@ -9,7 +9,7 @@ Rule 3: until the background has read all of a large tree, the first line says h
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -21,8 +21,8 @@ from ctxkernel.core.text import plural, truncate
 from ctxkernel.projection.tokens import count_tokens, largest
 from ctxkernel.sources.base.amounts import Line, NamedLine, lines_within, marked, more, moved
 from ctxkernel.sources.base.file_reader import content_hash, file_stamp
-from ctxkernel.sources.base.planner import NO_CAP, advises, beginning, fit
-from ctxkernel.sources.base.rendering import BaseSource, Draft, Place, parse_place
+from ctxkernel.sources.base.planner import NO_CAP, advises, beginning, fit, said_of
+from ctxkernel.sources.base.rendering import EMPHASIS, BaseSource, Draft, Place, parse_place
 from ctxkernel.sources.files.code_trees import ACCEPTED, CodeTree, brought_up, listed, read_tree
 from ctxkernel.sources.files.files import FileSource
 from ctxkernel.sources.outlines.code_files import CodeFile
@@ -40,6 +40,8 @@ _SIGNED_TOKENS, _LINE_TOKENS = 24, 6
 _LEAST_SIGNED = 140
 """In a smaller budget no line has a signature."""
 _NAMED = 8
+_ASKED = 8
+"""So many symbols that the last question names come before the order."""
 _PARTS_SHARE = 6
 """The names of the parts of a tree take at most one part in so many of a budget."""
 _ABOUT_CHARS = 120
@@ -166,7 +168,8 @@ class CodeMap:
     def structure(self, head: Sequence[str], place: Place, budget: int) -> Draft:
         """Level 1: the symbols from `place` on."""
         tree, first = self._tree, self.at(place, place.shift)
-        ranked = tree.symbols[first:]
+        order = self._asked_first(range(first, len(tree.symbols)))
+        ranked = [tree.symbols[at] for at in order]
         head = [*head, *self._named_parts(budget // _PARTS_SHARE)] if not first else head
         while len(head) > 1 and 2 * count_tokens("\n".join(head)) > budget:
             head = head[:-1]
@@ -197,13 +200,14 @@ class CodeMap:
             return "\n".join([*head, *before, *shown, *mark])
 
         def after(k: int) -> str | None:
-            return f"@{first + k}" if 0 < k < len(ranked) else None
+            return f"@{order[k]}" if 0 < k < len(ranked) and order[k] > first else None
 
         def cut(k: int) -> int:
             return max(1, (len(ranked) - k) * _SIGNED_TOKENS + nested * _LINE_TOKENS)
 
         if budget >= NO_CAP:
             lines = [_line(one, _SIGNATURE_CHARS) for one in ranked]
+
         def whole(k: int) -> str:
             """Return the line that is begun after `k` symbols."""
             return lines[k] if k < signed else _grouped(ranked[k : k + 1])[0]
@@ -218,6 +222,16 @@ class CodeMap:
             cut_tokens=cut(max(k, 0)) if k < len(ranked) or nested else 0,
             next_pos=after(k),
         )
+
+    def _asked_first(self, numbers: Sequence[int]) -> Sequence[int]:
+        """Return the numbers of symbols with those first that the last question names."""
+        emphasis = EMPHASIS.get()
+        if emphasis is None or not emphasis.asked:
+            return numbers
+        symbols = self._tree.symbols
+        asked = [at for at in numbers if not emphasis.asked.isdisjoint(said_of(symbols[at].name))]
+        first = asked[:_ASKED]
+        return [*first, *(at for at in numbers if at not in first)]
 
     def _named_parts(self, budget: int) -> list[str]:
         """Return the line with the names of the parts, those that are for tests last, as many as fit."""
@@ -274,6 +288,11 @@ class MappedSource(BaseSource):
             return super().accept(result)
         self._renderings.clear()
         return self.map is not None and self.map.take(result)
+
+    def fact_names(self) -> Collection[str]:
+        """Return the symbols of the map as it was looked at last, and what the folder has besides."""
+        symbols = self.map.known.symbols if self.map is not None else ()
+        return [*(one.name for one in symbols), *super().fact_names()]
 
     def twin(self) -> Self:
         """Return a source of the same target for another thread."""

@@ -9,7 +9,7 @@ Rule 3: of a file above 4 MB one pass in the background finds what all levels ne
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -90,6 +90,12 @@ class FileSource(BaseSource):
         """Return symbols and headings."""
         found = self._find()
         return found.names() if isinstance(found, Document) else Names()
+
+    def fact_names(self) -> Collection[str]:
+        """Return symbols and headings, or the columns of a table."""
+        found = self._find()
+        table = found.table if isinstance(found, Document) else None
+        return super().fact_names() if table is None else table.header
 
     def find(self, pos: str) -> Place | None:
         """Return where a symbol, a heading or a pattern is in the text. Raises BadPolicy and NotFound."""

@@ -391,9 +391,7 @@ def best_points(head: Sequence[str], ranked: Sequence[PointLine], budget: int, *
     """Return as many of some points, best first, as fit, in the order of their places."""
     best = sorted(enumerate(ranked[:MOST_NAMED]), key=lambda row: row[1].place)
     lines = [
-        NamedLine(
-            one.before + one.text, short=one.short and one.before + one.short, worth=-at, rank=one.rank
-        )
+        NamedLine(one.before + one.text, short=one.short and one.before + one.short, worth=-at, rank=one.rank)
         for at, one in best
     ]
     others = len(ranked) - len(lines)

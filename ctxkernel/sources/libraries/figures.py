@@ -327,10 +327,11 @@ class FigureSource(PicturedSource):
 
     def summary(self) -> list[str]:
         """Return a line an axes."""
-        return [
-            f"- axes {at}: {_titles(axes)}; {_counts(axes) or 'empty'}{f' ({labels})' if (labels := _labels(axes)) else ''}"
-            for at, axes in enumerate(self._axes())
-        ]
+        found: list[str] = []
+        for at, axes in enumerate(self._axes()):
+            labels = _labels(axes)
+            found.append(f"- axes {at}: {_titles(axes)}; {_counts(axes) or 'empty'}{f' ({labels})' if labels else ''}")
+        return found
 
 
 def is_figure(target: Any) -> bool:

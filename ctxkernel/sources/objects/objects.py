@@ -94,7 +94,7 @@ class StringSource(TargetSource, TextSource):
 
 
 class ObjectSource(TargetSource):
-    """Any other object. 0: its value, an item a line; 1: attributes and items by type; 2: their names; 3: what changed."""
+    """Any other object. 0: its value, an item a line; 1: attributes and items by type; 2: names; 3: a diff."""
 
     def __init__(self, target: Any, label: str) -> None:
         super().__init__(target, label)

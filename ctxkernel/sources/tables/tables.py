@@ -311,8 +311,10 @@ class TableSource(TargetSource):
         beside = width - left - shown
         rest = total - first - k
         if k and rest > 0 and bounded:
-            after = told if k < len(told.window.labels) else replace(
-                told, window=self.window(Place(first, left), k + 1, shown)
+            after = (
+                told
+                if k < len(told.window.labels)
+                else replace(told, window=self.window(Place(first, left), k + 1, shown))
             )
             text = after.begun(k, shown, budget) or text
         if rest > 0:
@@ -361,7 +363,7 @@ class _Rows:
         return self.text(k, shown, n) if n >= _LEAST_BEGUN else ""
 
     def text(self, k: int, shown: int | None = None, begun: int = 0) -> str:
-        """Return the first `k` rows with `shown` columns, all of the window if None, and `begun` characters of a row."""
+        """Return the first `k` rows with `shown` columns (None: all of the window), and `begun` characters of a row."""
         (total, width), first, left = self.shape, self.window.row, self.window.col
         shown = len(self.window.names) if shown is None else shown
         lines = self._lines(shown)[self.top : k + 1]
