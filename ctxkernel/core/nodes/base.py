@@ -19,10 +19,8 @@ from ctxkernel.core.nodes import detached
 from ctxkernel.core.nodes.graph_base import NOTHING as NOTHING
 from ctxkernel.core.nodes.graph_base import GraphBase as GraphBase
 from ctxkernel.core.nodes.observed import Observed
-from ctxkernel.core.nodes.policy import LODS as LODS
-from ctxkernel.core.nodes.policy import Async as Async
-from ctxkernel.core.nodes.policy import Freq as Freq
 from ctxkernel.core.nodes.policy import (
+    ALIASES,
     Mode,
     Periodic,
     Sync,
@@ -32,6 +30,9 @@ from ctxkernel.core.nodes.policy import (
     parse_tokens,
     show_value,
 )
+from ctxkernel.core.nodes.policy import LODS as LODS
+from ctxkernel.core.nodes.policy import Async as Async
+from ctxkernel.core.nodes.policy import Freq as Freq
 from ctxkernel.core.nodes.policy import digest_hash as digest_hash
 from ctxkernel.core.nodes.record import ROWS, HandleHistory, history_of
 from ctxkernel.core.ports import All, Budget, Picture, Rendered
@@ -72,21 +73,8 @@ def tick(node: NodeBase, now: float, turn_id: int, tick_kind: str) -> TickResult
 
 
 _NOT_KEPT = frozenset(
-    [
-        "last_tick_turn",
-        "last_tick_time",
-        "_stamp",
-        "_called",
-        "_basis",
-        "_set_back",
-        "_accepted",
-        "_memento",
-        "question",
-        "_facts",
-        "_seen",
-        "_was_seen",
-    ]
-)
+    ("last_tick_turn", "last_tick_time", "_stamp", "_called", "_basis", "_set_back", "_accepted", "_memento")
+) | {"question", "_facts", "_seen", "_was_seen"}
 """Attributes that are not in mementos: a restored node checks its target at the next tick in any case."""
 
 
@@ -486,22 +474,3 @@ class NodeBase(Observed):
             f"<{self.obj_type} {self.obj_id} {self.target} lod={self._lod} tokens={budget} {state} "
             f"~{self._rendered.tokens} tokens>"
         )
-
-
-ALIASES = {
-    "GetDigest": "digest",
-    "Render": "render",
-    "SetLod": "set_lod",
-    "SetTokens": "set_tokens",
-    "SetPos": "set_pos",
-    "Scroll": "scroll",
-    "Refresh": "refresh",
-    "Run": "run",
-    "Pause": "pause",
-    "Tick": "tick",
-    "History": "history",
-    "Add": "add",
-    "Remove": "remove",
-    "OnMemberChanged": "on_member_changed",
-}
-"""The CamelCase names of seed 002, each an alias of one method."""

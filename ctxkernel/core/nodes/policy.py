@@ -156,3 +156,22 @@ def pattern_text(pattern: re.Pattern[Any]) -> str:
         raise BadPolicy("a pattern for a position is one of text, re.compile(r'…'), not of bytes")
     flags = "".join(flag for flag in "aisx" if pattern.flags & re.RegexFlag[flag.upper()])
     return f"/{pattern.pattern}/{flags}"
+
+
+ALIASES = {
+    "GetDigest": "digest",
+    "Render": "render",
+    "SetLod": "set_lod",
+    "SetTokens": "set_tokens",
+    "SetPos": "set_pos",
+    "Scroll": "scroll",
+    "Refresh": "refresh",
+    "Run": "run",
+    "Pause": "pause",
+    "Tick": "tick",
+    "History": "history",
+    "Add": "add",
+    "Remove": "remove",
+    "OnMemberChanged": "on_member_changed",
+}
+"""The CamelCase names of seed 002, each an alias of one method."""
