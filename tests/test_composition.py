@@ -287,12 +287,37 @@ def test_a_handle_that_is_not_on_this_branch_is_named_and_one_whose_widget_is_cl
     assert desk.value("(late.widget is keep, late.widget.tokens)") == (False, 200)
 
 
-def test_widgets_take_the_widget_of_a_handle_and_the_error_names_it(desk: Desk):
+@pytest.mark.parametrize(
+    "holds",
+    [
+        *("w.VBox([h])", "w.HBox([s, h])", "w.Tab([h])", "w.Accordion([h])", "w.GridBox([h])", "w.Stack([h])"),
+        *("w.AppLayout(center=h)", "w.TwoByTwoLayout(top_left=h)", "w.VBox((w.HBox([h]),)).children[0]"),
+    ],
+)
+def test_a_container_takes_a_handle_for_its_widget(desk: Desk, holds: str):
     desk.run("h = view('a.txt')\ns = w.IntSlider()")
-    for line in ("w.VBox([h])", "w.jslink((s, 'value'), (h, 'tokens'))", "w.link((s, 'value'), (h, 'tokens'))"):
-        ran = desk.kernel.run(line)
-        assert ran.status == "error"
-        assert "h.widget" in ran.stderr, line
+    assert desk.value(f"h.widget in {holds}.children")
+
+
+@pytest.mark.parametrize("link", ["w.link", "w.jslink", "w.dlink", "w.jsdlink"])
+def test_a_link_takes_a_handle_for_its_widget(desk: Desk, link: str):
+    run(
+        desk,
+        f"h = view('a.txt', tokens=200)\ns = w.IntSlider(300, min=50, max=900)\nk = {link}((s, 'value'), (h, 'tokens'))",
+    )
+    assert desk.value("k.target[0] is h.widget")
+    if link in ("w.link", "w.dlink"):
+        run(desk, "s.value = 400")
+        assert desk.value("h.tokens") == 400
+    assert desk.value("type(s.layout) is w.Layout and h is not h.widget")
+
+
+def test_where_only_a_widget_will_do_the_error_names_it(desk: Desk):
+    desk.run("h = view('a.txt')\ns = w.IntSlider()")
+    for line in ("w.VBox([h, 3])", "w.link((s, 'value'), (h, 'token'))", "s.layout = h"):
+        assert desk.kernel.run(line).status == "error", line
+    ran = desk.kernel.run("s.style = h")
+    assert ran.status == "error" and "h.widget" in ran.stderr
 
 
 def test_without_ipywidgets_the_error_says_what_to_install(kernel: RunningKernel):

@@ -122,14 +122,14 @@ def test_in_notebook_7_too(lab: Any, context: BrowserContext):
 
 LINKED = [
     "from pathlib import Path\nimport ipywidgets as w\nn = Path('b.txt').write_text('A line of text.\\n' * 300)",
-    "h = view('b.txt', tokens=100)\ns = w.IntSlider(value=100, min=50, max=900)\n{link}\nw.VBox([s, h.widget])",
+    "h = view('b.txt', tokens=100)\ns = w.IntSlider(value=100, min=50, max=900)\n{link}\nw.VBox([s, h])",
     "h",
     "%ctx goto s3",
 ]
 
 
 @pytest.mark.parametrize(
-    "link", ["link = w.link((s, 'value'), (h.widget, 'tokens'))", "link = w.jslink((s, 'value'), (h.widget, 'tokens'))"]
+    "link", ["link = w.link((s, 'value'), (h, 'tokens'))", "link = w.jslink((s, 'value'), (h, 'tokens'))"]
 )
 def test_a_slider_that_is_linked_to_a_handle_is_dragged(desk: Any, link: str):
     """Rendering, panel and timeline follow, with a statement for the drag; a return takes all of them back."""

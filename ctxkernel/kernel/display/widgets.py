@@ -29,6 +29,7 @@ from ctxkernel.core.ports import All
 from ctxkernel.core.text import suggest
 from ctxkernel.core.timeline import Author
 from ctxkernel.kernel.display.bundle import bundle_modules
+from ctxkernel.kernel.display.handle_traits import accept_handles
 from ctxkernel.kernel.execution.cell import CellRequest
 from ctxkernel.kernel.execution.guard import Guard
 from ctxkernel.kernel.messages import wire as messages
@@ -277,9 +278,10 @@ class Gestures:
         """Called while no cell runs, before and after each statement: widgets follow their handles then."""
 
     def install(self) -> None:
-        """Take the changes that callbacks ask for."""
+        """Take the changes that callbacks ask for, and let containers of widgets take handles."""
         graph = self._loop.graph
         graph.ask_later, graph.put_back = self.asked.ask, self.asked.put_back
+        accept_handles()
 
     def connect(self, run: Callable[[CellRequest, Callable[[], None]], str], *, busy: Callable[[], bool]) -> None:
         """Set the function that runs a gesture as a statement, and the one that tells whether a cell runs."""
