@@ -3,19 +3,22 @@
 Rule 1: a statement makes the changes (law 1). Until then a handle reads as if they were made, and no turn sees that:
         the graph puts the handles back when it opens.
 Rule 2: of everything that was asked, one statement remains: of a policy the last value, if it is another one.
+Rule 3: a paused group shows its members as they were at its last call: what was asked of a member before and after that
+        call stays apart.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.nodes.base import NodeBase
 from ctxkernel.core.nodes.graph_base import GraphBase
+from ctxkernel.core.nodes.group import GroupHandle
 from ctxkernel.core.nodes.policy import Identified, show_value
 
 R = TypeVar("R")
@@ -62,6 +65,16 @@ class Asked:
             self._call(_PINS[0], method, args, kwargs)
         elif method not in _POLICY_METHODS:
             self._call(f"{len(self.calls)}", method, args, kwargs)
+
+    def absorb(self, later: Asked) -> None:
+        """Add what was asked of the same handle later."""
+        final = {**self.unchanged, **self.policy, **later.policy}
+        self.policy = {key: value for key, value in final.items() if value != self.unchanged[key]}
+        if "freq" in self.policy:
+            self.policy["mode"] = final["mode"]
+        self.refreshed = self.refreshed or later.refreshed
+        for key, (method, args, kwargs) in later.calls.items():
+            self._call(f"{len(self.calls)}" if key.isdecimal() else key, method, args, kwargs)
 
     def _call(self, key: str, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         self.calls.pop(key, None)
@@ -119,7 +132,7 @@ class AskedChanges:
         """Has the changes made soon."""
         self._busy = busy
         """Returns whether a cell is under way: then a handle does not read as if the changes were made."""
-        self._asked: dict[str, Asked] = {}
+        self._asked: list[Asked] = []
 
     def __bool__(self) -> bool:
         return bool(self._asked)
@@ -134,23 +147,36 @@ class AskedChanges:
         except BaseException:
             _set_back(node, was)
             raise
-        # In the order of their last calls: a group that is paused shows its members as they were then.
-        one = self._asked[node.obj_id] = self._asked.pop(node.obj_id, None) or Asked(node)
+        one = self._entry(node, vars(node)["_rendered"] is not was["_rendered"])
         if not one.before:
             one.before, one.unchanged = was, policy
         one.note(method.__name__, args, kwargs, _policy(node))
         if self._busy():
             self.put_back()
         elif one.is_empty:  # all is as it was
-            self._asked.pop(node.obj_id)
+            self._asked.remove(one)
             _set_back(node, one.before)
         else:
             self._soon()
         return result
 
+    def _entry(self, node: NodeBase, rendered: bool) -> Asked:
+        """Return the entry that a call of a handle is added to; `rendered` says that the call rendered it.
+
+        What a group was asked stands after what its members were asked before its last rendering.
+        """
+        one = next((one for one in reversed(self._asked) if one.node is node), None)
+        if one is None or (not self._busy() and _is_shown(node, self._asked[self._asked.index(one) + 1 :])):
+            one = Asked(node)
+            self._asked.append(one)
+        elif rendered:
+            self._asked.remove(one)
+            self._asked = [*_merged(self._asked), one]
+        return one
+
     def put_back(self) -> None:
         """Let the handles read as they are; what was asked stays asked."""
-        for one in self._asked.values():
+        for one in reversed(self._asked):
             if one.before:
                 _set_back(one.node, one.before)
                 one.before = {}
@@ -158,8 +184,33 @@ class AskedChanges:
     def take(self) -> list[Asked]:
         """Return what was asked, and forget it; the handles read as they are."""
         self.put_back()
-        taken, self._asked = list(self._asked.values()), {}
+        taken, self._asked = _merged(self._asked, at_last=True), []
         return taken
+
+
+def _is_shown(node: NodeBase, later: list[Asked], running: Collection[str] = ()) -> bool:
+    """Say whether one of some entries is of a group with this handle in it, other than the `running` ones."""
+    groups = [one.node for one in later if isinstance(one.node, GroupHandle) and one.node.obj_id not in running]
+    return any(node in group.nested() for group in groups)
+
+
+def _merged(entries: list[Asked], *, at_last: bool = False) -> list[Asked]:
+    """Return one entry for two of a handle between which no group stands that shows it.
+
+    At last, a group that runs then is none: the tick makes its summary anew.
+    """
+    modes = {one.node.obj_id: one.node.mode for one in entries}
+    modes |= {one.node.obj_id: one.policy["mode"] for one in entries if "mode" in one.policy}
+    running = [obj_id for obj_id, mode in modes.items() if mode == "running"] if at_last else []
+    merged: list[Asked] = []
+    for one in entries:
+        at = next((at for at in range(len(merged) - 1, -1, -1) if merged[at].node is one.node), None)
+        if at is None or _is_shown(one.node, merged[at + 1 :], running):
+            merged.append(one)
+        else:
+            merged.append(merged.pop(at))
+            merged[-1].absorb(one)
+    return [one for one in merged if not one.is_empty]
 
 
 def _policy(node: NodeBase) -> dict[str, Any]:

@@ -41,6 +41,8 @@ class Graph(GraphBase):
         self._kept: dict[str, NodeBase] = {}
         self._counts: dict[str, int] = {}
         self._calls: list[NodeBase] = []
+        self._firsts: dict[str, tuple[str, Mapping[str, Json]]] = {}
+        """`changed_in` and digest of each node before its first call in this statement."""
         self.ask_later: Callable[[NodeBase, Callable[..., Any], Any, Any], Any] | None = None
         """Takes the calls between two cells, such as those of a widget's callback; the kernel sets it."""
         self.followed: Callable[[NodeBase], None] = lambda node: None
@@ -229,6 +231,11 @@ class Graph(GraphBase):
             if node.obj_id[1:].isdecimal():
                 self.continue_after({node.obj_type: int(node.obj_id[1:])})
 
+    def open(self, statement_id: str) -> None:
+        """Begin a statement: node state may change until `close`."""
+        super().open(statement_id)
+        self._firsts = {}
+
     def call(self, node: NodeBase, method: Callable[..., R], args: Any, kwargs: Any) -> R:
         """Run a state-changing method of `node` and record the call. Raises OutsideTurn.
 
@@ -245,6 +252,7 @@ class Graph(GraphBase):
         self.check_open(node.obj_id, method.__name__)
         self.rejoin(node)
         before = node.digest()
+        changed_in, first = self._firsts.setdefault(node.obj_id, (node.changed_in, before))
         with self._calling(node):
             result = method(node, *args, **kwargs)
         after = node.digest()
@@ -256,6 +264,8 @@ class Graph(GraphBase):
         )
         if before != after:
             self.changed(node, delta_of(before, after))
+            if {**first, "revision": after["revision"]} == after:  # all is as it was before the statement
+                node.changed_in = changed_in
             self.followed(node)
         return result
 
