@@ -11,12 +11,14 @@ import pandas as pd
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from test_groups import real
 
 from ctxkernel.core.ports import Rendered, RenderRequest, TableRow
 from ctxkernel.core.settings import Settings
 from ctxkernel.kernel.display.blocks import BAR_WIDTH, blocks_of, column_facts
 from ctxkernel.kernel.display.blocks_html import blocks_html
 from ctxkernel.sources import open_named
+from ctxkernel.testing import Turns
 
 EVIL = "<img src=x onerror=alert(1)>"
 FRAME = pd.DataFrame(
@@ -180,3 +182,41 @@ def test_a_line_that_was_masked_stays_text():
     row = TableRow(("0", "hunter2"), names=("", "password"))
     assert blocks_of("t\n0 hunter2", {"0 hunter2": row}, facts=True)[1]["kind"] == "table"
     assert blocks_of("t\n0 [masked]", {"0 hunter2": row}, facts=True) == [{"kind": "text", "text": "t\n0 [masked]"}]
+
+
+def grouped(lod: int, **targets: Any) -> tuple[Turns, Any]:
+    """A group over views of some targets."""
+    turns = real(**targets)
+    turns.run(f"g = group(*[view(one) for one in ({', '.join(targets)},)], tokens=2000, lod={lod})")
+    return turns, turns.namespace["g"]
+
+
+@pytest.mark.parametrize("lod", [0, 1, 2])
+def test_the_tables_of_a_group_are_those_of_its_members(lod: int):
+    other = FRAME.assign(age=FRAME["age"] * 1000)
+    _, g = grouped(lod, one=FRAME, other=other, array=np.arange(6.0).reshape(2, 3))
+    found = tables(g.rendered)
+
+    wanted = [*tables(shown(FRAME, lod)), *tables(shown(other, lod)), *tables(shown(np.arange(6.0).reshape(2, 3), lod))]
+    assert [table["head"] for table in found] == [table["head"] for table in wanted]
+    assert [table["rows"] for table in found] == [table["rows"] for table in wanted]
+
+
+def test_a_line_that_is_another_row_in_another_member_stays_text():
+    """Both heads are written `a b c`."""
+    one, other = pd.DataFrame({"a b": ["x"], "c": ["y z"]}), pd.DataFrame({"a": ["x"], "b c": ["y z"]})
+    _, g = grouped(0, one=one, other=other)
+    blocks = blocks_of(g.rendered.text, g.rendered.rows, facts=False)
+
+    assert sum("\n  a b c" in block["text"] for block in blocks if block["kind"] == "text") == 2
+    assert [(table["head"], table["rows"]) for table in tables(g.rendered)] == [([], [["0", "x", "y z"]])] * 2
+
+
+def test_a_group_that_is_restored_keeps_its_tables():
+    turns, g = grouped(0, one=FRAME)
+    before, here = tables(g.rendered), turns.loop.log.head
+    turns.run("g.lod = 2")
+
+    turns.goto(here)
+
+    assert before and tables(turns.namespace["g"].rendered) == before

@@ -303,7 +303,8 @@ def test_a_container_takes_a_handle_for_its_widget(desk: Desk, holds: str):
 def test_a_link_takes_a_handle_for_its_widget(desk: Desk, link: str):
     run(
         desk,
-        f"h = view('a.txt', tokens=200)\ns = w.IntSlider(300, min=50, max=900)\nk = {link}((s, 'value'), (h, 'tokens'))",
+        "h = view('a.txt', tokens=200)\ns = w.IntSlider(300, min=50, max=900)\n"
+        f"k = {link}((s, 'value'), (h, 'tokens'))",
     )
     assert desk.value("k.target[0] is h.widget")
     if link in ("w.link", "w.dlink"):

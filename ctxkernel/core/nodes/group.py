@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Self
 
@@ -20,7 +21,7 @@ from ctxkernel.core.nodes.base import (
     show_value,
 )
 from ctxkernel.core.nodes.shares import divide, salience_weight
-from ctxkernel.core.ports import AllTokens, Budget, Rendered
+from ctxkernel.core.ports import AllTokens, Budget, Rendered, TableRow
 from ctxkernel.core.timeline import statement_number
 
 _LEAST = 12
@@ -69,6 +70,8 @@ class GroupHandle(NodeBase):
         self._update()
 
     def _state(self) -> dict[str, Json]:
+        if self._rendered.rows:
+            self.graph.keep_basis(self._rows_key(), self._rendered.rows)
         return {
             **super()._state(),
             "members": [one.obj_id for one in self._members],
@@ -79,12 +82,16 @@ class GroupHandle(NodeBase):
             "targets": list(self._targets),
         }
 
+    def _rows_key(self) -> tuple[Any, ...]:
+        return self.obj_id, self._rendered.fingerprint, "rows"
+
     def take(self, memento: Mapping[str, Json]) -> None:
         """Set the state of `memento`. Only `Graph.restore` calls it."""
         found = [self.graph.node(obj_id) for obj_id in memento["members"]]
         line, statement_id = memento["since"]
         super().take(memento)
         self._members = [member for member in found if member is not None]
+        self._rendered = replace(self._rendered, rows=self.graph.kept_basis(self._rows_key()) or NONE)
         self._since = line, statement_id
         # Mementos of earlier versions have none of these: then the next tick computes the summary again.
         self._reasons, self._shares = dict(memento.get("reasons", {})), dict(memento.get("shares", {}))
@@ -171,20 +178,30 @@ class GroupHandle(NodeBase):
 
     def _divided(self, lod: int | None, tokens: Budget | None) -> tuple[Rendered, dict[str, int]]:
         """Return the summary, and the shares of its members."""
+        rows: dict[str, TableRow | None] = {}
+        rendered, shares = self._summary(lod, tokens, rows)
+        lines = {*rendered.text.split("\n")} if rows else set[str]()
+        kept = {line: row for line, row in rows.items() if row is not None and line in lines}
+        return replace(rendered, rows=kept or NONE), shares
+
+    def _summary(
+        self, lod: int | None, tokens: Budget | None, rows: dict[str, TableRow | None]
+    ) -> tuple[Rendered, dict[str, int]]:
+        """Return the summary without rows of tables, and the shares; the rows are added to `rows`."""
         level = self._lod if lod is None else parse_lod(lod)
         budget = self._tokens if tokens is None else parse_tokens(tokens)
         graph, count = self.graph, len(self._members)
         head = [f"{self.obj_id}: {count} member{'s' * (count != 1)}", *filter(None, self._since[:1])]
         if isinstance(budget, AllTokens) or not self._members:  # no members: in a damaged session
-            shown = [(one, *self._member(one, level, budget)) for one in self._members]
+            shown = [(one, *self._member(one, level, budget, rows)) for one in self._members]
             text = "\n".join([*head, *(line for one, told, _ in shown for line in (_title(one), told))])
             text = text if isinstance(budget, AllTokens) else self._cut(text, budget, self.obj_id)
             cut = sum(lost for _, _, lost in shown)
             return Rendered(text, graph.count_tokens(text), level, "", cut, None, digest_hash({"text": text})), {}
-        text, shares, cut = self._within(head, level, budget, 0)
+        text, shares, cut = self._within(head, level, budget, 0, rows)
         over = graph.count_tokens(text) - budget
         if over > 0:  # some counts are higher for joined texts
-            text, shares, cut = self._within(head, level, budget, over)
+            text, shares, cut = self._within(head, level, budget, over, rows)
             over = graph.count_tokens(text) - budget
         text = self._cut(text, budget, self.obj_id)
         rendered = Rendered(
@@ -192,7 +209,9 @@ class GroupHandle(NodeBase):
         )
         return rendered, shares
 
-    def _within(self, head: Sequence[str], level: int, budget: int, less: int) -> tuple[str, dict[str, int], int]:
+    def _within(
+        self, head: Sequence[str], level: int, budget: int, less: int, rows: dict[str, TableRow | None]
+    ) -> tuple[str, dict[str, int], int]:
         """Return (summary, shares, tokens cut) in `budget` tokens, `less` of them kept free."""
         count = self.graph.count_tokens
         ranked = sorted(self._members, key=lambda one: -salience_weight(self._reasons.get(one.obj_id, [])))
@@ -213,7 +232,7 @@ class GroupHandle(NodeBase):
         texts: dict[int, tuple[str, int]] = {}
 
         def use(at: int, grant: int) -> tuple[int, bool]:
-            texts[at] = self._member(members[at], level, grant)
+            texts[at] = self._member(members[at], level, grant, rows)
             return count(texts[at][0]), texts[at][1] > 0
 
         grants = divide(room, weights, use)
@@ -237,11 +256,15 @@ class GroupHandle(NodeBase):
         rows = [(one.obj_id, grant, self._reasons.get(one.obj_id)) for one, grant in zip(members, grants, strict=True)]
         return "shares: " + ", ".join(f"{i} ~{n}" + (f" ({', '.join(why)})" if why else "") for i, n, why in rows)
 
-    def _member(self, member: NodeBase, level: int, share: Budget) -> tuple[str, int]:
-        """Return (text, tokens cut) of a member within its share."""
+    def _member(self, member: NodeBase, level: int, share: Budget, rows: dict[str, TableRow | None]) -> tuple[str, int]:
+        """Return (text, tokens cut) of a member within its share; add the rows of its tables to `rows`.
+
+        A line that is another row in another member gets None.
+        """
         if level != 3 or isinstance(member, GroupHandle):
             shown = member.render_part(level, share)
             text, cut = shown.text, shown.cut_tokens
+            rows.update({line: row if rows.get(line, row) == row else None for line, row in shown.rows.items()})
             head, mark = parted(text)
             if mark:  # the budget of the group limits it here, not its own
                 mark = mark.replace("h.tokens", f"{self.obj_id}.tokens").replace("h.pos", f"{member.obj_id}.pos")
