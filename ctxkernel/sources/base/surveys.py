@@ -34,6 +34,11 @@ _REST = 0.5
 class Facts(Protocol):
     """What is known of the lines of a text."""
 
+    @property
+    def by_lines(self) -> bool:
+        """Whether it takes whole lines only, rather than any bytes."""
+        ...
+
     def copy(self) -> Self:
         """Return facts that can take more lines without a change of these."""
         ...
@@ -65,7 +70,7 @@ class Survey:
         while offset < end and not whole:
             data = read_at(descriptor, offset, PART_BYTES)
             whole = len(data) < PART_BYTES
-            cut = data.rfind(b"\n") + 1
+            cut = data.rfind(b"\n") + 1 if facts.by_lines else len(data)
             if cut:
                 facts.take(data[:cut])
                 offset += cut
@@ -75,7 +80,7 @@ class Survey:
 
     def with_last_line(self, descriptor: int) -> Any:
         """Return the facts with the last line, which has no end yet; they can take no more."""
-        data = read_at(descriptor, self.offset, LONGEST_LINE)
+        data = read_at(descriptor, self.offset, LONGEST_LINE) if self.facts.by_lines else b""
         if not data:
             return self.facts
         facts = self.facts.copy()

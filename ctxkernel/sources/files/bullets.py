@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from ctxkernel.core.text import one_line, plural, truncate
+from ctxkernel.sources.base.amounts import NamedLine
 from ctxkernel.sources.base.file_reader import Text
 from ctxkernel.sources.base.positions import Entry, Outline
 from ctxkernel.sources.outlines.code_files import kind_of, qualified
@@ -79,12 +80,20 @@ def points_of(text: Text, language: Language, outline: Outline) -> Points:
     """Return the bullets of any other text."""
     scanned = ""
     if language.name in ("json", "jsonlines") and outline.lines:
-        found = [Bullet(at, line.strip(), -_indent(line)) for at, line in enumerate(outline.lines)]
+        found = [Bullet(at, *_of_key(line)) for at, line in enumerate(outline.lines) if not line.endswith("]")]
     elif outline.what == "symbols":
         found = _definitions(text, outline)
     else:
         found, scanned = _prose(text.lines, outline)
     return Points(sorted(found, key=lambda bullet: (-bullet.score, bullet.line)), scanned)
+
+
+def _of_key(line: str) -> tuple[str, float]:
+    """Return the line of a key with the path of the key, and its score: the lower its rank, the higher."""
+    if not isinstance(line, NamedLine):
+        return line.strip(), 0
+    key, of, told = line.strip().partition(": ")
+    return f"{line.name if line.name.endswith(key) else key}{of}{told}", -line.rank
 
 
 def _prose(lines: Sequence[str], outline: Outline) -> tuple[list[Bullet], str]:
@@ -200,7 +209,3 @@ def _sentences(lines: Sequence[str]) -> list[Bullet]:
         alike = f" (and {about}{plural(often - 1, 'lines')} like it)" if often > 1 else ""
         out.append(Bullet(at, one_line(sentence, 200) + alike, round(score, 6)))
     return out
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())

@@ -1,27 +1,36 @@
-"""What is known of a large log or table: from the survey of all of it, or from a sample."""
+"""What is known of a large log, table or JSON text: from the survey of all of it, or from a sample."""
 
 from __future__ import annotations
 
 from ctxkernel.core.text import format_size
 from ctxkernel.sources.base.file_reader import make_text, read_at
 from ctxkernel.sources.files.text_levels import Document, Known
+from ctxkernel.sources.outlines.json_facts import JsonFacts
 from ctxkernel.sources.outlines.logs import LogFacts
 from ctxkernel.sources.outlines.table_facts import TableFacts
 from ctxkernel.sources.outlines.tabular import read_table
 
 _HEAD_BYTES = 512 << 10
 _OTHER_BYTES = 256 << 10
+_JSON_BYTES = 256 << 10
 
 
-def known_of(facts: LogFacts | TableFacts, size: int) -> Known:
+def known_of(facts: LogFacts | TableFacts | JsonFacts, size: int) -> Known:
     """Return what a survey found in the whole text."""
+    if isinstance(facts, JsonFacts):
+        return Known(facts if facts.is_whole else None, size, lines=facts.lines)
     if isinstance(facts, TableFacts):
         return Known(facts.table(), size, lines=facts.lines)
     return Known(facts if facts.is_log else None, size, lines=facts.lines)
 
 
 def sampled(document: Document, descriptor: int, size: int) -> Known:
-    """Return what the beginning, the middle and the end of a text show."""
+    """Return what the beginning, the middle and the end of a text show; of JSON the beginning, with what it is in."""
+    if document.language.name == "json":
+        begun, data = JsonFacts(), read_at(descriptor, 0, _JSON_BYTES)
+        begun.take(data)
+        about = f"its first {format_size(len(data))} of {format_size(size)} read"
+        return Known(None if begun.broken else begun, size, about, round(begun.lines * size / max(len(data), 1)))
     share = 2 if document.language.name == "table" else 1  # whose cells take longer
     head_bytes, other_bytes = min(_HEAD_BYTES // share, size // 4), min(_OTHER_BYTES // share, size // 8)
     head = _lines(descriptor, 0, head_bytes)[1]

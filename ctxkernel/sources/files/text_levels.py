@@ -33,12 +33,14 @@ from ctxkernel.sources.base.positions import (
 )
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, as_now, fit_lines
 from ctxkernel.sources.files.bullets import Points, points_of, points_of_log
+from ctxkernel.sources.outlines.json_facts import JsonFacts
 from ctxkernel.sources.outlines.logs import LogFacts
 from ctxkernel.sources.outlines.outline import (
     FACTS,
     Language,
     language_of,
     log_facts,
+    outline_of_json,
     outline_of_table,
     prose_outline,
 )
@@ -86,7 +88,7 @@ class PlainBasis:
 class Known:
     """What was found in a text of which only the beginning is at hand."""
 
-    facts: LogFacts | Table | None
+    facts: LogFacts | Table | JsonFacts | None
     """None for what turned out to be neither."""
     size: int
     sample: str = ""
@@ -113,7 +115,7 @@ class Document:
         return self.language.name not in _RECORDS and bool(self.text.text.strip())
 
     @cached_property
-    def _facts(self) -> LogFacts | Table | None:
+    def _facts(self) -> LogFacts | Table | JsonFacts | None:
         if self._known is not None:
             return self._known.facts
         if self.language.name == "log":
@@ -128,7 +130,10 @@ class Document:
             return facts.outline(known.sample, known.lines) if known is not None else facts.outline(self.read)
         if isinstance(facts, Table):
             return outline_of_table(facts)
-        return prose_outline(self.text) if self.language.name in FACTS else self.language.outline(self.text)
+        if isinstance(facts, JsonFacts):
+            return outline_of_json(facts, known.sample if known is not None else "")
+        by_lines = self.language.name in FACTS and self.language.name != "json"
+        return prose_outline(self.text) if by_lines else self.language.outline(self.text)
 
     @cached_property
     def points(self) -> Points:

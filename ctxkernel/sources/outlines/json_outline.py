@@ -29,6 +29,8 @@ SAMPLE_CHARS = 2 << 20
 """Characters that are parsed at most; the sample ends before the line that would be more."""
 _DEPTH = 3
 _KEYS = 40
+_FIRST = 10
+"""So many keys of an object below the top come before what is deeper."""
 _TOP_KEYS = 500
 _LINES = 1_500
 _ITEMS = 20  # items of an array that its common shape is made from
@@ -59,6 +61,11 @@ class _Number(str):
     __slots__ = ()
 
 
+def number_of(text: str) -> str:
+    """Return a number as a `Field` takes it."""
+    return _Number(text)
+
+
 def _parsed(text: str) -> Any:
     """Return the value of a text. Raises ValueError or RecursionError."""
     return json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_Number)
@@ -86,17 +93,22 @@ def _short(value: Any) -> str:
     return f"string {_quoted(value, 60)}" if isinstance(value, str) else json.dumps(value)
 
 
+def key_line(depth: int, path: str, key: str, told: str, number: int = 0) -> NamedLine:
+    """Return the line of a key, the one with this number in its object: those after the first few come later."""
+    text, rank = f"{'  ' * depth}{key}: {told}", depth - 1 + 2 * (depth > 1 and number >= _FIRST)
+    short = text.partition(", ")[0] if not told.startswith("string") else ""
+    return NamedLine(text, f"{path}{key}", what="keys", short=short, depth=depth, rank=rank)
+
+
 class _Shape:
     """The lines about a value. After `_LINES` of them nothing is said of what is below a key, but its size."""
 
     def __init__(self) -> None:
         self._count = 0
 
-    def _line(self, depth: int, path: str, key: str, told: str) -> NamedLine:
+    def _line(self, depth: int, path: str, key: str, told: str, number: int) -> NamedLine:
         self._count += 1
-        text, rank = f"{'  ' * depth}{key}: {told}", depth - 1
-        short = text.partition(", ")[0] if not told.startswith("string") else ""
-        return NamedLine(text, f"{path}{key}", what="keys", short=short, depth=depth, rank=rank)
+        return key_line(depth, path, key, told, number)
 
     def below(self, value: Any, depth: int, path: str) -> Iterator[str]:
         """Yield the keys of an object, or the fields of the objects in an array."""
@@ -105,9 +117,9 @@ class _Shape:
             return
         if is_object(value):
             most = _KEYS if depth > 1 else _TOP_KEYS
-            for key, item in islice(value.items(), most):
+            for at, (key, item) in enumerate(islice(value.items(), most)):
                 name = one_line(key, 60)
-                yield self._line(depth, path, name, _short(item))
+                yield self._line(depth, path, name, _short(item), at)
                 yield from self.below(item, depth + 1, f"{path}{name}.")
             yield from indented(more_lines(len(value) - most, "keys"), indent)
         elif is_list(value):
@@ -124,20 +136,20 @@ class _Shape:
         if not objects or depth > _EACH_DEPTH or self._count > _LINES:
             return
         keys = list(dict.fromkeys(key for item in objects for key in item))
-        for key in keys[:_KEYS]:
+        for at, key in enumerate(keys[:_KEYS]):
             values = [item[key] for item in objects if key in item]
-            found = _Field()
+            found = Field()
             for value in values:
                 found.take(value)
             name = one_line(key, 60)
-            yield self._line(depth, path, name, found.told(len(objects)))
+            yield self._line(depth, path, name, found.told(len(objects)), at)
             below = [one for value in values for one in (value if is_list(value) else [value])]
             yield from self.each(below, depth + 1, f"{path}{name}.")
         yield from indented(more_lines(len(keys) - _KEYS, "keys"), "  " * depth)
 
 
 @dataclass(slots=True)
-class _Field:
+class Field:
     """What is known of one field, by the dotted path of its keys."""
 
     kinds: Counter[str] = field(default_factory=Counter[str])
@@ -162,36 +174,49 @@ class _Field:
             self.lengths = min(self.lengths[0], len(value)), max(self.lengths[1], len(value))
             self.items.update(map(_kind, value[:20] if is_list(value) else ()))
 
+    def take_size(self, kind: str, length: int) -> None:
+        """Count one object or array of so many keys or items."""
+        self.kinds[kind] += 1
+        self.lengths = min(self.lengths[0], length), max(self.lengths[1], length)
+
+    def shape_kinds(self) -> set[str]:
+        """Return the types as an array of such values tells them."""
+        names = {"int": "number", "float": "number", "text": "string", "bool": "boolean"}
+        return {names.get(kind, kind) for kind in self.kinds}
+
     def types(self) -> str:
         """Return the types, the most frequent first."""
         kinds = [kind for kind, _ in sorted(self.kinds.items(), key=lambda row: (-row[1], row[0])) if kind != "null"]
         return " | ".join(kinds) or "null"
 
-    def told(self, records: int) -> str:
-        """Return types, share of nulls, where it is missing, range."""
+    def told(self, records: int, about: str = "") -> str:
+        """Return types, share of nulls, where it is missing, range; `about` stands before what is of a sample."""
         nulls, missing = self.kinds["null"], records - self.kinds.total()
         parts = [self.types()]
-        parts += [f"null in {_share(nulls, records)}"] if nulls and parts != ["null"] else []
-        parts += [f"missing in {_share(missing, records)}"] if missing > 0 else []
+        parts += [f"null in {about}{_share(nulls, records)}"] if nulls and parts != ["null"] else []
+        parts += [f"missing in {about}{_share(missing, records)}"] if missing > 0 else []
         if self.low[1]:
-            parts.append(" … ".join(one_line(text, 40) for _, text in dict.fromkeys((self.low, self.high))))
+            parts.append(about + " … ".join(one_line(text, 40) for _, text in dict.fromkeys((self.low, self.high))))
         if self.texts:
-            parts.append(self._texts())
+            parts.append(self._texts(about))
         low, high = self.lengths
         if high >= 0:
             what = f" of {' | '.join(sorted(self.items))}" if self.items else ""
             unit = "items" if "array" in self.kinds else "keys"
-            parts.append(f"{f'{low:,}–' if low != high else ''}{plural(high, unit)}{what}")
+            parts.append(f"{about}{f'{low:,}–' if low != high else ''}{plural(high, unit)}{what}")
         return ", ".join(parts)
 
-    def _texts(self) -> str:
+    def _texts(self, about: str) -> str:
         if self.dates:
-            return f"{min(self.texts)} … {max(self.texts)}"
+            return f"{about}{min(self.texts)} … {max(self.texts)}"
         top = sorted(self.texts.items(), key=lambda row: (-row[1], row[0]))[:3]
+        if self.kinds["text"] > self.texts.total():  # how often each is there was not counted any more
+            return f"{_DISTINCT:,} or more distinct, such as {_quoted(top[0][0])}"
         if len(self.texts) == self.texts.total():
-            return f"all different, such as {_quoted(top[0][0])}"
-        many = f"{_DISTINCT:,} or more" if len(self.texts) >= _DISTINCT else f"{len(self.texts):,}"
-        return f"{many} distinct ({', '.join(f'{_quoted(text)} ×{often:,}' for text, often in top)})"
+            looked_at = f" ({about}{len(self.texts):,} looked at)" if about else ""
+            return f"all different{looked_at}, such as {_quoted(top[0][0])}"
+        shown = ", ".join(f"{_quoted(text)} ×{about}{often:,}" for text, often in top)
+        return f"{about}{len(self.texts):,} distinct ({shown})"
 
 
 def json_fields(text: Text) -> tuple[list[str], list[str]] | None:
@@ -200,7 +225,7 @@ def json_fields(text: Text) -> tuple[list[str], list[str]] | None:
     count = len(numbers)
     if not count:
         return None
-    fields: dict[str, _Field] = {}
+    fields: dict[str, Field] = {}
     records = tried = more = 0
     bad: list[int] = []
     room = SAMPLE_CHARS
@@ -228,7 +253,7 @@ def json_fields(text: Text) -> tuple[list[str], list[str]] | None:
     ]
 
 
-def _collect(fields: dict[str, _Field], record: Any) -> bool:
+def _collect(fields: dict[str, Field], record: Any) -> bool:
     """Count the values of one line, in the order of its keys; True where there are more fields than are kept."""
     more = False
     stack: list[tuple[str, Any, int]] = [("", record, 0)]
@@ -239,7 +264,7 @@ def _collect(fields: dict[str, _Field], record: Any) -> bool:
             if name not in fields and len(fields) >= _FIELDS:
                 more = True
                 continue
-            fields.setdefault(name, _Field()).take(value)
+            fields.setdefault(name, Field()).take(value)
         if is_object(value) and depth < _FIELD_DEPTH:
             inner = list(value.items())[: 2 * _FIELDS]
             stack += [(f"{path}.{_key(key)}" if path else _key(key), one, depth + 1) for key, one in reversed(inner)]

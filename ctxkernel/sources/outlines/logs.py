@@ -81,6 +81,7 @@ class _Shape:
 class LogFacts:
     """What is known of the lines that were taken."""
 
+    by_lines = True
     lines: int = 0
     levels: Counter[str] = field(default_factory=Counter[str])
     kinds: dict[bytes, Kind] = field(default_factory=dict[bytes, Kind])

@@ -4,7 +4,7 @@ Rule 1: an outline is found once a revision, and rendered for any budget afterwa
 Rule 2: what an entry says is cut out of the text, never rewritten; its line counts from 0, as `pos` does.
 Rule 3: every outliner is tolerant: of half a file, of a file that does not parse, of no structure at all.
 Rule 4: a language is one row of `LANGUAGES`; one that a grammar is needed for is one of `GRAMMARS`.
-Rule 5: of a large log or table the background finds `FACTS` about all of it, and the outline is made from these.
+Rule 5: of a large log, table or JSON text the background finds `FACTS` about all of it, for the outline.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ctxkernel.sources.base.amounts import Line
 from ctxkernel.sources.base.file_reader import Text
 from ctxkernel.sources.base.positions import Entry, Outline
 from ctxkernel.sources.outlines.grammars import GRAMMARS, Grammar
+from ctxkernel.sources.outlines.json_facts import JsonFacts
 from ctxkernel.sources.outlines.json_outline import json_fields, json_lines
 from ctxkernel.sources.outlines.logs import LogFacts
 from ctxkernel.sources.outlines.python_outline import python_outline
@@ -117,11 +118,15 @@ def outline_of_table(table: Table) -> Outline:
 
 def json_outline(text: Text) -> Outline:
     """Return the shape of the top levels of a JSON text."""
-    shape = json_lines(text.text)
+    shape = json_lines(text.text) if text.whole else None
     if shape is None:
-        why = "not valid JSON" if text.whole else "too large to be parsed; its lines"
-        return replace(prose_outline(text), head=[why])
+        return replace(prose_outline(text), head=["not valid JSON"])
     return Outline([], [], "keys", shape, unit="keys")
+
+
+def outline_of_json(facts: JsonFacts, sample: str) -> Outline:
+    """Return the shape of a large JSON text, of which a sample may be known only."""
+    return Outline([], [], "keys", facts.outline_lines("~" * bool(sample)), unit="keys")
 
 
 def fields_outline(text: Text) -> Outline:
@@ -164,7 +169,11 @@ LANGUAGES: list[Language] = [
 ]
 
 
-FACTS: dict[str, Callable[[], LogFacts | TableFacts]] = {"log": LogFacts, "table": TableFacts}
+FACTS: dict[str, Callable[[], LogFacts | TableFacts | JsonFacts]] = {
+    "log": LogFacts,
+    "table": TableFacts,
+    "json": JsonFacts,
+}
 """What the background finds in a large text, by its language."""
 
 

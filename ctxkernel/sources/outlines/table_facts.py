@@ -141,6 +141,7 @@ class ColumnFacts:
 class TableFacts:
     """What is known of the rows that were taken."""
 
+    by_lines = True
     dialect: Dialect | None = None
     columns: list[ColumnFacts] = field(default_factory=list[ColumnFacts])
     rows: int = 0
