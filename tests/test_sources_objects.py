@@ -624,3 +624,44 @@ def test_every_source_that_the_registry_imports_late_is_there():
 
     assert len(named) > 20
     assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("target", "facts"),
+    [
+        (pd.Index([3, 1, 2], name="age"), ("Index · 3 rows", "age: int64, 1 … 3", "\n0   3\n")),
+        (pd.RangeIndex(5), ("RangeIndex · 5 rows", "value: int64, 0 … 4")),
+        (pd.MultiIndex.from_product([["a", "b"], [1, 2]]), ("MultiIndex · 4 rows", "1: int64, 1 … 2", "\n3 b 2")),
+        (pd.Categorical(["x", "y", "x"]), ("Categorical · 3 rows", "value: category", "\n2 x")),
+    ],
+)
+def test_an_index_or_a_categorical_is_shown_by_its_values(target: Any, facts: tuple[str, ...]):
+    text = render(target, 1).text
+
+    assert [fact for fact in facts if fact not in text] == []
+
+
+def test_a_masked_element_of_an_array_is_never_shown_as_a_value():
+    numbers = np.ma.masked_array([10, 99, 30], [0, 1, 0])
+    words = np.ma.masked_array(["ten", "twenty"], [0, 1])
+
+    for lod in (0, 1, 2):
+        text = render(opened(numbers, "n"), lod).text
+        assert "99" not in text
+        assert "int64 · 24 B · 1 masked, shown as NaN" in text
+    assert "1 NaN of 3" in render(numbers, 2).text
+    assert "\n[1] --" in render(words, 0).text
+    assert "twenty" not in render(words, 0).text
+
+
+def test_columns_of_several_levels_are_called_as_they_are():
+    frame = pd.DataFrame(np.arange(4).reshape(2, 2), columns=pd.MultiIndex.from_product([["a"], [1, 2]]))
+
+    assert "np.int64" not in "".join(render(frame, lod).text for lod in (0, 1, 2))
+
+
+def test_values_of_one_type_are_listed_beside_each_other():
+    assert "int × " in (text := render(set(range(1_000)), 1, tokens=300).text)
+    assert sum(int(part.replace(",", "")) for part in re.findall(r"× ([\d,]+):|([\d,]+) more", text)[0] if part) < 1_000
+    assert "- 2 distinct: 'a' ×50, 'b' ×50" in render(["a", "b"] * 50, 2).text
+    assert render([1, 2], 1).text.endswith("[0]: int = 1\n[1]: int = 2")

@@ -324,7 +324,7 @@ _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_is_text, lambda target, settings, name: _late("objects.texts", "StringValueSource")(target, name or "text")),
     (_is_path, _open_path),
     (_is_open_file, _open_file),
-    (_of("pandas", "DataFrame", "Series"), _made_by("tables.frames", "FrameSource")),
+    (_of("pandas", "DataFrame", "Series", "Index", "Categorical"), _made_by("tables.frames", "FrameSource")),
     (_of("pandas.core.groupby", "DataFrameGroupBy", "SeriesGroupBy"), _made_by("libraries.groups", "GroupBySource")),
     (_of("numpy", "ndarray"), _made_by("tables.arrays", "ArraySource")),
     (_of("polars", "DataFrame", "Series"), _made_by("tables.polars_frames", "PolarsSource")),

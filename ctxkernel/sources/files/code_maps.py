@@ -213,6 +213,15 @@ class CodeMap:
             return lines[k] if k < signed else _grouped(ranked[k : k + 1])[0]
 
         k, text = fit(len(ranked), build, budget, guess=signed)
+        if k == len(ranked) <= len(lines):  # all have room: more of them may have their signatures
+            least = signed
+
+            def with_signed(n: int) -> str:
+                nonlocal signed
+                signed = n
+                return build(k)
+
+            text = with_signed(max(least, largest(k, lambda n: count_tokens(with_signed(n)) <= budget, least)))
         if 0 <= k < len(ranked) and budget < NO_CAP:
             least = len(ranked[k].name) + 2
             n = largest(len(whole(k)), lambda n: count_tokens(build(k, n)) <= budget, least)

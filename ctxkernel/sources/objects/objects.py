@@ -48,6 +48,8 @@ from ctxkernel.sources.files.text_levels import lines_document, make_basis, rend
 _MOST_LINES = 2_000
 _LINE_CHARS = 200
 _ITEMS = 1_000
+_FEW = 8
+_NAME_CHARS = 40
 _STAMP_ITEMS = 200
 _CONTAINERS = (list, tuple, dict)
 _SCALARS = frozenset((int, float, bool, complex, types.NoneType))
@@ -245,10 +247,13 @@ def structure_lines(target: Any) -> Iterator[str]:
         if not name.startswith("_"):
             text = f".{name}: {_typed(item)}"
             yield NamedLine(text, name, type_name(class_of(item)), what="attributes")
-    keyed = is_a(target, dict)
-    for where, item in items_of(target, _ITEMS):
+    keyed, items = is_a(target, dict), list(items_of(target, _ITEMS))
+    kinds = {class_of(item) for _, item in items}
+    alike = len(items) > _FEW and len(kinds) == 1 and kinds <= {int, float, str}
+    for where, item in items:
         line = f"{where}: {_typed(item)}" if where else _typed(item)
-        yield NamedLine(line, _key_name(where), type_name(class_of(item))) if keyed else line
+        name = _key_name(where) if keyed else brief(item, _NAME_CHARS)
+        yield NamedLine(line, name, type_name(class_of(item))) if keyed or alike else line
     if (length := length_of(target)) is not None and not is_a(target, str, bytes, bytearray):
         yield from more_lines(length - _ITEMS, "items")
     methods = [name for name in _methods(kind) if name not in own]
@@ -276,6 +281,11 @@ def summary_lines(target: Any) -> Iterator[str]:
         part = f"of the first {len(items):,} " if length > len(items) else ""
         others = f", {plural(len(counts) - len(some), 'more types')}" if len(counts) > len(some) else ""
         yield f"- {part}items: " + ", ".join(f"{often:,} {name}" for name, often in some) + others
+    texts = Counter(item for _, item in items if type(item) is str)
+    if texts and texts.total() == len(items) > _FEW:
+        part = f"of the first {len(items):,} " if length > len(items) else ""
+        often = ", ".join(f"{brief(text, _NAME_CHARS)} ×{count:,}" for text, count in texts.most_common(_FEW))
+        yield f"- {part}{len(texts):,} distinct: {often}{', …' if len(texts) > _FEW else ''}"
     numbers = [item for _, item in items if type(item) in (int, float)]
     if numbers and len(numbers) == len(items):
         part = f"the first {len(items):,} are " if length > len(items) else ""

@@ -51,9 +51,14 @@ class ArraySource(TableSource):
     has_names = False
 
     def array(self) -> Any:
-        """Return the array as a plain ndarray, its data not copied."""
+        """Return the array as a plain ndarray, its data not copied; of a masked one a copy without what is masked."""
         numpy, _ = modules()
-        return numpy.asarray(self.target)
+        masked = _masked(self.target)
+        if not masked:
+            return numpy.asarray(self.target)
+        if self.target.dtype.kind in "iuf":
+            return self.target.astype(float).filled(numpy.nan)
+        return self.target.astype(object).filled("--")
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the array as it is now; of an image, level 0 at its beginning is the picture and the statistics."""
@@ -105,7 +110,12 @@ class ArraySource(TableSource):
         """Return label, type, shape, element type and size."""
         array = self.array()
         size = format_size(int(array.nbytes))
-        return f"{titled(self.label, self.target)} · {format_shape(array.shape)} · {array.dtype} · {size}"
+        masked = _masked(self.target)
+        if masked:
+            shown = "--" if array.dtype == object else "NaN"
+            size = f"{format_size(int(self.target.nbytes))} · {masked:,} masked, shown as {shown}"
+        kind = self.target.dtype if masked else array.dtype
+        return f"{titled(self.label, self.target)} · {format_shape(array.shape)} · {kind} · {size}"
 
     def described(self, facts: TableFacts, lod: int, budget: int) -> Draft:
         """Render level 1 or 2."""
@@ -133,6 +143,12 @@ class ArraySource(TableSource):
         lines = [Line(first_rows(shown, width)), *rows, *more_lines(total - len(rows), "rows")]
         draft = fit_lines(head, lines, budget, "rows")
         return replace(draft, notes=("sampled",) if note else (), rows=window.table(shown, has_head=False))
+
+
+def _masked(target: Any) -> int:
+    """Return how many elements of an array are masked."""
+    numpy, _ = modules()
+    return int(numpy.ma.getmaskarray(target).sum()) if numpy.ma.isMaskedArray(target) else 0
 
 
 def _statistics(array: Any) -> tuple[str, list[str]]:

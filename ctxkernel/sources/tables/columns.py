@@ -121,6 +121,8 @@ def cell(value: Any) -> str:
         return cells(numpy.atleast_1d(value))[0]
     if pandas is not None and kind in (pandas.Timestamp, pandas.Timedelta, pandas.Period, pandas.Interval):
         return short_time(str(value))
+    if kind is tuple and numpy is not None:
+        return brief(tuple(one.item() if isinstance(one, numpy.generic) else one for one in value), CELL_CHARS)
     if pandas is not None and (value is pandas.NaT or value is pandas.NA):
         return "NaT" if value is pandas.NaT else "<NA>"
     return brief(value, CELL_CHARS)

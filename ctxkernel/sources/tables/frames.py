@@ -62,7 +62,7 @@ class Ranges:
 
 
 class FrameSource(TableSource):
-    """A view of a DataFrame or Series."""
+    """A view of a DataFrame, a Series, an index or a categorical."""
 
     kind = "frame"
     most_columns = basis_columns = 30
@@ -77,8 +77,10 @@ class FrameSource(TableSource):
         _, pandas = modules()
         if isinstance(self.target, pandas.DataFrame):
             return self.target
-        name = self.target.name if self.target.name is not None else "value"
-        return pandas.DataFrame({name: self.target}, copy=False)
+        if isinstance(self.target, pandas.MultiIndex):
+            return self.target.to_frame(index=False, allow_duplicates=True)
+        name = getattr(self.target, "name", None)
+        return pandas.DataFrame({"value" if name is None else name: self.target}, copy=False)
 
     # -- ranges of a large one, looked for in the background
 

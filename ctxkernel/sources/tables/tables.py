@@ -310,7 +310,7 @@ class TableSource(TargetSource):
         table = told.window.table(shown, has_head=self.has_names)
         beside = width - left - shown
         rest = total - first - k
-        if k and rest > 0 and bounded:
+        if rest > 0 and bounded and told.window.labels:
             after = (
                 told
                 if k < len(told.window.labels)
