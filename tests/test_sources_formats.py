@@ -719,3 +719,76 @@ def test_a_damaged_image_renders_as_what_is_left_of_it(tmp_path, kind: str):
             read_image(lambda offset, count, part=part: part[offset : offset + count])
         if at % 20 == 0:
             render(written(tmp_path / "a.image", damaged), tokens=50)
+
+
+# --- settings files
+
+YAML = """name: ci
+on:
+  push:
+    branches: [main]
+jobs:
+  test:
+    steps:
+      - uses: checkout
+      - name: run
+        run: |
+          make: x
+          not: a key
+      - name: end
+"last key": 1
+"""
+TOML = """top = 1
+[project]  # what it is
+name = "x"
+text = '''
+[not.a.section]
+'''
+[[tool.rows]]
+a.b = 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "lines"),
+    [
+        (
+            "c.yaml",
+            YAML,
+            [
+                *("0 name: ci", "1 on:", "2   push:", "3     branches: [main]", "4 jobs:", "5   test:", "6     steps:"),
+                *("7       - uses: checkout", "8       - name: run", "9       run: |", "12       - name: end"),
+                '13 "last key": 1',
+            ],
+        ),
+        (
+            "c.toml",
+            TOML,
+            [
+                *("0 top = 1", "1 [project]  # what it is", '2   name = "x"', "3   text = '''", "6 [[tool.rows]]"),
+                "7   a.b = 2",
+            ],
+        ),
+        ("c.ini", "; a note\n[db]\nhost = x\nport: 5\n", ["1 [db]", "2   host = x", "3   port: 5"]),
+    ],
+)
+def test_a_settings_file_is_its_sections_and_keys(tmp_path, name: str, text: str, lines: list[str]):
+    shown = render(written(tmp_path / name, text), 1, tokens=4000).text.split("\n--- from")[0].split("\n")
+
+    assert shown[1:] == lines
+
+
+def test_a_key_of_a_settings_file_is_a_position_and_outer_keys_come_first(tmp_path):
+    rows = "".join(f"[part{at}]\n" + "".join(f"key_{at}_{one} = {one}\n" for one in range(20)) for at in range(20))
+    source = opened(written(tmp_path / "a.toml", rows + "[database]\nhost = 'x'\n"))
+
+    assert "\nhost = 'x'" in render(source, 0, "database", tokens=200).text
+    assert "database" in render(source, 1, tokens=400).text
+    assert "[database]" in render(source, 2, tokens=400).text
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "no key at all", "[", ":", "a:\n" * 9000, "\t: x", "x: |\n"])
+@pytest.mark.parametrize("name", ["a.yaml", "a.toml"])
+def test_odd_settings_files_have_an_outline_too(tmp_path, name: str, text: str):
+    for lod in (0, 1, 2):
+        assert "could not" not in render(written(tmp_path / name, text), lod).text

@@ -72,3 +72,10 @@ def test_every_entry_is_counted_once_and_shown_as_it_stands(lines: list[str]):
     kinds = [re.fullmatch(r"(\d+) (.*?)(?: — (\d+) more like it, the last at (\d+))?", line) for line in found.lines]
     assert all(kind[2] == lines[int(kind[1])] == lines[int(kind[4] or kind[1])] for kind in kinds)
     assert sum(1 + int(kind[3] or 0) for kind in kinds) == len(begun)
+
+
+def test_a_padded_number_does_not_make_another_kind_of_entries(tmp_path):
+    lines = "".join(f"Jan {day:2} 10:00:00 host app[1]: message {day}\n" for day in range(1, 29))
+    text = render(written(tmp_path / "sys.log", lines * 3), 1).text
+
+    assert text.count("more like it") == 1

@@ -81,6 +81,8 @@ def points_of(text: Text, language: Language, outline: Outline) -> Points:
     scanned = ""
     if language.name in ("json", "jsonlines") and outline.lines:
         found = [Bullet(at, *_of_key(line)) for at, line in enumerate(outline.lines) if not line.endswith("]")]
+    elif outline.what == "keys":
+        found = [Bullet(entry.line, entry.text, -entry.depth) for entry in outline.entries]
     elif outline.what == "symbols":
         found = _definitions(text, outline)
     else:

@@ -159,6 +159,7 @@ class LogFacts:
             kind = _HEX.sub(b"0", key) if b"0x" in key else key
             while b"00" in kind:
                 kind = kind.replace(b"00", b"0")
+            kind = b" ".join(kind.split())  # `Jan  1` is like `Jan 10`
             shape = _Shape(level, _TIME.match(head) is not None, kind)
         if len(self.shapes) >= _MOST_SHAPES:
             self.shapes.clear()

@@ -26,6 +26,7 @@ from ctxkernel.sources.outlines.json_outline import json_fields, json_lines
 from ctxkernel.sources.outlines.logs import LogFacts
 from ctxkernel.sources.outlines.python_outline import python_outline
 from ctxkernel.sources.outlines.sentences import first_sentence
+from ctxkernel.sources.outlines.settings_files import keys_of_yaml, sections_of
 from ctxkernel.sources.outlines.syntax import definition_at, syntax_outline
 from ctxkernel.sources.outlines.table_facts import TableFacts
 from ctxkernel.sources.outlines.tabular import Table, read_table
@@ -137,6 +138,12 @@ def fields_outline(text: Text) -> Outline:
     return Outline(fields[0], [], "fields", fields[1], unit="fields")
 
 
+def keys_outline(entries_of: Callable[[Text], list[Entry]], text: Text) -> Outline:
+    """Return the sections and keys of a settings file; of one without any how its paragraphs begin."""
+    entries = entries_of(text)
+    return Outline([], entries, "keys") if entries else prose_outline(text)
+
+
 def code_outline(grammar: Grammar, text: Text) -> Outline:
     """Return the definitions of a source with a grammar; where that cannot be, a guess that says what it is."""
     found = syntax_outline(text.text, grammar)
@@ -161,6 +168,8 @@ LANGUAGES: list[Language] = [
     Language("python", lambda text: python_outline(text.text), (".py", ".pyi", ".pyw")),
     Language("markdown", markdown_outline, (".md", ".markdown", ".qmd", ".rmd", ".txt")),
     Language("table", table_outline, (".csv", ".tsv", ".tab")),
+    Language("toml", partial(keys_outline, sections_of), (".toml", ".ini", ".cfg", ".conf", ".properties")),
+    Language("yaml", partial(keys_outline, keys_of_yaml), (".yaml", ".yml")),
     Language("json", json_outline, (".json", ".geojson", ".ipynb")),
     Language("jsonlines", fields_outline, (".jsonl", ".ndjson")),
     Language("log", lambda text: log_outline(text) or prose_outline(text), (".log", ".out", ".err")),
