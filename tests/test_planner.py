@@ -198,3 +198,13 @@ def test_a_wide_frame_uses_its_budget_at_every_level(lod: int, tokens: int):
     rendered = render(frame, lod, tokens=tokens)
 
     assert rendered.tokens >= 0.9 * within_reserve(tokens)
+
+
+@given(
+    names=st.lists(st.text("abcdef", min_size=1, max_size=8), unique=True, min_size=2, max_size=12),
+    budget=st.integers(20, 120),
+)
+def test_a_line_that_is_begun_tells_more_than_its_name(names: list[str], budget: int):
+    lines = [NamedLine(f"{name}: bool, 3 nulls", name, "bool", worth=at) for at, name in enumerate(names)]
+    for line in plan(["head"], lines, budget, "columns").text.split("\n"):
+        assert not re.fullmatch(r"[a-f]+:? ?…", line)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any, cast
+from typing import Any
 
 import traitlets
 
@@ -18,11 +18,13 @@ _MARK = "_takes_handles"
 
 def accept_handles() -> None:
     """Let `VBox([h])`, `link((slider, "value"), (h, "tokens"))` and the like take handles. May be called again."""
-    if not hasattr(traitlets.Instance.validate, _MARK):
-        cast("Any", traitlets.Instance).validate = _validate_of(traitlets.Instance.validate)
-    for kind in (traitlets.link, traitlets.directional_link):
+    of_widgets: Any = traitlets.Instance
+    if not hasattr(of_widgets.validate, _MARK):
+        of_widgets.validate = _validate_of(of_widgets.validate)
+    kinds: tuple[Any, ...] = (traitlets.link, traitlets.directional_link)
+    for kind in kinds:
         if not hasattr(kind.__init__, _MARK):
-            cast("Any", kind).__init__ = _link_of(kind.__init__)
+            kind.__init__ = _link_of(kind.__init__)
 
 
 def _validate_of(stock: Any) -> Any:
@@ -53,6 +55,5 @@ def _link_of(stock: Any) -> Any:
 
 def _end(end: Any) -> Any:
     """Return the end of a link with the widget in place of a handle."""
-    if isinstance(end, tuple) and end and isinstance(end[0], NodeBase):
-        return (end[0].widget, *cast("tuple[Any, ...]", end[1:]))
-    return end
+    first: Any = end[0] if isinstance(end, tuple) and end else None
+    return (first.widget, *end[1:]) if isinstance(first, NodeBase) else end

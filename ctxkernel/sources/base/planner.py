@@ -378,7 +378,7 @@ class _Plan:
         name = line.name if isinstance(line, NamedLine) else ""
         if not may_begin(line):
             return False
-        least = max(_LEAST_PART, line.find(name) + len(name) + 2)
+        least = max(_LEAST_PART, line.find(name) + len(name) + len(": ") + 1)
         if state.forms[at] == _NAMED:
             least += 2 * _LEAST_PART - 2
         elif state.forms[at] == _SHORT:
@@ -387,14 +387,16 @@ class _Plan:
         def with_part(n: int) -> _State:
             return _State(state.forms, (at, beginning(line, n)))
 
-        n = largest(len(line), lambda n: count_tokens(self._text(with_part(n), advises(budget))) <= budget, least)
-        if n < min(least, len(line)) or "\n" in line[:n] or len(beginning(line, n)) < min(least, len(line)):
+        def fits(state: _State) -> bool:
+            return count_tokens(self._text(state, advises(budget))) <= budget
+
+        whole = _State([*state.forms[:at], _WHOLE, *state.forms[at + 1 :]])
+        if "\n" not in line and fits(whole):
+            state.forms[at] = _WHOLE
             return False
-        if n == len(line):  # all of it; then a position may go on after it, for which there must be room
-            before, state.forms[at] = state.forms[at], _WHOLE
-            if count_tokens(self._text(state, advises(budget))) <= budget:
-                return False
-            state.forms[at], n = before, n - 1
+        n = largest(len(line) - 1, lambda n: fits(with_part(n)), least)
+        if n < least or "\n" in line[:n] or len(beginning(line, n)) < least:
+            return False
         state.part = at, beginning(line, n)
         return True
 
