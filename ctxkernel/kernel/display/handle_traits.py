@@ -12,6 +12,7 @@ from typing import Any
 import traitlets
 
 from ctxkernel.core.nodes import NodeBase
+from ctxkernel.core.reflection import is_a
 
 _MARK = "_takes_handles"
 
@@ -55,5 +56,5 @@ def _link_of(stock: Any) -> Any:
 
 def _end(end: Any) -> Any:
     """Return the end of a link with the widget in place of a handle."""
-    first: Any = end[0] if isinstance(end, tuple) and end else None
-    return (first.widget, *end[1:]) if isinstance(first, NodeBase) else end
+    parts: list[Any] = [*end] if is_a(end, tuple) else []
+    return (parts[0].widget, *parts[1:]) if parts and isinstance(parts[0], NodeBase) else end
