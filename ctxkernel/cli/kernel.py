@@ -19,7 +19,7 @@ import logging
 import os
 import signal
 import tempfile
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -54,9 +54,10 @@ _ABOUT = (
 
 
 class _CellClient(AsyncKernelClient):
-    """Sends the id of the cell that it executes, as JupyterLab does; nbclient does not, so equal cells would be one."""
+    """Sends the id and the tags of the cell that it executes, as JupyterLab does; nbclient sends neither."""
 
     cell_id: str | None = None
+    cell_tags: Sequence[str] = ()
 
     def connect_shell(self, identity: bytes | None = None) -> Any:
         """Connect, with a time limit for sending: if the port is another program's, nobody takes a message."""
@@ -76,7 +77,7 @@ class _CellClient(AsyncKernelClient):
 
         def msg(msg_type: str, *rest: Any, **named: Any) -> dict[str, Any]:
             if msg_type == "execute_request" and self.cell_id is not None:
-                named["metadata"] = {**(named.get("metadata") or {}), "cellId": self.cell_id}
+                named["metadata"] = {**(named.get("metadata") or {}), "cellId": self.cell_id, "tags": [*self.cell_tags]}
             return plain_msg(msg_type, *rest, **named)
 
         self.session.msg = msg

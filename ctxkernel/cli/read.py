@@ -6,15 +6,17 @@ Rule 1: Nothing is unpickled, executed or written.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ctxkernel.cli import Failed, Unusable
-from ctxkernel.cli.output import Colour, paint, show, show_json, status_colour, terminal_table
+from ctxkernel.cli.output import Colour, paint, safe_line, say, show, show_json, status_colour, terminal_table
 from ctxkernel.core.text import plural
 from ctxkernel.core.timeline_table import RIGHT, STATUS, path_to, timeline_table
+from ctxkernel.store.log.executed import ExecutedRun, find_run
 from ctxkernel.store.log.reader import SessionReader, newest_session
 
 Json = Mapping[str, Any]
@@ -36,20 +38,47 @@ def find_session(notebook: Path, session: Path | None) -> Path:
         if not session.is_file():
             raise Unusable(f"{session}: there is no such session file.")
         return session
+    found = _session_of(notebook)
+    if found.before is not None:
+        raise Failed(
+            f"{notebook} ran in an earlier kernel start of {found.session}, and only the newest can be returned to; "
+            "`ctxkernel timeline` shows it."
+        )
+    return found.session
+
+
+def open_session(notebook: Path, session: Path | None) -> SessionReader:
+    """Return the reader of the session to read, at the kernel start that executed the notebook.
+
+    Raises Unusable or Failed with the next step, and StoreError.
+    """
+    if session is not None or notebook.suffix == ".sqlite":
+        return SessionReader(find_session(notebook, session))
+    found = _session_of(notebook)
+    return SessionReader(found.session, before=found.before)
+
+
+def _session_of(notebook: Path) -> ExecutedRun:
+    """Return the newest session of a notebook, or that of the run that executed it. Raises Unusable or Failed."""
     check_notebook(notebook)
     found = newest_session(notebook)
-    if found is None and notebook.suffix != ".ipynb":
+    if found is not None:
+        return ExecutedRun(found, None, None)
+    executed = find_run(notebook, os.environ, Path.cwd())
+    if executed is not None:
+        into = f" into {safe_line(executed.notebook)}" if executed.notebook else ""
+        say(f"{safe_line(str(notebook))} has no session of its own; it was executed{into}: {executed.session}")
+        return executed
+    if notebook.suffix != ".ipynb":
         raise Unusable(f"{notebook} is neither a notebook nor a session; give an .ipynb or a .sqlite file.")
-    if found is None:
-        raise Failed(
-            f"{notebook} has no session yet: run it on the ctxkernel in JupyterLab, or with `ctxkernel run {notebook}`."
-        )
-    return found
+    raise Failed(
+        f"{notebook} has no session yet: run it on the ctxkernel in JupyterLab, or with `ctxkernel run {notebook}`."
+    )
 
 
 def timeline(arguments: argparse.Namespace) -> int:
     """Carry out `ctxkernel timeline`."""
-    with SessionReader(find_session(arguments.notebook, arguments.session)) as reader:
+    with open_session(arguments.notebook, arguments.session) as reader:
         value, names = reader.timeline(all_roots=arguments.all), reader.names()
     if arguments.json:
         show_json(value)
@@ -63,7 +92,7 @@ def projection(arguments: argparse.Namespace) -> int:
     statement = arguments.statement
     if statement is not None and not re.fullmatch("s?[1-9][0-9]*", statement):
         raise Unusable(f"--statement {statement}: give a statement's number, as `10` or `s10`.")
-    with SessionReader(find_session(arguments.notebook, arguments.session)) as reader:
+    with open_session(arguments.notebook, arguments.session) as reader:
         value = reader.projection(statement)
     if arguments.json:
         show_json(value)

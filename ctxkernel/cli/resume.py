@@ -57,7 +57,7 @@ def continuation(cells: Sequence[CodeCell], path: Path) -> Continuation:
 
 def _newest(cell: CodeCell, path: Path, after: int) -> int | None:
     """Return the index of a cell's newest run; if its id never ran, of the first run of its source after `after`."""
-    ran = [n for n, (statement, _) in enumerate(path) if statement.kind == "python"]
+    ran = [n for n, (statement, _) in enumerate(path) if statement.kind != "meta"]
     by_id = [n for n in ran if cell.cell_id is not None and path[n][0].cell_id == cell.cell_id]
     if by_id:
         return by_id[-1]

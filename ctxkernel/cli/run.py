@@ -164,7 +164,7 @@ async def _resume(kernel: OwnKernel, session: Path, cells: Cells, progress: Prog
 async def run_cells(kernel: OwnKernel, cells: Cells, before: int, outcome: RunOutcome, progress: Progress) -> None:
     """Execute cells in order; `before` is the number of cells with code above the first one."""
     for number, (index, cell) in enumerate(cells, before + 1):
-        kernel.client.cell_id = cell.get("id")
+        kernel.client.cell_id, kernel.client.cell_tags = cell.get("id"), cell.metadata.get("tags", ())
         progress.begin(number, cell.source)
         status, message = "ok", ""
         try:

@@ -9,7 +9,7 @@ import argparse
 
 from ctxkernel.cli.output import Colour, paint, safe_block, show, show_json, terminal_table
 from ctxkernel.cli.places import Timeline, TimelinePlace
-from ctxkernel.cli.read import find_session
+from ctxkernel.cli.read import open_session
 from ctxkernel.core.timeline_table import gist
 from ctxkernel.replay.differences import Differences, differences
 from ctxkernel.store.log.reader import SessionReader
@@ -17,7 +17,7 @@ from ctxkernel.store.log.reader import SessionReader
 
 def branches(arguments: argparse.Namespace) -> int:
     """Carry out `ctxkernel branches`."""
-    with SessionReader(find_session(arguments.notebook, arguments.session)) as reader:
+    with open_session(arguments.notebook, arguments.session) as reader:
         timeline = Timeline.of(reader, all_roots=arguments.all)
         path = reader.path
     if arguments.json:
@@ -61,7 +61,7 @@ def _branch_table(timeline: Timeline) -> str:
 
 def diff(arguments: argparse.Namespace) -> int:
     """Carry out `ctxkernel diff`."""
-    with SessionReader(find_session(arguments.notebook, arguments.session)) as reader, reader.snapshot():
+    with open_session(arguments.notebook, arguments.session) as reader, reader.snapshot():
         timeline = Timeline.of(reader, all_roots=True)
         old = timeline.place(arguments.old)
         new = timeline.place(arguments.new) if arguments.new is not None else TimelinePlace(timeline.log.head, "HEAD")

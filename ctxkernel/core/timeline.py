@@ -18,7 +18,9 @@ from typing import Any, Final, Literal
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.events import NONE, Event, Json, event_to_json, plain
 
-Kind = Literal["python", "meta"]
+Kind = Literal["python", "meta", "parameters", "injected-parameters"]
+"""`meta` is a command or a gesture. papermill tags cells as `parameters` (defaults) and `injected-parameters`."""
+PARAMETERS: tuple[Kind, ...] = ("parameters", "injected-parameters")
 Author = Literal["human", "model", "panel", "agent"]
 Status = Literal["running", "ok", "error", "timeout", "cancelled"]
 

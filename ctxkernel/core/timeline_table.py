@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ctxkernel.core.text import format_duration, format_time, one_line, plural
+from ctxkernel.core.timeline import PARAMETERS
 
 Json = Mapping[str, Any]
 
@@ -87,7 +88,7 @@ def _row(statement: Json, run: Json, head: str | None, on_path: set[str], named:
         one_line(", ".join(filter(None, (named.get(at, ""), _checkpoint(run.get("checkpoint"))))), 24),
         one_line(_comparison(run.get("comparison")), 28),
         one_line(changed_names(run["state_diff"], run["late_diff"]), 40),
-        _source(statement["source"], run["exception"]),
+        _source(statement, run["exception"]),
     ]
 
 
@@ -104,8 +105,10 @@ def _comparison(made: Json | None) -> str:
     return f"{'differs as expected' if made['expected'] else 'differs'}: {', '.join(subjects)}"
 
 
-def _source(source: str, exception: Json | None) -> str:
+def _source(statement: Json, exception: Json | None) -> str:
+    source = gist(statement["source"])
+    shown = f"{statement['kind']}: {source}" if statement["kind"] in PARAMETERS else source
     if not exception:
-        return gist(source)
+        return shown
     told = f"{exception['type']}: {exception['message']}" if exception["message"] else exception["type"]
-    return f"{one_line(told)}  ←  {gist(source)}"
+    return f"{one_line(told)}  ←  {shown}"

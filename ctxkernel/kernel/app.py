@@ -24,14 +24,13 @@ from ctxkernel.kernel.commands import magic_at, register
 from ctxkernel.kernel.display.widgets import widget_advice
 from ctxkernel.kernel.execution.authority import AUTHOR
 from ctxkernel.kernel.execution.cell import CellRequest, Reply, asks, only_reads
+from ctxkernel.kernel.execution.cell_tags import cell_tags, kind_of, stable_id, statement_tags
 from ctxkernel.kernel.messages.page_input import short_text
 from ctxkernel.kernel.runtime import Runtime
 from ctxkernel.replay.notebook_outputs import notebook_outputs
 
 META = "ctxkernel"
 """Key of the execute request's metadata under which the front end describes the request."""
-_TAGS = {"ctx-differs": "differs", "ctx-asks": "asks"}
-"""Tags of a cell that is expected to differ when it is re-run, or that asks before it runs again."""
 Run = Callable[..., Awaitable[Reply]]
 
 
@@ -127,13 +126,13 @@ class CtxKernelMixin:
         )
         if cell.recorded:
             deciding = "%" in code and asks(code)
-            cell.cell_id = short_text(cell_id)
-            cell.kind = "meta" if gesture or cell.moves_head or deciding else "python"
+            listed = ctx.notebook_cells.find(code) if cell_id is None and not gesture else None
+            tags = cell_tags(cell_meta if listed is None else listed.metadata)
+            cell.cell_id = stable_id(cell_id, ctx.store.run) if listed is None else listed.cell_id
+            cell.kind = "meta" if gesture or cell.moves_head or deciding else kind_of(tags)
             cell.author = "panel" if gesture else "agent" if "agent" in said else "human"
             cell.rerun = said.get("rerun") is True
-            tags = _dict_of(cell_meta).get("tags")
-            if isinstance(tags, list):
-                cell.tags = {_TAGS[tag]: True for tag in _TAGS if tag in cast("list[Any]", tags)}
+            cell.tags = statement_tags(tags)
             if cell.author == "agent":
                 agent = _dict_of(said["agent"])
                 cell.tags |= {

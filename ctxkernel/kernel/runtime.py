@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ctxkernel._version import __version__
@@ -41,7 +42,9 @@ from ctxkernel.kernel.execution.cell import SingleTransform, Then
 from ctxkernel.kernel.execution.fd_streams import Streams
 from ctxkernel.kernel.execution.guard import Guard
 from ctxkernel.kernel.execution.interrupts import Interrupts, Timeout
+from ctxkernel.kernel.execution.notebook_cells import NotebookCells
 from ctxkernel.kernel.execution.page_hashes import Memory
+from ctxkernel.kernel.execution.parent_process import parent_commands
 from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.execution.secret_values import SecretValues
 from ctxkernel.kernel.execution.stopped_queue import StoppedQueue
@@ -62,6 +65,7 @@ from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.state.types.packer import Packer
 from ctxkernel.store.log.location import is_named, notebook_folder, notebook_name, session_path
+from ctxkernel.store.log.runners import run_notebook
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
@@ -115,10 +119,13 @@ class Runtime:
         self.streams = Streams()
         self.transform = SingleTransform(self.shell)
         self.stopped_queue = StoppedQueue()
+        executed = run_notebook(parent_commands(), os.environ, Path.cwd())
+        place = str(executed.path) if executed is not None else None
+        self.notebook_cells = NotebookCells(executed)
         self.store = SessionStore.open(
-            session_path(None, os.environ, os.getcwd()),
-            environment=self.environment(),
-            notebook=notebook_name(None, os.environ, os.getcwd()),
+            session_path(place, os.environ, os.getcwd()),
+            environment={**self.environment(), **(executed.facts if executed is not None else {})},
+            notebook=notebook_name(place, os.environ, os.getcwd()),
             named=is_named(os.environ),
             mask=self.masker,
         )

@@ -28,7 +28,7 @@ export interface BegunStatement {
   index: number;
   source: string;
   author: 'human' | 'model' | 'panel' | 'agent';
-  kind: 'python' | 'meta';
+  kind: 'python' | 'meta' | 'parameters' | 'injected-parameters';
   cell_id: string | null;
   started_at: number;
   tags: Tags;
@@ -161,7 +161,7 @@ export interface ExecutionRow {
   index: number;
   source: string;
   author: 'human' | 'model' | 'panel' | 'agent';
-  kind: 'python' | 'meta';
+  kind: 'python' | 'meta' | 'parameters' | 'injected-parameters';
   cell_id: string | null;
   started_at: number;
   tags: Tags;
@@ -190,7 +190,7 @@ export interface Row {
   index: number;
   source: string;
   author: 'human' | 'model' | 'panel' | 'agent';
-  kind: 'python' | 'meta';
+  kind: 'python' | 'meta' | 'parameters' | 'injected-parameters';
   cell_id: string | null;
   started_at: number;
   tags: Tags;

@@ -314,7 +314,7 @@ def _facts(statement: Statement, execution: Execution) -> str:
     if execution.execution_id != f"{sid}.1":
         told.append(f'run="{attribute(execution.execution_id)}"')
     told += [f'status="{attribute(execution.status)}"'] if execution.status != "ok" else []
-    return " ".join([*told, *(['kind="meta"'] if statement.kind == "meta" else [])])
+    return " ".join([*told, *([f'kind="{attribute(statement.kind)}"'] if statement.kind != "python" else [])])
 
 
 def _untold(diff: NamespaceDiff, source: str) -> NamespaceDiff:

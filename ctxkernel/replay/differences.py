@@ -306,7 +306,7 @@ def _pairs(old: Path, new: Path) -> Iterator[tuple[Run, Run]]:
 
 
 def _newest(path: Path) -> dict[Key, Run]:
-    cells = (run for run in path if run[0].kind == "python")
+    cells = (run for run in path if run[0].kind != "meta")
     return {("cell", run[0].cell_id) if run[0].cell_id else _source(run): run for run in cells}
 
 

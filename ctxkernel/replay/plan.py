@@ -362,7 +362,7 @@ def pure_enough(
 
 
 def _plain_run(run: PastRun) -> str:
-    if run.kind != "python":
+    if run.kind == "meta":
         return "it is no cell"
     if run.status != "ok":
         return f"it ended as {run.status}"

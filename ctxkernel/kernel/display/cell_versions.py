@@ -35,7 +35,7 @@ def cell_versions(
     path = log.path(at) if at is not None else log.path()
     newest: dict[str, tuple[Statement, Execution]] = {}
     for statement, execution in path:
-        if statement.cell_id is None or statement.kind != "python" or execution.status == "running":
+        if statement.cell_id is None or statement.kind == "meta" or execution.status == "running":
             continue
         if cell_id is None or statement.cell_id == cell_id:
             newest.pop(statement.cell_id, None)

@@ -277,7 +277,7 @@ class Panel:
     def turn(self, result: TurnResult) -> None:
         """Keep the result of a turn, and send it."""
         self._running, self._last = None, result
-        if result.statement.kind == "python":
+        if result.statement.kind != "meta":
             self.marks.counts[result.execution.execution_id] = self.kernel.execution_count - 1
         self._history = self._history_rows.take(self.past())
         nodes = (self.loop.graph.node(one.obj_id) for one in result.handles if one.members)

@@ -6,15 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import Any, cast
+from typing import Any
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import format_duration, plural
 from ctxkernel.core.timeline import Execution, Path, Statement
 from ctxkernel.kernel.execution.cell import on_handles, only_commands
+from ctxkernel.kernel.execution.cell_tags import cell_tags, statement_tags
 from ctxkernel.replay.affected import NotebookCell, PlannedCell, RecordedRun
-
-_TAGS = {"ctx-differs": "differs", "ctx-asks": "asks"}
 
 
 @dataclass(slots=True)
@@ -103,8 +102,8 @@ def cells_of_notebook(path: FilePath) -> list[NotebookCell]:
         cells: list[NotebookCell] = []
         for at, one in enumerate(listed):
             source = one["source"] if isinstance(one["source"], str) else "".join(one["source"])
-            tags = cast("list[Any]", (one.get("metadata", {})).get("tags", []))
-            known = {_TAGS[tag]: True for tag in _TAGS if tag in tags}
+            tags = cell_tags(one.get("metadata"))
+            known = statement_tags(tags)
             cells.append(NotebookCell(str(one.get("id") or f"#{at}"), source, known, "raises-exception" in tags))
     except (OSError, ValueError, KeyError, TypeError) as fault:
         raise BadCommand(f"{path} cannot be read as a notebook: {type(fault).__name__}: {fault}") from None

@@ -226,7 +226,7 @@ def _killed(found: Resumable) -> list[str]:
         for run in runs
         if run.execution_id == found.interrupted.execution_id
     )
-    if statement.author != "model" or statement.kind != "python":
+    if statement.author != "model" or statement.kind == "meta":
         return []
     told = f"{statement.statement_id}, a cell of the model, ran until the kernel died ({run.status})"
     return [f"{told}: its changes to variables are lost, those to files are not"]

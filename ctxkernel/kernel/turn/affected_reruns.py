@@ -14,6 +14,7 @@ from typing import Any
 
 from ctxkernel.core.text import format_duration, one_line, plural
 from ctxkernel.kernel.execution.cell import CellRequest, Reply, asks
+from ctxkernel.kernel.execution.cell_tags import kind_of
 from ctxkernel.kernel.execution.guard import line_of
 from ctxkernel.kernel.returning.affected_notebook import is_command
 from ctxkernel.kernel.returning.affected_planner import AffectedPlanner
@@ -114,8 +115,8 @@ class AffectedReplay(Replay):
     def _request(self, outer: CellRequest, cell: NotebookCell, **more: Any) -> CellRequest:
         cell_id = None if self._turns.loop.log.get(cell.cell) is not None or cell.cell.startswith("#") else cell.cell
         made = CellRequest(cell.source, outer.msg_id, outer.silent, True, cell_id, only_logged=True, **more)
-        made.tags = {key: value for key, value in cell.tags.items() if key in ("differs", "asks")}
-        made.kind = "meta" if asks(cell.source) else "python"
+        made.tags = {key: value for key, value in cell.tags.items() if key in ("differs", "asks", "cell_tags")}
+        made.kind = "meta" if asks(cell.source) else kind_of(cell.tags.get("cell_tags", ()))
         return made
 
     async def _run_cell(

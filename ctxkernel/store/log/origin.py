@@ -47,6 +47,12 @@ def listed_logs(folder: Path) -> list[Path]:
     return _read(folder)[0]
 
 
+def own_logs(folder: Path) -> list[Path]:
+    """Return the logs in a list that this user signed."""
+    logs, signed = _read(folder)
+    return logs if signed else []
+
+
 def why_gone(folder: Path) -> str:
     """Return why nobody can need a session's data any more, or an empty text. Its logs are opened for reading."""
     logs, signed = _read(folder)

@@ -1,0 +1,195 @@
+"""Notebooks that a runner executes: the session's name, its place, and the way back from every notebook to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kernels import light
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from ctxkernel.cli import main
+from ctxkernel.store.log.executed import find_run
+from ctxkernel.store.log.reader import SessionReader
+from ctxkernel.store.log.runners import RunnerCommand, run_notebook, runner_command
+
+PYTHON = "/opt/venv/bin/python3.12"
+COMMANDS = {
+    ("papermill", "in.ipynb", "out.ipynb", "-p", "data", "x.ipynb"): ("papermill", "in.ipynb", "out.ipynb"),
+    ("papermill", "-p", "a", "1", "--log-output", "in.ipynb", "-k", "x", "o.ipynb"): (
+        "papermill",
+        "in.ipynb",
+        "o.ipynb",
+    ),
+    (PYTHON, "/opt/venv/bin/papermill", "in.ipynb"): ("papermill", "in.ipynb", ""),
+    (PYTHON, "-W", "ignore", "-m", "papermill", "in.ipynb", "-"): ("papermill", "in.ipynb", ""),
+    ("papermill", "--prepare-only", "in.ipynb", "out.ipynb"): None,
+    ("jupyter-nbconvert", "--to", "html", "--execute", "a/in.ipynb"): ("nbconvert", "a/in.ipynb", ""),
+    ("jupyter", "nbconvert", "--to=notebook", "--execute", "in.ipynb"): ("nbconvert", "in.ipynb", "in.nbconvert.ipynb"),
+    ("jupyter-nbconvert", "--execute", "--inplace", "in.ipynb"): ("nbconvert", "in.ipynb", "in.ipynb"),
+    ("jupyter-nbconvert", "--execute", "--to", "notebook", "in.ipynb", "--output", "b", "--output-dir", "d"): (
+        ("nbconvert", "in.ipynb", "d/b.ipynb")
+    ),
+    ("jupyter-nbconvert", "--execute", "a.ipynb", "b.ipynb"): None,
+    (PYTHON, "-m", "nbclient", "in"): ("jupyter execute", "in.ipynb", ""),
+    ("jupyter-execute", "--allow-errors", "d/in.ipynb", "--output={notebook_name}_ran"): (
+        ("jupyter execute", "d/in.ipynb", "d/in_ran.ipynb")
+    ),
+    ("jupytext", "--to", "ipynb", "--execute", "study.py"): ("jupytext", "study.py", "study.ipynb"),
+    ("jupytext", "--to", "ipynb", "study.py"): None,
+    (PYTHON, "-c", "import papermill", "in.ipynb"): None,
+    (PYTHON, "pipeline.py", "in.ipynb", "out.ipynb"): None,
+    ("jupyter-lab", "in.ipynb"): None,
+    (): None,
+}
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_the_command_of_a_runner_says_which_notebook_it_executes(words):
+    expected = COMMANDS[words]
+    assert runner_command(words) == (RunnerCommand(*expected) if expected else None)
+
+
+@given(
+    st.lists(st.text(max_size=8) | st.sampled_from(["papermill", "-m", "jupyter", "nbconvert", "--", "-p", "a.ipynb"]))
+)
+def test_any_command_line_gives_a_notebook_or_none(words: list[str]):
+    found = runner_command(words)
+    assert (
+        found is None
+        or found.source in [*words, *(f"{word}.ipynb" for word in words)]
+        or found.source.endswith(".ipynb")
+    )
+
+
+def test_a_relative_notebook_is_looked_for_where_the_shell_was(tmp_path: Path):
+    """papermill has changed its folder (--cwd) when it starts the kernel."""
+    (tmp_path / "in.ipynb").touch()
+    (tmp_path / "elsewhere").mkdir()
+    command = (["papermill", "in.ipynb", "runs/out.ipynb"], str(tmp_path / "elsewhere"))
+
+    found = run_notebook([command], {"PWD": str(tmp_path)}, tmp_path / "elsewhere")
+
+    assert found is not None
+    assert found.path == tmp_path / "runs" / "out.ipynb"
+    assert found.facts == {"runner": "papermill", "source": os.path.join("..", "in.ipynb")}
+
+
+def test_a_remote_notebook_has_its_session_in_the_working_directory(tmp_path: Path):
+    command = (["papermill", "s3://bucket/in.ipynb", "s3://bucket/run/out.ipynb"], str(tmp_path))
+    found = run_notebook([command], {}, tmp_path)
+    assert found is not None
+    assert (found.path, found.source) == (tmp_path / "out.ipynb", tmp_path / "in.ipynb")
+
+
+# -- real runners ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, dict[str, str]]:
+    """A folder with a notebook that has parameters, and an environment in which `ctxkernel` is a kernelspec."""
+    spec = tmp_path / "share" / "kernels" / "ctxkernel"
+    spec.mkdir(parents=True)
+    argv = [sys.executable, "-m", "ctxkernel.kernel", "-f", "{connection_file}"]
+    (spec / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "ctxkernel", "language": "python"}))
+    folder = tmp_path / "work"
+    folder.mkdir()
+    notebook = new_notebook(
+        cells=[
+            new_markdown_cell("# Study"),
+            new_code_cell("alpha = 1", metadata={"tags": ["parameters"]}, id="given"),
+            new_code_cell("print(alpha + 1)", metadata={"tags": ["report", "ctx-differs"]}, id="sum"),
+        ]
+    )
+    notebook.metadata["kernelspec"] = {"name": "ctxkernel", "display_name": "ctxkernel", "language": "python"}
+    nbformat.write(notebook, folder / "in.ipynb")
+    (folder / "runs").mkdir()
+    monkeypatch.chdir(folder)
+    environ = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
+    # A runner that is started in a terminal of JupyterLab inherits the name of the notebook there.
+    environ |= {"JUPYTER_PATH": str(tmp_path / "share"), "JPY_SESSION_NAME": str(folder / "outer.ipynb")}
+    return folder, light(tmp_path / "light", environ)
+
+
+def execute(desk, *words: str) -> None:
+    folder, environ = desk
+    command = [sys.executable, *words]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def statements(session: Path) -> list[dict]:
+    with SessionReader(session) as reader:
+        return reader.timeline()["statements"]
+
+
+def test_papermill_gives_each_output_a_session_with_its_parameters(desk, capsys: pytest.CaptureFixture[str]):
+    folder, _ = desk
+    execute(desk, "-m", "papermill", "in.ipynb", "runs/out.ipynb", "-p", "alpha", "5")
+
+    made = statements(folder / "runs" / ".ctxkernel" / "out.sqlite")
+
+    assert [(one["kind"], one["tags"]) for one in made] == [
+        ("parameters", {"cell_tags": ["parameters"]}),
+        ("injected-parameters", {"cell_tags": ["injected-parameters"]}),
+        ("python", {"differs": True, "cell_tags": ["report", "ctx-differs"]}),
+    ]
+    out = [cell.id for cell in nbformat.read(folder / "runs" / "out.ipynb", 4).cells if cell.cell_type == "code"]
+    assert [one["cell_id"] for one in made] == out
+    for notebook in ("runs/out.ipynb", "in.ipynb"):
+        assert main(["timeline", notebook]) == 0
+        shown = capsys.readouterr()
+        assert "injected-parameters: alpha = 5" in shown.out
+        assert ("executed into out.ipynb" in shown.err) == (notebook == "in.ipynb")
+
+
+def test_nbconvert_and_jupyter_execute_name_the_session_after_the_notebook(desk, capsys: pytest.CaptureFixture[str]):
+    folder, _ = desk
+    execute(desk, "-m", "nbconvert", "--to", "notebook", "--execute", "in.ipynb", "--output", "done")
+    execute(desk, "-m", "jupyter", "execute", "in.ipynb")
+
+    assert [one["cell_id"] for one in statements(folder / ".ctxkernel" / "done.sqlite")] == ["given", "sum"]
+    assert [one["kind"] for one in statements(folder / ".ctxkernel" / "in.sqlite")] == ["parameters", "python"]
+    for notebook in ("done.ipynb", "in.ipynb"):
+        assert main(["timeline", notebook]) == 0
+        assert "print(alpha + 1)" in capsys.readouterr().out
+
+
+PROGRAM = """
+import nbformat, nbclient, papermill, os
+os.environ.pop("JPY_SESSION_NAME")
+nb = nbformat.read("in.ipynb", 4)
+nbclient.NotebookClient(nb).execute()
+nbformat.write(nb, "client.ipynb")
+for alpha in (7, 8):
+    papermill.execute_notebook("in.ipynb", f"runs/p{alpha}.ipynb", parameters={"alpha": alpha}, progress_bar=False)
+"""
+
+
+def test_a_notebook_that_a_program_executes_is_found_by_its_cells(desk, capsys: pytest.CaptureFixture[str]):
+    """The kernel is told no name: the three runs are kernel starts of one session."""
+    folder, _ = desk
+    (folder / "pipeline.py").write_text(PROGRAM)
+    execute(desk, "pipeline.py")
+
+    found = {}
+    for notebook in ("client.ipynb", "runs/p7.ipynb", "runs/p8.ipynb"):
+        assert main(["timeline", notebook, "--json"]) == 0
+        found[notebook] = [one["source"] for one in json.loads(capsys.readouterr().out)["statements"]]
+
+    assert found["client.ipynb"] == ["alpha = 1", "print(alpha + 1)"]
+    assert found["runs/p7.ipynb"] == ["alpha = 1", "# Parameters\nalpha = 7\n", "print(alpha + 1)"]
+    assert found["runs/p8.ipynb"] == ["alpha = 1", "# Parameters\nalpha = 8\n", "print(alpha + 1)"]
+    assert main(["goto", "client.ipynb", "1"]) == 1
+    assert "earlier kernel start" in capsys.readouterr().err
+    other = new_notebook(cells=[new_code_cell("alpha = 1", execution_count=1), new_code_cell("no", execution_count=2)])
+    nbformat.write(other, folder / "other.ipynb")
+    assert find_run(folder / "other.ipynb", {}, folder) is None
+    assert main(["timeline", "other.ipynb"]) == 1
