@@ -417,7 +417,7 @@ def test_a_fault_of_ours_is_a_sentence_too(
     def broken(*_: object) -> None:
         raise TypeError("a bug")
 
-    monkeypatch.setattr("ctxkernel.cli.read.find_session", broken)
+    monkeypatch.setattr("ctxkernel.cli.read.open_session", broken)
 
     assert main(["timeline", str(write(tmp_path / "n.ipynb", "1"))]) == 1
 

@@ -297,14 +297,29 @@ def _add_reading(command: AddCommand) -> None:
     diff.add_argument("new", nargs="?", metavar="M", help="the same (default: HEAD)")
     export = command(
         "export",
-        "write a session as one HTML file that opens without a network",
-        "Notebook, timeline, branches, comparisons and the newest projection. Secrets and private names are masked.",
+        "write a session as one HTML file that opens without a network, or a branch of it as a notebook",
+        "The page has notebook, timeline, branches, comparisons and the newest projection; the notebook has the cells "
+        "of the branch with their outputs, and in metadata who wrote each. Secrets and private names are masked.",
     )
     export.add_argument("notebook", type=Path, metavar="NOTEBOOK", help="notebook, or a session file (.sqlite)")
     export.add_argument("--session", type=Path, metavar="FILE", help="session file to read instead")
-    export.add_argument("--html", action="store_true", help="write HTML (the default, and the only format)")
+    form = export.add_mutually_exclusive_group()
+    form.add_argument("--html", action="store_true", help="write HTML (the default)")
+    form.add_argument("--ipynb", action="store_true", help="write a notebook (the default for --output FILE.ipynb)")
+    export.add_argument(
+        "--branch", metavar="N", help="up to this statement (10, s10, s10.2) or name, on any branch (default: HEAD)"
+    )
     export.add_argument("--output", type=Path, metavar="FILE", help="file to write (default: NOTEBOOK.html beside it)")
     export.add_argument("--json", action="store_true", help="print file, size and omissions as JSON")
+    taken = command(
+        "import",
+        "make a session from a notebook's file: its cells with their outputs, as statements that did not run here",
+        "Executes nothing. The statements have no checkpoints; `ctxkernel rerun NOTEBOOK 1` runs and compares them.",
+    )
+    taken.add_argument("notebook", type=Path, metavar="NOTEBOOK", help=".ipynb; with jupytext also .py, .md and others")
+    taken.add_argument("--session", type=Path, metavar="FILE", help="session file to write instead")
+    taken.add_argument("--add", action="store_true", help="into a session with statements, as a new start")
+    taken.add_argument("--json", action="store_true", help="print JSON (docs/cli.md)")
     reader("verify", "check a session, and say what is damaged and what can still be returned to")
 
     check = command(
@@ -336,6 +351,7 @@ _COMMANDS = {
     "branches": "tree",
     "diff": "tree",
     "export": "export",
+    "import": "export:import_session",
     "verify": "verify",
     "check": "check",
     "bench": "bench",
@@ -346,13 +362,14 @@ _COMMANDS = {
     "install": "kernelspec",
     "doctor": "doctor",
 }
-"""The module of each command; it has a function of the command's name."""
+"""The module of each command, and its function, if that has not the command's name."""
 
 
 def _find(name: str) -> Callable[[argparse.Namespace], int]:
     """Import only what the command needs: `ctxkernel timeline` does not wait for nbclient."""
+    module, _, function = _COMMANDS[name].partition(":")
     with without_grammars():
-        return getattr(importlib.import_module(f"ctxkernel.cli.{_COMMANDS[name]}"), name)
+        return getattr(importlib.import_module(f"ctxkernel.cli.{module}"), function or name)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -27,7 +27,8 @@ from ctxkernel.agent.recorded import SUFFIX
 from ctxkernel.agent.trust_review import give, review, trusted_subjects
 from ctxkernel.cli import INTERRUPTED, Failed
 from ctxkernel.cli.kernel import OwnKernel, kernel_log
-from ctxkernel.cli.run import Cells, Progress, RunOutcome, code_cells, read_notebook, run_cells
+from ctxkernel.cli.notebook_files import read_notebook
+from ctxkernel.cli.run import Cells, Progress, RunOutcome, code_cells, run_cells
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import Comparison
 from ctxkernel.core.timeline import Artifact, ExceptionInfo, Execution

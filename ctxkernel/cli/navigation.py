@@ -30,10 +30,10 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from ctxkernel.cli import INTERRUPTED, Failed, Unusable
 from ctxkernel.cli.kernel import RESUME, OwnKernel, keep_off, kernel_log, resumed_at
+from ctxkernel.cli.notebook_files import read_notebook
 from ctxkernel.cli.output import safe_block, safe_line, say, show, show_json
 from ctxkernel.cli.places import Timeline
 from ctxkernel.cli.read import find_session
-from ctxkernel.cli.run import read_notebook
 from ctxkernel.core.text import plural
 from ctxkernel.replay.notebook_outputs import notebook_outputs
 from ctxkernel.store.log.location import FOLDER, OVERRIDE

@@ -109,8 +109,11 @@ def timeline_text(value: Json, path: Path, names: Mapping[str, str] | None = Non
     heads, *rows = made.rows
     colours: list[Colour | None] = [status_colour(status) for status in made.statuses]
     body = terminal_table(heads, rows, right=RIGHT, colours=colours, coloured=STATUS, dimmed=made.aside)
-    failed = sum(status != "ok" for status in made.statuses)
-    summary = f"{plural(len(rows), 'executions')}, {f'{failed} not ok' if failed else 'all ok'}"
+    failed = sum(status not in ("ok", "imported") for status in made.statuses)
+    imported = made.statuses.count("imported")
+    ended = f"{failed} not ok" if failed else "all ok" if imported < len(rows) else "none ran here"
+    told = f", {imported} imported, not run here" if 0 < imported < len(rows) else ""
+    summary = f"{plural(len(rows), 'executions')}, {ended}{told}"
     return f"{body}\n\n{summary} · {made.legend()} · {path}"
 
 

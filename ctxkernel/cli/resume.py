@@ -71,6 +71,8 @@ def _why_not(cell: CodeCell, found: int | None, path: Path, after: int) -> str:
     statement, execution = path[found]
     if not _same_source(statement, cell.source):
         return f"it was edited since {statement.statement_id}"
+    if execution.status == "imported":
+        return f"{statement.statement_id} was imported, and did not run here"
     if execution.status != "ok" and not (cell.may_fail and execution.status == "error"):
         return f"{statement.statement_id} ended as {execution.status}"
     if found <= after:

@@ -25,8 +25,9 @@ from ctxkernel.agent.logged_asks import trust_session_file
 from ctxkernel.agent.trust_review import trusted_subjects
 from ctxkernel.cli import INTERRUPTED, Failed, Unusable
 from ctxkernel.cli.kernel import RESUME, OwnKernel, has_statements, keep_off, kernel_log, last_line, resumed_at
+from ctxkernel.cli.notebook_files import read_notebook
 from ctxkernel.cli.output import has_colour, paint, safe_block, safe_line, say, show, show_json, status_colour
-from ctxkernel.cli.read import check_notebook, timeline_text
+from ctxkernel.cli.read import timeline_text
 from ctxkernel.cli.resume import MAY_FAIL, CodeCell, continuation
 from ctxkernel.core.text import clip, format_duration, strip_ansi
 from ctxkernel.core.timeline_table import gist
@@ -70,22 +71,6 @@ class Progress:
         if self._live:
             print("\r\x1b[2K", end="", file=sys.stderr)
         say(self._line(number, status, format_duration(time.monotonic() - self._started), source))
-
-
-def read_notebook(path: Path) -> nbformat.NotebookNode:
-    """Return the notebook at `path`, in the current format. Raises Unusable with what is wrong."""
-    check_notebook(path)
-    try:
-        notebook: nbformat.NotebookNode = nbformat.read(path, as_version=4)
-        nbformat.validate(notebook)
-    except (OSError, UnicodeDecodeError) as fault:
-        raise Unusable(f"{path} cannot be read: {fault}.") from fault
-    except Exception as fault:  # nbformat raises many types; the first line is enough
-        raise Unusable(f"{path} is not a valid notebook: {safe_line(str(fault))[:200]}.") from fault
-    language: str = notebook.metadata.get("kernelspec", {}).get("language") or "python"
-    if language.lower() not in ("python", "python3", "ipython"):
-        raise Unusable(f"{path} is a {safe_line(language)} notebook; the ctxkernel runs Python.")
-    return notebook
 
 
 @dataclass(slots=True)

@@ -22,7 +22,8 @@ Kind = Literal["python", "meta", "parameters", "injected-parameters"]
 """`meta` is a command or a gesture. papermill tags cells as `parameters` (defaults) and `injected-parameters`."""
 PARAMETERS: tuple[Kind, ...] = ("parameters", "injected-parameters")
 Author = Literal["human", "model", "panel", "agent"]
-Status = Literal["running", "ok", "error", "timeout", "cancelled"]
+Status = Literal["running", "ok", "error", "timeout", "cancelled", "imported"]
+"""`imported`: it did not run here; its outputs, and its error if there is one, are those of a notebook's file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,11 @@ class Execution:
     """Notices for the user of this turn, such as work that was skipped, and why."""
     late_diff: NamespaceDiff | None = None
     """What a background process found of the variables that `state_diff` names as still being compared."""
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether it ended without an error, here or where the notebook ran that it was imported from."""
+        return self.status == "ok" or (self.status == "imported" and self.exception is None)
 
     @property
     def changes(self) -> NamespaceDiff:

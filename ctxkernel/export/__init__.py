@@ -1,5 +1,7 @@
-"""A session as one HTML file that opens without a network, a kernel or Python."""
+"""A session as a file for others, and back: one HTML page, or a notebook."""
 
-from ctxkernel.export.page import make_page, write_page
+from ctxkernel.export.imports import Imported, import_notebook
+from ctxkernel.export.notebook import BranchNotebook
+from ctxkernel.export.page import make_page, replace_text, write_page
 
-__all__ = ["make_page", "write_page"]
+__all__ = ["BranchNotebook", "Imported", "import_notebook", "make_page", "replace_text", "write_page"]

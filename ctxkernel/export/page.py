@@ -25,39 +25,43 @@ from ctxkernel.store.log.reader import SessionReader
 
 
 def write_page(
-    session: Path,
+    session: Path | SessionReader,
     output: Path,
     *,
     notebook: Path | None,
     masker: Masker,
     private: Collection[str] = (),
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    branch: str | None = None,
 ) -> list[str]:
     """Write the page of a session to `output`, whole or not at all; return lines on what it leaves out.
 
-    Raises StoreError and OSError.
+    `branch` is the execution that is shown as HEAD (default: HEAD). Raises StoreError and OSError.
     """
-    text, left_out = make_page(session, notebook=notebook, masker=masker, private=private, now=now)
-    _replace(output, text)
+    text, left_out = make_page(session, notebook=notebook, masker=masker, private=private, now=now, branch=branch)
+    replace_text(output, text)
     return left_out
 
 
 def make_page(
-    session: Path,
+    session: Path | SessionReader,
     *,
     notebook: Path | None,
     masker: Masker,
     private: Collection[str] = (),
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    branch: str | None = None,
 ) -> tuple[str, list[str]]:
     """Return the page of a session, and lines on what it leaves out.
 
     Names that the session's marks make private are left out too. Raises StoreError and OSError.
     """
-    with SessionReader(session) as reader:
-        marked = {subject for (subject, mark), _ in reader.marks().items() if mark == "private"}
-        data = SessionData(reader, masker, frozenset((*private, *marked))).build(notebook)
-    title = title_of(notebook or session, masker)
+    if isinstance(session, Path):
+        with SessionReader(session) as reader:
+            return make_page(reader, notebook=notebook, masker=masker, private=private, now=now, branch=branch)
+    marked = {subject for (subject, mark), _ in session.marks().items() if mark == "private"}
+    data = SessionData(session, masker, frozenset((*private, *marked)), branch=branch).build(notebook)
+    title = title_of(notebook or session.path, masker)
     text = page_text({**data, "title": title, "version": __version__, "exported": now().isoformat(timespec="seconds")})
     return text, list(map(str, data["left_out"]))
 
@@ -82,8 +86,8 @@ def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write a file beside `path` and rename it."""
+def replace_text(path: Path, text: str) -> None:
+    """Write the file `path`, whole or not at all. Raises OSError."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n", errors="replace") as file:

@@ -44,6 +44,8 @@ class SessionData:
     reader: SessionReader
     masker: Masker
     private: frozenset[str]
+    branch: str | None = None
+    """The execution that is shown as HEAD; None for HEAD itself."""
     images: ImageShelf = field(default_factory=ImageShelf)
     limit: int = TEXT_CHARS
     chars: int = 0
@@ -54,6 +56,8 @@ class SessionData:
         """Return the data, with texts short enough for one page. Raises StoreError for a damaged tree."""
         with self.reader.snapshot():
             log = self.reader.log()
+            if self.branch is not None:
+                log.move_head(self.branch)
             while True:
                 self.chars = self.cut = 0
                 self.left_out = []

@@ -63,12 +63,14 @@ class _RunComparison(OutputComparison):
 
     def all(self) -> Iterable[Divergence]:
         """Yield in the order that helps a reader: files read, errors, outputs, files written, state, time."""
-        read_files = list(self._read_files())
+        read_files = list(self._read_files()) if self.old.status != "imported" else []
         self.causes.read_files = bool(read_files)
         yield from read_files
         yield from self._errors()
         yield from self._streams()
         yield from self.outputs()
+        if self.old.status == "imported":  # of its variables, files and time nothing is known
+            return
         yield from self._written_files()
         yield from self._state()
         yield from self._timing()
@@ -94,6 +96,7 @@ class _RunComparison(OutputComparison):
         before, after = (f"{one.type}: {one.message}" if one is not None else "" for one in (old, new))
         if old is None and new is None:
             subject, before, after = "status", self.old.status, self.new.status
+            before = "ok" if before == "imported" else before
             summary = f"{before} → {after}" if before != after else ""
         elif new is None:
             subject, summary = before.partition(": ")[0], f"went: {before}"

@@ -41,20 +41,21 @@ def read_notebook_json(path: Path) -> dict[str, Any]:
 
 def code_cells(notebook: Mapping[str, Any]) -> list[FileCell]:
     """Return the code cells of a notebook of format 4; others are left out."""
-    found: list[FileCell] = []
-    for one in _list(notebook.get("cells")):
-        cell = _object(one)
-        if cell.get("cell_type") == "code":
-            metadata, count = _object(cell.get("metadata")), cell.get("execution_count")
-            found.append(
-                FileCell(joined(cell.get("source")), cell_id(cell), metadata, count if isinstance(count, int) else None)
-            )
-    return found
+    return [
+        FileCell(
+            joined(one.get("source")),
+            cell_id(one),
+            as_object(one.get("metadata")),
+            as_count(one.get("execution_count")),
+        )
+        for one in as_objects(notebook.get("cells"))
+        if one.get("cell_type") == "code"
+    ]
 
 
 def cell_id(cell: Mapping[str, Any]) -> str | None:
     """Return the id of a cell: that of format 4.5, else that of Colab, which is in its metadata."""
-    for one in (cell.get("id"), _object(cell.get("metadata")).get("id")):
+    for one in (cell.get("id"), as_object(cell.get("metadata")).get("id")):
         if isinstance(one, str) and 0 < len(one) <= 64:
             return one
     return None
@@ -67,9 +68,17 @@ def joined(text: object) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _object(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
+def as_object(value: object) -> dict[str, Any]:
+    """Return a JSON object; an empty one for anything else."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _list(value: object) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
+def as_objects(value: object) -> list[dict[str, Any]]:
+    """Return the objects of a JSON list; none for anything else."""
+    listed = cast("list[object]", value) if isinstance(value, list) else []
+    return [cast("dict[str, Any]", one) for one in listed if isinstance(one, dict)]
+
+
+def as_count(value: object) -> int | None:
+    """Return the number of a prompt; None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -15,8 +15,8 @@ from typing import Any, cast
 
 import nbformat
 
+from ctxkernel.cli.notebook_files import read_notebook
 from ctxkernel.cli.places import Timeline
-from ctxkernel.cli.run import read_notebook
 from ctxkernel.cli.tree import compare_states
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.text import format_duration, one_line, plural

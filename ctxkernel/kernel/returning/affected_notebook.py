@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
+from ctxkernel.core.cell_tags import cell_tags, statement_tags
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import format_duration, plural
 from ctxkernel.core.timeline import Execution, Path, Statement
 from ctxkernel.kernel.execution.cell import on_handles, only_commands
-from ctxkernel.kernel.execution.cell_tags import cell_tags, statement_tags
 from ctxkernel.replay.affected import NotebookCell, PlannedCell, RecordedRun
 
 

@@ -27,7 +27,7 @@ from ctxkernel.state.checkpoints.comparison import Difference
 from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.chunks.manifest import GIVEN_UP, Manifest, advance, some_gaps
 from ctxkernel.store.chunks.presence import Presence
-from ctxkernel.store.log.resume import Resumable, load_run, unsettled
+from ctxkernel.store.log.resume import IMPORTED, Resumable, load_run, unsettled
 from ctxkernel.store.log.session import SessionReader
 
 
@@ -199,10 +199,11 @@ def missing(found: Resumable) -> list[str]:
     lines = [f"no state after {join_names(names[::-1], 5)}: {why}" for why, names in reasons.items()]
     if found.target is None and lines:
         many = sum(map(len, reasons.values()))
-        told = "none of the states that the earlier kernel left is there"
-        lines.insert(
-            0, f"{told} ({many} of {many} are missing): only its timeline comes back; %ctx rerun 1 makes them again"
-        )
+        told = f"none of the states that the earlier kernel left is there ({many} of {many} are missing)"
+        if IMPORTED in reasons:
+            told = "the notebook was imported, and has not run here"
+        first = next((statement.statement_id for statement, _ in found.statements), "s1")
+        lines.insert(0, f"{told}: only its timeline comes back; %ctx rerun {first} makes the states")
     return lines
 
 

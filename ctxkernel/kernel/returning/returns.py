@@ -277,6 +277,8 @@ class Returning:
         """Bring back the session of an earlier kernel before the first cell."""
         from ctxkernel.kernel.returning.resume import unfinished
 
+        # What ipykernel set up since our import, such as matplotlib's backend, belongs to the state before all cells.
+        self.live.note_start()
         session, job = self._session, self.resume_job(trust=False)
         move, restored = self.commit(self.prepare(job))
         session.loop.move(move, restored)

@@ -12,9 +12,9 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
+from ctxkernel.core.cell_tags import kind_of
 from ctxkernel.core.text import format_duration, one_line, plural
 from ctxkernel.kernel.execution.cell import CellRequest, Reply, asks
-from ctxkernel.kernel.execution.cell_tags import kind_of
 from ctxkernel.kernel.execution.guard import line_of
 from ctxkernel.kernel.returning.affected_notebook import is_command
 from ctxkernel.kernel.returning.affected_planner import AffectedPlanner
@@ -110,7 +110,7 @@ class AffectedReplay(Replay):
         if inner.get("ename") == "KeyboardInterrupt":
             return False
         known = self._found.newest.get(cell.cell)
-        return cell.may_fail or (known is not None and known[0].source == cell.source and known[1].status != "ok")
+        return cell.may_fail or (known is not None and known[0].source == cell.source and not known[1].ended_well)
 
     def _request(self, outer: CellRequest, cell: NotebookCell, **more: Any) -> CellRequest:
         cell_id = None if self._turns.loop.log.get(cell.cell) is not None or cell.cell.startswith("#") else cell.cell

@@ -55,7 +55,7 @@ class Replay:
             source = one_line(statement.source, 60)
             self._show(progress, f"running {statement.statement_id} again ({number} of {len(runs)}): {source}")
             inner = await self._run(execute, outer, statement, before)
-            if inner.get("status") != "ok" and (before.status == "ok" or inner.get("ename") == "KeyboardInterrupt"):
+            if inner.get("status") != "ok" and (before.ended_well or inner.get("ename") == "KeyboardInterrupt"):
                 said = ": ".join(str(part) for part in (inner.get("ename"), inner.get("evalue")) if part)
                 self._stopped = f"stopped at {statement.statement_id}: {said}"
                 reply = inner

@@ -25,6 +25,9 @@ from ctxkernel.store.log.marks import movers_of, names_of
 from ctxkernel.store.log.opening import DIED
 from ctxkernel.store.log.reader import SessionReader
 
+IMPORTED = "it was imported from a notebook, and has not run here"
+"""Why there is no state after an imported execution."""
+
 
 @dataclass(frozen=True, slots=True)
 class Resumable:
@@ -178,6 +181,8 @@ def _gaps(
     """
     info = checkpoints.get(execution_id)
     if info is None:
+        if execution.status == "imported":
+            raise StoreError(IMPORTED)
         raise StoreError("the kernel died while it ran" if _died(execution) else "no checkpoint was taken after it")
     chain = manifest.chain(manifests, execution_id)
     if why := chain[0].skipped:

@@ -278,18 +278,18 @@ class SessionStore:
             self.mark(f"{rows.REQUEST} {request}", "spent", dict(spent), time.time()) if request is not None else None
         )
 
-    def mark(self, subject: str, mark: str, value: Json, at: float) -> str | None:
+    def mark(self, subject: str, mark: str, value: Json, at: float, *, mask: Mask | None = None) -> str | None:
         """Store a mark of a subject; the value None takes it back. Return a notice.
 
         `name` of an execution: the user's name for the state after it. `ask` of an execution: how its ask ended, or
         waits. `spent` of a request: its cost until now. `rerun` of a statement or a cell: it `differs`
         as expected, or `asks` before it runs again. `setting` of a setting: its value in this session. `property` of
         the name of a user's own property: it is in the list. `changes` of an execution: its changes that were found
-        after its end.
+        after its end. `document` of `notebook`: the parts of an imported notebook that no statement holds. `mask` hides
+        secrets in the value instead of the session's own.
         """
-        return self._store(
-            "marks", lambda: [("marks", (self.run, float(at), subject, mark, dump_json(value, self._mask)))]
-        )
+        used = mask or self._mask
+        return self._store("marks", lambda: [("marks", (self.run, float(at), subject, mark, dump_json(value, used)))])
 
     def resume(self, execution_id: str | None, at: float, *, of: str | None = None) -> str | None:
         """Go on after an execution of an earlier kernel; its timeline is this one's from now on. Return a notice.
