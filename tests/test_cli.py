@@ -123,6 +123,35 @@ def test_run_lets_a_cell_fail_that_says_that_it_may(tmp_path: Path):
     assert statuses(json.loads(done.stdout)) == ["error", "ok"]
 
 
+def test_run_goes_on_after_errors_where_it_may(tmp_path: Path):
+    notebook = write(tmp_path / "n.ipynb", "1 / 0", "after = 1", "oops")
+
+    done = ctxkernel("run", notebook, "--json", "--allow-errors")
+
+    assert done.returncode == 0, done.stderr
+    assert statuses(json.loads(done.stdout)) == ["error", "ok", "error"]
+    assert "2 cells failed: 1, 3" in done.stderr
+
+
+def test_run_sets_parameters_in_a_cell_of_their_own(tmp_path: Path):
+    notebook = write(tmp_path / "n.ipynb", "a = 1; b = 'x'; c = None", "print(a, b, c)", tags={0: ["parameters"]})
+    given = ["-p", "a", "2.5", "-p", "b", "it's; import os", "-p", "c", "True"]
+
+    done = ctxkernel("run", notebook, "--json", *given, "--output", tmp_path / "out.ipynb")
+
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)["statements"]
+    assert [one["kind"] for one in made] == ["parameters", "injected-parameters", "python"]
+    assert made[2]["executions"][0]["stdout"] == "2.5 it's; import os True\n"
+    out = nbformat.read(tmp_path / "out.ipynb", 4)
+    assert out.cells[1].metadata.tags == ["injected-parameters"]
+    again = ctxkernel("run", tmp_path / "out.ipynb", "--json", "-p", "a", "7", "-p", "other", "1")
+    made = json.loads(again.stdout)["statements"]
+    assert [one["source"] for one in made][1:] == ["# Parameters\na = 7\nother = 1", "print(a, b, c)"]
+    assert "sets other" in again.stderr
+    assert ctxkernel("run", notebook, "-p", "a b", "1").returncode == 2
+
+
 def test_run_works_in_the_folder_of_the_notebook(tmp_path: Path):
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "data.txt").write_text("found")

@@ -133,12 +133,30 @@ def _add_running(command: AddCommand) -> None:
         "execute a notebook without a front end and print its timeline",
         "The kernel is the one of this Python, whatever kernel the notebook names. Status 1 when a cell fails.",
     )
-    run.add_argument("notebook", type=Path, metavar="NOTEBOOK")
+    run.add_argument("notebook", type=Path, metavar="NOTEBOOK", help=".ipynb; with jupytext also .py, .md and others")
     run.add_argument("--json", action="store_true", help="print the timeline as JSON (docs/schemas.md)")
     run.add_argument(
         "--session", type=Path, metavar="FILE", help="session file to write (default: .ctxkernel/ beside the notebook)"
     )
-    run.add_argument("--timeout", type=_SECONDS, metavar="S", help="seconds that a cell may take (default: no bound)")
+    run.add_argument(
+        "--timeout",
+        "--cell-timeout",
+        type=_SECONDS,
+        metavar="S",
+        help="seconds that each cell may take (default: no bound)",
+    )
+    run.add_argument(
+        "-p",
+        "--parameter",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("NAME", "VALUE"),
+        help="set a variable after the cell with the tag `parameters`, as papermill does (repeat)",
+    )
+    run.add_argument(
+        "--allow-errors", action="store_true", help="go on after a cell that fails; the status is 0, as in nbconvert"
+    )
     run.add_argument(
         "--resume",
         action="store_true",

@@ -14,7 +14,7 @@ import asyncio
 import re
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,11 +25,12 @@ from ctxkernel.agent.logged_asks import trust_session_file
 from ctxkernel.agent.trust_review import trusted_subjects
 from ctxkernel.cli import INTERRUPTED, Failed, Unusable
 from ctxkernel.cli.kernel import RESUME, OwnKernel, has_statements, keep_off, kernel_log, last_line, resumed_at
-from ctxkernel.cli.notebook_files import read_notebook
+from ctxkernel.cli.notebook_files import is_text_form, read_notebook
 from ctxkernel.cli.output import has_colour, paint, safe_block, safe_line, say, show, show_json, status_colour
+from ctxkernel.cli.parameters import inject_parameters
 from ctxkernel.cli.read import timeline_text
 from ctxkernel.cli.resume import MAY_FAIL, CodeCell, continuation
-from ctxkernel.core.text import clip, format_duration, strip_ansi
+from ctxkernel.core.text import clip, format_duration, plural, strip_ansi
 from ctxkernel.core.timeline_table import gist
 from ctxkernel.store.log.location import HINT, OVERRIDE
 from ctxkernel.store.log.reader import SessionReader, newest_session
@@ -80,6 +81,8 @@ class RunOutcome:
     status: int = 0
     message: str = ""
     session: Path | None = None
+    failed: list[int] = field(default_factory=list[int])
+    """The cells that failed, and were allowed to."""
 
 
 async def _execute(
@@ -104,6 +107,7 @@ async def _execute(
     seconds = None if arguments.timeout is None else int(arguments.timeout + GRACE_SECONDS)
     folder = path.resolve().parent
     async with OwnKernel.started(notebook, folder, environment, log, seconds=seconds) as kernel:
+        kernel.allow_errors = arguments.allow_errors
         await kernel.limit(arguments.timeout)
         cells = code_cells(notebook)
         progress = Progress(len(cells))
@@ -175,8 +179,10 @@ async def run_cells(kernel: OwnKernel, cells: Cells, before: int, outcome: RunOu
             )
         else:
             # An ask may show an error of the model's cell, which the model has corrected.
-            if MAY_FAIL in cell.metadata.get("tags", ()) and _errors(cell):
+            may_fail = kernel.allow_errors or MAY_FAIL in cell.metadata.get("tags", ())
+            if may_fail and _errors(cell):
                 status = "error"
+                outcome.failed.append(number)
         progress.end(number, cell.source, status)
         if kernel.interrupted and status != "timeout":  # also if the cell caught the KeyboardInterrupt, or just ended
             outcome.status = INTERRUPTED
@@ -212,7 +218,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out `ctxkernel run`."""
     path: Path = arguments.notebook
     notebook = read_notebook(path)
+    if arguments.parameter and (unknown := inject_parameters(notebook, arguments.parameter)):
+        say(f"No cell with the tag `parameters` sets {', '.join(map(safe_line, unknown))}.")
     target: Path | None = path if arguments.inplace else arguments.output
+    if target is not None and is_text_form(target):
+        raise Unusable(f"{target} holds no outputs, as a text file; --output FILE.ipynb writes a notebook with them.")
     if target is not None and not target.resolve().parent.is_dir():
         raise Unusable(f"--output {target}: there is no folder {target.parent}; make it first.")
     if arguments.session is not None and not arguments.session.resolve().parent.is_dir():
@@ -225,6 +235,8 @@ def run(arguments: argparse.Namespace) -> int:
             nbformat.write(notebook, target)
         except OSError as fault:
             raise Failed(f"{target} could not be written: {fault.strerror}.") from fault
+    if arguments.allow_errors and outcome.failed:
+        say(f"{plural(len(outcome.failed), 'cells')} failed: {', '.join(map(str, outcome.failed[:20]))}")
     if outcome.message:
         say(f"\n{safe_block(outcome.message)}")
     session = outcome.session or arguments.session or newest_session(path)
