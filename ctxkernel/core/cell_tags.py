@@ -16,7 +16,7 @@ MEANINGS = {"ctx-differs": "differs", "ctx-asks": "asks"}
 _MOST_TAGS = 20
 _MOST_CHARS = 100
 _MOST_ID = 1000
-_URI = re.compile(r"vscode-[a-z-]+:[^#]*#(?P<cell>[^#\\s]{1,200})")
+_URI = re.compile(r"vscode-[a-z-]+:[^#]*#(?P<cell>[^#\s]{1,200})")
 
 
 def cell_tags(metadata: object) -> list[str]:

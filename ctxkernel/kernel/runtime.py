@@ -64,7 +64,7 @@ from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.state.types.packer import Packer
-from ctxkernel.store.log.location import is_named, notebook_folder, notebook_name, session_path
+from ctxkernel.store.log.location import HINT, is_named, notebook_folder, notebook_name, session_path
 from ctxkernel.store.log.runners import run_notebook
 from ctxkernel.store.log.session import SessionStore
 
@@ -120,7 +120,7 @@ class Runtime:
         self.transform = SingleTransform(self.shell)
         self.stopped_queue = StoppedQueue()
         executed = run_notebook(parent_commands(), os.environ, Path.cwd())
-        place = str(executed.path) if executed is not None else None
+        place = str(executed.path) if executed is not None else self._notebook_of_vscode()
         self.notebook_cells = NotebookCells(executed)
         self.store = SessionStore.open(
             session_path(place, os.environ, os.getcwd()),
@@ -250,6 +250,11 @@ class Runtime:
         """Pass new settings on to the parts."""
         self.capture.settings = self.files.settings = self.file_states.settings = self.tracker.settings = settings
         self.loop.reconfigure(settings)
+
+    def _notebook_of_vscode(self) -> str | None:
+        """Return the notebook that VS Code names in a variable, which is there before `%load_ext`; None otherwise."""
+        found = self.shell.user_ns.get("__vsc_ipynb_file__")
+        return found if isinstance(found, str) and not os.environ.get(HINT) and os.path.isfile(found) else None
 
     def _log_path(self) -> str | None:
         return str(self.store.path) if self.store.path else None
