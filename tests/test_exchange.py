@@ -18,9 +18,8 @@ from kernels import RunningKernel
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from ctxkernel.cli import main
-from ctxkernel.cli.export import notebook_text
 from ctxkernel.cli.notebook_files import read_notebook
-from ctxkernel.export import BranchNotebook, import_notebook
+from ctxkernel.export import BranchNotebook, import_notebook, notebook_text
 from ctxkernel.export import imports as limits
 from ctxkernel.projection.masker import Masker
 from ctxkernel.store.log.session import SessionReader
@@ -486,3 +485,40 @@ def test_a_text_notebook_is_run_and_imported(name: str, text: str, tmp_path: Pat
     assert "2 statements imported" in capsys.readouterr().out
     assert main(["run", str(path), "--inplace"]) == 2
     assert "holds no outputs" in capsys.readouterr().err
+
+
+def test_a_return_to_an_imported_statement_is_refused_with_the_next_step(
+    strange: Path, capsys: pytest.CaptureFixture[str]
+):
+    main(["import", str(strange)])
+    before = (strange.parent / ".ctxkernel" / "strange.sqlite").read_bytes()
+    for words in (["goto", str(strange), "2"], ["rerun", str(strange), "2"]):
+        assert main(words) == 1
+        assert "was imported, and has not run here" in capsys.readouterr().err
+    assert (strange.parent / ".ctxkernel" / "strange.sqlite").read_bytes() == before
+    assert main(["projection", str(strange)]) == 1
+    assert "no projection" in capsys.readouterr().err
+
+
+def test_the_notebook_itself_is_never_overwritten(ran: Path, capsys: pytest.CaptureFixture[str]):
+    before = ran.read_bytes()
+    assert main(["export", str(ran), "--output", str(ran)]) == 2
+    assert "another file than the notebook" in capsys.readouterr().err
+    assert ran.read_bytes() == before
+
+
+def test_the_magic_writes_a_notebook_of_head(kernel: RunningKernel):
+    kernel.run("x = 1", metadata={"cellId": "a", "tags": ["own"]})
+    kernel.run("x + 1", metadata={"cellId": "b"})
+    out = kernel.folder / "copy.ipynb"
+
+    ran = kernel.run(f"%ctx export {out}")
+
+    assert ran.status == "ok", ran.outputs
+    made = nbformat.read(out, 4)
+    nbformat.validate(made)
+    assert [cell.source for cell in made.cells] == ["x = 1", "x + 1"]
+    assert made.cells[0].metadata.tags == ["own"]
+    assert made.cells[1].outputs[0].data["text/plain"] == "2"
+    nbformat.write(new_notebook(), kernel.folder / "note.ipynb")
+    assert "the notebook itself" in kernel.run("%ctx export note.ipynb").error["evalue"]

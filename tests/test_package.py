@@ -176,8 +176,10 @@ def test_every_import_is_a_declared_dependency():
         "pillow",
         "pyarrow",
         "pypdf",
+        "jupytext",
         "jupyterlab",
         "mcp",
+        "psutil",
         "pytest",
         "uvicorn",
     }  # looked at, never required: imported only where they are there

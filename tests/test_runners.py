@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import nbformat
@@ -16,6 +17,7 @@ from kernels import light
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from ctxkernel.cli import main
+from ctxkernel.kernel.execution import parent_process
 from ctxkernel.store.log.executed import find_run
 from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.store.log.runners import RunnerCommand, run_notebook, runner_command
@@ -87,6 +89,16 @@ def test_a_remote_notebook_has_its_session_in_the_working_directory(tmp_path: Pa
     found = run_notebook([command], {}, tmp_path)
     assert found is not None
     assert (found.path, found.source) == (tmp_path / "out.ipynb", tmp_path / "in.ipynb")
+
+
+def test_the_programs_above_a_process_are_read_by_every_way(monkeypatch: pytest.MonkeyPatch):
+    """Linux has /proc; elsewhere psutil knows, or `ps`."""
+    monkeypatch.setattr(sys, "argv", ["kernel", "-f", "no-such-connection.json"])
+    expected = parent_process.parent_commands()
+    assert len(expected) == 1
+    assert list(islice(parent_process._from_elsewhere(), 1)) == expected
+    [(words, folder)] = islice(parent_process._from_ps(), 1)
+    assert (" ".join(words), folder) == (" ".join(" ".join(expected[0][0]).split()), "")
 
 
 # -- real runners ------------------------------------------------------------------------------------------

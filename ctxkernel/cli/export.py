@@ -11,7 +11,6 @@ import os
 import platform
 import sys
 from pathlib import Path
-from typing import Any
 
 from ctxkernel._version import __version__
 from ctxkernel.cli import Failed, Unusable
@@ -21,10 +20,10 @@ from ctxkernel.cli.output import safe_line, say, show, show_json
 from ctxkernel.cli.places import Timeline
 from ctxkernel.cli.read import open_session
 from ctxkernel.core.text import format_size, plural
-from ctxkernel.export import BranchNotebook, import_notebook, replace_text, write_page
+from ctxkernel.export import import_notebook, write_notebook, write_page
 from ctxkernel.projection.masker import Masker
 from ctxkernel.store.log.location import session_path
-from ctxkernel.store.log.reader import SessionReader, newest_session
+from ctxkernel.store.log.reader import newest_session
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -33,15 +32,15 @@ def export(arguments: argparse.Namespace) -> int:
     notebook = given if given.suffix != ".sqlite" else None
     output: Path = arguments.output or given.with_suffix(".html")
     as_notebook = arguments.ipynb or (output.suffix == ".ipynb" and not arguments.html)
-    if as_notebook and arguments.output is None:
-        raise Unusable("export --ipynb needs --output FILE: it never overwrites the notebook by itself.")
+    if as_notebook and (arguments.output is None or output.resolve() == given.resolve()):
+        raise Unusable("export --ipynb needs --output FILE, another file than the notebook: that stays as it is.")
     with open_session(given, arguments.session) as reader:
         place = Timeline.of(reader).place(arguments.branch).execution_id if arguments.branch else None
         if arguments.branch and place is None:
             raise Unusable(f"--branch {arguments.branch}: there is no statement before the first one.")
         try:
             if as_notebook:
-                left_out = _write_notebook(reader, notebook, output, place)
+                left_out = write_notebook(reader, output, notebook=notebook, masker=_masker(), branch=place)
             else:
                 left_out = write_page(reader, output, notebook=notebook, masker=_masker(), branch=place)
         except OSError as fault:
@@ -54,22 +53,6 @@ def export(arguments: argparse.Namespace) -> int:
     for line in left_out[:20]:
         say(safe_line(line))
     return 0
-
-
-def _write_notebook(reader: SessionReader, notebook: Path | None, output: Path, branch: str | None) -> list[str]:
-    marked = {subject for (subject, mark), _ in reader.marks().items() if mark == "private"}
-    made = BranchNotebook(reader, _masker(), frozenset(marked))
-    text = notebook_text(made.build(notebook, branch))
-    replace_text(output, text)
-    return made.left_out
-
-
-def notebook_text(notebook: dict[str, Any]) -> str:
-    """Return a notebook as Jupyter writes it: texts as lists of lines, keys in order."""
-    import nbformat
-
-    jupyter: Any = nbformat
-    return jupyter.v4.writes(jupyter.from_dict(notebook)) + "\n"
 
 
 def _masker() -> Masker:

@@ -47,6 +47,7 @@ def goto(arguments: argparse.Namespace) -> int:
         timeline = Timeline.of(reader)
     # With `before` the kernel gets the statement, and finds its parent itself.
     place = timeline.place(arguments.place, before=arguments.before)
+    _check_ran(timeline, place.execution_id)
     where = arguments.place if arguments.place in timeline.names or arguments.before else place.execution_id or "0"
     command = ["goto", where, *(["--before"] if arguments.before else [])]
     done = _carry_out(command, session, arguments)
@@ -67,6 +68,7 @@ def rerun(arguments: argparse.Namespace) -> int:
         timeline = Timeline.of(reader)
         before = {one.execution_id for one in reader.comparisons(all_roots=True)}
     first, last = timeline.between(arguments.place)
+    _check_ran(timeline, timeline.log.execution(first.execution_id or "").parent_execution_id)
     where = f"{first.execution_id}..{last.execution_id}" if last is not None else str(first.execution_id)
     done = _carry_out(["rerun", where, *(["--yes"] if arguments.yes else [])], session, arguments)
     _tell(done, arguments, timeline.session)
@@ -76,6 +78,16 @@ def rerun(arguments: argparse.Namespace) -> int:
         made = [one for one in reader.comparisons(all_roots=True) if one.execution_id not in before]
     stopped = done.told.get("stopped") or _STOPPED.search(done.text)
     return 1 if stopped or any(not one.same and not one.expected for one in made) else 0
+
+
+def _check_ran(timeline: Timeline, execution_id: str | None) -> None:
+    """Raise Failed if there is no state to return to, because a statement was imported."""
+    if execution_id is not None and timeline.log.execution(execution_id).status == "imported":
+        first = next(iter(timeline.log)).statement_id
+        raise Failed(
+            f"{execution_id.partition('.')[0]} was imported, and has not run here: there is no state after it. "
+            f"`ctxkernel rerun NOTEBOOK {first}` runs the statements from the first one."
+        )
 
 
 def _rerun_affected(arguments: argparse.Namespace) -> int:

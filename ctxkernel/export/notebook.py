@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +20,7 @@ from ctxkernel.core.text import plural
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.core.timeline import Path as TimelinePath
 from ctxkernel.export.documents import MARK, STATEMENT, SUBJECT, cells_of, metadata_of, with_forms
+from ctxkernel.export.page import replace_text
 from ctxkernel.projection.masker import Masker
 from ctxkernel.projection.privacy import Hiding
 from ctxkernel.replay.notebook_outputs import notebook_outputs
@@ -58,7 +59,9 @@ class BranchNotebook:
         with self.reader.snapshot():
             log = self.reader.log()
             marks = self.reader.marks()
-        path = log.path(branch) if branch is not None else log.path()
+        found = log.path(branch) if branch is not None else log.path()
+        # The command that exports the session still runs.
+        path = [run for run in found if run[1].status != "running"]
         kept = marks.get((SUBJECT, MARK))
         ids = {statement.statement_id for statement, _ in path}
         cells = cells_of(kept)
@@ -287,3 +290,30 @@ def _with_ids(cells: list[Cell], minor: int) -> Iterator[Cell]:
             name = f"{name[:48]}-{number}"
         taken.add(name)
         yield {**cell, "id": name}
+
+
+def notebook_text(notebook: dict[str, Any]) -> str:
+    """Return a notebook as Jupyter writes it: texts as lists of lines, keys in order."""
+    import nbformat
+
+    jupyter: Any = nbformat
+    return jupyter.v4.writes(jupyter.from_dict(notebook)) + "\n"
+
+
+def write_notebook(
+    reader: SessionReader,
+    output: Path,
+    *,
+    notebook: Path | None,
+    masker: Masker,
+    private: Collection[str] = (),
+    branch: str | None = None,
+) -> list[str]:
+    """Write a branch to `output`, whole or not at all; return lines on what it leaves out.
+
+    Names that the session's marks make private are hidden too. Raises StoreError, KeyError and OSError.
+    """
+    marked = {subject for (subject, mark), _ in reader.marks().items() if mark == "private"}
+    made = BranchNotebook(reader, masker, frozenset((*private, *marked)))
+    replace_text(output, notebook_text(made.build(notebook, branch)))
+    return made.left_out

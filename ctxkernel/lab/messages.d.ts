@@ -165,7 +165,7 @@ export interface ExecutionRow {
   cell_id: string | null;
   started_at: number;
   tags: Tags;
-  status: 'running' | 'ok' | 'error' | 'timeout' | 'cancelled';
+  status: 'running' | 'ok' | 'error' | 'timeout' | 'cancelled' | 'imported';
   timestamp: number;
   ended_at: number | null;
   time_ms: number;
@@ -194,7 +194,7 @@ export interface Row {
   cell_id: string | null;
   started_at: number;
   tags: Tags;
-  status: 'running' | 'ok' | 'error' | 'timeout' | 'cancelled';
+  status: 'running' | 'ok' | 'error' | 'timeout' | 'cancelled' | 'imported';
   timestamp: number;
   ended_at: number | null;
   time_ms: number;

@@ -1,4 +1,4 @@
-"""The session as one HTML file: `%ctx export`, and the page that a front end saves."""
+"""The session as one HTML file or a notebook: `%ctx export`, and the page that a front end saves."""
 
 from __future__ import annotations
 
@@ -10,20 +10,28 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import format_size
 from ctxkernel.kernel.commands.context import CommandContext
 from ctxkernel.kernel.messages.wire import SavedPage
+from ctxkernel.store.log.reader import SessionReader
 
 
 def export(ctx: CommandContext, args: Sequence[str]) -> str:
     """Write the session to a file, with the secrets masked that this kernel knows."""
-    from ctxkernel.export import write_page
+    from ctxkernel.export import write_notebook, write_page
 
     if len(args) > 1 or (args and args[0].startswith("-")):
-        raise BadCommand("%ctx export [FILE]: one file; without it NOTEBOOK.html beside the notebook")
+        raise BadCommand("%ctx export [FILE]: one file, .html or .ipynb; without it NOTEBOOK.html beside the notebook")
     session, notebook = _session(ctx), _notebook(ctx)
     if not args and notebook is None:
         raise BadCommand("%ctx export: the notebook is unknown; name the file: %ctx export FILE")
     output = Path(args[0]).expanduser() if args or notebook is None else notebook.with_suffix(".html")
+    if notebook is not None and output.resolve() == notebook.resolve():
+        raise BadCommand(f"%ctx export: {output} is the notebook itself, which stays as it is; name another file")
+    private = ctx.configuration.private
     try:
-        left_out = write_page(session, output, notebook=notebook, masker=ctx.masker, private=ctx.configuration.private)
+        if output.suffix == ".ipynb":
+            with SessionReader(session) as reader:
+                left_out = write_notebook(reader, output, notebook=notebook, masker=ctx.masker, private=private)
+        else:
+            left_out = write_page(session, output, notebook=notebook, masker=ctx.masker, private=private)
     except OSError as fault:
         raise BadCommand(f"%ctx export: {output} cannot be written ({fault.strerror})") from None
     return "\n".join([f"{output}: {format_size(output.stat().st_size)}", *left_out[:20]])

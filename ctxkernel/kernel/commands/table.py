@@ -195,7 +195,7 @@ _TABLE = (
     Command(
         _late("export.export"),
         "export [FILE]",
-        "write the session as one HTML file (NOTEBOOK.html) that opens without a network",
+        "write the session as one HTML file (NOTEBOOK.html) that opens without a network, or HEAD as FILE.ipynb",
     ),
     Command(
         _late("status.timeout"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ def parent_commands() -> list[Command]:
     found: list[Command] = []
     own = {word for word in sys.argv[1:] if word.endswith(".json")}
     with contextlib.suppress(Exception):  # another user's process, or a platform without these facts
-        for words, folder in _from_proc() if os.path.isdir("/proc/self") else _from_psutil():
+        for words, folder in _from_proc() if os.path.isdir("/proc/self") else _from_elsewhere():
             found.append((words, folder))
             if own.isdisjoint(words) or len(found) == _MOST:
                 break
@@ -43,10 +44,23 @@ def _from_proc() -> Iterator[Command]:
         pid = int((folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
 
 
-def _from_psutil() -> Iterator[Command]:
-    import psutil  # pyright: ignore[reportMissingModuleSource]: ipykernel brings it
-
+def _from_elsewhere() -> Iterator[Command]:
+    try:
+        import psutil  # pyright: ignore[reportMissingModuleSource]: it need not be installed
+    except ImportError:
+        yield from _from_ps()
+        return
     process: Any = psutil.Process(os.getppid())
     while process is not None:
         yield list(process.cmdline()), str(process.cwd())
         process = process.parent()
+
+
+def _from_ps() -> Iterator[Command]:
+    """Yield what `ps` tells: a word with a space in it comes as several, and no working directory."""
+    pid = os.getppid()
+    while pid > 1:
+        command = ["ps", "-ww", "-o", "ppid=,args=", "-p", str(pid)]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=2, check=True).stdout.split()  # noqa: S603
+        yield told[1:], ""
+        pid = int(told[0])

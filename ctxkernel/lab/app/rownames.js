@@ -17,6 +17,7 @@ const STATUSES = {
   error: ['✕', 'error'],
   cancelled: ['■', 'cancelled'],
   timeout: ['◷', 'timeout'],
+  imported: ['⇣', 'imported, not run here'],
   running: ['●', 'running']
 };
 
