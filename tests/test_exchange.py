@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from ctxkernel.cli import main
 from ctxkernel.cli.notebook_files import read_notebook
+from ctxkernel.core.timeline import Artifact, ExceptionInfo, Execution, Statement
+from ctxkernel.core.turn import TurnResult
 from ctxkernel.export import BranchNotebook, import_notebook, notebook_text
 from ctxkernel.export import imports as limits
 from ctxkernel.projection.masker import Masker
-from ctxkernel.store.log.session import SessionReader
+from ctxkernel.store.log.session import SessionReader, SessionStore
 
 # -- any notebook ------------------------------------------------------------------------------------------
 
@@ -173,6 +176,91 @@ def test_a_notebook_comes_back_from_a_session_as_it_was(notebook: dict[str, Any]
     assert [statement.tags.get("cell_tags", []) for statement, _ in runs] == [
         cell["metadata"].get("tags", []) for cell in code
     ]
+
+
+# -- any session ---------------------------------------------------------------------------------------------
+
+
+@st.composite
+def sessions(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """The executions of a tree, each with its parent, cell and outcome."""
+    made: list[dict[str, Any]] = []
+    for number in range(draw(st.integers(1, 6))):
+        order = [[name, len(text), ""] for name, text in draw(st.lists(st.tuples(STREAM, TEXT), max_size=3))]
+        displays = draw(st.lists(BUNDLE, max_size=2))
+        made.append(
+            {
+                "parent": draw(st.none() | st.integers(0, number - 1)) if number else None,
+                "source": draw(TEXT.filter(str.strip)),
+                "cell": draw(st.sampled_from([None, "a", "b", "not/valid id", "a@3"])),
+                "kind": draw(st.sampled_from(["python", "parameters", "meta"])),
+                "author": draw(st.sampled_from(["human", "model", "agent", "panel"])),
+                "status": draw(st.sampled_from(["ok", "error", "cancelled", "timeout"])),
+                "stdout": draw(TEXT),
+                "stderr": draw(TEXT),
+                "displays": displays,
+                "order": order,
+                "error": draw(st.booleans()),
+            }
+        )
+    return made
+
+
+STREAM = st.sampled_from(["stdout", "stderr"])
+
+
+def stored(runs: list[dict[str, Any]], path: Path) -> list[str]:
+    """Write a session with these executions; return their ids."""
+    store = SessionStore.open(path, named=True)
+    ids: list[str] = []
+    for index, run in enumerate(runs, 1):
+        parent = ids[run["parent"]] if run["parent"] is not None else None
+        statement = Statement(
+            f"s{index}", index, float(index), run["source"], run["kind"], run["author"], None, run["cell"]
+        )
+        running = Execution(f"s{index}.1", f"s{index}", parent, float(index))
+        artifacts = [
+            Artifact("display", f"out{n}", mime, 1, "", data)
+            for n, bundle in enumerate(run["displays"], 1)
+            for mime, data in bundle.items()
+        ]
+        artifacts += [Artifact("order", "outputs", "application/json", 1, "", run["order"])] if run["order"] else []
+        fault = ExceptionInfo("ValueError", "wrong", "line 1\nline 2") if run["error"] else None
+        texts = {name: run[name] for name in ("stdout", "stderr")}
+        ended = replace(
+            running, ended_at=index + 0.5, status=run["status"], artifacts=tuple(artifacts), exception=fault, **texts
+        )
+        assert store.begin(statement, running) is None
+        assert store.end(TurnResult(index, statement, ended, (), (), ())) is None
+        ids.append(running.execution_id)
+    store.close()
+    return ids
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(runs=sessions(), data=st.data())
+def test_any_branch_of_any_session_is_a_notebook_that_comes_back(runs, data: st.DataObject, tmp_path: Path):
+    number = len(list(tmp_path.iterdir()))
+    session = tmp_path / f"r{number}.sqlite"
+    ids = stored(runs, session)
+    leaf = data.draw(st.sampled_from(ids))
+    with SessionReader(session) as reader:
+        made = BranchNotebook(reader, Masker())
+        first = json.loads(notebook_text(made.build(None, leaf)))
+        path = reader.log().path(leaf)
+    nbformat.validate(first)
+    newest = {run[0].cell_id or run[0].statement_id: run for run in path}
+    cells = [
+        run
+        for run in newest.values()
+        if (run[0].kind != "meta" and run[0].author != "panel")
+        or (run[0].kind == "meta" and run[0].author == "human" and run[0].cell_id)
+    ]
+    assert sorted("".join(cell["source"]) for cell in first["cells"]) == sorted(run[0].source for run in cells)
+
+    second = exported(imported(first, tmp_path, number + 1))
+
+    assert second == first
 
 
 # -- a session that ran --------------------------------------------------------------------------------------

@@ -191,14 +191,19 @@ def test_a_notebook_that_a_program_executes_is_found_by_its_cells(desk, capsys: 
     (folder / "pipeline.py").write_text(PROGRAM)
     execute(desk, "pipeline.py")
 
-    found = {}
+    found: dict[str, list[str]] = {}
+    kinds: dict[str, list[str]] = {}
     for notebook in ("client.ipynb", "runs/p7.ipynb", "runs/p8.ipynb"):
         assert main(["timeline", notebook, "--json"]) == 0
-        found[notebook] = [one["source"] for one in json.loads(capsys.readouterr().out)["statements"]]
+        listed = json.loads(capsys.readouterr().out)["statements"]
+        found[notebook] = [one["source"] for one in listed]
+        kinds[notebook] = [one["kind"] for one in listed]
 
     assert found["client.ipynb"] == ["alpha = 1", "print(alpha + 1)"]
     assert found["runs/p7.ipynb"] == ["alpha = 1", "# Parameters\nalpha = 7\n", "print(alpha + 1)"]
     assert found["runs/p8.ipynb"] == ["alpha = 1", "# Parameters\nalpha = 8\n", "print(alpha + 1)"]
+    assert kinds["client.ipynb"] == ["parameters", "python"]
+    assert kinds["runs/p7.ipynb"] == ["parameters", "injected-parameters", "python"]
     assert main(["goto", "client.ipynb", "1"]) == 1
     assert "earlier kernel start" in capsys.readouterr().err
     other = new_notebook(cells=[new_code_cell("alpha = 1", execution_count=1), new_code_cell("no", execution_count=2)])

@@ -88,6 +88,8 @@ class CtxKernelMixin:
         if copied is not None and not silent:
             return self._show_again(ctx, copied)
         cell = self._request(ctx, code, silent, store_history, cell_meta, cell_id)
+        if cell.recorded and cell.cell_id is None and not allow_stdin and cell.author == "human":
+            ctx.guard("notebook of a runner", lambda: _complete(ctx, cell), None)
         by_agent = cell.recorded and cell.author == "agent"
         if by_agent and (held := self._hold(ctx, cell, _dict_of(said.get("agent")))) is not None:
             return held
@@ -126,9 +128,8 @@ class CtxKernelMixin:
         )
         if cell.recorded:
             deciding = "%" in code and asks(code)
-            listed = ctx.notebook_cells.find(code) if cell_id is None and not gesture else None
-            tags = cell_tags(cell_meta if listed is None else listed.metadata)
-            cell.cell_id = stable_id(cell_id, ctx.store.run) if listed is None else listed.cell_id
+            tags = cell_tags(cell_meta)
+            cell.cell_id = stable_id(cell_id, ctx.store.run)
             cell.kind = "meta" if gesture or cell.moves_head or deciding else kind_of(tags)
             cell.author = "panel" if gesture else "agent" if "agent" in said else "human"
             cell.rerun = said.get("rerun") is True
@@ -318,6 +319,15 @@ class CtxKernelMixin:
             ctx.interrupts.busy = False
             # ipykernel has yet to report that it is idle: a handler that raised now would prevent that.
             asyncio.get_running_loop().call_soon(ctx.turns.idle)
+
+
+def _complete(ctx: Runtime, cell: CellRequest) -> None:
+    """Give a cell the id and tags that the notebook's file has for it: nbclient and papermill send its text only."""
+    listed = ctx.notebook_cells.find(cell.code)
+    if listed is not None:
+        tags = cell_tags(listed.metadata)
+        cell.cell_id, cell.tags = listed.cell_id, statement_tags(tags)
+        cell.kind = kind_of(tags) if cell.kind == "python" else cell.kind
 
 
 def _parent_header(kernel: Any) -> dict[str, Any]:

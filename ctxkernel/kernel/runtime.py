@@ -121,7 +121,8 @@ class Runtime:
         self.stopped_queue = StoppedQueue()
         executed = run_notebook(parent_commands(), os.environ, Path.cwd())
         place = str(executed.path) if executed is not None else self._notebook_of_vscode()
-        self.notebook_cells = NotebookCells(executed)
+        named = place or is_named(os.environ) or notebook_name(None, os.environ, os.getcwd())
+        self.notebook_cells = NotebookCells(executed, None if named else Path.cwd())
         self.store = SessionStore.open(
             session_path(place, os.environ, os.getcwd()),
             environment={**self.environment(), **(executed.facts if executed is not None else {})},
