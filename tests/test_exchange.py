@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kernels import RunningKernel
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from scale import examples
 
 from ctxkernel.cli import main
 from ctxkernel.cli.notebook_files import read_notebook
@@ -26,6 +27,7 @@ from ctxkernel.export import BranchNotebook, import_notebook, notebook_text
 from ctxkernel.export import imports as limits
 from ctxkernel.projection.masker import Masker
 from ctxkernel.store.log.session import SessionReader, SessionStore
+from ctxkernel.testing import MessagesServer, call, say
 
 # -- any notebook ------------------------------------------------------------------------------------------
 
@@ -156,9 +158,7 @@ def as_lines(notebook: dict[str, Any]) -> dict[str, Any]:
     return json.loads(nbformat.v4.writes(nbformat.from_dict(json.loads(json.dumps(notebook)))))
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(notebook=notebooks())
 def test_a_notebook_comes_back_from_a_session_as_it_was(notebook: dict[str, Any], tmp_path: Path):
     number = len(list(tmp_path.iterdir()))
@@ -237,7 +237,14 @@ def stored(runs: list[dict[str, Any]], path: Path) -> list[str]:
     return ids
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+def is_cell(statement: Statement) -> bool:
+    """A gesture of the panel is none; of commands, only what a person typed into a cell is."""
+    if statement.kind == "meta":
+        return statement.author == "human" and statement.cell_id is not None
+    return statement.author != "panel"
+
+
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(runs=sessions(), data=st.data())
 def test_any_branch_of_any_session_is_a_notebook_that_comes_back(runs, data: st.DataObject, tmp_path: Path):
     number = len(list(tmp_path.iterdir()))
@@ -249,14 +256,10 @@ def test_any_branch_of_any_session_is_a_notebook_that_comes_back(runs, data: st.
         first = json.loads(notebook_text(made.build(None, leaf)))
         path = reader.log().path(leaf)
     nbformat.validate(first)
-    newest = {run[0].cell_id or run[0].statement_id: run for run in path}
-    cells = [
-        run
-        for run in newest.values()
-        if (run[0].kind != "meta" and run[0].author != "panel")
-        or (run[0].kind == "meta" and run[0].author == "human" and run[0].cell_id)
-    ]
-    assert sorted("".join(cell["source"]) for cell in first["cells"]) == sorted(run[0].source for run in cells)
+    newest = {run[0].cell_id or run[0].statement_id: run for run in path if is_cell(run[0])}
+    assert sorted("".join(cell["source"]) for cell in first["cells"]) == sorted(
+        run[0].source for run in newest.values()
+    )
 
     second = exported(imported(first, tmp_path, number + 1))
 
@@ -388,17 +391,51 @@ def test_other_tools_handle_the_metadata(ran: Path, tmp_path: Path):
             cell.metadata.ctxkernel.run["ms"] = 99.0
     nbformat.write(notebook, two)
 
-    def call(*words: str) -> str:
+    def run_tool(*words: str) -> str:
         done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert "ms" in call("nbdime", "diff", str(one), str(two))
-    assert call("nbdime", "diff", "--ignore-metadata", str(one), str(two)).strip() == ""
-    call("nbstripout", "--extra-keys", "metadata.ctxkernel cell.metadata.ctxkernel", str(one))
+    assert "ms" in run_tool("nbdime", "diff", str(one), str(two))
+    assert run_tool("nbdime", "diff", "--ignore-metadata", str(one), str(two)).strip() == ""
+    run_tool("nbstripout", "--extra-keys", "metadata.ctxkernel cell.metadata.ctxkernel", str(one))
     assert "ctxkernel" not in one.read_text()
     assert sources(one) == sources(two)
     nbformat.validate(nbformat.read(one, 4))
+
+
+def test_cells_and_texts_of_a_model_are_exported_with_author_and_receipt(tmp_path: Path):
+    run = call("run_cell", {"code": "n = n * 2\nprint(n)"})
+    path = tmp_path / "asked.ipynb"
+    cells = [new_code_cell("n = 20", id="a"), new_code_cell("%%ask\ndouble n", id="b"), new_code_cell("n", id="c")]
+    nbformat.write(new_notebook(cells=cells), path)
+    with MessagesServer([[say("I double it."), run], say("It is **40**.")]) as server:
+        environ = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "any", "CTXKERNEL_MODE": "auto"}
+        words = [sys.executable, "-m", "ctxkernel", "run", str(path)]
+        done = subprocess.run(words, env={**os.environ, **environ}, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    assert main(["export", str(path), "--output", str(tmp_path / "out.ipynb")]) == 0
+
+    made = nbformat.read(tmp_path / "out.ipynb", 4)
+    nbformat.validate(made)
+    runs = [cell.metadata.get("ctxkernel", {}).get("run", {}) for cell in made.cells]
+    assert [(cell.cell_type, cell.source) for cell in made.cells] == [
+        ("code", "n = 20"),
+        ("code", "%%ask\ndouble n"),
+        ("markdown", "I double it."),
+        ("code", "n = n * 2\nprint(n)"),
+        ("markdown", "It is **40**."),
+        ("code", "n"),
+    ]
+    assert [one["author"] for one in runs] == ["human", "human", "model", "model", "model", "human"]
+    receipts = runs[1]["receipts"]
+    assert len(receipts) == 2
+    assert runs[3]["receipt"] == receipts[0]
+    assert runs[4]["receipt"] == receipts[1]
+    assert main(["import", str(tmp_path / "out.ipynb")]) == 0
+    main(["export", str(tmp_path / "out.ipynb"), "--output", str(tmp_path / "again.ipynb")])
+    assert (tmp_path / "again.ipynb").read_bytes() == (tmp_path / "out.ipynb").read_bytes()
 
 
 # -- an imported notebook --------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.core.timeline import Path as TimelinePath
 from ctxkernel.export.documents import MARK, STATEMENT, SUBJECT, cells_of, metadata_of, with_forms
 from ctxkernel.export.page import replace_text
+from ctxkernel.history.events import Action, AssistantMessage
 from ctxkernel.projection.masker import Masker
 from ctxkernel.projection.privacy import Hiding
 from ctxkernel.replay.notebook_outputs import notebook_outputs
@@ -49,6 +50,8 @@ class BranchNotebook:
     _hidden: int = 0
     _count: int = 0
     """The number of the newest prompt."""
+    _said: dict[str, str] = field(default_factory=dict[str, str])
+    """Execution → the text that a model wrote in it."""
     _receipts: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
     def build(self, file: Path | None, branch: str | None = None) -> dict[str, Any]:
@@ -59,6 +62,10 @@ class BranchNotebook:
         with self.reader.snapshot():
             log = self.reader.log()
             marks = self.reader.marks()
+            records = self.reader.records()
+        for name, events in records.items():
+            said = [event.text for event in events if isinstance(event, AssistantMessage | Action)]
+            self._said[name] = "\n\n".join(filter(str.strip, said))
         found = log.path(branch) if branch is not None else log.path()
         # The command that exports the session still runs.
         path = [run for run in found if run[1].status != "running"]
@@ -106,14 +113,14 @@ class BranchNotebook:
                 bare = {key: value for key, value in cell.items() if key != STATEMENT}
                 yield {**bare, "source": self.text(statement.source), "outputs": [], "execution_count": None}
         done |= known.keys()
-        rest = [run for run in runs.values() if run[0].statement_id not in done and _is_cell(run, log)]
+        rest = [run for run in runs.values() if run[0].statement_id not in done and self._is_cell(run, log)]
         yield from (self._run_cell(run, None) for run in rest)
 
     def _of_file(self, cells: list[Cell], path: TimelinePath, log: StatementLog) -> Iterator[Cell]:
         """Yield the cells of the file with the newest runs of the branch, and runs without a cell where they came."""
         newest: dict[object, Run] = {}
         for run in path:
-            if _is_cell(run, log):
+            if self._is_cell(run, log):
                 key = run[0].cell_id or run[0].statement_id
                 newest.pop(key, None)
                 newest[key] = run
@@ -144,6 +151,10 @@ class BranchNotebook:
     def _run_cell(self, run: Run, cell: Cell | None) -> Cell:
         """Return the cell of an execution; `cell` is the one of the file or document."""
         statement, execution = run
+        if statement.kind == "meta" and statement.author == "model":
+            metadata = _with({}, "run", self._facts(statement, execution))
+            source = self.text(self._said[execution.execution_id])
+            return {"cell_type": "markdown", "id": None, "metadata": metadata, "source": source}
         stored = cell or {}
         if execution.status == "imported":
             count = as_count(stored.get("execution_count"))
@@ -168,6 +179,16 @@ class BranchNotebook:
             "outputs": self._safe(outputs),
             "execution_count": count,
         }
+
+    def _is_cell(self, run: Run, log: StatementLog) -> bool:
+        """Return whether a run is that of a cell, or a text of a model, and not a gesture."""
+        statement, execution = run
+        if statement.kind == "meta":
+            if statement.author == "model":
+                return bool(self._said.get(execution.execution_id))
+            typed = statement.author == "human" and statement.cell_id is not None
+            return typed and execution.execution_id not in log.movers
+        return statement.author != "panel" and not statement.tags.get("outside")
 
     def _facts(self, statement: Statement, execution: Execution) -> dict[str, Any]:
         """Return what the metadata of a cell say of its run."""
@@ -225,15 +246,6 @@ class BranchNotebook:
             return {}, [], 5
         cells = [one for one in as_objects(found.get("cells")) if one.get("cell_type") in ("code", "markdown", "raw")]
         return as_object(found.get("metadata")), cells, 5
-
-
-def _is_cell(run: Run, log: StatementLog) -> bool:
-    """Return whether a run is that of a cell, of a person, a model or an agent, and not of a gesture or a response."""
-    statement, execution = run
-    if statement.kind == "meta":
-        typed = statement.author == "human" and statement.cell_id is not None
-        return typed and execution.execution_id not in log.movers
-    return statement.author != "panel" and not statement.tags.get("outside")
 
 
 def _pairs(cells: list[Cell], newest: Mapping[object, Run]) -> dict[int, Run]:
