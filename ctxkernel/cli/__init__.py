@@ -83,12 +83,8 @@ def build_parser() -> argparse.ArgumentParser:
     lab.add_argument("--no-browser", action="store_true", help="print the address, open no browser")
     lab.add_argument("--port", type=_PORT, help="port to listen on (default: 8888, or the next one that is free)")
 
-    _add_running(command)
-    _add_reading(command)
-    _add_trust(command)
-    _add_bench(command)
-    _add_mcp(command)
-    _add_store(command)
+    for add in (_add_running, _add_moving, _add_reading, _add_exchange, _add_trust, _add_bench, _add_mcp, _add_store):
+        add(command)
 
     install = command(
         "install",
@@ -171,6 +167,10 @@ def _add_running(command: AddCommand) -> None:
     to = run.add_mutually_exclusive_group()
     to.add_argument("--output", type=Path, metavar="FILE", help="write the executed notebook to FILE")
     to.add_argument("--inplace", action="store_true", help="write the outputs into the notebook itself")
+
+
+def _add_moving(command: AddCommand) -> None:
+    """Add the commands that return to a state of a session."""
 
     def moving(name: str, summary: str) -> argparse.ArgumentParser:
         made = command(
@@ -313,6 +313,29 @@ def _add_reading(command: AddCommand) -> None:
     diff = reader("diff", "compare two states of the timeline: names, outputs, handles")
     diff.add_argument("old", metavar="N", help="statement (10, s10, s10.2), a name, or 0: before all statements")
     diff.add_argument("new", nargs="?", metavar="M", help="the same (default: HEAD)")
+    reader("verify", "check a session, and say what is damaged and what can still be returned to")
+
+    check = command(
+        "check",
+        "check the JSON body of a Messages request against the rules of the model's API",
+        "Sends nothing. Prints each violation with its place and the fix; status 1 where there is one.",
+    )
+    check.add_argument(
+        "file", type=Path, metavar="FILE", help="a body, or several as JSON Lines; `-` is standard input (up to 64 MB)"
+    )
+    check.add_argument("--model", metavar="NAME", help="whose rules (default: the model that the body names)")
+    check.add_argument(
+        "--beta",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a beta that the request's header will name (repeat)",
+    )
+    check.add_argument("--json", action="store_true", help="print JSON (docs/cli.md)")
+
+
+def _add_exchange(command: AddCommand) -> None:
+    """Add the commands that write a session as another file, and make one from a notebook."""
     export = command(
         "export",
         "write a session as one HTML file that opens without a network, or a branch of it as a notebook",
@@ -338,25 +361,6 @@ def _add_reading(command: AddCommand) -> None:
     taken.add_argument("--session", type=Path, metavar="FILE", help="session file to write instead")
     taken.add_argument("--add", action="store_true", help="into a session with statements, as a new start")
     taken.add_argument("--json", action="store_true", help="print JSON (docs/cli.md)")
-    reader("verify", "check a session, and say what is damaged and what can still be returned to")
-
-    check = command(
-        "check",
-        "check the JSON body of a Messages request against the rules of the model's API",
-        "Sends nothing. Prints each violation with its place and the fix; status 1 where there is one.",
-    )
-    check.add_argument(
-        "file", type=Path, metavar="FILE", help="a body, or several as JSON Lines; `-` is standard input (up to 64 MB)"
-    )
-    check.add_argument("--model", metavar="NAME", help="whose rules (default: the model that the body names)")
-    check.add_argument(
-        "--beta",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a beta that the request's header will name (repeat)",
-    )
-    check.add_argument("--json", action="store_true", help="print JSON (docs/cli.md)")
 
 
 _COMMANDS = {
