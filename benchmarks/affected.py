@@ -11,10 +11,27 @@ import random
 import statistics
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from affected_bench import AffectedBench
 from affected_programs import TEMPLATES, cell, notebook
+
+
+def measured(kinds: int, seed: int) -> Iterator[tuple[str, float, list[str]]]:
+    """Yield the template of each edited cell, the share of the cells that ran, and how the result was wrong."""
+    bench = AffectedBench(Path(tempfile.mkdtemp(prefix="affected-")), twins=False)
+    for number, template in enumerate(TEMPLATES[:kinds]):
+        choose = random.Random(seed + number)
+        cells = notebook(choose, 20)
+        at = choose.randrange(10, 20)
+        cells[at] = cell(choose, template)
+        edited: list[list[object]] = [[n, source] for n, source in enumerate(cells)]
+        others = (cell(choose, template) for _ in range(20))
+        edited[at][1] = next((one for one in others if one != cells[at]), f"{cells[at]}\n# edited")
+        told = bench.answer({"cells": cells, "edited": edited})
+        ran = len(told.get("ran", ())) + len(told.get("opaque", ()))
+        yield template, ran / (len(cells) - at), list(told["failed"])
 
 
 def main() -> int:
@@ -24,23 +41,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     shown = sys.__stdout__
-    bench = AffectedBench(Path(tempfile.mkdtemp(prefix="affected-")), twins=False)
     shares: list[float] = []
     wrong = 0
-    for number, template in enumerate(TEMPLATES[: arguments.kinds]):
-        choose = random.Random(arguments.seed + number)
-        cells = notebook(choose, 20)
-        at = choose.randrange(10, 20)
-        cells[at] = cell(choose, template)
-        edited: list[list[object]] = [[n, source] for n, source in enumerate(cells)]
-        others = (cell(choose, template) for _ in range(20))
-        edited[at][1] = next((one for one in others if one != cells[at]), f"{cells[at]}\n# edited")
-        told = bench.answer({"cells": cells, "edited": edited})
-        wrong += bool(told["failed"])
-        ran = len(told.get("ran", ())) + len(told.get("opaque", ()))
-        share = ran / (len(cells) - at)
+    for template, share, failed in measured(arguments.kinds, arguments.seed):
+        wrong += bool(failed)
         shares.append(share)
-        print(f"{share:4.0%}  {template[:90]}", *told["failed"][:2], sep="  ", file=shown, flush=True)
+        print(f"{share:4.0%}  {template[:90]}", *failed[:2], sep="  ", file=shown, flush=True)
     median = statistics.median(shares)
     print(
         f"{len(shares)} kinds, {wrong} wrong; {median:.0%} of the cells from the edited one on run (median)", file=shown

@@ -1,20 +1,19 @@
-"""Inside the kernel of the benchmark: after every cell a pickle, by dill, of all of the namespace that pickles."""
+"""Inside the kernel of the benchmark: after every cell a pickle, by dill or cloudpickle, of all that pickles."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import time
 from pathlib import Path
 from typing import Any
 
-import dill
-
 state: dict[str, Any] = {"times": [], "bytes": 0, "left_out": {}, "count": 0, "bad": {}}
 
 
-def attach(shell: Any, folder: str, keep: list[int]) -> None:
+def attach(shell: Any, folder: str, keep: list[int], pickler: str) -> None:
     """Begin. Pickles of cells that are not in `keep` are counted and removed."""
-    state.update(shell=shell, folder=Path(folder), keep=set(keep))
+    state.update(shell=shell, folder=Path(folder), keep=set(keep), pickler=importlib.import_module(pickler))
     shell.events.register("post_run_cell", _after)
 
 
@@ -41,7 +40,7 @@ def _after(result: Any) -> None:
             if type(value).__name__ == "ndarray":
                 continue
             try:
-                dill.dumps(value)
+                state["pickler"].dumps(value)
             except Exception:
                 state["bad"][name] = id(value)
                 del values[name]
@@ -55,13 +54,13 @@ def _after(result: Any) -> None:
 
 def _dump(values: dict[str, Any], path: Path) -> None:
     with path.open("wb") as out:
-        dill.dump(values, out, protocol=5)
+        state["pickler"].dump(values, out, protocol=5)
 
 
 def goto(number: int) -> str:
     """Load the namespace as it was after cell `number`; returns the names that were left out, as JSON."""
     with (state["folder"] / f"{number}.pkl").open("rb") as file:
-        values = dill.load(file)
+        values = state["pickler"].load(file)
     namespace = state["shell"].user_ns
     for name in _users():
         del namespace[name]

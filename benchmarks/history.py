@@ -140,22 +140,27 @@ class Session:
         return spent
 
 
-def projections(size: int, budget: int) -> None:
-    """Print a row: the first projection, one after loading, and those of the turns."""
+def turns(size: int, budget: int) -> tuple[int, float, list[float], float]:
+    """Return the blocks, seconds of the first projection, milliseconds of the turns, seconds after loading."""
     events = history(size + TURNS * PER_TURN, 20)
     session = Session(budget)
     for at in range(0, size, PER_STATEMENT):
         session.run(events[at : at + PER_STATEMENT])
     first = session.project()
-    turns: list[float] = []
+    took: list[float] = []
     for at in range(size, size + TURNS * PER_TURN, PER_TURN):
         session.run(events[at : at + PER_TURN])
-        turns.append(session.project() * 1e3)
+        took.append(session.project() * 1e3)
     blocks = len(session.engine.past.run.pieces)
     session.load()
-    again = session.project()
+    return blocks, first, took, session.project()
+
+
+def projections(size: int, budget: int) -> None:
+    """Print a row: the first projection, one after loading, and those of the turns."""
+    blocks, first, took, again = turns(size, budget)
     print(
-        f"{size:8,} {budget:11,} {blocks:8,} {statistics.median(turns):10.1f} ms {max(turns):7.1f} ms"
+        f"{size:8,} {budget:11,} {blocks:8,} {statistics.median(took):10.1f} ms {max(took):7.1f} ms"
         f" {first:9.2f} s {again:9.2f} s"
     )
 

@@ -83,11 +83,14 @@ class Dill(Method):
 
     label = "dill, whole"
     rounds = False
+    pickler = "dill"
 
     def attach(self, kernel: Kernel, cells: Sequence[str], keep: Sequence[int]) -> None:
         pickles = kernel.folder / "pickles"
         pickles.mkdir()
-        _silently(kernel, f"__import__('dill_driver').attach(get_ipython(), {str(pickles)!r}, {list(keep)})")
+        _silently(
+            kernel, f"__import__('dill_driver').attach(get_ipython(), {str(pickles)!r}, {list(keep)}, {self.pickler!r})"
+        )
 
     def _told(self, kernel: Kernel) -> dict[str, Any]:
         return json.loads(kernel.evaluate("__import__('dill_driver').told()"))
@@ -105,6 +108,13 @@ class Dill(Method):
         except RuntimeError as error:
             return Returned(_ms(start), error=str(error))
         return Returned(_ms(start), named=set(left_out))
+
+
+class Cloudpickle(Dill):
+    """The same by cloudpickle, which needs no environment of its own."""
+
+    label = "cloudpickle, whole"
+    pickler = "cloudpickle"
 
 
 class Kishu(Method):

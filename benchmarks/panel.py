@@ -262,6 +262,26 @@ def measure(desk: Desk, cdp: CDPSession, client: BlockingKernelClient, statement
     return out
 
 
+def measured(statements: int, turns: int) -> list[Result]:
+    """Start JupyterLab, fill a session with statements, and return the results."""
+    urllib.request.install_opener(urllib.request.build_opener(urllib.request.ProxyHandler({})))
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        lab = Lab(Path(folder) / "lab")
+        lab.folder.mkdir()
+        lab.start()
+        try:
+            client = start_kernel(lab)
+            fill(client, statements)
+            browser = playwright.chromium.launch(executable_path=chromium_path(), args=FLAGS)
+            page = browser.new_page(viewport={"width": 1400, "height": 860})
+            page.set_default_timeout(60_000)
+            results = measure(Desk(lab, page), page.context.new_cdp_session(page), client, statements, turns)
+            browser.close()
+            return results
+        finally:
+            lab.stop()
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -269,29 +289,15 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=2000)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        lab = Lab(Path(folder) / "lab")
-        lab.folder.mkdir()
-        lab.start()
-        try:
-            client = start_kernel(lab)
-            seconds = fill(client, args.statements)
-            browser = playwright.chromium.launch(executable_path=chromium_path(), args=FLAGS)
-            page = browser.new_page(viewport={"width": 1400, "height": 860})
-            page.set_default_timeout(60_000)
-            results = measure(Desk(lab, page), page.context.new_cdp_session(page), client, args.statements, args.turns)
-            browser.close()
-        finally:
-            lab.stop()
+    results = measured(args.statements, args.turns)
     if args.json:
         print(json.dumps([dict(zip(("what", "value", "aim", "unit"), one, strict=True)) for one in results]))
         return
-    print(f"{args.statements} statements, made in {seconds:.0f} s")
+    print(f"{args.statements} statements")
     for what, value, aim, unit in results:
         told = "" if aim is None else f"   aim ≤ {aim:g} {unit}{'' if value <= aim else '   MISSED'}"
         print(f"{what:<62}{value:9.1f} {unit}{told}")
 
 
 if __name__ == "__main__":
-    urllib.request.install_opener(urllib.request.build_opener(urllib.request.ProxyHandler({})))
     main()

@@ -42,19 +42,28 @@ def start(module: str) -> Start:
             kernel.stop()
 
 
+def medians(rounds: int) -> dict[str, tuple[float, float]]:
+    """Start both kernels in turns; return the medians of ipykernel and of ctxkernel, by row."""
+    starts: dict[str, list[Start]] = {name: [] for name in KERNELS}
+    for number in range(rounds + 1):
+        for name, module in KERNELS.items():
+            took = start(module)
+            starts[name] += [took] if number else []
+    found: dict[str, tuple[float, float]] = {}
+    for at, row in enumerate(ROWS):
+        stock, ours = (statistics.median(took[at] for took in starts[name]) for name in KERNELS)
+        found[row] = stock, ours
+    return found
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10)
     args = parser.parse_args()
-    starts: dict[str, list[Start]] = {name: [] for name in KERNELS}
-    for number in range(args.rounds + 1):
-        for name, module in KERNELS.items():
-            took = start(module)
-            starts[name] += [took] if number else []
+    found = medians(args.rounds)
     print(f"{args.rounds} starts of each kernel in turns, medians\n\n{HEAD}")
-    for at, row in enumerate(ROWS):
-        stock, ours = (statistics.median(took[at] for took in starts[name]) for name in KERNELS)
+    for row, (stock, ours) in found.items():
         print(f"| {row} | {stock:.2f} | {ours:.2f} | {ours / stock:.2f} |")
 
 
