@@ -15,7 +15,10 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """`%unload_ext ctxkernel`: does nothing; restart the kernel instead."""
+    """`%unload_ext ctxkernel`: say that a running kernel keeps it, and what to do instead."""
+    from ctxkernel.kernel.extension import unload_ipython_extension as unload
+
+    unload(shell)
 
 
 def _jupyter_labextension_paths() -> list[dict[str, str]]:  # pyright: ignore[reportUnusedFunction]

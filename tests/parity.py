@@ -42,7 +42,7 @@ LIMIT = 1800
 Results = dict[str, str]
 """The outcome of each test: passed, failed, error or skipped."""
 Found = dict[str, Any]
-"""The version of a suite, how many tests had which outcome on ipykernel, and the tests with another one on ctxkernel."""
+"""The version of a suite, the number of tests by outcome on ipykernel, and the tests with another one on ctxkernel."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Folder:
             print(f"making {self.path / 'venv'}", file=sys.stderr)
             subprocess.run([sys.executable, "-m", "venv", "--clear", self.path / "venv"], check=True)
             # hatchling and setuptools: what the source distributions tell of themselves is asked of these.
-            self._pip("install", "-e", str(ROOT), "hatchling", "setuptools", "pytest-timeout", *wanted)
+            self._pip("install", "-e", str(ROOT), "hatchling", "setuptools", "psutil", "pytest-timeout", *wanted)
             made.write_text(repr(wanted))
         for suite in SUITES:
             self._unpack(suite)

@@ -442,6 +442,20 @@ def test_a_debugger_or_profiler_is_left_behind(background):
 
 
 @linux
+def test_a_debugger_that_replaced_settrace_prints_no_warning_into_the_cell(background, monkeypatch, capfd):
+    """debugpy's function warns on the standard error that the child has from its parent."""
+    stock = sys.settrace
+    monkeypatch.setattr(sys, "settrace", lambda function: (os.write(2, b"DEBUGGER WARNING"), stock(function)))
+    stock(lambda *event: None)
+    try:
+        ticket = run(background, lambda store: sys.gettrace() is None)
+    finally:
+        stock(None)
+    assert ticket.result is True
+    assert capfd.readouterr().err == ""
+
+
+@linux
 def test_a_fork_that_somebody_replaced_is_not_used(background, monkeypatch):
     """Debuggers and gevent put their own in place of os.fork."""
     monkeypatch.setattr(os, "fork", lambda: pytest.fail("called"))

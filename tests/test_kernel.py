@@ -647,6 +647,9 @@ def test_load_ext_gives_a_stock_kernel_the_same(start_kernel):
     assert statements[-2]["executions"][0]["stdout"] == "said\nc level\n"
     assert list(statements[-2]["executions"][0]["state_diff"]["changed"]) == ["x"]
     assert "nothing has been sent" in kernel.run("%ctx status").data[-1]["text/plain"]
+    assert "Restart the kernel" in kernel.run("%unload_ext ctxkernel").stdout
+    kernel.run("x.append(3)")
+    assert list(timeline(kernel)[-1]["executions"][0]["state_diff"]["changed"]) == ["x"]
 
 
 def test_in_plain_ipython_the_extension_says_what_is_missing():

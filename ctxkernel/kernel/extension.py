@@ -33,3 +33,8 @@ def load_ipython_extension(shell: Any) -> None:
     if kernel.ctx is None:
         kernel.__class__ = stock
         raise CtxError("ctxkernel could not start here; the kernel goes on as before. Run: ctxkernel doctor")
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Say that ctxkernel stays. Handles, callbacks and a state that is being written use it until the kernel ends."""
+    print("ctxkernel stays loaded: it cannot be taken out of a running kernel. Restart the kernel to work without it.")

@@ -10,6 +10,7 @@ Rule 4: The parent's own child ends at once, so the user's `os.wait` finds no ch
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import json
 import os
@@ -312,7 +313,8 @@ def _split(
 def _work(store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: float) -> None:
     gc.disable()  # a collection writes to every object, and so copies the memory
     # Debuggers and profilers would stop here, or use a socket of the parent.
-    sys.settrace(None)
+    # Not sys.settrace: debugpy replaces it by a function that prints a warning, into the user's cell.
+    ctypes.pythonapi.PyEval_SetTrace(None, None)
     sys.setprofile(None)
     if monitoring := getattr(sys, "monitoring", None):  # from 3.12 on
         for tool in range(6):
