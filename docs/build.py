@@ -16,7 +16,10 @@ from pathlib import Path
 from reference_pages import EXECUTED, ROOT, sources
 from sphinx.cmd.build import main as sphinx
 
-FIRST = '<!doctype html><meta charset="utf-8"><title>ctxkernel</title><meta http-equiv="refresh" content="0; url=docs/index.html">'
+FIRST = (
+    '<!doctype html><meta charset="utf-8"><title>ctxkernel</title>'
+    '<meta http-equiv="refresh" content="0; url=docs/index.html">'
+)
 
 
 def execute(notebook: Path) -> None:
