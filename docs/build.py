@@ -46,7 +46,8 @@ def main() -> int:
     if args.execute:
         for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
             execute(notebook)
-    options = ["-W", "--keep-going", "-q", "-b", "html", "-c", str(ROOT / "docs")]
+    # -E: what directives make, and the outputs of notebooks, have no file that Sphinx could compare.
+    options = ["-E", "-W", "--keep-going", "-q", "-b", "html", "-c", str(ROOT / "docs")]
     status = sphinx([*options, "-d", str(ROOT / "build" / "doctrees"), str(ROOT), str(args.output)])
     if status == 0:
         (args.output / "index.html").write_text(FIRST, encoding="utf-8")

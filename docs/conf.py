@@ -41,6 +41,7 @@ default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
+add_module_names = False
 toc_object_entries = False
 
 html_theme = "furo"

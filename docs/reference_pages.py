@@ -143,17 +143,20 @@ def sources(notebook: dict[str, Any]) -> list[str]:
     return ["".join(cell["source"]) for cell in notebook["cells"]]
 
 
-def with_outputs(app: Sphinx, name: str, source: list[str]) -> None:
-    """Replace a notebook by its execution, if that was one of the same cells."""
-    executed = EXECUTED / f"{Path(name).name}.ipynb"
-    if not name.startswith("notebooks/") or not executed.exists():
+def read_notebook(app: Sphinx, name: str, source: list[str]) -> None:
+    """Take the execution of a notebook instead of it, if that was one of the same cells; colour magics as magics."""
+    if not name.startswith("notebooks/"):
         return
-    text = executed.read_text(encoding="utf-8")
-    if sources(json.loads(text)) == sources(json.loads(source[0])):
-        source[0] = text
-        app.env.note_dependency(str(executed))
-    else:
-        print(f"{executed}: the execution of other cells; run python docs/build.py --execute", file=sys.stderr)
+    notebook = json.loads(source[0])
+    executed = EXECUTED / f"{Path(name).name}.ipynb"
+    if executed.exists():
+        done = json.loads(executed.read_text(encoding="utf-8"))
+        if sources(done) == sources(notebook):
+            notebook = done
+        else:
+            print(f"{executed}: the execution of other cells; run python docs/build.py --execute", file=sys.stderr)
+    notebook["metadata"]["language_info"]["pygments_lexer"] = "ipython3"
+    source[0] = json.dumps(notebook)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -163,6 +166,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("doctor-checks", Checks)
     app.add_directive("exported", Exported)
     app.add_directive("mermaid", Diagram)
-    app.connect("source-read", with_outputs)
+    app.connect("source-read", read_notebook)
     app.connect("autodoc-process-docstring", keep_tables)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

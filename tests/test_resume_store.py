@@ -80,7 +80,7 @@ class Kernel:
         )
         kept = None
         if checkpoint is not None:
-            kept = CheckpointRow(f"c{eid}", {"v": 1, "gone": [], "units": [], **checkpoint}, **row)
+            kept = CheckpointRow(f"c{eid}", {"v": 2, "gone": [], "units": [], **checkpoint}, **row)
         assert self.store.end(result, checkpoint=kept) is None
         if moved is not None:
             log.move_head(moved.to, by=eid)
@@ -975,3 +975,23 @@ def test_json_of_all_that_is_read_is_plain(path):
     with SessionReader(path) as reader:
         json.dumps(reader.timeline())
     kernel.store.close()
+
+
+@pytest.mark.parametrize(("form", "told"), [(1, "an older version"), (3, "a newer version")])
+def test_a_state_of_another_version_is_named_and_never_offered(path, form, told):
+    """What an older version stored is there, but cannot be loaded: neither resume nor verify may say that it can."""
+    kernel = Kernel(path)
+    kernel.run(checkpoint={"v": form, "base": None, "units": [{"n": ["x"]}]})
+    newest = kernel.run(checkpoint={"v": form, "base": "cs1.1", "units": [{"n": ["y"]}]})
+    kernel.die()
+
+    found = load_run(path)
+    report = verify(path)
+
+    assert found is not None
+    assert found.target is None
+    assert told in dict(found.not_restorable)[newest]
+    assert "run again" in dict(found.not_restorable)[newest]
+    assert report.restorable == 0
+    assert report.sound
+    assert any(told in line for line in report.lines())

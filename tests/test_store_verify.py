@@ -40,7 +40,7 @@ def record(path: Path, last: int = 4, chunks_of_a_list: int = 20) -> ChunkStore:
         data = [put(os.urandom(LARGE), address_of) for _ in range(chunks_of_a_list if index == 3 else 1)]
         listed = data if index != 3 else put(units.recipe(data), stream_address)
         made = [{"n": [f"x{index}"], "d": "0", "s": [blob, 1], "b": [[LARGE * len(data), listed]]}]
-        manifest = {"v": 1, "base": f"cs{index - 1}.1" if index > 1 else None, "gone": []}
+        manifest = {"v": 2, "base": f"cs{index - 1}.1" if index > 1 else None, "gone": []}
         store.begin(*statement(index))
         row = CheckpointRow(f"cs{index}.1", {**manifest, "units": [{"n": ["y"], "d": "0", "s": [blob, 0]}, *made]})
         assert store.end(turn(index), checkpoint=row) is None
@@ -154,7 +154,7 @@ def test_what_a_kernel_adds_meanwhile_is_not_taken_for_damage(tmp_path, monkeypa
         live.put(stream_address(stream), stream)
         store.begin(*statement(5))
         unit = {"n": ["z"], "d": "0", "s": [stream_address(stream), 0]}
-        store.end(turn(5), checkpoint=CheckpointRow("cs5.1", {"v": 1, "base": "cs4.1", "units": [unit]}))
+        store.end(turn(5), checkpoint=CheckpointRow("cs5.1", {"v": 2, "base": "cs4.1", "units": [unit]}))
         live.close()
         store.close()
 

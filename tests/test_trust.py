@@ -172,7 +172,7 @@ ME, STRANGER = Signer(b"m" * 32), Signer(b"s" * 32)
 
 
 def row(index: int, base: int | None = None, **more) -> CheckpointRow:
-    manifest = {"v": 1, "base": f"cs{base}.1" if base else None, "units": [{"n": ["x"], "d": "00"}], "gone": []}
+    manifest = {"v": 2, "base": f"cs{base}.1" if base else None, "units": [{"n": ["x"], "d": "00"}], "gone": []}
     return CheckpointRow(f"cs{index}.1", manifest, 10, **more)
 
 

@@ -221,7 +221,7 @@ def unit(data: bytes, stream: bytes) -> dict[str, Any]:
 
 
 def manifest(base: str | None, made: dict[str, Any]) -> dict[str, Any]:
-    return {"v": 1, "base": base, "units": [made], "gone": []}
+    return {"v": 2, "base": base, "units": [made], "gone": []}
 
 
 # -- the one that looks after it ---------------------------------------------------------------------

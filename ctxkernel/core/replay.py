@@ -15,6 +15,10 @@ CheckpointState = Literal["writing", "durable", "skipped", "thinned", "damaged"]
 DivergenceKind = Literal["output", "state", "artifact", "error", "file", "timing"]
 
 
+CHECKPOINT_FORMAT = 2
+"""The form of the stored states that this version writes and loads."""
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
     """The checkpoint after one execution."""

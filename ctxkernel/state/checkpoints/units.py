@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ctxkernel.core.replay import CHECKPOINT_FORMAT
 from ctxkernel.state.types.connections import Connection
 
-VERSION = 2
+VERSION = CHECKPOINT_FORMAT
 INLINE_CHUNKS = 16
 """A buffer of more chunks is listed in a blob of its own."""
 

@@ -1,6 +1,6 @@
 """Manifests of checkpoints, as far as the store reads them: the base of each, and the units of its names.
 
-    {"v": 1, "base": checkpoint id | null, "units": [Unit …], "gone": [name …]}
+    {"v": 2, "base": checkpoint id | null, "units": [Unit …], "gone": [name …]}
     Unit {"n": [name …], "m": {name: why it is not stored}, "p": [part that is not stored …], "j": job, …}
     results {job: {"units": [Unit …]}}: the units that a background job made of a unit with `j`
 
@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.events import Json
 from ctxkernel.core.json_input import load_json
-from ctxkernel.core.replay import CheckpointState
+from ctxkernel.core.replay import CHECKPOINT_FORMAT, CheckpointState
 from ctxkernel.core.text import join_names
 
 FORMAT = 1
@@ -31,7 +31,7 @@ Read = Callable[[str], bytes | memoryview]
 
 def skipped_manifest(why: str) -> dict[str, Json]:
     """Return the manifest of a checkpoint that was not taken; it has no base and no units."""
-    return {"v": FORMAT, "base": None, "units": [], "gone": [], "skipped": why}
+    return {"v": CHECKPOINT_FORMAT, "base": None, "units": [], "gone": [], "skipped": why}
 
 
 References = Callable[[Mapping[str, Any], Read], Iterable[str]]
@@ -80,6 +80,15 @@ class Manifest:
     def skipped(self) -> str:
         """Why no checkpoint was taken; empty if one was. Raises StoreError."""
         return str(self.parse().get("skipped", "")) if '"skipped"' in self.text else ""
+
+    @property
+    def outdated(self) -> str:
+        """Why a state of another version cannot be loaded by this one; empty if it can. Raises StoreError."""
+        made = self.parse()
+        if "skipped" in made or made.get("v") == CHECKPOINT_FORMAT:
+            return ""
+        older = "an older" if made.get("v", 0) < CHECKPOINT_FORMAT else "a newer"
+        return f"{older} version of ctxkernel stored it in another form; the cells can be run again (rerun 1)"
 
     def results(self) -> dict[str, Any]:
         """Return job → `{"units": […]}`. Raises StoreError if it is not of the form above."""

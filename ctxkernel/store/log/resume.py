@@ -187,6 +187,8 @@ def _gaps(
     chain = manifest.chain(manifests, execution_id)
     if why := chain[0].skipped:
         raise StoreError(f"skipped: {why}")
+    if why := next(filter(None, (one.outdated for one in chain)), ""):
+        raise StoreError(why)
     if presence is None:
         if info.state != "durable":
             raise StoreError(f"{info.state}: {info.reason}" if info.reason else f"it is {info.state}")

@@ -180,10 +180,12 @@ def _checkpoints(
     with reader.snapshot():
         infos, manifests = reader.checkpoints(all_roots=True), reader.all_manifests(all_roots=True)
     report.checkpoints = len(infos)
+    report.lost |= {cid: why for cid, why in map(_outdated, manifests.values()) if why}
     presence = Presence(chunks, references, verify=True) if chunks and references else None
     damaged: dict[str, str] = {}
     for execution_id, made, state in _states(manifests, presence):
-        _judge(report, damaged, infos[execution_id], made, state, looked=presence is not None)
+        if made.checkpoint_id not in report.lost:
+            _judge(report, damaged, infos[execution_id], made, state, looked=presence is not None)
     for why, ids in manifest.by_reason(damaged).items():
         yield f"{_called(ids)} cannot be returned to{' whole' * (ids[0] in report.gaps)}: {why}"
 
@@ -213,6 +215,14 @@ def _states(manifests: Mapping[str, Manifest], presence: Presence | None) -> Ite
         if waiting[cid]:
             states[cid] = state
         yield execution_id, made, state
+
+
+def _outdated(made: Manifest) -> tuple[str, str]:
+    """Return the checkpoint of a manifest, and why this version cannot load it or an empty text."""
+    try:
+        return made.checkpoint_id, made.outdated
+    except StoreError:
+        return made.checkpoint_id, ""
 
 
 def _parsed(made: Manifest) -> tuple[str | None, str]:
