@@ -144,7 +144,7 @@ def rows(name: str, measured: Measured) -> Iterator[str]:
     for one in measured.figures:
         peer = f"{one.peer}: {number(one.peer_value)}" if one.peer_value is not None else one.peer
         aim = "" if one.aim is None else f"{one.aim}{'' if one.reached is not False else ', missed'}"
-        ratio = "" if one.ratio is None else f"{one.ratio:.2f}"
+        ratio = "" if one.ratio is None else f"{one.ratio:.2f}" if one.ratio >= 0.01 else f"{one.ratio:.1g}"
         yield f"| {name} | {one.what} | {number(one.value)} {one.unit} | {peer} | {ratio} | {aim} |"
 
 

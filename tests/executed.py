@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +21,15 @@ def execute(notebook: Path, folder: Path) -> Path:
     (folder / notebook.name).write_bytes(notebook.read_bytes())
     done = ctxkernel(folder, "run", notebook.name, "--output", "done.ipynb")
     assert done.returncode == 0, done.stderr
+    keep(folder / "done.ipynb", notebook)
     return folder
+
+
+def keep(executed: Path, notebook: Path) -> None:
+    """Copy an executed notebook to where `docs/build.py` looks for it, if `.ci/run` says where."""
+    if folder := os.environ.get("EXECUTED_NOTEBOOKS"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        shutil.copy(executed, Path(folder) / notebook.name)
 
 
 def shown(folder: Path, cell_id: str) -> str:

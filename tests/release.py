@@ -2,7 +2,7 @@
 
     python tests/release.py check                build wheel and sdist, check their contents and their description
     python tests/release.py install [PYTHON …]   install the wheel into an empty environment of each Python, and use it
-    python tests/release.py upgrade [COMMIT …]   make a session with the code of each commit, and continue it with today's
+    python tests/release.py upgrade [COMMIT …]   continue sessions that the code of earlier commits made
     python tests/release.py sbom [FILE]          write the dependencies with versions and licences (CycloneDX JSON)
 
 All but `upgrade` need a network: for the tools of the extra [release], or for the dependencies. Without arguments
@@ -29,7 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
 OLD = ("efa2f68", "081a9a3", "24a9bb1")
-"""Commits with the present form of states, oldest first. Of older ones the timeline is read, and the cells run again."""
+"""Commits that store states in the present form, oldest first. Of older ones the cells run again."""
 SDIST = (
     "README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "pyproject.toml", "hatch_build.py",
     "docs/conf.py", "docs/index.md", "notebooks/01-tour.ipynb", "notebooks/01-tour.turns.json", "tests/test_loop.py",

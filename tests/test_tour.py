@@ -11,6 +11,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from executed import keep
 
 ROOT = Path(__file__).resolve().parent.parent
 TOUR = ROOT / "notebooks" / "01-tour.ipynb"
@@ -25,6 +26,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], nbfor
     command = [sys.executable, "-m", "ctxkernel", "run", "tour.ipynb", "--json", "--output", "done.ipynb"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
+    keep(folder / "done.ipynb", TOUR)
     return json.loads(done.stdout), nbformat.read(folder / "done.ipynb", as_version=4), folder
 
 
