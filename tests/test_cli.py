@@ -888,3 +888,15 @@ def test_what_is_no_notebook_is_not_told_to_be_run(command: str, tmp_path: Path,
     assert main([command, str(tmp_path / "script.py")]) == 2
 
     assert "give an .ipynb or a .sqlite file" in capsys.readouterr().err
+
+
+def test_a_run_that_can_keep_no_session_says_which_folder_and_what_to_do(tmp_path: Path):
+    """In a shared folder `.ctxkernel` belongs to the user who ran a notebook first."""
+    nbformat.write(new_notebook(cells=[new_code_cell("x = 1")]), tmp_path / "note.ipynb")
+    (tmp_path / ".ctxkernel").write_text("no folder")
+
+    done = ctxkernel("run", "note.ipynb", cwd=tmp_path)
+
+    assert done.returncode == 1
+    assert f"{tmp_path / '.ctxkernel'} cannot be written" in done.stderr
+    assert "--session FILE" in done.stderr

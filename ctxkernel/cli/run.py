@@ -32,7 +32,7 @@ from ctxkernel.cli.read import timeline_text
 from ctxkernel.cli.resume import MAY_FAIL, CodeCell, continuation
 from ctxkernel.core.text import clip, format_duration, plural, strip_ansi
 from ctxkernel.core.timeline_table import gist
-from ctxkernel.store.log.location import HINT, OVERRIDE
+from ctxkernel.store.log.location import FOLDER, HINT, OVERRIDE
 from ctxkernel.store.log.reader import SessionReader, newest_session
 from ctxkernel.store.trust_registry import TRUSTED
 
@@ -214,6 +214,14 @@ def _cell_error(number: int, cell: nbformat.NotebookNode, fault: CellExecutionEr
     return f"{lines}\n\nCell {number} failed: {safe_line(summary)[:300]}"
 
 
+def _why_none(notebook: Path) -> str:
+    """Return why a notebook can have no session in its folder; empty if it can."""
+    from ctxkernel.cli.doctor import is_writable
+
+    folder = notebook.resolve().parent / FOLDER
+    return "" if is_writable(folder) else f"{folder} cannot be written: name a file of your own with --session FILE."
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Carry out `ctxkernel run`."""
     path: Path = arguments.notebook
@@ -241,7 +249,7 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"\n{safe_block(outcome.message)}")
     session = outcome.session or arguments.session or newest_session(path)
     if session is None or not Path(session).is_file():
-        raise Failed(f"the kernel wrote no session, so there is no timeline to show. {complaint}".rstrip())
+        raise Failed(f"the kernel wrote no session, so there is no timeline to show. {_why_none(path) or complaint}")
     with SessionReader(Path(session)) as reader:
         value = reader.timeline()
     if arguments.json:
