@@ -26,7 +26,8 @@ exclude_patterns = [".*", "build", "ctxkernel", "tests", "benchmarks", "kernelsp
 # A notebook is shown with the outputs of its last execution (reference_pages.py); the build executes none.
 nb_execution_mode = "off"
 nb_merge_streams = True
-nb_render_markdown_format = "myst"
+# No directive of a text that a model wrote is carried out.
+nb_render_markdown_format = "commonmark"
 nb_mime_priority_overrides = [
     ("html", "application/vnd.jupyter.widget-view+json", None),
     ("html", "application/vnd.ctxkernel.ask+json", None),
