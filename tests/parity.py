@@ -193,12 +193,13 @@ def compare(folder: Folder, suite: Suite) -> Found:
 
 def told(found: dict[str, Found]) -> str:
     """Return the table of the suites."""
-    rows = [
-        f"| {name} {one['version']} | {one['passed']} | {one['skipped']} | {one['failed'] + one['error']} "
-        f"| {len(one['differences'])} |"
-        for name, one in found.items()
-        if name != "python"
-    ]
+    rows: list[str] = []
+    for name in (suite.package for suite in SUITES if suite.package in found):
+        one = found[name]
+        failed = one["failed"] + one["error"]
+        rows.append(
+            f"| {name} {one['version']} | {one['passed']} | {one['skipped']} | {failed} | {len(one['differences'])} |"
+        )
     return "\n".join(
         ["| suite | pass on ipykernel | skipped | fail on ipykernel, too | differ |", "|---|--:|--:|--:|--:|", *rows]
     )
