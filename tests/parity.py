@@ -208,6 +208,10 @@ def told(found: dict[str, Found]) -> str:
 BEGIN, END = "<!-- suites: written by tests/parity.py -->", "<!-- end of the suites -->"
 
 
+def _stored() -> dict[str, Any]:
+    return json.loads(FOUND.read_text(encoding="utf-8")) if FOUND.exists() else {}
+
+
 def main() -> int:
     """Do what the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -217,7 +221,7 @@ def main() -> int:
     args = parser.parse_args()
     folder = Folder(args.folder.resolve())
     folder.prepare()
-    stored = json.loads(FOUND.read_text(encoding="utf-8")) if FOUND.exists() else {}
+    stored = _stored()
     found: dict[str, Found] = {}
     status = 0
     for suite in SUITES:
@@ -231,7 +235,7 @@ def main() -> int:
         for name, (stock, ours) in one["differences"].items():
             print(f"  {name}: {stock} on ipykernel, {ours} on ctxkernel")
     if args.write:
-        stored = {**stored, **found, "python": platform.python_version()}
+        stored = {**_stored(), **found, "python": platform.python_version()}
         FOUND.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
         head, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
         PAGE.write_text(f"{head}{BEGIN}\n\n{told(stored)}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
