@@ -8,6 +8,7 @@ Rule 2: nothing here measures, and nothing here prints.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 import time
@@ -109,8 +110,10 @@ def this_run(size: str, benchmarks: dict[str, Measured]) -> Run:
     """Return a run of this code on this machine."""
     from ctxkernel import __version__
 
-    cores = len(getattr(__import__("os"), "sched_getaffinity", lambda _: range(1))(0))
+    cores = len(getattr(os, "sched_getaffinity", lambda _: range(1))(0))
     machine = f"{platform.system()}, {cores} cores, Python {platform.python_version()}"
+    if hasattr(os, "getloadavg"):
+        machine += f", load {os.getloadavg()[1]:.0f}"  # wall times follow it; processor times and ratios less
     return Run(_commit(), __version__, time.strftime("%Y-%m-%d"), size, machine, benchmarks)
 
 
@@ -203,7 +206,8 @@ def page_with(page: str, run: Run) -> str:
     """Return the page with the figures of `run` between its two marks."""
     head, rest = page.split(BEGIN)
     tail = rest.split(END)[1]
-    said = f"Measured at commit {run.commit} on {run.date}, size *{run.size}*: {run.machine}, shared with other work."
+    said = f"Measured at commit {run.commit} on {run.date}, size *{run.size}*: {run.machine}."
+    said += " Wall times grow with the load."
     return f"{head}{BEGIN}\n\n{said}\n\n{table(run)}\n\n{END}{tail}"
 
 
