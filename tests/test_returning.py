@@ -607,6 +607,25 @@ def test_a_queue_that_a_thread_fills_between_cells_is_named(kernel):
     assert "as it is now: q (" in ran.stdout
 
 
+@pytest.mark.parametrize(
+    "later",
+    [
+        "threading.Timer(1.5, lambda: d.update(b'3')).start()",
+        "_ = __import__('asyncio').get_event_loop().call_later(1.5, lambda: d.update(b'3'))",
+    ],
+    ids=["thread", "event loop"],
+)
+def test_an_object_without_a_stored_form_that_changed_after_its_cell_is_named(kernel, later):
+    """What it holds cannot be looked at: code that ran outside of cells may have used it."""
+    run_all(kernel, "import hashlib, threading; d = hashlib.sha256(b'2')", later, "x = 1")
+    time.sleep(2)
+
+    ran = kernel.run("%ctx goto 3")
+
+    assert "as it is now: d (" in ran.stdout
+    assert kernel.evaluate("d.hexdigest()[:6]") == "'535fa3'"
+
+
 def test_an_array_in_a_list_that_is_held_is_the_one_of_its_name(kernel):
     """The list is held for what has no stored form in it; what it shares with names is not loaded anew."""
     run_all(

@@ -426,9 +426,10 @@ class Checkpointer:
             self.shelf[token] = thing
 
     def used_since(self, unit: Unit, execution_id: str | None) -> bool:
-        """Return whether a cell after that state may have used the living objects of a unit."""
+        """Return whether the living objects of a unit may have been used after that state, in a cell or outside."""
         turn = self._turns.get(execution_id or "", -1)
-        return any(self._used.get(token, turn) > turn for token, _ in unit.live)
+        outside = self.tracker.turn_outside > turn
+        return any(outside or self._used.get(token, turn) > turn for token, _ in unit.live)
 
     def made_again(self, names: Iterable[str]) -> None:
         """Have the next checkpoint store names that were made again."""

@@ -65,6 +65,8 @@ class NamespaceTracker(CandidateNames):
         """Names that it may have read and that were no variables: classes by their labels, and absent names."""
         self.ran_beside: str = ""
         """Why code that is not of the last cell may have changed variables while it ran; empty for none."""
+        self.turn_outside = -1
+        """The turn in which code outside of any cell ran last, such as that of a thread; -1 for none."""
         self.altered_parts: frozenset[str] = frozenset()
         """Watched names that the last cell changed: the user's modules."""
         self.doubts: dict[str, int] = {}
@@ -175,7 +177,7 @@ class NamespaceTracker(CandidateNames):
 
     def look_outside(self, reason: str) -> None:
         """Have the next cell begin with a look at everything: code ran outside of any cell."""
-        self._outside = self._outside or reason
+        self._outside, self.turn_outside = self._outside or reason, self.turn + 1
 
     def take_bound(self) -> set[str] | None:
         """Return the names that were bound or deleted since the last call; None where that is not known."""
