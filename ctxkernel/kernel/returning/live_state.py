@@ -125,6 +125,7 @@ class LiveState:
 
     def note_start(self) -> None:
         """Note the ambient parts before the first cell: changes of the kernel until then are not the cell's."""
+        self.ambient.begin()
         first = self.ambient.capture()
         self.ambient_first |= first
         self.ambient_start = dict(self.ambient_first)

@@ -44,7 +44,7 @@ def read_ipython() -> dict[str, Any]:
     found = {"ast_node_interactivity": shell.ast_node_interactivity, "autoawait": shell.autoawait}
     found |= {"float_precision": plain.float_precision, "max_seq_length": plain.max_seq_length, "pprint": plain.pprint}
     inline: Any = getattr(sys.modules.get("matplotlib_inline.config"), "InlineBackend", None)
-    if inline is not None and inline.initialized():
+    if inline is not None and inline.initialized() and inline.instance().figure_formats != libraries.FIGURE_FORMATS:
         found["figure_formats"] = sorted(inline.instance().figure_formats)
     return found
 
@@ -100,6 +100,11 @@ class Ambient:
         self._failures = Counter[str]()
         self.faults: dict[str, str] = {}
         """Parts that failed several times in a row, and why: they are left out from then on."""
+
+    def begin(self) -> None:
+        """Take in that the first cell runs next."""
+        for part in self._parts:
+            part.begin()
 
     def capture(self, *, bound: Collection[str] | None = None) -> dict[str, Any]:
         """Return the values of the parts that differ from the last capture.

@@ -114,6 +114,10 @@ def _leaves(values: Any, before: str) -> Iterator[tuple[str, Any]]:
             yield before + name, value
 
 
+FIGURE_FORMATS = {"png"}
+"""The formats in which figures are shown at first: `%matplotlib inline` alone changes no setting."""
+
+
 def set_ipython(value: Any) -> None:
     """Set the settings of IPython that `read_ipython` returned, where they differ."""
     shell = sys.modules["IPython"].get_ipython()
@@ -121,7 +125,7 @@ def set_ipython(value: Any) -> None:
         return
     plain = shell.display_formatter.formatters["text/plain"]
     inline: Any = getattr(sys.modules.get("matplotlib_inline.config"), "InlineBackend", None)
-    for name, one in value.items():
+    for name, one in {"figure_formats": FIGURE_FORMATS, **value}.items():
         if name == "figure_formats":
             owner = inline.instance() if inline is not None and inline.initialized() else None
             one = set(one)

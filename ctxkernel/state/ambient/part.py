@@ -40,6 +40,9 @@ class Part:
     active: Any = True
     """Whether there is anything to capture where `needs` is loaded; a property of some parts."""
 
+    def begin(self) -> None:
+        """Take in that the first cell runs next."""
+
     def capture(self) -> Any:
         """Return the current value."""
         raise NotImplementedError

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import decimal
 import functools
+import itertools
 import locale
 import os
 import re
@@ -58,28 +59,68 @@ class Environment(Part):
 
 
 class WarningFilters(Part):
-    """Which warnings are shown."""
+    """Which warnings are shown.
+
+    A library adds filters when it is loaded, and stays loaded after a return: these filters stay, too. They are no part
+    of a value as long as no other filter was there before them, but those of the start.
+    """
 
     name = "warnings"
 
+    def __init__(self) -> None:
+        self._start: list[Any] = []
+
+    def begin(self) -> None:
+        """Note the filters of the start."""
+        self._start = _as_texts(warnings.filters)
+
     def capture(self) -> Any:
         """Return the filters as texts; one for a category of the notebook's own is left out."""
-        filters: Any = warnings.filters
-        return [
-            (action, _pattern(message), f"{kind.__module__}:{kind.__qualname__}", _pattern(module), line)
-            for action, message, kind, module, line in filters
-            if kind.__module__ != "__main__"
-        ]
+        return self._split(_as_texts(warnings.filters))[0]
+
+    def _split(self, filters: list[Any]) -> tuple[list[Any], list[Any], int]:
+        """Return filters without those of libraries, those, and their place."""
+        both = zip(reversed(filters), reversed(self._start), strict=False)
+        own = first = len(filters) - len([*itertools.takewhile(lambda pair: pair[0] == pair[1], both)])
+        while first and _is_of_library(*filters[first - 1]):
+            first -= 1
+        return filters[:first] + filters[own:], filters[first:own], first
 
     def restore(self, value: Any) -> None:
         """Set the filters; one whose category is not there any more is left out."""
+        kept = self._split(_as_texts(warnings.filters))[1]
+        value, _, at = self._split([(*one,) for one in value])
         filters = [
             (action, _compiled(message), kind, _compiled(module), line)
-            for action, message, category, module, line in value
+            for action, message, category, module, line in (*value[:at], *kept, *value[at:])
             if (kind := _found(category)) is not None
         ]
         warnings.resetwarnings()  # and tells the machinery that the filters are others
         warnings.filters[:] = filters  # type: ignore[index]
+
+
+def _as_texts(filters: Any) -> list[Any]:
+    return [
+        (action, _pattern(message), f"{kind.__module__}:{kind.__qualname__}", _pattern(module), line)
+        for action, message, kind, module, line in filters
+        if kind.__module__ != "__main__"
+    ]
+
+
+_OF_LIBRARIES = re.compile(
+    r"numpy\.(?:ndarray|ufunc|dtype) size changed|the matrix subclass is not the recommended way"
+)
+_SHOWN_BY_LIBRARIES = ("numpy.", "scipy.", "sklearn.", "statsmodels.", "urllib3.", "numba.")
+
+
+def _is_of_library(action: str, message: Any, category: str, module: Any, line: int) -> bool:
+    """Return whether a library adds such a filter as it is loaded: to show its own warnings, or to hide known ones."""
+    if module is not None or line:
+        return False
+    if message is None:
+        return action in ("always", "default") and category.startswith(_SHOWN_BY_LIBRARIES)
+    text = message if isinstance(message, str) else message[0]
+    return action == "ignore" and _OF_LIBRARIES.fullmatch(text) is not None
 
 
 def _pattern(pattern: Any) -> Any:
