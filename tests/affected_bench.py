@@ -136,9 +136,8 @@ def compared(cells: Cells, edited: Cells, part: dict[str, Any], whole: dict[str,
     for at in part["ran"]:
         cell, source = edited[at]
         old, text = place.get(cell, (0, None))
-        # A snapshot has no settings; classes and arrays that share memory are others where they are made again.
-        ran = " ".join(edited[one][1] for one in (*part["ran"], *part["opaque"]) if one < at)
-        if "settings" in part["why"][str(at)] or re.search(r"\b(?:[KLvwt]|class)\b", ran):
+        # A snapshot has no settings, and does not tell two generators apart.
+        if re.search(r"settings|\b[qr] changed", part["why"][str(at)]):
             continue
         if text == source and not differences(part["before"][old], whole["before"][at]):
             needless.append(f"cell {at} ran ({part['why'][str(at)]})")

@@ -67,8 +67,9 @@ class World:
 
     state: Mapping[str, Version]
     same: Callable[[Version, Version], bool]
-    alike: Callable[[Version, Version, Collection[str]], bool]
-    """Returns whether two versions differ only in what an execution with these effects cannot tell apart."""
+    match: Callable[[RecordedRun, Mapping[str, Version], Collection[str]], tuple[Collection[str], Mapping[str, str]]]
+    """Returns which of these inputs of an execution differ in a state although objects may have been made again, and
+    the names of such objects: then → now."""
     reads_first: Callable[[str], Collection[str] | None]
     """Returns the names that a text reads before it binds them; None for any."""
     file: Callable[[str], str]
@@ -85,6 +86,8 @@ class Decision:
     why: tuple[str, ...] = ()
     run: RecordedRun | None = None
     """The execution whose result is kept, or the one that the cell repeats."""
+    renames: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Names of objects in that result → those that equal objects have now."""
 
 
 def decide(candidates: Sequence[RecordedRun], world: World, *, missing: str) -> Decision:
@@ -96,25 +99,34 @@ def decide(candidates: Sequence[RecordedRun], world: World, *, missing: str) -> 
         return Decision("run", (missing,))
     first: Decision | None = None
     for run in candidates:
-        why = tuple(changed_inputs(run, world))
+        changed, renames = changed_names(run, world)
+        why = *_told(changed, world.state), *_changed_parts(run, world)
         if not why and not run.opaque:
-            return Decision("keep", (), run)
+            return Decision("keep", (), run, renames)
         first = first or Decision("run" if why else "opaque", why or (run.opaque,), run)
     assert first is not None
     return first
 
 
-def changed_inputs(run: RecordedRun, world: World) -> Iterator[str]:
-    """Yield what an execution read and what is different now, for people."""
+def changed_names(run: RecordedRun, world: World) -> tuple[Collection[str], Mapping[str, str]]:
+    """Return the names that an execution read and that differ now; if none does, the objects that were made again."""
     state, same = world.state, world.same
     get = state.get
     # Most versions are the same object: nothing is called for these.
     names = [name for name, one in run.inputs.items() if (now := get(name)) is not one and not same(one, now)]
-    if names:
-        names = [name for name in names if not world.alike(run.inputs[name], get(name), run.effects)]
-    if names:
-        names = [name for name in names if not _is_only_bound(run, name, world)]
-    yield from _told(names, state)
+    names = [name for name in names if not _is_only_bound(run, name, world)]
+    known = [name for name in names if get(name) is not MAYBE]
+    if not known:
+        return names, {}
+    changed, renames = world.match(run, state, known)
+    names = [name for name in names if name in changed or get(name) is MAYBE]
+    return names, {} if names else renames
+
+
+def _changed_parts(run: RecordedRun, world: World) -> Iterator[str]:
+    """Yield which parts of the process and files an execution found otherwise, for people."""
+    state, same = world.state, world.same
+    get = state.get
     parts = [name for name, one in run.parts.items() if (now := get(name)) is not one and not same(one, now)]
     parts += [name for name in run.new_parts if name in state and not same(run.effects[name], state[name])]
     for part in parts:
@@ -177,7 +189,7 @@ def foresee(
     now = World(
         state,
         world.same,
-        world.alike,
+        world.match,
         world.reads_first,
         lambda name: files.get(name) or world.file(name),
         lambda name: files.get(name) or world.written(name),
@@ -190,7 +202,7 @@ def foresee(
         found.append(PlannedCell(decision.action, decision.why, run.seconds if run is not None else None))
         if run is None:
             state |= dict.fromkeys(touched(cell.source), MAYBE)
-        elif decision.action == "keep":
+        elif decision.action == "keep" and not decision.renames:
             take_effects(state, run)
         else:
             state |= dict.fromkeys((*run.effects, *run.gone), MAYBE)

@@ -7,7 +7,8 @@ Rule 2: everything is loaded before anything is changed. What cannot be loaded w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import uuid
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -19,9 +20,10 @@ from ctxkernel.kernel.returning.live_state import AMBIENT, LiveState, without
 from ctxkernel.kernel.returning.session import ReturnSession
 from ctxkernel.replay.affected import RecordedRun
 from ctxkernel.state.base.namespace import NOTHING
-from ctxkernel.state.checkpoints.checkpoints import Checkpointer
+from ctxkernel.state.checkpoints.checkpoints import PLAIN, Checkpointer
 from ctxkernel.state.checkpoints.comparison import Difference
 from ctxkernel.state.checkpoints.restore import Fetched, Restorer
+from ctxkernel.state.checkpoints.unit_contents import UnitContents
 from ctxkernel.state.checkpoints.units import Unit
 
 T = TypeVar("T")
@@ -38,13 +40,28 @@ class KeptResults:
         self._facts = facts
         self._checkpoints = checkpoints
         self._restorer = restorer
+        self.contents = UnitContents(checkpoints.storage.chunks.read)
         self.source: str | None = None
         """The execution whose result the running statement takes; the next checkpoint has its facts."""
+        self._renames: Mapping[str, str] = {}
+        """Labels in these facts → those of the equal objects of now."""
 
-    def fetch(self, run: RecordedRun) -> Fetched | None:
-        """Load what an execution changed; None if a part of it cannot be loaded."""
+    def fetch(self, run: RecordedRun, renames: Mapping[str, str]) -> Fetched | None:
+        """Load what an execution changed; None if a part of it cannot be loaded.
+
+        `renames`: labels of objects that it used → those of the equal objects of now.
+        """
         now = self._checkpoints.known_now()
         effects: Mapping[str, Unit] = run.effects
+        self._renames = renames
+        if renames:
+            try:
+                held = {name: self._labels(unit) for name, unit in effects.items()}
+            except (CtxError, ValueError):
+                return None
+            self._renames = renames = _with_new_classes(run, held, renames)
+            effects = {renames.get(name, name): _renamed(unit, held[name], renames) for name, unit in effects.items()}
+            effects = {name: effects[unit.names[0]] for name, unit in effects.items()}  # one object for a unit
         gone = {name: "it is deleted" for name in run.gone if name in now}
         target = {**now, **effects}
         load = {id(unit): unit for name, unit in effects.items() if not unit.equals(now.get(name))}
@@ -66,6 +83,10 @@ class KeptResults:
         except CtxError:
             return None
         return fetched if fetched.lost.keys() == gone.keys() and not fetched.as_now else None
+
+    def _labels(self, unit: Unit) -> tuple[str, ...]:
+        """Return the labels in a unit, its own included. Raises StoreError, ValueError."""
+        return (*unit.names, *(() if unit.digest.startswith(PLAIN) else self.contents.labels(unit)))
 
     def take(self, fetched: Fetched, run: RecordedRun, execution: Execution) -> None:
         """Make the loaded changes of an execution those of the statement that runs now."""
@@ -96,13 +117,35 @@ class KeptResults:
         source, self.source = self.source, None
         if source is None:
             return False
-        facts = self._facts
+        facts, names = self._facts, self._renames
         known = facts.cells.get(source, CellFacts())
-        facts.cells[execution_id] = replace(known, taken_from=known.taken_from or source)
+        beyond = known.beyond and frozenset(names.get(one, one) for one in known.beyond)
+        facts.cells[execution_id] = replace(known, beyond=beyond, taken_from=known.taken_from or source)
         _copy(facts.fingerprints, source, execution_id)
         _copy(facts.touched, source, execution_id)
         _copy(self._live.ambient_changed, source, execution_id)
         return True
+
+
+def _with_new_classes(
+    run: RecordedRun, held: Mapping[str, tuple[str, ...]], renames: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the labels with new ones for classes that an execution made of objects that were made again.
+
+    Such a class differs from the one that has its label: it has another base, say.
+    """
+    found = dict(renames)
+    todo = [name for name in held if name.startswith("class:") and run.inputs.get(name) is None]
+    while more := [name for name in todo if name not in found and not found.keys().isdisjoint(held[name])]:
+        found |= {name: f"class:{uuid.uuid4().hex[:16]}" for name in more}
+    return found
+
+
+def _renamed(unit: Unit, held: Collection[str], renames: Mapping[str, str]) -> Unit:
+    if renames.keys().isdisjoint(held):
+        return unit
+    names, labels = (tuple(renames.get(one, one) for one in listed) for listed in (unit.names, unit.labels))
+    return replace(unit, names=names, labels=labels, renames=renames)
 
 
 def _copy(table: dict[str, T], source: str, target: str) -> None:

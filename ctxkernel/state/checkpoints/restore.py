@@ -213,6 +213,7 @@ class Restorer(StateComparison):
             shared=lambda label: self._shared(fetched, label),
             lost=lambda what: gone.append(what) or Lost(what),
             report=said,
+            renames=unit.renames,
         )
         for token, _ in unit.live:
             if token.startswith("unequal:") and token in living:
@@ -293,16 +294,20 @@ class Restorer(StateComparison):
             self._checkpoints.connected(token, fetched.made[token])
         self._bind(fetched.values, [*difference.drop, *gone])
         recorded = self._checkpoints.state(difference.execution_id)
-        others = [name for name, unit in difference.target.items() if unit is not recorded.get(name)]
+        target = difference.target.items()
+        others = [name for name, unit in target if unit is not recorded.get(name) and not unit.renames]
         self._checkpoints.settled(difference.execution_id, difference.target, gone, others)
         # An object that is alive only may have changed, or hold replaced objects: it is compared with no stored state.
         self._unlike = difference.execution_id, {name for unit in difference.load if unit.live for name in unit.names}
         # A value without one of its parts differs from the stored one.
         lacking = fetched.values.keys() & {found[0] for place in lost if (found := _NAME.match(place))}
         shared = [label for label in difference.held if is_shared(label)]
-        held = difference.held.keys() | self._unlike[1] | lacking
-        loaded = [*(unit.names for unit in difference.load), *((label,) for label in shared)]
+        renamed = {name for unit in difference.load if unit.renames for name in unit.names}
+        held = difference.held.keys() | self._unlike[1] | lacking | renamed
+        loaded = [*(unit.names for unit in difference.load if not unit.renames), *((label,) for label in shared)]
         self._tracker.settle(difference.target, loaded, held.difference(shared))
+        if renamed:
+            self._tracker.store_unchanged(renamed)
         return lost
 
     def _hold(self, difference: Difference, gone: set[str]) -> None:

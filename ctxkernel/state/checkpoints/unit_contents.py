@@ -1,20 +1,44 @@
-"""Content of stored units beyond their bytes: equal for functions that were defined again with the same code.
+"""Content of stored units beyond their bytes: equal where objects were made again with the same content.
+
+A function that is defined again has another place in its file; a class, and an array that several names share, has
+another label. Two units hold equal content if their trees are equal with numbers in the place of labels, and the labels
+of one stand for the same objects as those of the other: one to one, and with equal content themselves.
 
 Rule: in doubt two units differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+from xxhash import xxh3_128_hexdigest
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.units import Unit
-from ctxkernel.state.tracking.fingerprints import TooLarge, joint_fingerprint, values_of
+from ctxkernel.state.tracking.fingerprints import TooLarge, exact_fingerprint, values_of
+from ctxkernel.state.types.packer import Opened
 
 _MOST_BYTES = 1 << 20
 """Larger streams are compared by their bytes alone."""
+_LABELS = ("class:", "shared:")
+_RESULT = "Out["
+_PROCESS = "live:nan-"
+"""Prefix of the labels of NaN objects, which are compared by identity."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The content of a unit; empty where it is not known."""
+
+    text: str
+    labels: tuple[str, ...]
+    """The labels in it, in the order of their numbers in the text."""
+
+
+_UNKNOWN = _Form("", ())
 
 
 @dataclass(eq=False)
@@ -22,56 +46,146 @@ class UnitContents:
     """Compares units of one session. `read(blob)` gives the content of a blob."""
 
     read: Callable[[str], bytes | memoryview]
-    _known: dict[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
-    _variables: dict[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
+    _bytes: dict[Any, _Form] = field(default_factory=dict[Any, _Form])
+    _trees: dict[Any, _Form] = field(default_factory=dict[Any, _Form])
 
-    def same(self, one: Unit, other: Unit) -> bool:
-        """Return whether no cell can tell the values of two units apart."""
-        if one is other or one.equals(other):
-            return True
-        if one.names != other.names or not _comparable(one, other):
-            return False
-        key = self._key(one)
-        return bool(key) and key == self._key(other)
+    def labels(self, unit: Unit) -> tuple[str, ...]:
+        """Return the labels of everything that a unit refers to. Raises StoreError, ValueError."""
+        return self._by_bytes(unit).labels
 
-    def alike(self, one: Unit, other: Unit) -> bool:
-        """Return whether two units hold equal variables, whatever results of cells hold the same objects."""
-        if _variables(one) != _variables(other) or not _comparable(one, other):
-            return False
-        keys = [self._key(each, results=False) for each in (one, other)]
-        return bool(keys[0]) and keys[0] == keys[1]
+    def pair_labels(self, one: Unit, other: Unit, *, results: bool) -> list[tuple[str, str]] | None:
+        """Return which labels of two units must stand for equal objects so that no cell can tell their values apart.
 
-    def _key(self, unit: Unit, *, results: bool = True) -> str:
-        place, known = (unit.digest, *unit.chunks), self._known if results else self._variables
-        if place not in known:
-            known[place] = self._content(unit, results=results)
-        return known[place]
-
-    def _content(self, unit: Unit, *, results: bool) -> str:
-        if unit.digest.startswith("p:") or not unit.stream[0]:
-            return ""
+        None if the values differ. `results`: whether the results of cells that hold the same objects are such values.
+        """
+        if _values(one, results=results) != _values(other, results=results) or len(_own(one)) != len(_own(other)):
+            return None
         try:
-            stream = units.unbundle(self.read(unit.stream[0]), unit.stream[1])
-            if stream.nbytes > _MOST_BYTES:
-                return ""
-            chunks = [one.chunks for one in unit.buffers]
-            values = values_of(stream, [one.nbytes for one in unit.buffers], chunks)
-            if not results:
-                values = {name: value for name, value in values.items() if not name.startswith(_RESULT)}
-            return joint_fingerprint(values, chunks, code=results)
+            if one is other or one.equals(other):
+                labels = self.labels(one) if one.stream[0] and not one.digest.startswith("p:") else one.labels
+                return [(label, label) for label in (*_own(one), *labels)]
+            if not (_is_whole(one) and _is_whole(other)):
+                return None
+            if one.names == other.names:
+                forms = self._by_bytes(one), self._by_bytes(other)
+                if forms[0].text == forms[1].text:
+                    own = [(label, label) for label in _own(one)]
+                    return [*own, *zip(forms[0].labels, forms[1].labels, strict=True)]
+            forms = self._as_tree(one, results=results), self._as_tree(other, results=results)
         except (StoreError, ValueError, TooLarge):
-            return ""
+            return None
+        if not forms[0].text or forms[0].text != forms[1].text:
+            return None
+        return [*zip(forms[0].labels, forms[1].labels, strict=True)]
+
+    def _by_bytes(self, unit: Unit) -> _Form:
+        key = unit.digest, *unit.chunks
+        if (known := self._bytes.get(key)) is None:
+            opened = Opened(stream := self._stream(unit))
+            rest = memoryview(stream)[opened.start :]
+            text = f"{xxh3_128_hexdigest(rest)} {[one.chunks for one in unit.buffers]}"
+            known = self._bytes[key] = _Form(text, tuple(opened.labels))
+        return known
+
+    def _as_tree(self, unit: Unit, *, results: bool) -> _Form:
+        key = results, unit.digest, *unit.chunks
+        if (known := self._trees.get(key)) is None:
+            stream = self._stream(unit)
+            known = _UNKNOWN
+            if stream.nbytes <= _MOST_BYTES:
+                chunks = [one.chunks for one in unit.buffers]
+                values = values_of(stream, [one.nbytes for one in unit.buffers], chunks, exact=True)
+                values = {name: value for name, value in values.items() if results or not name.startswith(_RESULT)}
+                known = _Form(*exact_fingerprint(values, chunks))
+            self._trees[key] = known
+        return known
+
+    def _stream(self, unit: Unit) -> memoryview:
+        return units.unbundle(self.read(unit.stream[0]), unit.stream[1])
 
 
-def _comparable(one: Unit, other: Unit) -> bool:
-    """Return whether all content of two units is in their streams, and they refer to the same objects."""
-    if one.labels != other.labels or one.live or other.live or one.missing or other.missing or one.job or other.job:
-        return False
-    return bool(one.digest and other.digest)
+@dataclass(eq=False)
+class Matching:
+    """Compares what an execution read with what there is now, with all that these refer to.
+
+    `then` and `now`: name or label → unit, or None for no value.
+    """
+
+    contents: UnitContents
+    then: Mapping[str, Unit | None]
+    now: Mapping[str, Any]
+    effects: Collection[str]
+    """Names that the execution changed. One that changes an object changes the results that hold it, too."""
+    renames: dict[str, str] = field(default_factory=dict[str, str])
+    """Label → the label of the equal object of now."""
+    _back: dict[str, str] = field(default_factory=dict[str, str])
+    _done: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+
+    def differing(self, names: Collection[str]) -> set[str]:
+        """Return which of these names differ; all others are known to be as they were.
+
+        If none does, `renames` holds for all of them.
+        """
+        found: set[str] = set()
+        for name, one in self.then.items():
+            # A part of the process is compared by its value; a name that is only bound needs no value.
+            if name.startswith(_LABELS) or (name not in names and (one is None or ":" in name)):
+                continue
+            if not self._match(name):
+                found.add(name)
+        reached = {label for label, _ in self._done}
+        alone = [label for label in self.then if label.startswith(_LABELS) and label not in reached]
+        found.update(one for one in alone if one in names or not (self.then[one] is None or self._bind(one, one)))
+        return found
+
+    def _match(self, name: str) -> bool:
+        todo = [(name, name)]
+        while todo:
+            pair = todo.pop()
+            if pair in self._done:
+                continue
+            self._done.add(pair)
+            labels = self._pair(*pair)
+            if labels is None or not all(self._bind(*both) for both in labels):
+                return False
+            todo += [both for both in labels if both[0].startswith(_LABELS)]
+        return True
+
+    def _pair(self, name: str, other: str) -> list[tuple[str, str]] | None:
+        if name not in self.then:  # a class that the execution did not use
+            return [] if name == other else None
+        one, now = self.then[name], self.now.get(other)
+        if one is None or not isinstance(now, Unit):
+            return [] if one is None and now is None else None
+        results = any(name in self.effects for name in (*one.names, *now.names))
+        return self.contents.pair_labels(one, now, results=results)
+
+    def _bind(self, label: str, other: str) -> bool:
+        """Take two labels as those of equal objects; return whether that agrees with all others."""
+        kinds = label.partition(":")[0], other.partition(":")[0]
+        if label != other and (kinds[0] != kinds[1] or (kinds[0] == "live" and not _of_process(label, other))):
+            return False
+        return self.renames.setdefault(label, other) == other and self._back.setdefault(other, label) == label
 
 
-def _variables(unit: Unit) -> list[str]:
-    return sorted(name for name in unit.names if not name.startswith(_RESULT))
+def _of_process(*labels: str) -> bool:
+    return all(label.startswith(_PROCESS) for label in labels)
 
 
-_RESULT = "Out["
+def _is_whole(unit: Unit) -> bool:
+    """Return whether all content of a unit is in its stream."""
+    return bool(unit.digest and unit.stream[0]) and not (unit.live or unit.missing or unit.job or _is_plain(unit))
+
+
+def _is_plain(unit: Unit) -> bool:
+    return unit.digest.startswith("p:")
+
+
+def _own(unit: Unit) -> list[str]:
+    return [name for name in unit.names if name.startswith(_LABELS)]
+
+
+def _values(unit: Unit, *, results: bool) -> list[str]:
+    return sorted(
+        name for name in unit.names if not name.startswith(_LABELS) and (results or not name.startswith(_RESULT))
+    )

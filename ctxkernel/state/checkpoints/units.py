@@ -57,6 +57,8 @@ class Unit:
     """Objects with units of their own that it refers to: `shared:<token>`."""
     again: tuple[Connection, ...] = ()
     """Objects that are not stored, and can be connected again after their end."""
+    renames: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Label in its stream → the label that is meant now. Never stored: such a unit is loaded, and its values packed."""
 
     @property
     def chunks(self) -> list[str]:

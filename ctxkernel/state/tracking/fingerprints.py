@@ -82,8 +82,11 @@ class _Reader(pickle.Unpickler):
         return _named(f"{module}.{name}")
 
     labels: Sequence[str]
+    exact = False
 
     def persistent_load(self, pid: Any) -> object:
+        if self.exact:  # the value does not tell which object it is
+            raise TooLarge
         return value_of_label(self.labels[int(pid)])
 
 
@@ -93,12 +96,17 @@ def _named(name: str, label: str = "") -> type[_Node]:
 
 
 def values_of(
-    stream: Any, sizes: Sequence[int], chunks: Sequence[Sequence[str]], *, most: float = MOST_TEXT
+    stream: Any,
+    sizes: Sequence[int],
+    chunks: Sequence[Sequence[str]],
+    *,
+    most: float = MOST_TEXT,
+    exact: bool = False,
 ) -> dict[str, Any]:
     """Return the values of a stream by name, as trees.
 
     `sizes` are those of its buffers in bytes, `chunks` their addresses, which stand for the content. `most`: bytes of
-    long texts.
+    long texts. `exact`: trees for `exact_fingerprint`.
 
     Raises ValueError for what is no stream of ours, and TooLarge.
     """
@@ -116,7 +124,7 @@ def values_of(
         text = "".join(chunks[at]).encode()
         held[at] = (text * (sizes[at] // len(text) + 1))[: sizes[at]]
     reader = _Reader(opened.source(held), buffers=opened.turns(seeds, [memoryview(one) for one in held]))
-    reader.labels = opened.labels
+    reader.labels, reader.exact = opened.labels, exact
     return reader.load()[0]
 
 
@@ -167,22 +175,36 @@ def content_fingerprint(
     return f"{LIVE if walker.alive else 'xxh3:'}{xxh3_128_digest(bytes(walker.out)).hex()}"
 
 
-def joint_fingerprint(
-    values: dict[str, Any], buffers: Sequence[Sequence[str]], *, code: bool, most: float = 10 * MOST_NODES
-) -> str:
-    """Return a short text for the content of all values of a stream, and what they share; empty where it is not known.
+def exact_fingerprint(
+    values: dict[str, Any], buffers: Sequence[Sequence[str]], *, most: float = 10 * MOST_NODES
+) -> tuple[str, tuple[str, ...]]:
+    """Return a text for the content of all values of a stream and what they share, and the labels in it in order.
 
-    Values with equal texts cannot be told apart, but by where code stood in its file. The order of a set is not
-    known, so a value with one has no text. With `code`, nor has one without code: equal content has equal bytes there.
+    Values with equal texts cannot be told apart, but by where code stood in its file, if the objects that their labels
+    stand for cannot. The text is empty where that is not known: the order of a set is not.
     """
-    walker = _Walker(buffers, lambda label: label, lambda _: frozenset(), most, exact=True)
+    own = [name for name in values if name.startswith(_LABELS)]
+    paths = {name: _class_path(values[name]) for name in own}
+    if len(own) > 1 and (len({*paths.values()}) < len(own) or "" in paths.values()):
+        return "", ()
+    own.sort(key=paths.__getitem__)
+    walker = _Walker(buffers, str, lambda _: frozenset(), most, exact=True)
+    for label in own:
+        walker.number(label)
     try:
-        walker.walk(tuple(sorted(values.items())))
+        walker.walk((tuple(sorted(values.keys() - own)), *(values[name] for name in sorted(values.keys() - own))))
+        walker.walk(tuple(values[label] for label in own))
     except (TooLarge, RecursionError):
-        return ""
-    return "" if walker.alive or (code and not walker.codes) else xxh3_128_digest(bytes(walker.out)).hex()
+        return "", ()
+    return "" if walker.alive else xxh3_128_digest(bytes(walker.out)).hex(), tuple(walker.labels)
 
 
+def _class_path(value: Any) -> str:
+    content = getattr(value, "content", None) if isinstance(value, type) else None
+    return str(content.args[3]) if isinstance(content, _Node) else ""
+
+
+_LABELS = ("class:", "shared:")
 LIVE = "live:"
 """Prefix of a fingerprint that depends on an object of this process."""
 Hidden = Callable[[str], frozenset[str]]
@@ -203,14 +225,14 @@ class _Walker:
     hidden: Hidden
     most: float
     exact: bool = False
-    """Whether what cannot be told is TooLarge, and classes count by their labels."""
+    """Whether what cannot be told is TooLarge, all that is shared counts, and labels count by their order."""
+    labels: dict[str, int] = field(default_factory=dict[str, int])
+    """Label → its number."""
     out: bytearray = field(default_factory=bytearray)
     seen: dict[int, int] = field(default_factory=dict[int, int])
     made: list[Any] = field(default_factory=list[Any])
     """Keeps the objects that are made for this walk alive, so that ids stay unique."""
     count: int = 0
-    codes: int = 0
-    """How many code objects it holds."""
     alive: bool = False
     """Whether it holds something of this process, so that the content says nothing in another one."""
 
@@ -242,6 +264,8 @@ class _Walker:
             if self.exact and len(one) > 1:
                 raise TooLarge
             out += b"{%d;" % len(one)
+            if self.exact:
+                return iter(one)
             out += b"".join(sorted(map(self.alone, one)))
             return None
         if isinstance(one, type):
@@ -271,15 +295,21 @@ class _Walker:
         return None
 
     def type_of(self, one: Any) -> Iterator[Any] | None:
-        self.out += f"<{one.__name__}{getattr(one, 'label', '') if self.exact else ''}>".encode()
+        label: str = getattr(one, "label", "")
+        number = f" {self.number(f'class:{label}')}" if self.exact and label else ""
+        self.out += f"<{one.__name__}{number}>".encode()
         content = getattr(one, "content", None) if self.exact else None
         if content is None or id(content) in self.seen:
             return None
         self.seen[id(content)] = len(self.seen)
         return self.node(content)
 
+    def number(self, label: str) -> int:
+        """Return the number of a label."""
+        return self.labels.setdefault(label, len(self.labels))
+
     def alone(self, one: Any) -> bytes:
-        inner = _Walker(self.buffers, self.shared, self.hidden, self.most, self.exact)
+        inner = _Walker(self.buffers, self.shared, self.hidden, self.most)
         inner.count = self.count
         inner.walk(one)
         self.count = inner.count
@@ -288,34 +318,43 @@ class _Walker:
 
     def node(self, one: _Node) -> Iterator[Any] | None:
         out = self.out
-        if one.made in _ARRAYS:
+        if one.made in _ARRAYS and not self.exact:
             out += self.array(one).encode()
             return None
-        if one.made == "enum_member":  # where its class is stored by the same stream; else it is a call of its class
+        if (
+            one.made == "enum_member" and not self.exact
+        ):  # where its class is stored by the same stream; else it is a call of its class
             members: Any = one.state[0][0][0]
             out += f"N{one.args[1].__name__};".encode("utf-8", "replace")
             return iter((members["_value_"],))
         if one.made.startswith("matplotlib."):
             self.alive = True  # a figure counts and numbers what it draws; two runs are compared by their pixels
         out += f"N{one.made};".encode("utf-8", "replace")
+        if self.exact and one.label:
+            out += b"%d;" % self.number(f"class:{one.label}")
         match one.made:
             case "shared":
-                out += self.shared(one.args[0]).encode()
+                label = one.args[0]
+                out += (b"%d;" % self.number(label)) if self.exact else self.shared(label).encode()
                 return None
+            case "array" | "memory_block" | "machine_values":  # of an exact fingerprint: with its memory
+                at = int(one.made == "machine_values")
+                if class_of(one.args[at]) is int:
+                    out += ",".join(self.buffers[int(one.args[at])]).encode()
+                    return itertools.chain(one.args[:at], one.args[at + 1 :], one.state)
             case "live":
                 self.alive = True
                 out += one.args[0].encode()
             case "database" | "file":
                 self.alive = True  # its content is elsewhere
             case "code" | "code_from":
-                self.codes += 1
                 out += b"%d;" % _code_digest(one)
                 return None
             case "make_class":  # without its uid
-                return self.class_of(one)
-            case "remembering" | "cached_property":
+                return itertools.chain(self.class_of(one), one.args[5:] if self.exact else ())
+            case "remembering" | "cached_property" if not self.exact:
                 return iter(one.args[:1])
-            case "function":
+            case "function" if not self.exact:
                 # Its code says where it is from; its globals are named, not held.
                 return itertools.chain(one.args[:1], one.args[2:], one.state, one.items)
             case _:
@@ -328,7 +367,7 @@ class _Walker:
         """Return the fingerprint of an array, which is the same whether or not it has a pack of its own."""
         one = (_as_array(one) if one.made == "array_view" else None) or one
         at = int(one.made == "machine_values")
-        inner = _Walker(self.buffers, self.shared, self.hidden, self.most, self.exact)
+        inner = _Walker(self.buffers, self.shared, self.hidden, self.most)
         rest: Any = one.args
         if one.made != "array_view" and class_of(rest[at]) is int:
             inner.out += "".join(self.buffers[int(rest[at])]).encode()

@@ -229,6 +229,7 @@ class ClassParts(CodeParts):
         self, uid: str, meta: Any, name: str, path: str, bases: Any, module: str, names: Any, slots: Any, early: Any
     ) -> Any:
         """Return a class without its members, and register its uid: a member may refer to it."""
+        uid = self.renames.get(f"class:{uid}", f"class:{uid}").removeprefix("class:")
         if uid not in self.known and (meanwhile := self.packer.classes.object(uid)) is not None:
             return meanwhile  # made by an object that one of its bases holds
         if (again := self.again.get(uid)) is not None and again.fits(bases, slots):

@@ -291,6 +291,7 @@ class Packer(ObjectNames):
         report: list[str] | None = None,
         trial: bool = False,
         again: Mapping[str, Again] = types.MappingProxyType({}),
+        renames: Mapping[str, str] = types.MappingProxyType({}),
     ) -> dict[str, object]:
         """Return the values by name.
 
@@ -298,17 +299,23 @@ class Packer(ObjectNames):
         restored. `classes(uid)` may make a class that is not alive; `shared(label)` gives an object with a pack of its
         own. What cannot be put together is a stand-in that `lost` makes; `report` is told. A `trial` leaves no trace:
         classes that it makes are not known by their uid. `again`: by uid, living classes that are to become what the
-        stream has, and take that. Raises ValueError for what is no stream of ours.
+        stream has, and take that. `renames`: label in the stream → the label that is meant. Raises ValueError for what
+        is no stream of ours.
         """
         opened = Opened(stream)
-        given = handles, live, lost, classes, shared, trial, again, self.classes.names
-        restorer = StreamRestorer(self, opened.labels, buffers, *given)
+        given = handles, live, lost, classes, shared, trial, again, renames, self.classes.names
+        labels = [renames.get(label, label) for label in opened.labels]
+        restorer = StreamRestorer(self, labels, buffers, *given)
         with _undisturbed():
             values, faults = self._load(restorer, opened)
         if report is not None:
             report.extend(restorer.said)
         stand_ins = {id(one) for one in restorer.stand_ins}
-        return {name: value for name, value in values.items() if name not in faults or id(value) not in stand_ins}
+        return {
+            renames.get(name, name): value
+            for name, value in values.items()
+            if name not in faults or id(value) not in stand_ins
+        }
 
     def _load(self, restorer: StreamRestorer, opened: Opened) -> tuple[dict[str, object], list[str]]:
         seeds = [restorer.part if seed is part_seed else seed for _, seed in self._seeds().values()]
@@ -357,7 +364,8 @@ class Opened:
             raise ValueError("not a pack that this version can read")
         self.labels = bytes(whole[_HEAD.size : _HEAD.size + size]).decode().split()
         """The labels of the numbers in the pickle."""
-        at = _HEAD.size + size
+        self.start = at = _HEAD.size + size
+        """Where the part begins that depends on the content only."""
         self.cuts: list[Any] = [_CUT.unpack_from(whole, at + n * _CUT.size) for n in range(cuts)]
         """Places in the pickle, and the buffers that were cut out there."""
         at += cuts * _CUT.size

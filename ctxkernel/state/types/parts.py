@@ -68,6 +68,8 @@ class StreamConstructors:
     """Whether new classes stay unknown outside of this stream."""
     again: Mapping[str, Any]
     """By uid, an `Again` for each living class that takes the content in the stream."""
+    renames: Mapping[str, str]
+    """Label in the stream → the label that is meant."""
     known: frozenset[str]
     """Uids of the classes that were alive before."""
     made: dict[str, type] = field(default_factory=dict[str, type])
