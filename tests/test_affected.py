@@ -224,6 +224,22 @@ def test_the_cells_that_are_marked_stale_are_those_that_the_plan_runs(kernel):
         assert json.loads(kernel.run("%ctx stale --json").stdout) == []
 
 
+def test_the_graph_of_cells_is_told_as_text_and_as_json(kernel):
+    put(kernel, a="x = 1", b="y = [x]", c="z = y + [x]")
+    put(kernel, a="x = 2")
+
+    text = kernel.run("%ctx stale --graph").data[0]["text/plain"]
+    one = json.loads(kernel.run("%ctx why stale s2 --json").stdout)
+    nodes = json.loads(kernel.run("%ctx stale --graph --json").stdout)
+
+    assert "s3    stale    z = y + [x]" in text
+    assert "↑ s2: y" in text
+    assert [(each["statement"], each["names"]) for each in one["reads"]] == [("s4", ["x"])]
+    assert [(each["cell"], each["names"]) for each in one["read_by"]] == [("c", ["y"])]
+    assert [each["state"] for each in nodes] == ["fresh", "stale", "stale"]
+    assert "s3 reads y of it" in kernel.run("%ctx why stale s2").data[0]["text/plain"]
+
+
 def test_the_setting_makes_the_re_run_stop_before_an_opaque_cell(kernel):
     put(kernel, a="x = 1", b="import time; t = time.time()", c="y = x")
     kernel.run("%ctx config opaque_cells ask")
@@ -235,6 +251,20 @@ def test_the_setting_makes_the_re_run_stop_before_an_opaque_cell(kernel):
     assert "stopped before a cell that is opaque: it may read the clock" in told["stopped"]
     assert affected(kernel, "--yes")["ran"] == [1, 2]
     assert kernel.evaluate("y") == "2"
+
+
+def test_inputs_that_differ_a_little_count_as_equal_only_where_the_user_says_so(kernel):
+    put(kernel, a="x = [1.0, 2.0]", b="y = sum(x)", c="z = 1")
+    put(kernel, a="x = [1.0, 2.0 + 1e-9]")
+    exact = json.loads(kernel.run("%ctx rerun --affected --dry-run --json").stdout)
+    kernel.run("%ctx config affected_tolerance 1e-6")
+
+    told = affected(kernel)
+
+    assert exact["run"] == [1]
+    assert (told["ran"], told["kept"]) == ([], [0, 1, 2, 3])
+    put(kernel, a="x = [1.0, 2.1]")
+    assert affected(kernel)["ran"] == [1]
 
 
 def test_a_changed_file_of_a_module_makes_those_run_that_use_it(kernel, tmp_path):
@@ -293,6 +323,116 @@ def test_a_changed_setting_of_the_process_makes_all_later_cells_run(kernel, tmp_
     assert told["ran"] == [1, 2, 3]
     assert told["why"]["3"] == "the decimal settings differ"
     assert kernel.evaluate("t") == "'0.333'"
+
+
+MADE_AGAIN = {
+    "a class": (
+        ["class K:\n    k = 1\n    def get(self): return self.k", "o = K()", "o.get()", "p = [o, o]"],
+        "(o.get(), type(o) is K, type(p[0]) is K, p[0] is p[1])",
+        "(1, True, True, True)",
+    ),
+    "a class with a subclass": (
+        ["class K: k = 1", "class L(K): pass", "o = L()", "o.x = K; q = o"],
+        "(issubclass(L, K), type(o) is L, isinstance(o, K), o.x is K, q is o)",
+        "(True, True, True, True, True)",
+    ),
+    "a class that a later cell changes": (
+        ["class K: k = 1", "K.k = 2", "o = K()", "o.k"],
+        "(K.k, type(o) is K)",
+        "(2, True)",
+    ),
+    "a dataclass": (
+        ["import dataclasses", "@dataclasses.dataclass\nclass K:\n    k: int = 1", "o = K(3)", "print(o); l = [o]"],
+        "(type(o) is K, l[0] is o)",
+        "(True, True)",
+    ),
+    "an enumeration": (
+        ["import enum", "class C(enum.Enum):\n    A = 1\n    B = 2", "c = C.A", "d = {C.A: 1}", "d[c]"],
+        "(c is C.A, d[C.A])",
+        "(True, 1)",
+    ),
+    "a function": (["def f(): return 1", "g = f", "g()", "h = [g]"], "(g is f, h[0] is f)", "(True, True)"),
+    "arrays that share memory": (
+        ["import numpy as np", "v = np.arange(9.); w = v[2:]", "u = w[1:]", "w[0] = 7", "s = float(v.sum())"],
+        "(v.tolist()[:3], w.base is v, float(u[0]), s, bool(np.shares_memory(u, v)))",
+        "([0.0, 1.0, 7.0], True, 3.0, 41.0, True)",
+    ),
+    "large arrays that share memory": (
+        ["import numpy as np", "v = np.arange(1e5); w = v[2:]", "u = w[1:]", "s = float(u.sum())", "z = u * 2"],
+        "(w.base is v, float(u[0]), bool(np.shares_memory(u, v)))",
+        "(True, 3.0, True)",
+    ),
+    "a frame and its column": (
+        ["import pandas as pd", "t = pd.DataFrame({'a': [1., 2.]}); u = t['a']", "m = u.mean()", "print(t.iloc[:1])"],
+        "float(m)",
+        "1.5",
+    ),
+    "a NaN that two names hold": (
+        ["x = [float('nan')]; y = x[0]", "z = y in x", "w = [y]"],
+        "(z, w[0] is y)",
+        "(True, True)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MADE_AGAIN)
+def test_what_uses_an_object_that_is_made_again_with_equal_content_is_kept(kernel, kind):
+    """Later cells have the new object, with everything that they share; the marks and an undo agree."""
+    cells, shown, value = MADE_AGAIN[kind]
+    put(kernel, **{f"c{at}": source for at, source in enumerate(cells)})
+    first = int(cells[0].startswith("import"))
+    for comment in ("# edited", "# edited again"):
+        put(kernel, **{f"c{first}": f"{cells[first]}\n{comment}"})
+
+        told = affected(kernel)
+
+        assert {*told["ran"], *told["opaque"]} <= {first}, told
+        assert kernel.evaluate(shown) == value
+    assert [one["cell"] for one in json.loads(kernel.run("%ctx stale --json").stdout) if one["state"] == "stale"] == []
+    kernel.run("%ctx undo")
+    kernel.run("%ctx undo")
+    assert kernel.evaluate(shown) == value
+
+
+@pytest.mark.parametrize(
+    ("cells", "edit", "ran"),
+    [
+        pytest.param(["class K: k = 1", "o = K(); o.k"], "class K: k = 2", [1], id="a class with another value"),
+        pytest.param(["class K: k = 1", "L = K", "L is K"], "class K: k = 1\nL = K", [], id="an alias that was there"),
+        pytest.param(
+            ["class K: k = 1\nclass L: k = 1", "x = K, L", "x[0] is x[1]"],
+            "class K: k = 1\nL = K",
+            [1, 2],
+            id="one for two",
+        ),
+        pytest.param(
+            ["import numpy as np", "v = np.arange(3); w = v[:]", "w[0] = 5", "int(v[0])"],
+            "v = np.arange(3); w = v.copy()",
+            [2, 3],
+            id="a copy for a view",
+        ),
+        pytest.param(
+            ["x = [float('nan')]; y = x[0]", "y in x"], "x = [float('nan')]; y = float('nan')", [1], id="another NaN"
+        ),
+    ],
+)
+def test_what_uses_an_object_that_is_made_again_otherwise_runs(kernel, cells, edit, ran):
+    put(kernel, **{f"c{at}": source for at, source in enumerate(cells)})
+    first = int(cells[0].startswith("import"))
+    put(kernel, **{f"c{first}": edit})
+
+    told = affected(kernel)
+
+    assert {*told["ran"]} - {first} == {*ran}, told
+
+
+def test_an_import_of_a_library_that_adds_filters_of_warnings_affects_nothing_below(kernel):
+    put(kernel, a="import numpy as np", b="x = np.arange(3)", c="y = x.sum()")
+    put(kernel, a="import numpy as np  # numbers")
+
+    told = affected(kernel)
+
+    assert (told["ran"], told["kept"], told["opaque"]) in (([], [0, 1, 2], []), ([0], [1, 2], []))
 
 
 # -- on the command line -------------------------------------------------------------------------------

@@ -166,7 +166,8 @@ def toml(name: str) -> str:
         return f"{name} = {str(not default).lower()}\n"
     if isinstance(default, str):
         return f"{name} = '{next((one for one in spec.choices if one not in ('', default)), 'another')}'\n"
-    return f"{name} = {type(default)(spec.least)!r}\n"
+    value = spec.least if spec.least != default else spec.most
+    return f"{name} = {type(default)(value)!r}\n"
 
 
 def test_every_setting_that_sends_spends_runs_writes_or_decides_is_named():

@@ -252,6 +252,7 @@ def test_the_command_lists_stale_cells_and_explains_one(book, kernel):
         "  it reads y of s2, which is stale",
         "  s2 is stale: y = x + 1",
         "    x was changed by s4",
+        "reads y of s2",
     ]
     assert kernel.run("%ctx why stale 2").data[0]["text/plain"].splitlines()[-1] == "read from it: s3"
     assert len(book.front.rows()) == 4

@@ -189,6 +189,20 @@ class Settings:
         choices=("run", "ask"),
         matters=True,
     )
+    affected_tolerance: float = _is(
+        0.0,
+        "",
+        "floats that a cell read count as unchanged up to it, in `rerun --affected`. 0: only if equal",
+        0,
+        1,
+        matters=True,
+    )
+    recall: bool = _is(
+        False,
+        "",
+        "a cell whose text and inputs equal those of an earlier execution takes its result instead of running",
+        matters=True,
+    )
     resume: bool = _is(False, "", "go on where the last kernel of the notebook ended", at_start=True, matters=True)
     quota_gb: float = _is(
         20.0, "GB", "what the checkpoints of all notebooks may take together", 1e-6, 10**6, personal=True

@@ -94,6 +94,7 @@ class CtxKernelMixin:
         if by_agent and (held := self._hold(ctx, cell, _dict_of(said.get("agent")))) is not None:
             return held
         ctx.turns.take_then()
+        ctx.checkpoints.told = said.get("cells")
         if ctx.gestures.asked:
             ctx.gestures.carry_out()
         ctx.turns.executing = True
@@ -134,6 +135,7 @@ class CtxKernelMixin:
             cell.author = "panel" if gesture else "agent" if "agent" in said else "human"
             cell.rerun = said.get("rerun") is True
             cell.tags = statement_tags(tags)
+            cell.affected = said.get("affected") is True
             if cell.author == "agent":
                 agent = _dict_of(said["agent"])
                 cell.tags |= {
@@ -191,14 +193,16 @@ class CtxKernelMixin:
         broken: BaseException | None = None
         before = AUTHOR.set(cell.author)
         try:
-            with ctx.interrupts.user_code():
-                if cell.recorded and ctx.timeout.seconds is not None:
-                    ctx.guard("time-out", ctx.timeout.start, None)
-                ctx.transform.expected = True
-                reply = await run(cell.code, keeps_number=cell.keeps_number)
-                if ctx.checkpoints.job is not None and reply.get("status") == "ok":
-                    done, reply = reply, None  # an interrupt while it loads is the cell's outcome
-                    reply = ctx.checkpoints.load_job(done)
+            reply = ctx.kept_cells.reply(cell) if cell.recorded else None
+            if reply is None:
+                with ctx.interrupts.user_code():
+                    if cell.recorded and ctx.timeout.seconds is not None:
+                        ctx.guard("time-out", ctx.timeout.start, None)
+                    ctx.transform.expected = True
+                    reply = await run(cell.code, keeps_number=cell.keeps_number)
+                    if ctx.checkpoints.job is not None and reply.get("status") == "ok":
+                        done, reply = reply, None  # an interrupt while it loads is the cell's outcome
+                        reply = ctx.checkpoints.load_job(done)
         except KeyboardInterrupt:
             interrupted = True
         except asyncio.CancelledError as fault:

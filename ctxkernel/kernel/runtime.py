@@ -57,6 +57,7 @@ from ctxkernel.kernel.returning.checkpoint_health import Health, Room
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.returning.store_mirror import StoreMirror
 from ctxkernel.kernel.session import Session
+from ctxkernel.kernel.turn.kept_cells import KeptCells
 from ctxkernel.kernel.turn.turns import Turns
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.masker import Masker
@@ -221,6 +222,7 @@ class Runtime:
         notebook = str(notebook_folder(os.environ, os.getcwd()) / name) if name else ""
         self.mirror = self._made(StoreMirror, settings_now=lambda: self.settings, notebook=notebook)
         self.turns = self._made(Turns)
+        self.kept_cells = KeptCells(self.turns, self.kernel)
         self.checkpoints.rested = self.turns.rested
         self.displays.run_between = self.turns.run_between
         self.gestures.connect(self.turns.gesture, busy=lambda: self.turns.executing)

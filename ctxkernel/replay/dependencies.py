@@ -383,6 +383,10 @@ class DependencyGraph:
                 found.setdefault(source.run.statement_id, []).append(name)
         return found
 
+    def newest(self, cell: str) -> CellRun:
+        """Return the newest execution of a cell. Raises KeyError."""
+        return self._nodes[cell].run
+
     def cells(self) -> list[CellRun]:
         """Return the newest execution of each cell, in the order of the path."""
         return [node.run for node in sorted(self._nodes.values(), key=lambda node: node.place)]
@@ -390,6 +394,24 @@ class DependencyGraph:
     def in_order(self) -> list[CellRun]:
         """Return the newest execution of each cell, in the order of the notebook."""
         return [node.run for node in sorted(self._nodes.values(), key=lambda node: node.first) if not node.run.outside]
+
+    def links(self, cell: str) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+        """Return the cells that a cell reads from, and those that read from it, with the names. Raises KeyError."""
+        sources: dict[str, list[str]] = {}
+        for name, version in self._nodes[cell].reads.items():
+            if version.cell and version.cell != cell:
+                sources.setdefault(version.cell, []).append(name.removeprefix(FILE))
+        readers: dict[str, list[str]] = {}
+        for reader in self._readers.get(cell, ()):
+            names = [name for name, version in self._nodes[reader].reads.items() if version.cell == cell]
+            if reader != cell:
+                readers[reader] = [name.removeprefix(FILE) for name in names]
+        return self._sorted(sources), self._sorted(readers)
+
+    def _sorted(self, cells: Mapping[str, list[str]]) -> dict[str, list[str]]:
+        """Return cells in the order of the notebook, with sorted names."""
+        ordered = sorted(cells, key=lambda one: self._nodes[one].first)
+        return {cell: sorted(cells[cell]) for cell in ordered}
 
     def affected(self, cells: Iterable[str]) -> list[CellRun]:
         """Return the newest executions of these cells and of all that read from them, in the order of the path."""

@@ -82,7 +82,7 @@ def rerun(ctx: CommandContext, args: Sequence[str]) -> str | Report | None:
     """Return to the state before a statement, and run it and later ones again."""
     lose, args = _take_lose(args)
     notebook, args = _take_notebook(args)
-    flags, rest = split_flags(args, ("--dry-run", "--json", "--yes", "--affected"), "rerun")
+    flags, rest = split_flags(args, ("--dry-run", "--json", "--yes", "--affected", "--stepwise"), "rerun")
     if "--affected" in flags:
         if rest:
             raise BadCommand(
@@ -112,11 +112,14 @@ def _rerun_affected(
     ctx: CommandContext, notebook: Path | None, flags: Sequence[str], lose: frozenset[str]
 ) -> str | Report | None:
     """Run the cells again that changes of the notebook affect: its cells as they ran last, or as its file has them."""
-    from ctxkernel.kernel.returning.affected_notebook import cells_of_notebook
+    from ctxkernel.kernel.returning.affected_notebook import cells_of_notebook, cells_of_page
     from ctxkernel.kernel.returning.affected_planner import AffectedPlanner
 
     back = ctx.checkpoints.needed()
-    if notebook is None:
+    planner = AffectedPlanner(back, files=back.reads)
+    if notebook is None and (told := cells_of_page(ctx.checkpoints.told)) is not None:
+        chosen = told
+    elif notebook is None:
         graph, log = ctx.panel.marks.current_graph(), ctx.loop.log
         statements = [log.statement(run.statement_id) for run in graph.in_order()]
         chosen = [NotebookCell(one.cell_id or one.statement_id, one.source, one.tags) for one in statements]
@@ -124,10 +127,15 @@ def _rerun_affected(
         chosen += [one for one in back.left_over if one.cell not in known]
     else:
         chosen = cells_of_notebook(notebook)
-    job = AffectedPlanner(back, files=back.reads).job(chosen, ctx.loop.history, flags)
+    if "--dry-run" in flags and "--stepwise" in flags and (running := ctx.checkpoints.stepwise) is not None:
+        return json.dumps(planner.rest(running).plan_json())
+    job = planner.job(chosen, ctx.loop.history, flags)
+    job.stepwise = "--stepwise" in flags
     if "--dry-run" in flags and job.affected is not None:
-        shown = job.affected
-        return json.dumps(shown.plan_json(), indent=1) if "--json" in flags else Report(*shown.plan_lines())
+        if "--json" not in flags:
+            return Report(*job.affected.plan_lines())
+        asks = ctx.configuration.settings.opaque_cells == "ask"
+        return json.dumps({**job.affected.plan_json(), "asks": asks, "return": back.plan(job).to_json()}, indent=1)
     return _plan(ctx, job, flags, lose)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.report import CellLink, Report, ReportTable
-from ctxkernel.core.text import one_line, plural
+from ctxkernel.core.text import join_names, one_line, plural
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
 from ctxkernel.replay.dependencies import CellRun, DependencyGraph, Freshness
 
@@ -17,10 +18,13 @@ _DEPTH = 10
 
 def stale(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     """List the cells on the path to HEAD that are stale or unknown."""
-    flags, rest = split_flags(args, ("--json",), "stale")
+    flags, rest = split_flags(args, ("--json", "--graph"), "stale")
     if rest:
         raise BadCommand(f"%ctx stale takes no name; %ctx why stale {rest[0]} explains one cell")
     graph = ctx.panel.marks.current_graph(every_file=True)
+    if "--graph" in flags:
+        nodes = [_node(graph, run) for run in graph.in_order()]
+        return json.dumps(nodes, indent=1) if "--json" in flags else Report(*_drawn(nodes))
     cells = [(run, graph.freshness(run.cell)) for run in graph.cells()]
     shown = [(run, found) for run, found in cells if found.state != "fresh"]
     if "--json" in flags:
@@ -38,7 +42,8 @@ def stale(ctx: CommandContext, args: Sequence[str]) -> str | Report:
 
 
 def why_stale(ctx: CommandContext, args: Sequence[str]) -> str:
-    """Explain the state of one cell, back to the statements that caused it."""
+    """Explain the state of one cell, back to the statements that caused it, and what depends on it."""
+    flags, args = split_flags(args, ("--json",), "why stale")
     graph = ctx.panel.marks.current_graph(every_file=True)
     if len(args) != 1:
         raise BadCommand("%ctx why stale N: which statement? %ctx stale lists the stale ones")
@@ -48,7 +53,12 @@ def why_stale(ctx: CommandContext, args: Sequence[str]) -> str:
         raise BadCommand(
             f"{name} is no newest execution of a cell on the path to HEAD; %ctx stale lists those that are stale"
         )
+    if "--json" in flags:
+        return json.dumps(_node(graph, runs[name]))
     lines = _explained(graph, runs, name, 0, set())
+    sources, readers = graph.links(runs[name].cell)
+    lines += [f"reads {join_names(names)} of {_id(graph, one)}" for one, names in sources.items()]
+    lines += [f"{_id(graph, one)} reads {join_names(names)} of it" for one, names in readers.items()]
     again = [run.statement_id for run in graph.affected([runs[name].cell])][1:]
     if again:
         lines.append(f"read from it: {', '.join(again)}")
@@ -68,6 +78,34 @@ def _explained(graph: DependencyGraph, runs: dict[str, CellRun], name: str, dept
         if graph.freshness(upstream.cell).state == "stale":
             lines += _explained(graph, runs, source, depth + 1, seen)
     return lines
+
+
+def _id(graph: DependencyGraph, cell: str) -> str:
+    return graph.newest(cell).statement_id
+
+
+def _node(graph: DependencyGraph, run: CellRun) -> dict[str, Any]:
+    """Return a cell with the cells that it reads from, and those that read from it."""
+    sources, readers = graph.links(run.cell)
+
+    def told(links: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+        cells = ((graph.newest(one), names) for one, names in links.items())
+        return [
+            {"statement": one.statement_id, "cell": one.cell, "source": one_line(one.source, 80), "names": names}
+            for one, names in cells
+        ]
+
+    state = _as_json(run, graph.freshness(run.cell))
+    return {**state, "source": one_line(run.source, 80), "reads": told(sources), "read_by": told(readers)}
+
+
+def _drawn(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the graph as lines: each cell below the cells that it reads from."""
+    lines: list[str] = []
+    for row in rows:
+        lines.append(f"{row['statement']:5} {row['state']:8} {one_line(row['source'], 60)}")
+        lines += [f"        ↑ {one['statement']}: {join_names(one['names'])}" for one in row["reads"]]
+    return lines or ["no cell ran yet"]
 
 
 def _as_json(run: CellRun, found: Freshness) -> dict[str, object]:

@@ -125,14 +125,15 @@ _TABLE = (
     ),
     Command(
         _late("inspection.why"),
-        "why BLOCK | why not NAME | why stale N",
-        "say why a block is in the projection, why something is not, or why cell N is stale",
+        "why BLOCK | why not NAME | why stale N [--json]",
+        "say why a block is in the projection, why something is not, or why cell N is stale, with what reads from it",
+        ("--json",),
     ),
     Command(
         _late("stale.stale"),
-        "stale [--json]",
-        "list the cells that are stale, with what they depend on, and those of which this is not known",
-        ("--json",),
+        "stale [--graph] [--json]",
+        "list the cells that are stale or unknown, with the reasons; --graph: all, with what they read from others",
+        ("--graph", "--json"),
     ),
     Command(
         _late("whatif.whatif"),
@@ -219,7 +220,7 @@ _TABLE = (
         _late("navigation.rerun"),
         "rerun N[..M] | --affected [--dry-run]",
         "return to the state before N, run N..M again, and say what differs; --affected: run what a change affects",
-        ("--affected", "--dry-run", "--json", "--yes", "--lose", "--notebook"),
+        ("--affected", "--dry-run", "--json", "--yes", "--lose", "--notebook", "--stepwise"),
     ),
     Command(
         _diff,

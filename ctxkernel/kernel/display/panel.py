@@ -278,7 +278,7 @@ class Panel:
         """Keep the result of a turn, and send it."""
         self._running, self._last = None, result
         if result.statement.kind != "meta":
-            self.marks.counts[result.execution.execution_id] = self.kernel.execution_count - 1
+            self.marks.counts.setdefault(result.execution.execution_id, self.kernel.execution_count - 1)
         self._history = self._history_rows.take(self.past())
         nodes = (self.loop.graph.node(one.obj_id) for one in result.handles if one.members)
         self._shares = {node.obj_id: node.shares for node in nodes if isinstance(node, GroupHandle)}

@@ -33,8 +33,12 @@ class CellRequest:
     """The statement that the log runs again."""
     against: str = ""
     """The execution that the re-run is compared with."""
+    affected: bool = False
+    """Whether a front end sends it in a stepwise re-run of the affected cells: it may keep its result."""
     kept: Execution | None = None
     """The execution whose result the cell takes instead of running."""
+    recalled: str = ""
+    """The time that this saves, for people, where the result is of any execution in the tree."""
     only_logged: bool = False
     """Whether its output goes to the log, and not to the front end."""
     observe: Observe | None = None

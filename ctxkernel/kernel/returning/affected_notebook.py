@@ -13,7 +13,10 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import format_duration, plural
 from ctxkernel.core.timeline import Execution, Path, Statement
 from ctxkernel.kernel.execution.cell import on_handles, only_commands
+from ctxkernel.kernel.messages.page_input import short_text
 from ctxkernel.replay.affected import NotebookCell, PlannedCell, RecordedRun
+
+_MOST_CELLS = 10_000
 
 
 @dataclass(slots=True)
@@ -27,6 +30,8 @@ class AffectedNotebook:
     """The settings of the process with which the path begins."""
     first: int = 0
     """How many cells stand above the first change."""
+    done: int = 0
+    """How many cells a stepwise re-run has dealt with, from the top."""
     place: str | None = None
     """The execution whose state the others begin with."""
     matched: list[RecordedRun | None] = field(default_factory=list[RecordedRun | None])
@@ -56,6 +61,11 @@ class AffectedNotebook:
         chosen = [*reversed(own), *(run for run in reversed(found) if run.cell != cell.cell)]
         return chosen, "its text was edited" if cell.cell in self.newest else "it is new"
 
+    def reach(self, cell: NotebookCell) -> None:
+        """Note that a stepwise re-run has come to a cell."""
+        places = [at for at, one in enumerate(self.cells, 1) if one.cell == cell.cell]
+        self.done = max(self.done, *places, self.first)
+
     def plan_json(self) -> dict[str, Any]:
         """Return the plan: what runs, is kept and is opaque, by position, as far as it is known now."""
         found: dict[str, Any] = {"run": [], "keep": [*range(self.first)], "opaque": []}
@@ -65,7 +75,10 @@ class AffectedNotebook:
             if one.action != "keep":
                 why[str(at)] = "; ".join(one.why)
         seconds = sum(one.seconds or 0.0 for one in self.planned if one.action != "keep")
-        return {**found, "why": why, "seconds": round(seconds, 3), "from": self.place}
+        times = {str(at): one.seconds for at, one in enumerate(self.planned, self.first) if one.seconds is not None}
+        commands = [at for at, cell in enumerate(self.cells) if is_command(cell)]
+        told = {"why": why, "times": times, "seconds": round(seconds, 3), "from": self.place, "first": self.first}
+        return {**found, **told, "commands": commands}
 
     def plan_lines(self) -> list[str]:
         """Return the plan for people."""
@@ -92,6 +105,21 @@ def is_silent(statement: Statement) -> bool:
     """Return whether a statement stands for no cell of the notebook that could change."""
     outside = statement.tags.get("outside") is True or statement.author == "model"
     return outside or _only_commands(statement.source)
+
+
+def cells_of_page(value: object) -> list[NotebookCell] | None:
+    """Return the code cells that a front end told with a request; None for anything but a list of cells."""
+    listed = cast("list[Any]", value) if isinstance(value, list) else []
+    cells: list[NotebookCell] = []
+    for one in listed[:_MOST_CELLS]:
+        told = cast("dict[str, Any]", one) if isinstance(one, dict) else {}
+        cell, source, tags = short_text(told.get("id")), told.get("source"), told.get("tags")
+        if not cell or not isinstance(source, str):
+            return None
+        named = [str(tag) for tag in cast("list[Any]", tags)] if isinstance(tags, list) else []
+        known = statement_tags(named)
+        cells.append(NotebookCell(cell, source, known, "raises-exception" in named))
+    return cells or None
 
 
 def cells_of_notebook(path: FilePath) -> list[NotebookCell]:

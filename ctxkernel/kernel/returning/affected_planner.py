@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +29,12 @@ from ctxkernel.replay.affected import (
     Decision,
     NotebookCell,
     PlannedCell,
+    RecordedRun,
     World,
     decide,
     foresee,
 )
-from ctxkernel.state.checkpoints.unit_contents import UnitContents
+from ctxkernel.state.checkpoints.unit_contents import Matching
 from ctxkernel.state.tracking.cell_names import read_cell
 from ctxkernel.state.tracking.read_names import names_read_first
 
@@ -51,7 +52,6 @@ class AffectedPlanner:
         self._files = files
         states, storage = back.checkpoints.states, back.checkpoints.storage
         self._recorded = RecordedRuns(states, back.facts, storage.absent)
-        self._contents = UnitContents(storage.chunks.read)
 
     def plan(self, cells: Sequence[NotebookCell], path: Path) -> AffectedNotebook:
         """Return what must run so that the notebook is as if all its cells had run in order. Reads only."""
@@ -129,10 +129,14 @@ class AffectedPlanner:
         if any("logg" in source for source in texts ^ old):
             found.reconfigured = "what is logged may differ"
 
-    def _foreseen(self, found: AffectedNotebook) -> list[PlannedCell]:
-        back = self._back
-        state = {**found.settings, **back.checkpoints.state(found.place)}
-        rest = [one for one in found.cells[found.first :] if not is_command(one)]
+    def _foreseen(
+        self, found: AffectedNotebook, now: Mapping[str, Any] | None = None, first: int | None = None
+    ) -> list[PlannedCell]:
+        """Return what would become of the cells from the first change on, or from `first` on in the state `now`."""
+        first = found.first if first is None else first
+        now = self._back.checkpoints.state(found.place) if now is None else now
+        state = {**found.settings, **now}
+        rest = [one for one in found.cells[first:] if not is_command(one)]
 
         def touched(source: str) -> Collection[str]:
             read = read_cell(source)
@@ -141,12 +145,29 @@ class AffectedPlanner:
 
         planned = iter(foresee(rest, found.candidates, self.world(state), touched))
         out: list[PlannedCell] = []
-        for cell in found.cells[found.first :]:
+        for cell in found.cells[first:]:
             one = PlannedCell("keep", ("a command",), 0.0) if is_command(cell) else next(planned)
             if one.seconds is None and cell.cell in found.newest:
                 one = replace(one, seconds=found.newest[cell.cell][1].cost.time_ms / 1000)
             out.append(one)
         return out
+
+    def rest(self, found: AffectedNotebook) -> AffectedNotebook:
+        """Return the plan for the cells that a stepwise re-run has not reached yet."""
+        planned = self._foreseen(found, self._back.checkpoints.known_now(), found.done)
+        done = [PlannedCell("keep", (), 0.0)] * (found.done - found.first)
+        return replace(found, planned=[*done, *planned])
+
+    def recorded(self, path: Path) -> list[RecordedRun]:
+        """Return what the executions of a path have read and written."""
+        return self._recorded.of(path)
+
+    def recall(self, runs: Iterable[RecordedRun], path: Path) -> Decision:
+        """Return whether the result of one of these executions holds in the present state."""
+        settings = {unit.names[0]: unit for unit in self._recorded.first_settings(path)}
+        world = self._present_world({**settings, **self._back.checkpoints.known_now()})
+        kept = (found for run in runs if (found := decide([run], world, missing="")).action == "keep")
+        return next(kept, Decision("run"))
 
     def decide(self, found: AffectedNotebook, cell: NotebookCell) -> Decision:
         """Return what becomes of a cell in the present state."""
@@ -154,11 +175,15 @@ class AffectedPlanner:
         if asks(cell.source):
             return Decision("run", ("it asks a model",), runs[0] if runs else None)
         state = {**found.settings, **self._back.checkpoints.known_now()}
-        return decide(runs, self.world(state), missing=missing)
+        return decide(runs, self._present_world(state), missing=missing)
 
     def world(self, state: Mapping[str, Any]) -> World:
         """Return what a cell would find in a state, with the files as they are now."""
-        return World(state, self._same, self._alike, names_read_first, self.file, self.written)
+        return World(state, self._same, self._match, names_read_first, self.file, self.written)
+
+    def _present_world(self, state: Mapping[str, Any]) -> World:
+        """Return what a cell finds in the present state, floats within the tolerance that the user set."""
+        return replace(self.world(state), match=self._match_nearly)
 
     def _same(self, one: Any, other: Any) -> bool:
         """Return whether two units, or None for no value, are known to hold equal content."""
@@ -167,16 +192,29 @@ class AffectedPlanner:
         if one.names[0].startswith(AMBIENT) and other.names == one.names and one.digest != other.digest:
             plain = self._back.restorer.plain  # equal values of settings need not have equal bytes
             return bool(plain(one) == plain(other))
-        return self._contents.same(one, other)
+        return one.equals(other)
 
-    def _alike(self, one: Any, other: Any, effects: Collection[str]) -> bool:
-        """Return whether two units differ only in the results of cells that hold the same objects.
+    def _match(
+        self, run: RecordedRun, state: Mapping[str, Any], names: Collection[str]
+    ) -> tuple[Collection[str], Mapping[str, str]]:
+        """Return which inputs of an execution differ in a state, and the labels of objects that were made again."""
+        matching = Matching(self._back.kept.contents, run.inputs, state, run.effects)
+        differing = matching.differing(names)
+        return differing, {label: now for label, now in matching.renames.items() if label != now}
 
-        An execution that changes such an object changes the result, too, so it has to run.
-        """
-        if one is None or other is None or one is MAYBE or other is MAYBE or one.names == other.names:
-            return False
-        return not any(name in effects for name in (*one.names, *other.names)) and self._contents.alike(one, other)
+    def _match_nearly(
+        self, run: RecordedRun, state: Mapping[str, Any], names: Collection[str]
+    ) -> tuple[Collection[str], Mapping[str, str]]:
+        differing, renames = self._match(run, state, names)
+        known = self._back.checkpoints.states.known.get(run.execution_id)
+
+        def is_near(name: str) -> bool:
+            one, now = run.inputs.get(name), state.get(name)
+            if known is None or one is None or now is None or not one.names == now.names == (name,):
+                return False
+            return not (one.labels or now.labels) and self._back.comparisons.near(known.base, name)
+
+        return [name for name in differing if not is_near(name)], renames
 
     def file(self, name: str) -> str:
         """Return the version of a file that a cell read."""

@@ -26,6 +26,7 @@ from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
+    from ctxkernel.kernel.returning.affected_notebook import AffectedNotebook
     from ctxkernel.kernel.returning.returns import PreparedReturn, Returning
 
 T = TypeVar("T")
@@ -61,6 +62,10 @@ class CheckpointService:
     """The timer that runs while no cell does; None where nothing is left to do."""
     job: ReturnJob | None = None
     """The return that the running cell asked for."""
+    told: object = None
+    """The cells of the notebook, as a front end told them with the request; None if it did not. Untrusted."""
+    stepwise: AffectedNotebook | None = None
+    """The notebook of which a front end sends the affected cells one by one."""
     prepared: PreparedReturn | None = None
     """That return with everything that it needs, loaded."""
     committed: ReturnJob | None = None
@@ -251,4 +256,7 @@ class CheckpointService:
     def rerun(self) -> Then | None:
         """Return the re-run that the return was made for; None if it was made for none."""
         job, self.committed = self.committed, None
+        self.stepwise = job.affected if job is not None and job.stepwise else None
+        if self.stepwise is not None:
+            return None
         return self.make_rerun(job) if job is not None and (job.statements or job.affected) else None

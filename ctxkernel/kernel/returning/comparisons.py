@@ -139,6 +139,16 @@ class Comparisons:
         near = self._session.configuration.settings.tolerance
         return DivergenceSettings(rel=near, abs=near)
 
+    def near(self, place: str | None, name: str) -> bool:
+        """Return whether a variable is as after an execution, up to the tolerance that the user set for inputs."""
+        from ctxkernel.replay.outputs import DivergenceSettings
+        from ctxkernel.replay.values import same_values
+
+        limit, now = self._session.configuration.settings.affected_tolerance, self._live.value(name)
+        near = DivergenceSettings(rel=limit, abs=limit).tolerance
+        then = self._restorer.then(place, name) if limit and place is not None else NOTHING
+        return then is not NOTHING and now is not NOTHING and same_values(then, now, near) is True
+
     def compare(self, new: Execution, against: str) -> Comparison:
         """Return how an execution compares with the one that it re-ran. Raises CtxError."""
         from ctxkernel.replay.divergence import compare

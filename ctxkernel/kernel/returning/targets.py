@@ -57,6 +57,8 @@ class ReturnJob:
     """The timeline of that session."""
     affected: AffectedNotebook | None = None
     """The notebook of which the affected cells run again afterwards."""
+    stepwise: bool = False
+    """Whether a front end sends these cells one by one."""
 
 
 class Trail:

@@ -21,7 +21,7 @@ from ctxkernel.kernel.returning.affected_planner import AffectedPlanner
 from ctxkernel.kernel.returning.targets import ReturnJob
 from ctxkernel.kernel.turn.reruns import Execute, Replay
 from ctxkernel.kernel.turn.turns import Turns
-from ctxkernel.replay.affected import Decision, NotebookCell, RecordedRun
+from ctxkernel.replay.affected import Decision, NotebookCell
 
 
 @dataclass(slots=True)
@@ -59,9 +59,10 @@ class AffectedReplay(Replay):
                 self._keep_above(at)
                 continue
             self._turns.checkpoints.wait_for_all()
-            decision = self._planner.decide(found, cell)
-            if decision.action == "keep" and decision.run is not None:
-                if self._keep(outer, at, cell, decision.run):
+            unknown = Decision("run", ("what it reads could not be compared",))
+            decision = self._turns.guard("affected cells", self._planner.decide, unknown, found, cell)
+            if decision.action == "keep":
+                if self._keep(outer, at, cell, decision):
                     continue
                 if self._stopped:
                     reply = self._turns.notices.refuse(self._stopped)
@@ -139,13 +140,14 @@ class AffectedReplay(Replay):
         done.why[at] = "; ".join(decision.why)
         return reply
 
-    def _keep(self, outer: CellRequest, at: int, cell: NotebookCell, run: RecordedRun) -> bool:
+    def _keep(self, outer: CellRequest, at: int, cell: NotebookCell, decision: Decision) -> bool:
         """Take the result of an execution in place of running a cell; return whether that was possible.
 
         If it failed on its way, the state is not known, and the re-run stops.
         """
-        kept = self._back.kept
-        fetched = kept.fetch(run)
+        run, kept = decision.run, self._back.kept
+        assert run is not None
+        fetched = kept.fetch(run, decision.renames)
         if fetched is None:
             return False
         turns, log = self._turns, self._turns.loop.log

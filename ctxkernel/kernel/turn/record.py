@@ -83,8 +83,11 @@ def outcome_of(cell: CellTurn, *, none_came: bool) -> Outcome:
     )
 
 
-def outcome_of_kept(execution: Execution) -> Outcome:
-    """Return the outcome of an execution whose result is kept."""
+def outcome_of_kept(execution: Execution, recalled: str = "") -> Outcome:
+    """Return the outcome of an execution whose result is kept; `recalled`: the time that this saved, for people."""
+    told = f"not run again: nothing that it reads has changed since {execution.execution_id}"
+    if recalled:
+        told = f"recalled from {execution.execution_id}, which read the same: {recalled} saved"
     return Outcome(
         status=execution.status,
         stdout=execution.stdout,
@@ -92,7 +95,7 @@ def outcome_of_kept(execution: Execution) -> Outcome:
         exception=execution.exception,
         artifacts=execution.artifacts,
         cut=execution.cut,
-        notices=(f"not run again: nothing that it reads has changed since {execution.execution_id}",),
+        notices=(told,),
     )
 
 

@@ -279,7 +279,7 @@ class Turns:
 
     def _read_outcome(self, cell: CellTurn) -> Outcome:
         if cell.request.kept is not None and cell.reply.get("status") == "ok":
-            return outcome_of_kept(cell.request.kept)
+            return outcome_of_kept(cell.request.kept, cell.request.recalled)
         return outcome_of(cell, none_came=self.interrupts.none_came)
 
     def _end_statement(self, cell: CellTurn) -> TurnResult:
