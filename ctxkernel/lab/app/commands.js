@@ -132,7 +132,7 @@ const SECTIONS = [
 
 /** What the menu of the toolbar has, with lines between its parts. */
 const IN_MENU = [
-  ['ctxkernel:rerun-from-here', 'ctxkernel:go-back-to-cell', 'ctxkernel:undo'],
+  ['ctxkernel:rerun-from-here', 'ctxkernel:run-affected', 'ctxkernel:go-back-to-cell', 'ctxkernel:undo'],
   ['ctxkernel:show-cells-here', 'ctxkernel:show-cell-state', 'ctxkernel:next-marked-cell', 'ctxkernel:compare-kept-texts'],
   ['ctxkernel:name-state', 'ctxkernel:toggle-asks', 'ctxkernel:toggle-differs', 'ctxkernel:show-in-timeline'],
   ['ctxkernel:open-panel', SETTING.gutter]

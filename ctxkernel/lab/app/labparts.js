@@ -41,6 +41,11 @@ const RERUN_ICON = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" 
     <path d="M5.2 4.5 2 7.7l3.2 3.2 1.2-1.2-1.2-1.1H9V7H5.2l1.2-1.2zM10.5 5v14l11-7z"/>
   </g></svg>`;
 
+const AFFECTED_ICON = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" width="16">
+  <g class="jp-icon3" fill="#616161">
+    <path d="M3 4h8v2.5H3zM3 10.75h5v2.5H3zM3 17.5h8V20H3zM12 6v12l9-6z"/>
+  </g></svg>`;
+
 const ICON = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" width="16">
   <g class="jp-icon3" fill="#616161">
     <path d="M5 3h2v18H5z"/>
@@ -85,4 +90,4 @@ function outputRenderer(rendermime) {
   };
 }
 
-export { ICON, ID, PANEL_ID, RERUN_ICON, highlighter, outputRenderer, labelOf };
+export { AFFECTED_ICON, ICON, ID, PANEL_ID, RERUN_ICON, highlighter, outputRenderer, labelOf };

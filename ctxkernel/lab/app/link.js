@@ -57,7 +57,7 @@ class Link {
     this.view = mount(this.host, {
       ...this.hands.actions,
       hint: owner.hint,
-      rerunCells: (ids, told, stop) => this.rerunCells(ids, told, stop),
+      rerunCells: (ids, told, stop, said) => this.rerunCells(ids, told, stop, said),
       version: lab.version,
       tab: owner.tab,
       onTab: (tab) => owner.setTab(tab),
@@ -132,6 +132,8 @@ class Link {
     return {
       run: (cell) => void this.hands.runCell(cell),
       follow: (cell) => void this.versions.preview(cell),
+      dependencies: (cell) => onCell(cell, () => this.view.dependencies(cell.model.id)),
+      affected: (cell) => onCell(cell, () => this.view.runAffected()),
       rerun: (cell) => onCell(cell, () => this.view.rerunFromCell(cell.model.id, this.hands.codeCells)),
       goBack: (cell) => onCell(cell, () => this.view.goBackToCell(cell.model.id)),
       show: (cell) => this.showCell(cell),
@@ -185,16 +187,17 @@ class Link {
   }
 
   /** Run cells one after the other; the marks say which of them wait. @type {NotebookHands['rerunCells']} */
-  async rerunCells(ids, told, stop) {
+  async rerunCells(ids, told, stop, said) {
     this.gutter.queue(ids);
     try {
       return await this.hands.rerunCells(
         ids,
-        (done) => {
+        (done, reply) => {
           this.gutter.queue(ids.slice(done));
-          told(done);
+          return told(done, reply);
         },
-        stop
+        stop,
+        said
       );
     } finally {
       this.gutter.queue([]);

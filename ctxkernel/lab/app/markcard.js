@@ -92,6 +92,8 @@ class MarkCard {
     return [
       live && look?.foreign && mark?.on_head && act(`Show it as it ran here (${nameOf(mark.on_head)})…`, () => host.follow(cell)),
       live && act('Run this cell', () => host.run(cell)),
+      live && look?.name && mark?.state === 'stale' && act('Run affected cells…', () => host.affected(cell)),
+      live && mark?.on_head && act('What it depends on…', () => host.dependencies(cell)),
       live && mark?.on_head && act('Re-run from here…', () => host.rerun(cell)),
       live && mark?.on_head && act('Go back to after it', () => host.goBack(cell)),
       ...upstream,

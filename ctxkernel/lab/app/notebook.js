@@ -37,10 +37,11 @@ class NotebookHands {
   get actions() {
     return {
       ask: (type, request) => this.ask(type, request),
-      gesture: (code, cellId) => this.gesture(code, cellId),
+      gesture: (code, cellId, said) => this.gesture(code, cellId, said),
       interrupt: () => void this.link.kernel?.interrupt(),
       cellsFrom: (cellId) => this.cellsFrom(cellId),
-      rerunCells: (ids, told, stop) => this.rerunCells(ids, told, stop)
+      allCells: () => this.toldCells(this.content.widgets),
+      rerunCells: (ids, told, stop, said) => this.rerunCells(ids, told, stop, said)
     };
   }
 
@@ -101,9 +102,10 @@ class NotebookHands {
    * answer) is added to the outputs of `cellId`: a page that was reloaded has no other place for it.
    * @param {string} code
    * @param {string} [cellId]
+   * @param {object} [said] what else the kernel is told with it
    * @returns {Promise<{ok: boolean, text: string}>}
    */
-  async gesture(code, cellId) {
+  async gesture(code, cellId, said = {}) {
     const cell = cellId ? this.content.widgets.find((one) => one.model.id === cellId) : undefined;
     for (let i = 0; i < TRIES; i += 1) {
       const { kernel } = this.link;
@@ -117,7 +119,7 @@ class NotebookHands {
         const future = kernel.requestExecute(
           { code, silent: false, store_history: false, user_expressions: {}, allow_stdin: false, stop_on_error: false },
           true,
-          { ctxkernel: { kind: 'meta' } }
+          { ctxkernel: { ...said, kind: 'meta' } }
         );
         /** @type {object | null} */
         let failed = null;
@@ -193,8 +195,12 @@ class NotebookHands {
   cellsFrom(cellId) {
     const start = this.content.widgets.findIndex((cell) => cell.model.id === cellId);
     if (start < 0) return null;
-    return this.content.widgets
-      .slice(start)
+    return this.toldCells(this.content.widgets.slice(start));
+  }
+
+  /** The code cells among cells that are not empty. @param {readonly Cell[]} cells */
+  toldCells(cells) {
+    return cells
       .filter((cell) => cell.model.type === 'code' && cell.model.sharedModel.getSource().trim())
       .map((cell) => ({ cell_id: cell.model.id, source: cell.model.sharedModel.getSource(), tags: tagsOf(cell) }));
   }
@@ -222,10 +228,11 @@ class NotebookHands {
   /**
    * Run cells as JupyterLab does, with what we say in their metadata; their outputs land in them.
    * @param {string[]} ids
-   * @param {(done: number) => void} told
+   * @param {(done: number, reply: Record<string, any>) => unknown} told is awaited
    * @param {{stopped: boolean}} stop
+   * @param {object} [said] what else the kernel is told with each
    */
-  async rerunCells(ids, told, stop) {
+  async rerunCells(ids, told, stop, said = {}) {
     const { notebook, connection } = this.link;
     let ran = 0;
     for (const id of ids) {
@@ -234,19 +241,22 @@ class NotebookHands {
       if (!cell || this.link.disposed || !this.link.live) return { ran, failed: cell ? null : id };
       const deletedCells = notebook.content.model?.deletedCells ?? [];
       let status;
+      /** @type {Record<string, any>} */
+      let content = {};
       try {
         const reply = await this.CodeCell.execute(cell, connection.context, {
           deletedCells,
           recordTiming: this.content.notebookConfig?.recordTiming,
-          ctxkernel: { rerun: true, statement: cell.model.getMetadata('ctxkernel')?.statement }
+          ctxkernel: { ...said, rerun: true, statement: cell.model.getMetadata('ctxkernel')?.statement }
         });
         deletedCells.splice(0, deletedCells.length);
-        status = reply?.content?.status ?? 'ok';
+        content = reply?.content ?? {};
+        status = content.status ?? 'ok';
       } catch {
         status = 'error'; // The kernel went away, or the cell did.
       }
       ran += 1;
-      told(ran);
+      await told(ran, content);
       if (status !== 'ok' && !tagsOf(cell).includes('raises-exception')) return { ran, failed: id };
       if (stop.stopped) break;
     }

@@ -1,6 +1,6 @@
 /** Commands that open and close the panel, move through the session from a cell, and decide on what waits. */
 
-import { PANEL_ID, RERUN_ICON, labelOf } from './labparts.js';
+import { AFFECTED_ICON, PANEL_ID, RERUN_ICON, labelOf } from './labparts.js';
 
 /** @import {Link} from './link.js' */
 /** @import {Panel} from './panel.js' */
@@ -8,11 +8,12 @@ import { PANEL_ID, RERUN_ICON, labelOf } from './labparts.js';
 
 const RERUN = 'ctxkernel:rerun-from-here';
 const GO_BACK = 'ctxkernel:go-back-to-cell';
+const AFFECTED = 'ctxkernel:run-affected';
 const UNDO = 'ctxkernel:undo';
 const APPROVE = 'ctxkernel:approve';
 const REJECT = 'ctxkernel:reject';
 /** Those that depend on the active cell, and those on what waits. */
-const ON_CELL = [RERUN, GO_BACK, UNDO];
+const ON_CELL = [RERUN, AFFECTED, GO_BACK, UNDO];
 const ON_PROPOSAL = [APPROVE, REJECT];
 
 /** Add the commands. @param {Panel} panel */
@@ -51,6 +52,7 @@ function panelCommands(panel) {
 function cellCommands(panel) {
   const { app, palette } = panel.lab;
   const rerunIcon = new panel.lab.LabIcon({ name: 'jupyter-ctxkernel:rerun', svgstr: RERUN_ICON });
+  const affectedIcon = new panel.lab.LabIcon({ name: 'jupyter-ctxkernel:affected', svgstr: AFFECTED_ICON });
   /**
    * @param {string} command
    * @param {string} label
@@ -81,6 +83,13 @@ function cellCommands(panel) {
     'Re-run from here (restores the state before this cell)',
     rerunIcon,
     ({ view, hands }, cellId) => void view.rerunFromCell(cellId, hands.codeCells)
+  );
+  onCell(
+    AFFECTED,
+    'Run affected cells',
+    'Run only the cells that your edits affect; the plan is shown first',
+    affectedIcon,
+    ({ view }) => void view.runAffected()
   );
   onCell(
     GO_BACK,

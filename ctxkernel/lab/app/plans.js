@@ -37,6 +37,8 @@ import { bytes, count, dict, duration, list, number, plural } from './values.js'
  * @property {string | null} code
  * @property {string} [done] what is said when it is done
  * @property {Next} [next]
+ * @property {() => Promise<{plan: Partial<Plan>, error: null} | {error: string}>} [plan] makes the plan, in the place of `request`
+ * @property {(plan: Partial<Plan>) => Child} [body] draws it
  * @property {Step[]} [steps] cells of the notebook that run after it
  * @property {() => unknown} [then]
  * @property {boolean} [asked] statements that ask run too
@@ -59,7 +61,6 @@ function isTrivial(p) {
 /** What a plan says, part by part; parts that are empty are not there. @param {Partial<Plan>} p @param {Job} job */
 function planBody(p, job) {
   const load = list(p.load).map((one) => dict(one));
-  const size = load.reduce((sum, one) => sum + (number(one.nbytes) ?? 0), 0);
   const kept = list(p.keep).length;
   const steps = job.steps ?? list(p.statements).map((step) => stepOf(dict(step)));
   const again = Object.entries(dict(p.rerun));
@@ -68,8 +69,6 @@ function planBody(p, job) {
   const seconds = number(p.seconds) === null && !running ? null : (number(p.seconds) ?? 0) + running;
   const changes = list(p.file_changes).map(dict);
   const nothing = !load.length && !list(p.drop).length && !again.length && !lost.length && !changes.length && !Object.keys(dict(p.as_now)).length;
-  /** @param {Child} name @param {Child} said */
-  const pair = (name, said) => h('li', null, h('code', null, name), h('span', { class: 'ctxk-muted' }, said));
   return [
     job.detail && h('p', { class: 'ctxk-hint' }, job.detail),
     h(
@@ -80,6 +79,27 @@ function planBody(p, job) {
         ? h('span', { class: 'ctxk-muted' }, `${plural(kept, 'name')} kept as ${kept === 1 ? 'it is' : 'they are'}`)
         : ''
     ),
+    returnParts(p),
+    steps.length > 0 && !job.steps && steps.some((one) => one.asks) && askBox(job),
+    part(
+      job.steps ? 'Cells' : 'Statements',
+      'steps',
+      steps.map((step) => stepLine(step, job))
+    ),
+    nothing && !steps.length && h('p', { class: 'ctxk-hint' }, 'Nothing has to be loaded: the state is the same.')
+  ];
+}
+
+/** What a return restores, removes and loses. @param {Partial<Plan>} p */
+function returnParts(p) {
+  const load = list(p.load).map((one) => dict(one));
+  const size = load.reduce((sum, one) => sum + (number(one.nbytes) ?? 0), 0);
+  const again = Object.entries(dict(p.rerun));
+  const lost = Object.entries(dict(p.lost));
+  const changes = list(p.file_changes).map(dict);
+  /** @param {Child} name @param {Child} said */
+  const pair = (name, said) => h('li', null, h('code', null, name), h('span', { class: 'ctxk-muted' }, said));
+  return [
     part(
       'Not restored',
       'lost',
@@ -117,14 +137,7 @@ function planBody(p, job) {
         ...list(p.files).map((one) => dict(one).name ?? String(one)),
         ...changes.filter((one) => one.action === 'stays').map((one) => `${one.name}: ${one.reason}`)
       ])
-    ),
-    steps.length > 0 && !job.steps && steps.some((one) => one.asks) && askBox(job),
-    part(
-      job.steps ? 'Cells' : 'Statements',
-      'steps',
-      steps.map((step) => stepLine(step, job))
-    ),
-    nothing && !steps.length && h('p', { class: 'ctxk-hint' }, 'Nothing has to be loaded: the state is the same.')
+    )
   ];
 }
 
@@ -198,4 +211,4 @@ function stepLine(step, job) {
   );
 }
 
-export { isTrivial, planBody };
+export { isTrivial, planBody, returnParts };

@@ -33,7 +33,7 @@ import { View } from './view.js';
  * @property {(mark: {statement_id: string, ended_at: number | null}) => void} [painted] a turn is on the screen
  * @property {Ask} [ask] what a return or a re-run would do, what a condensation stands for, how two projections differ;
  *   executes nothing
- * @property {(code: string, cellId?: string) => Promise<{ok: boolean, text: string}>} [gesture] run a `%ctx` line as an
+ * @property {(code: string, cellId?: string, said?: object) => Promise<{ok: boolean, text: string}>} [gesture] run a `%ctx` line as an
  *   execute request; what it leads to is shown by that cell
  * @property {() => void} [interrupt] stop what the kernel does
  * @property {() => void} [decides] what waits for the user, or whether it can be decided now, may have changed
@@ -43,7 +43,8 @@ import { View } from './view.js';
  * @property {(code: string, el: HTMLElement) => void} [highlight] add Python code to an element, in colours
  * @property {(cellId: string) => Cell[] | null} [cellsFrom] the notebook's code cells from that one on; null where it has
  *   none of that id
- * @property {(ids: string[], told: (done: number) => void, stop: {stopped: boolean}) =>
+ * @property {() => Cell[]} [allCells] all code cells of the notebook that are not empty, in order
+ * @property {(ids: string[], told: (done: number, reply: Record<string, any>) => unknown, stop: {stopped: boolean}, said?: object) =>
  *   Promise<{ran: number, failed: string | null}>} [rerunCells] run cells one after the other, up to the first error
  */
 
@@ -85,6 +86,10 @@ function mount(el, actions = {}) {
     /** Restore the state after the newest run of a cell on the way to HEAD. @param {string} cellId */
     goBackToCell: (cellId) => view.returning.goBackToCell(cellId),
     undo: () => view.returning.undo(),
+    /** Show what a cell depends on, and what depends on it. @param {string} cellId */
+    dependencies: (cellId) => view.returning.dependencies(cellId),
+    /** Run only the cells of the notebook that edits affect, after a look at the plan. */
+    runAffected: () => view.returning.affected(),
     /** Bring a section to the front. @param {Tab} tab */
     section: (tab) => view.select(tab),
     /** Give the keyboard to the search in the timeline. */

@@ -9,8 +9,10 @@
  * Rule 3: while a cell runs nothing is sent: it would wait in the kernel's queue and come as a surprise.
  */
 
+import { AffectedRun } from './affected.js';
 import { askKernel } from './askkernel.js';
 import { codeLine } from './components.js';
+import { showDependencies } from './dependencies.js';
 import { h, put } from './elements.js';
 import { icon } from './icons.js';
 import { isTrivial, planBody } from './plans.js';
@@ -73,7 +75,18 @@ class Returning {
       icon('undo'),
       'Undo'
     );
-    this.foot = h('div', { class: 'ctxk-foot', hidden: true }, this.undoButton, this.storage);
+    this.affectedButton = h(
+      'button',
+      {
+        class: 'ctxk-undo',
+        type: 'button',
+        title: 'Run affected: only the cells that your edits affect, after a look at the plan (%ctx rerun --affected)',
+        onclick: () => this.affected()
+      },
+      icon('play'),
+      'Run affected'
+    );
+    this.foot = h('div', { class: 'ctxk-foot', hidden: true }, this.undoButton, this.affectedButton, this.storage);
     view.root.append(this.sheet, this.told, this.foot);
   }
 
@@ -86,7 +99,8 @@ class Returning {
   draw() {
     const { view } = this;
     this.foot.hidden = !view.canMove;
-    this.undoButton.disabled = view.busy || !view.rows.size;
+    this.undoButton.disabled = this.affectedButton.disabled = view.busy || !view.rows.size;
+    this.affectedButton.hidden = !this.actions.allCells;
     drawStorage(this.storage, view.storage);
   }
 
@@ -196,6 +210,16 @@ class Returning {
     }, () => this.undo());
   }
 
+  /** Run only the cells that edits affect. @returns {Promise<void>} */
+  affected() {
+    return new AffectedRun(this).propose();
+  }
+
+  /** Show what a cell depends on, and what depends on it. @param {string} cellId @returns {Promise<void>} */
+  dependencies(cellId) {
+    return showDependencies(this, cellId);
+  }
+
   /** @param {AnyRow} row */
   name(row) {
     const input = h('input', {
@@ -274,7 +298,9 @@ class Returning {
       if (this.proposal === turn)
         this.show(job.title, [h('p', { class: 'ctxk-hint' }, 'Looking what that takes…')], {});
     }, PATIENCE_MS);
-    const answer = job.request
+    const answer = job.plan
+      ? await job.plan()
+      : job.request
       ? await askKernel(this.actions.ask, 'plan', job.request)
       : { plan: /** @type {Partial<Plan>} */ ({}), error: null };
     clearTimeout(wait);
@@ -303,7 +329,7 @@ class Returning {
       return;
     }
     const renew = renewed && h('p', { class: 'ctxk-note', role: 'status' }, 'A cell has run meanwhile: this plan was made anew.');
-    this.show(job.title, [renew, planBody(plan, job)], {
+    this.show(job.title, [renew, job.body ? job.body(plan) : planBody(plan, job)], {
       confirm: job.confirm,
       code: job.code,
       onclick: async () => {
@@ -396,7 +422,7 @@ class Returning {
   busyChanged() {
     this.relabel?.();
     if (this.outdated && !this.view.busy && this.again) void this.again();
-    this.undoButton.disabled = this.view.busy || !this.view.rows.size;
+    this.undoButton.disabled = this.affectedButton.disabled = this.view.busy || !this.view.rows.size;
   }
 
   resume() {

@@ -1,0 +1,125 @@
+"""Run affected, as a person meets it: the plan, the cells that run and are kept, and what lands in the notebook."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from notebook_moves import mark, run_all
+from playwright.sync_api import expect
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
+
+CELLS = [
+    "x = 3",
+    "sign = x > 0",
+    "import time\ntime.sleep(1)\nprint('slow', sign)",
+    "print('x is', x)",
+    "other = [1, 2]\nprint('other', other)",
+]
+
+
+def told(desk):
+    """What the panel says of the last thing done."""
+    return desk.view.locator(".ctxk-told")
+
+
+def output(desk, index):
+    """The output of a cell."""
+    return desk.cell(index).locator(".jp-OutputArea")
+
+
+def edit(desk, index, text):
+    """Replace the text of a cell."""
+    desk.select(index)
+    desk.page.keyboard.press("Enter")
+    desk.page.keyboard.press("Control+a")
+    desk.page.keyboard.insert_text(text)
+    desk.page.keyboard.press("Escape")
+
+
+def test_run_affected_shows_its_plan_and_runs_only_what_the_edit_affects(desk, tmp_path):
+    """The plan shrinks when a cell gives its old result; outputs land in their cells; one undo takes it back."""
+    run_all(desk, "affected.ipynb", CELLS)
+    edit(desk, 0, "x = 4")
+    desk.command("Run affected cells")
+    sheet = desk.view.get_by_role("dialog", name="Run affected cells")
+    rows = sheet.locator(".ctxk-affectedcells > .ctxk-step:not([data-what=keep])")
+    expect(rows).to_have_count(4)
+    expect(rows.nth(0)).to_contain_text("its text was edited")
+    expect(rows.nth(1)).to_contain_text("x may change")
+    expect(rows.nth(2)).to_contain_text("sign may change")
+    expect(sheet).to_contain_text("1 cell kept")
+    desk.page.screenshot(path=str(tmp_path / "plan.png"))
+
+    sheet.get_by_role("button", name="Run 4 cells").click()
+
+    expect(told(desk)).to_contain_text("3 cells ran, 2 kept")
+    expect(told(desk)).to_contain_text("saved")
+    running = desk.view.get_by_role("dialog", name="The affected cells")
+    expect(running.locator("[data-what=ran]")).to_have_count(3)
+    expect(running.locator("[data-what=kept]")).to_have_count(2)
+    expect(output(desk, 3)).to_contain_text("x is 4")
+    expect(output(desk, 2)).to_contain_text("slow True")
+    expect(output(desk, 4)).to_contain_text("other [1, 2]")
+    expect(desk.cell(2).locator(".jp-InputPrompt").first).to_contain_text("[3]")
+    desk.page.screenshot(path=str(tmp_path / "done.png"))
+    running.get_by_role("button", name="Hide").click()
+    expect(running).to_be_hidden()
+
+    desk.command("Run affected cells")
+    expect(sheet).to_contain_text("nothing has to run")
+
+
+def test_run_affected_has_buttons_where_a_person_looks_for_it(desk):
+    """In the notebook's toolbar, at the foot of the panel, and on the mark of a stale cell."""
+    run_all(desk, "affected.ipynb", ["a = 1", "b = a + 1\nprint(b)"])
+    edit(desk, 0, "a = 2")
+    desk.page.keyboard.press("Control+Enter")
+    expect(mark(desk, 1)).to_contain_text("stale")
+    expect(desk.page.locator("[data-command='ctxkernel:run-affected']").first).to_be_visible()
+    mark(desk, 1).click()
+    desk.page.locator(".ctxk-markcard").get_by_role("button", name="Run affected cells…").click()
+    sheet = desk.view.get_by_role("dialog", name="Run affected cells")
+    expect(sheet.locator(".ctxk-step[data-what=run]")).to_have_count(1)
+    desk.page.keyboard.press("Escape")
+    expect(sheet).to_be_hidden()
+    desk.view.locator(".ctxk-foot").get_by_role("button", name="Run affected").click()
+    sheet.get_by_role("button", name="Run 1 cell").click()
+    expect(told(desk)).to_contain_text("1 cell ran, 1 kept")
+    expect(output(desk, 1)).to_contain_text("3")
+    expect(mark(desk, 1)).not_to_contain_text("stale")
+
+
+def test_an_error_stops_the_run_and_names_the_cells_that_were_not_reached(desk):
+    """The cell that failed is one click away; an opaque cell that asks is run only with a tick."""
+    run_all(desk, "affected.ipynb", ["a = 1", "b = 1 / a", "import time\nt = time.time()", "c = b"])
+    edit(desk, 0, "a = 0")
+    desk.command("Run affected cells")
+    sheet = desk.view.get_by_role("dialog", name="Run affected cells")
+    expect(sheet.locator("[data-what=opaque]")).to_contain_text("it may read the clock")
+    sheet.get_by_role("button", name=re.compile("Run 4 cells")).click()
+    expect(told(desk)).to_contain_text("Stopped at an error; 2 cells not reached")
+    expect(output(desk, 1)).to_contain_text("ZeroDivisionError")
+
+
+def test_a_cell_shows_what_it_depends_on_and_what_depends_on_it(desk, tmp_path):
+    """From its mark: the cells that it reads from, why it is stale, the cells that read from it; each is a link."""
+    run_all(desk, "graph.ipynb", ["a = 1", "b = a + 1", "c = b * 2\nprint(c)"])
+    edit(desk, 0, "a = 5")
+    desk.page.keyboard.press("Control+Enter")
+    expect(mark(desk, 1)).to_contain_text("stale")
+    mark(desk, 1).click()
+    desk.page.locator(".ctxk-markcard").get_by_role("button", name="What it depends on…").click()
+    sheet = desk.view.get_by_role("dialog", name="s2 in the graph of cells")
+    expect(sheet).to_contain_text("s2 is stale")
+    expect(sheet).to_contain_text("a was changed by s4")
+    sides = sheet.locator(".ctxk-graphside")
+    expect(sides.nth(0)).to_contain_text("Reads from 1 cell")
+    expect(sides.nth(1)).to_contain_text("s3")
+    desk.page.screenshot(path=str(tmp_path / "graph.png"))
+    sides.nth(1).get_by_role("button", name="s3").click()
+    expect(desk.cell(2)).to_have_class(re.compile("jp-mod-active"))
+    sheet.get_by_role("button", name="Run affected…").click()
+    plan = desk.view.get_by_role("dialog", name="Run affected cells")
+    expect(plan.locator(".ctxk-step[data-what=run]")).to_have_count(2)
