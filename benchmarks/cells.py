@@ -5,6 +5,7 @@
     python benchmarks/cells.py --outputs [500]               a frame that many displayed results share memory with
     python benchmarks/cells.py --records [400000]            a cell that touches one of many records
     python benchmarks/cells.py --long [250]                  a session with 1 GB and in-place changes
+    python benchmarks/cells.py --facts [200]                 the facts about each cell for affected re-runs
 
 Rule 1: both kernels live at the same time and run the same cells in turns, so a busy moment hits both.
 Rule 2: CPU is that of the process tree: the kernel with all its threads, its children, and those that it left behind.
@@ -328,6 +329,48 @@ def records(folder: Path, many: int, cells: int) -> None:
         print(f"\nworst block: {worst[0]:.0f} ms a cell on the main thread; worst cell: {worst[1]:.0f} ms wall")
 
 
+_WATCH_FACTS = """
+def _watch():
+    import time
+    from ctxkernel.kernel.returning.cell_runs import CellFacts
+    reader, seen = get_ipython().kernel.ctx.returning._reader, []
+    facts, to_json = reader.facts, CellFacts.to_json
+    def timed(call):
+        def run(*given):
+            start = time.thread_time()
+            try:
+                return call(*given)
+            finally:
+                seen.append(time.thread_time() - start)
+        return run
+    reader.facts, CellFacts.to_json = timed(facts), timed(to_json)
+    get_ipython().kernel.facts_seen = seen
+_watch(); del _watch
+"""
+
+
+def facts(folder: Path, cells: int) -> None:
+    """Print what taking and storing the facts about a cell costs, beside all that the main thread does for it."""
+    print("| cell | facts ms | main thread ms | share |\n|---|--:|--:|--:|", flush=True)
+    seen = "get_ipython().kernel.facts_seen"
+    for number, (name, template) in enumerate((MIX | {"`f(i)`": "f({i})"}).items()):
+        kernel = Kernel(KERNELS["ctxkernel"], folder / f"facts{number}")
+        try:
+            side = Side(kernel, Tree(kernel))
+            for code in (SETUP + "\ndef f(i):\n    own.value = i\n    return np.mean([i])", _WATCH_FACTS):
+                kernel.run(code)
+            side.block(filled(template, BLOCK))
+            side.forget()
+            kernel.evaluate(f"{seen}.clear()")
+            for start in range(0, cells, BLOCK):
+                side.block(filled(template, BLOCK, BLOCK + start))
+            cost = float(kernel.evaluate(f"sum({seen})")) * 1000 / (len(side.main_ms) * BLOCK)
+            main = statistics.mean(side.main_ms)
+            print(f"| {name} | {cost:.3f} | {main:.2f} | {cost / main:.1%} |", flush=True)
+        finally:
+            kernel.stop()
+
+
 def long(folder: Path, cells: int) -> None:
     """Print what a session with 1 GB and in-place changes costs in sum, and in how many cells not all was looked at."""
     code = [LONG[i % len(LONG)].format(i=i, a=i // len(LONG) % 8) for i in range(cells)]
@@ -366,6 +409,7 @@ def main() -> None:
     parser.add_argument("--outputs", type=int, nargs="?", const=500)
     parser.add_argument("--records", type=int, nargs="?", const=400_000)
     parser.add_argument("--long", type=int, nargs="?", const=250)
+    parser.add_argument("--facts", type=int, nargs="?", const=200)
     args = parser.parse_args()
     keep_orphans()
     with tempfile.TemporaryDirectory() as name:
@@ -378,6 +422,8 @@ def main() -> None:
             records(folder, args.records, args.cells or 20)
         elif args.long:
             long(folder, args.long)
+        elif args.facts:
+            facts(folder, args.facts)
         else:
             mix(folder, args.cells or 200, args.only)
 
