@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, cast
 
 from ctxkernel.core.cell_tags import cell_tags, statement_tags
 from ctxkernel.core.errors import BadCommand
