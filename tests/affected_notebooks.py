@@ -100,10 +100,11 @@ class Desk:
         ]
         path = self.folder / "edited.ipynb"
         path.write_text(json.dumps({"cells": listed, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
-        printed = self.kernel.run(f"%ctx rerun --affected --json --yes --notebook {path}", timeout=600).stdout
+        ran = self.kernel.run(f"%ctx rerun --affected --json --yes --notebook {path}", timeout=600)
+        printed = ran.stdout
         at = printed.rfind('{\n "head"')
         if at < 0:
-            raise RuntimeError(printed[-500:])
+            raise RuntimeError(f"{printed[-500:]} {ran.reply.get('evalue', '')[:500]}")
         return json.JSONDecoder().raw_decode(printed[at:])[0]
 
 
