@@ -36,7 +36,7 @@ class KeptCells:
         """Return the reply of a cell that takes an earlier result; None: it runs."""
         recall = self._turns.configuration.settings.recall and cell.author == "human" and not cell.rerun
         back = self._turns.checkpoints.returning
-        if back is None or not (cell.affected or recall) or cell.kind != "python":
+        if back is None or not (cell.affected or recall) or cell.kind == "meta":
             return None
         found = self._turns.guard("kept cells", self._find, None, back, cell)
         if found is None or found.run is None:
