@@ -195,6 +195,24 @@ def _add_moving(command: AddCommand) -> None:
     rerun.add_argument("--inplace", action="store_true", help="write the outputs into the notebook (with --affected)")
     rerun.add_argument("--yes", action="store_true", help="run those too that are marked to ask before")
     rerun.add_argument("--timeout", type=_SECONDS, metavar="S", help="seconds that a statement may take")
+    _add_sweep(moving("sweep", "run the cells after a statement for each combination of parameters, as branches"))
+
+
+def _add_sweep(sweep: argparse.ArgumentParser) -> None:
+    """Add the arguments of a sweep."""
+    sweep.add_argument("parameters", nargs="*", metavar="NAME=VALUE,…", help="values, such as alpha=0.1,1 model=ridge")
+    sweep.add_argument("--from", dest="start", required=True, metavar="N", help="statement after which it begins")
+    sweep.add_argument("--until", metavar="M", help="last statement (default: to the end)")
+    sweep.add_argument("--collect", metavar="NAMES", help="variables whose values the table has, with commas")
+    sweep.add_argument("--file", type=Path, metavar="FILE", help="CSV, JSON or JSON Lines file with the combinations")
+    sweep.add_argument("--samples", type=_COUNT, metavar="K", help="draw K combinations at random")
+    sweep.add_argument("--seed", type=int, metavar="S", help="seed of --samples (default: 0)")
+    sweep.add_argument("--scheduler", metavar="ADDRESS", help="Dask scheduler (default: a cluster on this machine)")
+    sweep.add_argument("--store", metavar="URL", help="folder that all workers reach: a path, s3://…, gs://…")
+    sweep.add_argument("--workers", type=_COUNT, metavar="W", help="workers on this machine (default: one a core)")
+    sweep.add_argument("--task-timeout", type=_SECONDS, metavar="S", help="seconds that a task may take")
+    sweep.add_argument("--memory", type=_GIGABYTES, metavar="GB", help="memory that a task may take")
+    sweep.add_argument("--again", action="store_true", help="run also what an earlier sweep has done")
 
 
 def _add_bench(command: AddCommand) -> None:
@@ -368,6 +386,7 @@ _COMMANDS = {
     "run": "run",
     "goto": "navigation",
     "rerun": "navigation",
+    "sweep": "sweep",
     "timeline": "read",
     "projection": "read",
     "branches": "tree",
@@ -394,10 +413,21 @@ def _find(name: str) -> Callable[[argparse.Namespace], int]:
         return getattr(importlib.import_module(f"ctxkernel.cli.{module}"), function or name)
 
 
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the arguments; the parameters of a sweep may stand before, between and after its options."""
+    parser = build_parser()
+    arguments, rest = parser.parse_known_args(argv)
+    if rest and (arguments.command != "sweep" or any(one.startswith("-") for one in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        arguments.parameters += rest
+    return arguments
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     try:
-        arguments = build_parser().parse_args(argv)
+        arguments = _parsed(argv)
     except SystemExit as stop:  # argparse has shown the error or the help
         return stop.code if isinstance(stop.code, int) else UNUSABLE
     try:

@@ -50,7 +50,7 @@ def goto(arguments: argparse.Namespace) -> int:
     _check_ran(timeline, place.execution_id)
     where = arguments.place if arguments.place in timeline.names or arguments.before else place.execution_id or "0"
     command = ["goto", where, *(["--before"] if arguments.before else [])]
-    done = _carry_out(command, session, arguments)
+    done = carry_out(command, session, arguments)
     _tell(done, arguments, timeline.session)
     return done.status
 
@@ -70,7 +70,7 @@ def rerun(arguments: argparse.Namespace) -> int:
     first, last = timeline.between(arguments.place)
     _check_ran(timeline, timeline.log.execution(first.execution_id or "").parent_execution_id)
     where = f"{first.execution_id}..{last.execution_id}" if last is not None else str(first.execution_id)
-    done = _carry_out(["rerun", where, *(["--yes"] if arguments.yes else [])], session, arguments)
+    done = carry_out(["rerun", where, *(["--yes"] if arguments.yes else [])], session, arguments)
     _tell(done, arguments, timeline.session)
     if done.status or arguments.dry_run:
         return done.status
@@ -100,7 +100,7 @@ def _rerun_affected(arguments: argparse.Namespace) -> int:
     as_json = arguments.json
     arguments.json = True  # the positions are needed to write the outputs
     command = ["rerun", "--affected", "--notebook", str(path.resolve()), *(["--yes"] if arguments.yes else [])]
-    done = _carry_out(command, session, arguments)
+    done = carry_out(command, session, arguments)
     arguments.json = as_json
     with SessionReader(session) as reader:
         session_id = Timeline.of(reader).session
@@ -162,7 +162,7 @@ _STOPPED = re.compile(r"^stopped (?:at|before) s\d+", re.MULTILINE)
 
 
 @dataclass(slots=True)
-class _Done:
+class CommandResult:
     """The result of a command in the kernel."""
 
     status: int = 0
@@ -171,6 +171,8 @@ class _Done:
     """The text, if it is JSON."""
     message: str = ""
     """Why it failed."""
+    notices: str = ""
+    """What the kernel told beside its result."""
     head: str | None = None
 
 
@@ -188,7 +190,7 @@ class _Watched(OwnKernel):
         return super().process_message(msg, cell, cell_index)
 
 
-def _carry_out(command: list[str], session: Path, arguments: argparse.Namespace) -> _Done:
+def carry_out(command: list[str], session: Path, arguments: argparse.Namespace) -> CommandResult:
     """Execute a `%ctx` command in a kernel on the session. Raises Failed if it could not begin."""
     command += [option for option in ("--dry-run", "--json") if getattr(arguments, option[2:].replace("-", "_"))]
     if not arguments.dry_run:
@@ -198,11 +200,11 @@ def _carry_out(command: list[str], session: Path, arguments: argparse.Namespace)
         return asyncio.run(_execute(f"%ctx {shlex.join(command)}", place, session, arguments, log))
 
 
-async def _execute(line: str, place: Path, session: Path, arguments: argparse.Namespace, log: IO[bytes]) -> _Done:
+async def _execute(line: str, place: Path, session: Path, arguments: argparse.Namespace, log: IO[bytes]) -> CommandResult:
     notebook, folder = _notebook_of(arguments.notebook, session)
     environment = {"JPY_SESSION_NAME": str(notebook), OVERRIDE: str(place.resolve()), RESUME: "1"}
     cell = new_code_cell(line)
-    done = _Done()
+    done = CommandResult()
     async with _Watched.started(new_notebook(cells=[cell]), folder, environment, log) as kernel:
         done.head = await resumed_at(kernel, place)
         await kernel.limit(getattr(arguments, "timeout", None))
@@ -219,6 +221,7 @@ async def _execute(line: str, place: Path, session: Path, arguments: argparse.Na
         if kernel.interrupted:
             done.status, done.message = INTERRUPTED, done.message or "interrupted"
     done.text = "".join(map(_shown_text, cell.outputs))
+    done.notices = "".join(one.text for one in cell.outputs if one.output_type == "stream" and one.name == "stderr")
     return done
 
 
@@ -248,7 +251,7 @@ def _copied(session: Path) -> Generator[Path]:
         yield copy
 
 
-def _tell(done: _Done, arguments: argparse.Namespace, session: str) -> None:
+def _tell(done: CommandResult, arguments: argparse.Namespace, session: str) -> None:
     if arguments.json and (done.text or not done.message):
         try:
             done.told = json.loads(done.text) if done.text.strip() else {}

@@ -347,6 +347,24 @@ class StatementLog:
         self._add_execution(execution)
         self.head = execution.execution_id
 
+    def graft(self, statement: Statement, execution: Execution) -> None:
+        """Add an execution that ended elsewhere, after one that is here; HEAD stays.
+
+        `statement` may be here already. Raises KeyError for an unknown parent, CtxError for an id that is not the next
+        one, or an execution that runs.
+        """
+        parent = execution.parent_execution_id
+        if parent is not None and parent not in self._by_id:
+            raise KeyError(parent)
+        if execution.status == "running":
+            raise CtxError(f"execution {execution.execution_id} has not ended: it cannot be added")
+        if self._named.get(statement.statement_id) is None:
+            self._add(statement)
+        expected = self.next_execution_id(statement.statement_id)
+        if execution.execution_id != expected:
+            raise CtxError(f"execution {execution.execution_id} cannot be added; the next one is {expected}")
+        self._add_execution(execution)
+
     def record(self, execution_id: str, event: Any) -> None:
         """Add an event of the model's history to an execution.
 

@@ -223,6 +223,15 @@ _TABLE = (
         ("--affected", "--dry-run", "--json", "--yes", "--lose", "--notebook", "--stepwise"),
     ),
     Command(
+        _late("sweep.sweep"),
+        "sweep --from N NAME=VALUE,… [--collect NAMES]",
+        "run the cells after N for each combination of the values, as branches; docs/sweeps.md has all options",
+        (
+            *("--from", "--until", "--collect", "--file", "--samples", "--seed", "--scheduler", "--store", "--workers"),
+            *("--timeout", "--memory", "--dry-run", "--json", "--again", "--task"),
+        ),
+    ),
+    Command(
         _diff,
         "diff [projection] N [M] [NAME …]",
         "compare two states (names by their values, outputs, handles, files) or two projections (blocks, tokens, cost)",

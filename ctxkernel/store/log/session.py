@@ -204,6 +204,41 @@ class SessionStore:
 
         return self._store(f"the state of {checkpoint_id}", make)
 
+    def graft(
+        self,
+        runs: Sequence[tuple[Statement, Execution, CheckpointRow]],
+        marks: Sequence[tuple[str, str, Json]],
+        at: float,
+    ) -> str | None:
+        """Store executions that ended elsewhere, with their checkpoints and marks, in one transaction; HEAD stays.
+
+        Return a notice; then none of them is stored.
+        """
+
+        def make() -> Rows:
+            made: Rows = []
+            for statement, execution, checkpoint in runs:
+                self._add_start(made, statement, execution, moves=False)
+                mask = mask_for((execution,), self._mask)
+                made.append(("endings", rows.ending_row(self._seq, execution, mask)))
+                self._add_details(made, self._seq, execution, (), mask)
+                if lost := self._add_checkpoint(made, execution, checkpoint):
+                    raise ValueError(lost)
+            for subject, mark, value in marks:
+                made.append(("marks", (self.run, float(at), subject, mark, dump_json(value, self._mask))))
+            return made
+
+        seq, known = self._seq, dict(self._seqs)
+        told = self._store("a branch of a sweep", make)
+        if told:
+            self._seq, self._seqs = seq, known
+            self._checkpoints -= {one.checkpoint_id for _, _, one in runs}
+        return told
+
+    def assume_checkpoint(self, checkpoint_id: str) -> None:
+        """Note that the checkpoint of another log may be built on: this one is not kept."""
+        self._checkpoints.add(checkpoint_id)
+
     def has_checkpoint(self, checkpoint_id: str) -> bool:
         """Return whether the row of a checkpoint is stored, or waits to be: whether another may build on it."""
         if self._writer.absent:
@@ -334,12 +369,12 @@ class SessionStore:
 
     # -- rows ---------------------------------------------------------------------------------
 
-    def _add_start(self, made: Rows, statement: Statement, execution: Execution) -> None:
+    def _add_start(self, made: Rows, statement: Statement, execution: Execution, *, moves: bool = True) -> None:
         eid, at = execution.execution_id, float(execution.started_at)
         if eid == f"{statement.statement_id}.1":
             made.append(("statements", rows.statement_row(statement, self.run, self._mask)))
         start = (self._seq + 1, eid, statement.index, execution.parent_execution_id, self.run, at)
-        made += [("executions", start), ("heads", (self.run, at, eid, "run"))]
+        made += [("executions", start), *([("heads", (self.run, at, eid, "run"))] if moves else [])]
         self._idle = False
         self._seq += 1
         self._seqs[eid] = self._seq

@@ -1,0 +1,56 @@
+"""`ctxkernel sweep`: run the cells that follow on a statement for each combination of parameters.
+
+Rule: a kernel of this interpreter restores the session's state and executes the same `%ctx sweep` as in a notebook.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from ctxkernel.cli import Failed
+from ctxkernel.cli.navigation import carry_out
+from ctxkernel.cli.output import safe_block, safe_line, say, show, show_json
+from ctxkernel.cli.read import find_session
+
+_OPTIONS = ("until", "collect", "file", "samples", "seed", "scheduler", "store", "workers", "task_timeout", "memory")
+
+
+def sweep(arguments: argparse.Namespace) -> int:
+    """Carry out `ctxkernel sweep`: status 1 if a combination did not end well."""
+    session = find_session(arguments.notebook, arguments.session)
+    command = ["sweep", "--from", arguments.start]
+    for name in _OPTIONS:
+        if (value := getattr(arguments, name)) is not None:
+            command += [f"--{name.removeprefix('task_')}", str(value)]
+    command += ["--again"] if arguments.again else []
+    as_json, arguments.json = arguments.json, True
+    done = carry_out([*command, *arguments.parameters], session, arguments)
+    if done.notices:
+        say(safe_block(done.notices.rstrip("\n")))
+    if done.message or not done.text.strip():
+        raise Failed(done.message or "the kernel gave no table")
+    try:
+        told: dict[str, Any] = json.loads(done.text)
+    except ValueError as fault:
+        raise Failed(f"the kernel answered something else than JSON: {safe_line(done.text)[:200]}") from fault
+    if as_json:
+        show_json(told)
+    elif arguments.dry_run:
+        show("\n".join(f"{key}: {value}" for key, value in told.items()))
+    else:
+        show(_text(told))
+    failed = [row for row in told.get("rows", ()) if row["status"] != "ok"]
+    if failed and not as_json:
+        say(f"ctxkernel sweep: {len(failed)} of {len(told['rows'])} combinations did not end well")
+    return 1 if failed else 0
+
+
+def _text(told: dict[str, Any]) -> str:
+    from ctxkernel.core.report import fitted_lines
+    from ctxkernel.kernel.sweeps.results import SweepRow, SweepTable
+
+    table = SweepTable([SweepRow(**row) for row in told["rows"]], told["cells_run"], told["cells_shared"])
+    return safe_block("\n".join([*fitted_lines(table.table(), 120), "", table.told()]))
+

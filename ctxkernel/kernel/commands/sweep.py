@@ -1,0 +1,186 @@
+"""`%ctx sweep`: run the cells that follow on a statement for each combination of parameters."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.report import Report, ReportTable
+from ctxkernel.core.text import one_line, plural, suggest
+from ctxkernel.kernel.commands.context import CommandContext
+from ctxkernel.kernel.sweeps.messages import SweepRequest
+from ctxkernel.kernel.sweeps.results import SweepTable
+from ctxkernel.sweeps.combinations import Values, combine, read_file, read_parameter
+
+_VALUES = ("--from", "--until", "--collect", "--file", "--samples", "--seed", "--scheduler", "--store", "--workers")
+_LIMITS = ("--timeout", "--memory")
+_FLAGS = ("--dry-run", "--json", "--again")
+OPTIONS = (*_VALUES, *_LIMITS, *_FLAGS, "--task")
+
+
+def sweep(ctx: CommandContext, args: Sequence[str]) -> object:
+    """Run a sweep, and return its table."""
+    if args[:1] == ["--task"]:
+        return _task(ctx, args[1:])
+    options, flags, words = _read(args)
+    request = _request(options, flags, words)
+    sweeper = _sweeper(ctx)
+    if "--dry-run" in flags:
+        return _plan(ctx, request, "--json" in flags)
+    progress = _Progress(ctx)
+    table = sweeper.run(request, progress.tell)
+    progress.end()
+    for note in (*table.notes, *failures(table)):
+        ctx.notices.tell(f"ctxkernel: {note}")
+    return json.dumps(table.to_json()) if "--json" in flags else report_of(table)
+
+
+def _task(ctx: CommandContext, words: Sequence[str]) -> None:
+    """Run the cells of a task: in the kernel of a worker."""
+    from ctxkernel.kernel.sweeps.task_runs import TaskRun
+
+    ctx.turns.then = TaskRun(ctx.turns, words[0] if words else "")
+
+
+def _read(args: Sequence[str]) -> tuple[dict[str, str], set[str], list[str]]:
+    """Return options with a value, flags and other words. Raises BadCommand."""
+    options: dict[str, str] = {}
+    flags, words = set[str](), list[str]()
+    rest = list(args)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        if name in (*_VALUES, *_LIMITS):
+            if not equals and not rest:
+                raise BadCommand(f"%ctx sweep {name}: a value must follow")
+            options[name] = value if equals else rest.pop(0)
+        elif word in _FLAGS:
+            flags.add(word)
+        elif word.startswith("--"):
+            raise BadCommand(f"%ctx sweep has no option {name}{suggest(name, OPTIONS)}; it has {', '.join(OPTIONS[:-1])}")
+        else:
+            words.append(word)
+    return options, flags, words
+
+
+def _request(options: dict[str, str], flags: set[str], words: Sequence[str]) -> SweepRequest:
+    if "--from" not in options:
+        raise BadCommand("%ctx sweep --from N NAME=VALUE,…: after which statement? %ctx timeline lists them")
+    samples = int(_number(options, "--samples", 0)) if "--samples" in options else None
+    if "--file" in options:
+        if words or samples is not None:
+            raise BadCommand("--file has the combinations: NAME=VALUE and --samples do not go with it")
+        combinations = read_file(Path(options["--file"]).expanduser())
+    else:
+        parameters: dict[str, Values] = {}
+        for word in words:
+            name, values = read_parameter(word)
+            if name in parameters:
+                raise BadCommand(f"{name} is given twice: write all its values with commas")
+            parameters[name] = values
+        if not parameters:
+            raise BadCommand("%ctx sweep --from N NAME=VALUE,…: which parameters? Such as alpha=0.1,0.3,1")
+        combinations = combine(parameters, samples=samples, seed=int(_number(options, "--seed", 0)))
+    collect = tuple(filter(None, (name.strip() for name in options.get("--collect", "").split(","))))
+    if bad := next((name for name in collect if not name.isidentifier()), None):
+        raise BadCommand(f"--collect {bad}: names of variables with commas are expected")
+    return SweepRequest(
+        options["--from"],
+        combinations,
+        options.get("--until", ""),
+        collect,
+        options.get("--scheduler"),
+        options.get("--store"),
+        int(_number(options, "--workers", 0)),
+        _number(options, "--timeout", 0.0),
+        _number(options, "--memory", 0.0),
+        "--again" in flags,
+    )
+
+
+def _number(options: dict[str, str], name: str, default: float) -> float:
+    try:
+        found = float(options.get(name, default))
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < 10**9 or (name in ("--samples", "--seed", "--workers") and found != int(found)):
+        kind = "a whole number" if name in ("--samples", "--seed", "--workers") else "a number"
+        raise BadCommand(f"{name} {options[name]}: {kind} from 0 is expected")
+    return found
+
+
+def _sweeper(ctx: CommandContext) -> Any:
+    from ctxkernel.kernel.sweeps.sweeper import Sweeper
+
+    hint = os.environ.get("JPY_SESSION_NAME", "")
+    return Sweeper(
+        loop=ctx.loop,
+        store=ctx.store,
+        checkpoints=ctx.checkpoints,
+        interrupts=ctx.interrupts,
+        notebook=hint,
+    )
+
+
+def _plan(ctx: CommandContext, request: SweepRequest, as_json: bool) -> str | Report:
+    from ctxkernel.sweeps.plan import told
+
+    plan, cells, _ = _sweeper(ctx).plan(request)
+    workers = request.workers or max(1, min(os.cpu_count() or 1, len(plan.tasks)))
+    if as_json:
+        return json.dumps(
+            {
+                "combinations": len(plan.combinations),
+                "tasks": len(plan.tasks),
+                "cells_run": plan.cells_run,
+                "cells_shared": plan.cells_shared,
+                "seconds": round(plan.seconds / workers, 3),
+                "workers": workers,
+            }
+        )
+    return Report(*told(plan, cells, workers))
+
+
+def failures(table: SweepTable) -> list[str]:
+    """Return why combinations did not end well: a line for each reason."""
+    found: dict[str, int] = {}
+    for row in table.rows:
+        if row.status not in ("ok", "cancelled"):
+            why = f"{row.status}: {one_line(row.why, 300)}" if row.why else row.status
+            found[why] = found.get(why, 0) + 1
+    return [f"{plural(count, 'combinations')} ended with {why}" for why, count in list(found.items())[:5]]
+
+
+def report_of(table: SweepTable) -> Report:
+    """Return the table for people."""
+    rows = table.table()
+    numbers = frozenset(range(len(table.rows[0].parameters)))
+    return Report(ReportTable(rows, numbers), table.told())
+
+
+class _Progress:
+    """One line in the output of the cell, which is overwritten."""
+
+    def __init__(self, ctx: CommandContext) -> None:
+        self._notices = ctx.notices
+        self._id = uuid.uuid4().hex
+        self._shown = ""
+
+    def tell(self, done: int, total: int, workers: int) -> None:
+        """Show how many tasks are done."""
+        self._show(f"sweep: {done} of {total} tasks done, {workers} workers")
+
+    def end(self) -> None:
+        """Remove the line."""
+        self._show("")
+
+    def _show(self, text: str) -> None:
+        if text != self._shown:
+            kind = "update_display_data" if self._shown else "display_data"
+            self._notices.display(kind, {"text/plain": text}, {}, self._id)
+            self._shown = text or " "

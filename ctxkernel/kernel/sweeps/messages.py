@@ -1,0 +1,132 @@
+"""The signed messages of one sweep: tasks on their way to the workers, results on their way back."""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ctxkernel.core.loop import Loop
+from ctxkernel.kernel.returning.returns import Returning
+from ctxkernel.kernel.sweeps.run_records import units_json
+from ctxkernel.kernel.sweeps.task_runs import path_json
+from ctxkernel.sweeps.combinations import Combination
+from ctxkernel.sweeps.plan import SweepPlan, Task, digest
+from ctxkernel.sweeps.seal import Unsealed, seal, unseal
+from ctxkernel.sweeps.store import SharedStore
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRequest:
+    """What a sweep is to do."""
+
+    start: str
+    """The statement after which it begins."""
+    combinations: Sequence[Combination]
+    until: str = ""
+    collect: tuple[str, ...] = ()
+    scheduler: str | None = None
+    store: str | None = None
+    workers: int = 0
+    """0: as many as there are cores and tasks."""
+    seconds: float = 0.0
+    """Most seconds of a task; 0 is no limit."""
+    memory: float = 0.0
+    """Most GB of a task; 0: the free memory, divided among the workers."""
+    again: bool = False
+    """Whether tasks run that an earlier sweep has done."""
+
+
+@dataclass(slots=True)
+class TaskStates:
+    """What is known of the tasks."""
+
+    ends: dict[str, str] = field(default_factory=dict[str, str])
+    """Task → its last execution."""
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    diverged: dict[str, bool] = field(default_factory=dict[str, bool])
+    waiting: set[str] = field(default_factory=set[str])
+    paths: dict[str, list[dict[str, Any]]] = field(default_factory=dict[str, "list[dict[str, Any]]"])
+    """Task → its executions, for the tasks that follow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageContext:
+    """The parts of the kernel that messages are made of."""
+
+    session_id: str
+    notebook: str
+    back: Returning
+    loop: Loop
+
+
+class Messages:
+    """The messages of one sweep."""
+
+    def __init__(
+        self,
+        context: MessageContext,
+        plan: SweepPlan,
+        request: SweepRequest,
+        key: bytes,
+        store: SharedStore,
+        chunks: str | None,
+        memory: int,
+    ) -> None:
+        self._context, self._request, self._key = context, request, key
+        self._store, self._chunks, self._memory = store, chunks, memory
+        self._tasks = {task.key: task for task in plan.tasks}
+        self._roots: dict[tuple[str | None, bool], str] = {}
+        self.whole: set[str] = set()
+        """Tasks that need all variables of the state that they begin with."""
+        self._id = digest(time.time(), os.getpid())
+
+    def task(self, task: Task, states: TaskStates) -> bytes:
+        """Return the message of a task."""
+        chain = [task]
+        while chain[-1].parent is not None:
+            chain.append(self._tasks[chain[-1].parent])
+        path = [one for above in reversed(chain[1:]) for one in states.paths[above.key]]
+        message = {
+            "sweep": self._id,
+            "session": self._context.session_id,
+            "notebook": self._context.notebook,
+            "folder": os.getcwd(),
+            "store": self._store.url,
+            "chunks": self._chunks,
+            "root": self._root(chain[-1].place),
+            "path": path,
+            "cells": [one.to_json() for one in task.cells],
+            "collect": list(self._request.collect) if task.rows else [],
+            "limits": {"seconds": self._request.seconds, "bytes": self._memory},
+        }
+        return seal(self._key, f"task {task.key}", message)
+
+    def result(self, task: Task, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the result in a driver's message; one that cannot be used says why."""
+        if "failed" in message:
+            return {"status": "error", "fault": f"no worker could run it: {message['why']}"}
+        try:
+            found = unseal(self._key, f"result {task.key}", base64.b64decode(message["result"]))
+        except (Unsealed, ValueError) as fault:
+            return {"status": "error", "fault": str(fault)}
+        return {**found, "status": "error"} if "fault" in found and "status" not in found else found
+
+    def _root(self, place: str | None) -> str:
+        """Store the path to a state, with the manifest of the whole state; return its name."""
+        if (place, False) not in self._roots:
+            context = self._context
+            checkpoints = context.back.checkpoints
+            units = list({id(unit): unit for unit in checkpoints.state(place).values()}.values())
+            whole = {"v": 2, "base": None, "units": units_json(checkpoints, units), "gone": []}
+            path: Sequence[Any] = context.loop.log.path(place) if place is not None else ()
+            listed = [path_json(statement, run, None) for statement, run in path]
+            if listed:
+                listed[-1]["manifest"] = whole
+            name = f"root-{digest(listed)}"
+            self._store.write(name, seal(self._key, name, {"path": listed}))
+            self._roots[place, False] = name
+        return self._roots[place, False]

@@ -1,0 +1,156 @@
+"""The result of a sweep: a row for each combination."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ctxkernel.core.text import format_duration, one_line, plural
+from ctxkernel.sweeps.combinations import text_of
+
+
+@dataclass(slots=True)
+class SweepRow:
+    """One combination, and what became of it."""
+
+    parameters: dict[str, Any]
+    collected: dict[str, Any] = field(default_factory=dict[str, Any])
+    status: str = "waiting"
+    """`ok`, or `error`, `timeout`, `memory`, `died`, `cancelled`."""
+    branch: str | None = None
+    """The execution at its end: `%ctx goto` goes there."""
+    seconds: float = 0.0
+    """The time of its cells, those that it shares with other combinations included."""
+    diverged: bool = False
+    """Whether the result of one of its cells differs from that of the run before the sweep."""
+    why: str = ""
+    """Why it did not end well."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {
+            "parameters": self.parameters,
+            "collected": self.collected,
+            "status": self.status,
+            "branch": self.branch,
+            "seconds": round(self.seconds, 3),
+            "diverged": self.diverged,
+        }
+
+
+@dataclass(slots=True)
+class SweepTable:
+    """All rows of a sweep, in the order of its combinations."""
+
+    rows: list[SweepRow]
+    cells_run: int = 0
+    cells_shared: int = 0
+    seconds: float = 0.0
+    """The time of the whole sweep."""
+    overheads: list[float] = field(default_factory=list[float])
+    """By task, the seconds between its result and the end of its cells' own time."""
+    cpu: float = 0.0
+    """The processor time of the workers and their kernels, in seconds."""
+    tasks: int = 0
+    notes: list[str] = field(default_factory=list[str])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        rows = [row.to_json() for row in self.rows]
+        return {"rows": rows, "cells_run": self.cells_run, "cells_shared": self.cells_shared}
+
+    @property
+    def failed(self) -> int:
+        """The number of combinations that did not end well."""
+        return sum(row.status != "ok" for row in self.rows)
+
+    def table(self, rows: Sequence[SweepRow] | None = None) -> list[list[str]]:
+        """Return the rows as texts, the head first."""
+        rows = self.rows if rows is None else rows
+        parameters = list(self.rows[0].parameters) if self.rows else []
+        collected = list(dict.fromkeys(name for row in self.rows for name in row.collected))
+        head = [*parameters, *collected, "status", "branch", "time", "diverged"]
+        return [head, *(self._texts(row, parameters, collected) for row in rows)]
+
+    @staticmethod
+    def _texts(row: SweepRow, parameters: Sequence[str], collected: Sequence[str]) -> list[str]:
+        shown = [text_of(row.parameters[name]) for name in parameters]
+        values = [shown_value(row.collected[name]) if name in row.collected else "" for name in collected]
+        status = f"{row.status}: {one_line(row.why, 80)}" if row.why else row.status
+        branch = (row.branch or "").removesuffix(".1")
+        return [*shown, *values, status, branch, format_duration(row.seconds), "yes" if row.diverged else ""]
+
+    def told(self) -> str:
+        """Return the line below the table."""
+        done = len(self.rows) - self.failed
+        return (
+            f"{plural(len(self.rows), 'combinations')}, {done} ok · {plural(self.cells_run, 'cells')} ran, "
+            f"{self.cells_shared} shared · {format_duration(self.seconds)} · %ctx goto BRANCH goes to a row"
+        )
+
+
+def shown_value(value: Any) -> str:
+    """Return a collected value in one line."""
+    if isinstance(value, dict) and "told" in value:
+        return one_line(str(value["told"]), 40)
+    if type(value) is float:
+        return f"{value:.6g}"
+    return one_line(text_of(value), 40)
+
+
+class Sweep:
+    """A sweep as a value: `sweep(...)` returns it.
+
+    `rows` are the rows, `frame` is a pandas DataFrame of parameters and collected values. `goto` names the command
+    that goes to the state of a row.
+    """
+
+    def __init__(self, table: SweepTable, show: Any) -> None:
+        self._table, self._show = table, show
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows: parameters, collected, status, branch, seconds, diverged."""
+        return [row.to_json() for row in self._table.rows]
+
+    @property
+    def cells_run(self) -> int:
+        """The cells that ran."""
+        return self._table.cells_run
+
+    @property
+    def cells_shared(self) -> int:
+        """The cells of combinations that did not run again."""
+        return self._table.cells_shared
+
+    @property
+    def frame(self) -> Any:
+        """The rows as a pandas DataFrame, one column a parameter and one a collected value."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                {**row.parameters, **row.collected, "status": row.status, "branch": row.branch, "seconds": row.seconds}
+                for row in self._table.rows
+            ]
+        )
+
+    def goto(self, number: int) -> str:
+        """Return the command that goes to the state of a row; a cell of its own runs it."""
+        branch = self._table.rows[number].branch
+        if branch is None:
+            raise ValueError(f"row {number} has no state: it ended as {self._table.rows[number].status}")
+        return f"%ctx goto {branch}"
+
+    def __len__(self) -> int:
+        return len(self._table.rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+    def __repr__(self) -> str:
+        return str(self._show(self._table).text())
+
+    def _repr_html_(self) -> str:
+        return str(self._show(self._table).html())

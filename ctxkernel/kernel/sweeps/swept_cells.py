@@ -1,0 +1,134 @@
+"""The cells that follow on a statement, with what they may read: those of the timeline, else those of the notebook."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.loop import Loop
+from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.kernel.execution.cell import asks
+from ctxkernel.kernel.returning.affected_notebook import cells_of_notebook, is_command, is_silent
+from ctxkernel.kernel.returning.cell_runs import CellFacts
+from ctxkernel.kernel.returning.returns import Returning
+from ctxkernel.state.tracking.cell_names import read_cell, syntax_tree
+from ctxkernel.state.tracking.read_names import names_read_first
+from ctxkernel.sweeps.plan import SweptCell
+
+Run = tuple[Statement, Execution]
+
+
+def swept_cells(back: Returning, loop: Loop, place: str | None, until: str, notebook: Path) -> list[SweptCell]:
+    """Return the cells after an execution, up to the statement `until`. Raises BadCommand."""
+    path = _path_after(loop, place)
+    if until:
+        last = back.target(until).execution_id
+        ids = [run.execution_id for _, run in path]
+        if last not in ids:
+            raise BadCommand(f"--until {until}: it does not come after the statement of --from on one branch")
+        path = path[: ids.index(last) + 1]
+    found: list[SweptCell] = []
+    intact = True
+    for statement, run in path:
+        if _is_left_out(statement):
+            continue
+        if statement.tags.get("masked"):
+            raise BadCommand(f"{statement.statement_id} had a credential that was masked in the log; it cannot run again")
+        made = _of_run(back, statement, run, intact=intact)
+        intact = made.is_stored
+        found.append(made)
+    return found or _of_notebook(loop, place, notebook)
+
+
+def _path_after(loop: Loop, place: str | None) -> list[Run]:
+    """Return what follows on an execution: on the way to HEAD, else on the longest branch."""
+    log = loop.log
+    running = loop.opened.execution.execution_id if loop.opened is not None else None
+    found: list[Run] = []
+    for leaf in [log.head, *(branch.leaf for branch in reversed(log.branches()))]:
+        path = [one for one in log.path(leaf) if one[1].execution_id != running]
+        ids = [run.execution_id for _, run in path]
+        if place is not None and place not in ids:
+            continue
+        after = path[ids.index(place) + 1 :] if place is not None else path
+        after = [one for one in after if not one[0].tags.get("sweep")]
+        if leaf == log.head and any(not _is_left_out(statement) for statement, _ in after):
+            return after
+        found = after if len(after) > len(found) else found
+    return found
+
+
+def _is_left_out(statement: Statement) -> bool:
+    """Return whether a statement is none that a combination runs: a command, a question, an answer in words."""
+    if statement.author == "model":
+        return statement.kind == "meta"
+    return is_silent(statement) or statement.kind == "meta" or asks(statement.source)
+
+
+def _of_run(back: Returning, statement: Statement, run: Execution, *, intact: bool) -> SweptCell:
+    facts = back.facts.cells.get(run.execution_id)
+    info = back.checkpoints.states.info(run.execution_id)
+    stored = intact and run.status == "ok" and info is not None and info.state == "durable" and not info.missing
+    return SweptCell(
+        statement.source,
+        statement.statement_id,
+        run.execution_id,
+        statement.cell_id,
+        statement.author,
+        {key: value for key, value in statement.tags.items() if key in ("differs", "asks")},
+        run.cost.time_ms / 1000,
+        _reads(statement.source, facts, back.live.value),
+        names_read_first(statement.source),
+        read_cell(statement.source).replaced,
+        stored,
+        run.status != "ok",
+    )
+
+
+def _reads(source: str, facts: CellFacts | None, value: Callable[[str], Any]) -> frozenset[str] | None:
+    """Return the names that a cell may read; None if that is not known."""
+    text = read_cell(source)
+    if facts is None or facts.beyond is None or text.anything:
+        return None
+    reads = facts.reads | facts.beyond | text.names
+    # A function that it calls may read what its text only binds; a module cannot.
+    if all(isinstance(value(name), ModuleType) for name in facts.reads - text.replaced):
+        reads -= text.replaced - _loaded(source)
+    return reads
+
+
+def _loaded(source: str) -> frozenset[str]:
+    """Return the names whose value the text uses anywhere; all that it binds, if it is no plain Python."""
+    tree = syntax_tree(source)
+    if tree is None:
+        return read_cell(source).replaced
+    loaded = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Store)}
+    changed = {one.target.id for one in ast.walk(tree) if isinstance(one, ast.AugAssign) and isinstance(one.target, ast.Name)}
+    return frozenset(loaded | changed)
+
+
+def _of_notebook(loop: Loop, place: str | None, notebook: Path) -> list[SweptCell]:
+    """Return the cells of the notebook's file below that of the statement, which have not run."""
+    if place is None or not notebook.is_file():
+        return []
+    cell_id = loop.log.statement(loop.log.execution(place).statement_id).cell_id
+    cells = cells_of_notebook(notebook)
+    at = next((n for n, one in enumerate(cells) if one.cell == cell_id), None)
+    if at is None:
+        return []
+    below = [one for one in cells[at + 1 :] if not is_command(one) and not asks(one.source)]
+    return [
+        SweptCell(
+            one.source,
+            cell_id=None if one.cell.startswith("#") else one.cell,
+            tags={key: value for key, value in one.tags.items() if key in ("differs", "asks")},
+            reads_first=names_read_first(one.source),
+            binds=read_cell(one.source).replaced,
+            may_fail=one.may_fail,
+        )
+        for one in below
+    ]

@@ -1,0 +1,184 @@
+"""The cells of a task of a sweep, in the kernel of a worker: `%ctx sweep --task FILE`.
+
+    the path to the state that it begins with → that state → the cells, each a turn → records, and the values asked for
+
+Rule 1: only a kernel that was started for a worker does this, and only with a file that has the signature of its sweep.
+Rule 2: the log of this kernel is that of one task; nothing of it is kept. What counts is what the timeline takes in.
+Rule 3: a cell that fails ends the task; its record is the last one. A fault of ours is told in place of records.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ctxkernel.core.errors import BadCommand, CtxError
+from ctxkernel.core.events import plain
+from ctxkernel.core.replay import CheckpointInfo
+from ctxkernel.core.timeline import Execution, Statement, StatementLog
+from ctxkernel.core.typed_json import read_json
+from ctxkernel.kernel.execution.cell import CellRequest, Reply, asks
+from ctxkernel.kernel.execution.guard import line_of
+from ctxkernel.kernel.returning.targets import ReturnJob, Target
+from ctxkernel.kernel.sweeps.collected_values import collect
+from ctxkernel.kernel.sweeps.run_records import RunRecord, manifest_of
+from ctxkernel.kernel.turn.reruns import Execute
+from ctxkernel.kernel.turn.turns import Turns
+from ctxkernel.state.checkpoints.units import references
+from ctxkernel.sweeps.seal import seal, unseal
+from ctxkernel.sweeps.worker import FOLDER, SECRET
+
+_FIRST = 10**12
+"""The statements of tasks have numbers from here on, which no timeline has."""
+
+
+class TaskRun:
+    """One task."""
+
+    count = 0
+    """Statements of the tasks that this kernel ran."""
+
+    def __init__(self, turns: Turns, path: str) -> None:
+        folder, key = os.environ.get(FOLDER), os.environ.get(SECRET)
+        if not folder or not key or Path(path).parent != Path(folder):
+            raise BadCommand("%ctx sweep --task is for the kernels of a sweep's workers")
+        self._turns, self._loop = turns, turns.loop
+        self._path, self._key = Path(path), bytes.fromhex(key)
+        back = turns.checkpoints.needed()
+        self._back = back
+
+    async def carry_out(self, execute: Execute, outer: CellRequest, reply: Reply) -> Reply:
+        """Run the task, and write its result beside its file."""
+        try:
+            told = await self._result(execute, outer)
+        except CtxError as fault:
+            told = {"fault": str(fault)}
+        except Exception as fault:  # an internal fault, or one of a user's object that was loaded
+            told = {"fault": line_of(fault)}
+        sealed = seal(self._key, f"done {self._path.name}", told)
+        self._path.with_suffix(".done").write_bytes(sealed)
+        return reply
+
+    async def _result(self, execute: Execute, outer: CellRequest) -> dict[str, Any]:
+        started = time.perf_counter()
+        task = unseal(self._key, f"run {self._path.name}", self._path.read_bytes())
+        lost = self._go_to(task)
+        begun = time.perf_counter()
+        records: list[RunRecord] = []
+        failed = ""
+        for cell in task["cells"]:
+            record = await self._run(execute, outer, cell)
+            records.append(record)
+            if record.execution.status != "ok" and not cell["may_fail"]:
+                failed = record.execution.status
+                break
+        checkpoints = self._back.checkpoints
+        self._turns.checkpoints.wait_for_all()
+        collected: dict[str, Any] = {}
+        if not failed:
+            collected = collect(task["collect"], self._back.live.value, self._turns.secrets.masker)
+        made = [self._complete(record) for record in records]
+        omitted = set(task.get("omitted", ()))
+        facts = [self._back.facts.cells.get(one.execution.execution_id) for one in records]
+        unsure = omitted and any(one is None or one.beyond is None or omitted & (one.beyond | one.reads) for one in facts)
+        return {
+            "records": [one.to_json() for one in made],
+            "collected": collected,
+            "status": failed or "ok",
+            "lost": lost,
+            "needs_all": bool(unsure),
+            "addresses": sorted({one for record in made for one in self._addresses(record, checkpoints)}),
+            "seconds": {"restore": begun - started, "all": time.perf_counter() - started},
+        }
+
+    # -- the state that it begins with --------------------------------------------------------------
+
+    def _go_to(self, task: Mapping[str, Any]) -> dict[str, str]:
+        """Make the state that the task begins with the present one; return what could not be restored, and why."""
+        turns, loop, back = self._turns, self._loop, self._back
+        turns.checkpoints.wait_for_all()
+        back.chunks.refresh()
+        if why := turns.activity.ran():
+            loop.suspect(why)
+            back.checkpoints.tracker.verify_next()
+        path = [*task["path"]]
+        log = StatementLog()
+        known: dict[str, tuple[Statement, list[Execution]]] = {}
+        for one in path:
+            statement = read_json(Statement, one["statement"])
+            run = Execution(**one["execution"])
+            known.setdefault(statement.statement_id, (statement, []))[1].append(run)
+            if one.get("manifest") is not None:
+                self._take_in(run.execution_id, one["manifest"])
+        place = path[-1]["execution"]["execution_id"] if path else None
+        log.start_after(_FIRST + TaskRun.count)
+        log.load(known.values(), place)
+        loop.log = log
+        difference = back.restorer.compare(place)
+        lose = frozenset(difference.absent)
+        job = ReturnJob("goto", Target(place, "the state of the task"), difference, as_json=True, lose=lose)
+        move, restored = back.commit(back.prepare(job))
+        loop.move(move, restored)
+        return dict(restored.lost)
+
+    def _take_in(self, execution_id: str, manifest: Mapping[str, Any]) -> None:
+        if execution_id not in self._back.checkpoints.states.known:
+            self._back.checkpoints.load(execution_id, manifest, CheckpointInfo(f"c{execution_id}", execution_id, "durable"))
+            self._turns.store.assume_checkpoint(f"c{execution_id}")
+
+    # -- its cells ----------------------------------------------------------------------------------
+
+    async def _run(self, execute: Execute, outer: CellRequest, cell: Mapping[str, Any]) -> RunRecord:
+        if asks(cell["source"]):
+            raise CtxError("a cell that asks a model does not run in a sweep; the cells that the model wrote do")
+        request = CellRequest(cell["source"], outer.msg_id, outer.silent, True, cell["cell_id"], only_logged=True)
+        request.author, request.tags = cell["author"], dict(cell["tags"])
+        await execute(request)
+        TaskRun.count += 2  # one more for names that changed outside of the cell
+        last = self._turns.last
+        if last is None or last.statement.source != cell["source"]:
+            raise CtxError(f"the turn of a cell was not recorded: {self._turns.guard.why('timeline') or 'it failed'}")
+        execution = last.execution
+        if last.outside is not None:
+            raise CtxError("names changed outside of a cell (a thread, or a task): the result would be of no use")
+        info = CheckpointInfo(f"c{execution.execution_id}", execution.execution_id, "skipped")
+        return RunRecord(last.statement, execution, {}, info, cell["origin"])
+
+    def _complete(self, record: RunRecord) -> RunRecord:
+        """Return a record with its checkpoint, after all data were written."""
+        execution_id = record.execution.execution_id
+        checkpoints = self._back.checkpoints
+        info = self._back.health.info(execution_id)
+        if info is None or info.state not in ("durable", "writing"):
+            why = info.reason if info is not None else "no checkpoint was taken"
+            raise CtxError(f"the state after a cell could not be kept: {why}")
+        manifest = manifest_of(checkpoints, self._back.facts, execution_id)
+        execution = self._loop.log.execution(execution_id)
+        return replace(record, execution=execution, manifest=manifest, info=replace(info, state="durable"))
+
+    @staticmethod
+    def _addresses(record: RunRecord, checkpoints: Any) -> list[str]:
+        return list(references(record.manifest, checkpoints.storage.chunks.read))
+
+
+def path_json(statement: Statement, execution: Execution, manifest: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return an execution on the way to the state that a task begins with, without its outputs."""
+    about = {
+        "execution_id": execution.execution_id,
+        "statement_id": execution.statement_id,
+        "parent_execution_id": execution.parent_execution_id,
+        "started_at": execution.started_at,
+        "ended_at": execution.ended_at,
+        "status": execution.status,
+    }
+    return {"statement": plain(statement), "execution": about, "manifest": manifest}
+
+
+def is_worker() -> bool:
+    """Return whether this kernel is that of a sweep's worker."""
+    return bool(os.environ.get(FOLDER) and os.environ.get(SECRET))
+

@@ -1,0 +1,202 @@
+"""What runs tasks: Dask, on a cluster of this machine or any other; or threads of this process.
+
+Rule 1: scheduling, retries and transport are the library's. An executor is ten lines: `submit`, `done`, `close`.
+Rule 2: a function gets bytes and returns bytes, so no library unpickles anything else of ours.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import queue
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+Run = Callable[[bytes], bytes]
+Done = tuple[str, bytes | None, str]
+"""Key, result, and why there is none."""
+_FAILURES = 1000
+"""Dead workers that Dask accepts for a task: a task itself cannot end its worker, only its kernel."""
+_ATTEMPTS = 5
+"""Tries for a task whose function failed."""
+_ABSENT_SECONDS = 10.0
+"""Seconds after which a worker that does not come back is replaced."""
+
+
+class Executor(Protocol):
+    """Runs a function on bytes, somewhere."""
+
+    def submit(self, key: str, run: Run, argument: bytes) -> None:
+        """Run `run(argument)`; its result comes by `done`."""
+        ...
+
+    def done(self, seconds: float) -> Done | None:
+        """Return a task that ended, each once; None if none does within that time."""
+        ...
+
+    def workers(self) -> int:
+        """Return the number of workers that are there."""
+        ...
+
+    def close(self) -> None:
+        """End all workers that are of this executor."""
+        ...
+
+
+class ThreadExecutor:
+    """Threads of this process: for tests, and as an example of an executor."""
+
+    def __init__(self, workers: int) -> None:
+        self._pool = concurrent.futures.ThreadPoolExecutor(workers)
+        self._workers = workers
+        self._ended: queue.Queue[tuple[str, Any]] = queue.Queue()
+
+    def submit(self, key: str, run: Run, argument: bytes) -> None:
+        """Run it in a thread."""
+        self._pool.submit(run, argument).add_done_callback(lambda future: self._ended.put((key, future)))
+
+    def done(self, seconds: float) -> Done | None:
+        """Return the next one."""
+        try:
+            key, future = self._ended.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        fault = future.exception()
+        return (key, future.result(), "") if fault is None else (key, None, f"{type(fault).__name__}: {fault}")
+
+    def workers(self) -> int:
+        """Return the number of threads."""
+        return self._workers
+
+    def close(self) -> None:
+        """Wait for the threads."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+class DaskExecutor:
+    """A cluster of Dask: its own one on this machine, or that of a scheduler at an address."""
+
+    def __init__(self, *, scheduler: str | None, workers: int, memory: int, environment: dict[str, str]) -> None:
+        import dask
+        from distributed import Client, LocalCluster
+
+        dask.config.set(
+            {
+                "distributed.scheduler.allowed-failures": _FAILURES,
+                "distributed.admin.log-format": "",
+                "distributed.worker.memory.terminate": False,  # the kernels are watched by the worker
+                "distributed.worker.memory.pause": False,
+                "distributed.worker.memory.spill": False,
+            }
+        )
+        os.environ.update(environment)  # the workers have it from their parent
+        self._cluster: Any = None
+        self._wanted = workers
+        if scheduler is None:
+            secure = _has("cryptography")
+            self._cluster = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                memory_limit=memory or None,
+                processes=True,
+                dashboard_address=None,
+                security=secure or None,
+                protocol="tls://" if secure else None,
+                silence_logs=50,
+            )
+        self._client: Any = Client(
+            self._cluster if scheduler is None else scheduler, set_as_default=False, deserializers=["msgpack", "error"]
+        )
+        self._futures: dict[str, Any] = {}
+        self._attempts: dict[str, int] = {}
+        self._given: dict[str, tuple[Run, bytes]] = {}
+        self._ended: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._full = self._checked = time.monotonic()
+
+    def submit(self, key: str, run: Run, argument: bytes) -> None:
+        """Have the scheduler run it."""
+        self._given[key] = run, argument
+        self._attempts[key] = attempt = self._attempts.get(key, 0) + 1
+        # Another key for each attempt: while a future lives, the scheduler answers a key with its old result.
+        future = self._client.submit(run, argument, key=f"{key}-{attempt}", pure=False, retries=0)
+        self._futures[key] = future
+        future.add_done_callback(lambda ended: self._ended.put((key, ended)))
+
+    def done(self, seconds: float) -> Done | None:
+        """Return the next one; its data are released on the workers."""
+        self._keep_workers()
+        try:
+            key, future = self._ended.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if future is None or self._futures.get(key) is not future:  # `wake`, or an earlier attempt
+            return None
+        status = future.status
+        result, why = None, ""
+        if status == "finished":
+            try:
+                result = future.result(timeout=60)
+            except Exception as fault:  # its worker died before the data were here
+                why = f"{type(fault).__name__}: {fault}"
+        else:
+            why = _why(future)
+        del self._futures[key]
+        future.release()
+        if result is None and self._attempts[key] < _ATTEMPTS:
+            self.submit(key, *self._given[key])
+            return None
+        del self._given[key]
+        return key, result, why
+
+    def wake(self) -> None:
+        """Make a waiting `done` return."""
+        self._ended.put(("", None))
+
+    def workers(self) -> int:
+        """Return the number of workers that the scheduler knows."""
+        try:
+            return len(self._client.scheduler_info(n_workers=-1)["workers"])
+        except TypeError:  # an older version lists all
+            return len(self._client.scheduler_info()["workers"])
+
+    def call_on_workers(self, run: Callable[[], bytes]) -> dict[str, bytes]:
+        """Return what a function returns on each worker."""
+        return self._client.run(run)
+
+    def close(self) -> None:
+        """Cancel what is left, and end the cluster if it is our own."""
+        for future in self._futures.values():
+            future.cancel()
+        self._client.close(timeout=5)
+        if self._cluster is not None:
+            self._cluster.close(timeout=10)
+
+    def _keep_workers(self) -> None:
+        """Add workers to our own cluster where some did not come back."""
+        now = time.monotonic()
+        if self._cluster is None or now - self._checked < 1.0:
+            return
+        self._checked = now
+        there = self.workers()
+        if there >= self._wanted:
+            self._full = now
+        elif now - self._full > _ABSENT_SECONDS:
+            self._full = now
+            self._cluster.scale(len(self._cluster.worker_spec) + self._wanted - there)
+
+
+def _why(future: Any) -> str:
+    if future.status == "cancelled":
+        return "cancelled"
+    try:
+        fault = future.exception(timeout=10)
+        return f"{type(fault).__name__}: {fault}"
+    except Exception as fault:
+        return f"{type(fault).__name__}: {fault}"
+
+
+def _has(module: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(module) is not None

@@ -1,0 +1,254 @@
+"""What a worker does with a task: it keeps one kernel, has it run the cells, and returns the signed result.
+
+Rule 1: a task whose result is in the store is not run. The result is stored before it is returned.
+Rule 2: the kernel is a process of its own. It is ended when a task takes too long, or too much memory, and with the
+        worker; the next task gets a new one.
+Rule 3: nothing raises but faults of the machine, which the executor tries again elsewhere: a fault of the task is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import platform
+import secrets
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ctxkernel._version import __version__
+from ctxkernel.sweeps.seal import seal, unseal
+from ctxkernel.sweeps.store import SharedStore
+
+SECRET = "CTXKERNEL_SWEEP_KEY"
+"""The variable that has the key of the sweep in hex, for workers and their kernels."""
+FOLDER = "CTXKERNEL_SWEEP_FOLDER"
+_START_SECONDS = 120.0
+_POLL_SECONDS = 0.2
+_lock = threading.Lock()
+_kept: dict[str, WorkerKernel] = {}
+"""The kernel of this worker, by its sweep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a task may take; 0 is no limit."""
+
+    seconds: float = 0.0
+    bytes: int = 0
+
+
+class TaskFailed(Exception):
+    """A task ended without a result; the first argument is its status, the second one says why."""
+
+
+def run_task(message: bytes) -> bytes:
+    """Return the signed result of a task: a line with the key, if the worker has none, and the signed task."""
+    head, _, sealed = message.partition(b"\n")
+    header = json.loads(head)
+    key = bytes.fromhex(os.environ.get(SECRET) or header["secret"])
+    task = unseal(key, f"task {header['key']}", sealed)
+    store = SharedStore(task["store"])
+    name = f"results/{header['key']}"
+    with contextlib.suppress(Exception):  # another result is made then
+        if (known := store.read(name)) is not None:
+            unseal(key, f"result {header['key']}", known)
+            return known
+    with _lock:
+        started, before = time.time(), _cpu()
+        try:
+            result = _kernel_of(task, key, store).run(task)
+        except TaskFailed as failed:
+            status, why = failed.args
+            result = {"status": status, "fault": why}
+        result |= {"began": started, "wall": time.time() - started, "worker": f"{platform.node()}:{os.getpid()}"}
+        result["cpu"] = _cpu() - before
+    made = seal(key, f"result {header['key']}", result)
+    if "fault" not in result:
+        store.write(name, made)
+    return made
+
+
+def describe() -> bytes:
+    """Return the versions of this worker's Python and of all packages, as JSON."""
+    packages = {one.name: one.version for one in importlib.metadata.distributions() if one.name}
+    about = {"python": platform.python_version(), "ctxkernel": __version__, "platform": sys.platform}
+    return json.dumps({**about, "packages": packages, "cores": os.cpu_count()}).encode()
+
+
+def _cpu() -> float:
+    """Return the processor time of this process and of its kernel, in seconds."""
+    return time.process_time() + sum(one.cpu() for one in _kept.values())
+
+
+def _kernel_of(task: Mapping[str, Any], key: bytes, store: SharedStore) -> WorkerKernel:
+    sweep = task["sweep"]
+    kernel = _kept.get(sweep)
+    if kernel is None or not kernel.is_alive():
+        for one in list(_kept.values()):
+            one.close()
+        _kept.clear()
+        kernel = _kept[sweep] = WorkerKernel(task, key, store)
+    return kernel
+
+
+class WorkerKernel:
+    """A running kernel for the tasks of one sweep."""
+
+    def __init__(self, task: Mapping[str, Any], key: bytes, store: SharedStore) -> None:
+        from jupyter_client.kernelspec import KernelSpec
+        from jupyter_client.manager import KernelManager
+
+        self._key, self._store = key, store
+        self._folder = Path(tempfile.mkdtemp(prefix="ctxkernel-sweep-"))
+        self._root = self._read_root(task)
+        self._chunks = task.get("chunks")
+        cache = str(Path(self._chunks).parent.parent) if self._chunks else str(self._folder / "cache")
+        environment = _environment(task, self._folder, key, cache)
+        self._session(task["session"])
+        argv = [sys.executable, "-m", "ctxkernel.kernel", "-f", "{connection_file}"]
+        argv.append("--HistoryManager.hist_file=:memory:")
+        manager = self._manager = KernelManager(kernel_name="")
+        manager._kernel_spec = KernelSpec(argv=argv, display_name="ctxkernel", language="python")  # pyright: ignore
+        folder = task["folder"] if os.path.isdir(task["folder"]) else str(self._folder)
+        self._log = open(self._folder / "kernel.log", "wb")  # noqa: SIM115  closed with the kernel
+        manager.start_kernel(env=environment, cwd=folder, stdout=self._log, stderr=self._log)
+        client = self._client = manager.client()
+        client.start_channels()
+        try:
+            client.wait_for_ready(timeout=_START_SECONDS)
+        except RuntimeError as fault:
+            self.close()
+            raise TaskFailed("error", f"the kernel of a worker did not start: {fault}") from None
+        self._count = 0
+
+    def _read_root(self, task: Mapping[str, Any]) -> list[Any]:
+        sealed = self._store.read(task["root"])
+        if sealed is None:
+            raise TaskFailed("error", f"{self._store.url} has no {task['root']}: this worker does not reach the store")
+        return unseal(self._key, task["root"], sealed)["path"]
+
+    def _session(self, session_id: str) -> None:
+        """Write an empty session with the id of the timeline's, whose data it shares."""
+        from ctxkernel.store import trust
+        from ctxkernel.store.log import opening
+
+        start = opening.Start(time.time(), session_id, None, {}, True, trust.signer())
+        place = opening.open_place(self._folder / "task.sqlite", start)
+        place.connection.close()
+        if place.lock is not None:
+            place.lock.release()
+
+    def is_alive(self) -> bool:
+        """Return whether the kernel runs."""
+        return bool(self._manager.is_alive())
+
+    def cpu(self) -> float:
+        """Return its processor time in seconds, with that of its children that ended."""
+        import psutil
+
+        with contextlib.suppress(psutil.Error):
+            times = psutil.Process(self._manager.provisioner.pid).cpu_times()
+            return times.user + times.system + times.children_user + times.children_system
+        return 0.0
+
+    def run(self, task: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the result of a task. Raises TaskFailed."""
+        self._count += 1
+        path = self._folder / f"{self._count}-{secrets.token_hex(4)}.run"
+        given = {
+            "path": [*self._root, *task["path"]],
+            "cells": task["cells"],
+            "collect": task["collect"],
+            "omitted": task.get("omitted", []),
+        }
+        path.write_bytes(seal(self._key, f"run {path.name}", given))
+        limits = Limits(**task["limits"])
+        try:
+            self._execute(f"%ctx sweep --task {path}", limits)
+            done = path.with_suffix(".done")
+            found = unseal(self._key, f"done {path.name}", done.read_bytes())
+            done.unlink()
+            return found
+        except FileNotFoundError:
+            raise TaskFailed("error", "the kernel of the worker gave no result") from None
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _execute(self, line: str, limits: Limits) -> None:
+        """Execute a line and wait for its reply within the limits. Raises TaskFailed."""
+        client = self._client
+        msg_id = client.execute(line, store_history=False, allow_stdin=False)
+        begun = time.monotonic()
+        while True:
+            with contextlib.suppress(Exception):  # the queue's Empty
+                reply = client.get_shell_msg(timeout=_POLL_SECONDS)
+                if reply["parent_header"].get("msg_id") == msg_id:
+                    if reply["content"]["status"] != "ok":
+                        raise TaskFailed("error", str(reply["content"].get("evalue", "")))
+                    return
+            if not self.is_alive():
+                self.close()
+                raise TaskFailed("died", "its kernel died: native code that crashed, or the system's memory ran out")
+            if limits.seconds and time.monotonic() - begun > limits.seconds:
+                self.close()
+                raise TaskFailed("timeout", f"it took more than {limits.seconds:g} s")
+            if limits.bytes and (used := self._memory()) > limits.bytes:
+                self.close()
+                raise TaskFailed("memory", f"its kernel took {used / 1e9:.1f} GB, more than {limits.bytes / 1e9:.1f} GB")
+
+    def _memory(self) -> int:
+        """Return the memory of the kernel and its children in bytes."""
+        import psutil
+
+        total = 0
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(self._manager.provisioner.pid)
+            for one in (process, *process.children(recursive=True)):
+                with contextlib.suppress(psutil.Error):
+                    total += one.memory_info().rss
+        return total
+
+    def close(self) -> None:
+        """End the kernel and its children, and remove its files."""
+        for sweep, one in list(_kept.items()):
+            if one is self:
+                del _kept[sweep]
+        with contextlib.suppress(Exception):
+            import psutil
+
+            for child in psutil.Process(self._manager.provisioner.pid).children(recursive=True):
+                child.kill()
+        with contextlib.suppress(Exception):
+            self._client.stop_channels()
+        with contextlib.suppress(Exception):
+            self._manager.shutdown_kernel(now=True)
+        self._log.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+_SECRETS = ("API_KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
+
+
+def _environment(task: Mapping[str, Any], folder: Path, key: bytes, cache: str) -> dict[str, str]:
+    """Return the variables of the kernel: no key of a model, no state of another kernel."""
+    left: Iterable[tuple[str, str]] = os.environ.items()
+    made = {name: value for name, value in left if not name.startswith("ANTHROPIC_") and name != "CTXKERNEL_RESUME"}
+    return made | {
+        "CTXKERNEL_SESSION": str(folder / "task.sqlite"),
+        "JPY_SESSION_NAME": task["notebook"],
+        "CTXKERNEL_CACHE": cache,
+        "CTXKERNEL_ANSWERS": "recorded",
+        "CTXKERNEL_QUOTA_GB": "1000000",
+        FOLDER: str(folder),
+        SECRET: key.hex(),
+        "JPY_PARENT_PID": str(os.getpid()),
+    }
