@@ -126,6 +126,54 @@ def _called(name: str, kind: str, inside: str) -> Values:
     return Distribution(kind, *numbers)
 
 
+def lists_of(given: Mapping[str, Any]) -> dict[str, Values]:
+    """Return parameters with the lists of their values, as Python code has them. Raises BadCommand."""
+    found: dict[str, Values] = {}
+    for name, values in given.items():
+        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):  # pyright: ignore
+            raise BadCommand(f"{name!r} is no name of a variable")
+        if isinstance(values, Distribution):
+            found[name] = values
+            continue
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+            values = [values]
+        found[name] = [_literal(name, one) for one in cast("Iterable[Any]", values)]
+        if not found[name]:
+            raise BadCommand(f"{name} has no value")
+    return found
+
+
+def combinations_of(given: Any) -> list[Combination]:
+    """Return combinations from a list of dictionaries. Raises BadCommand."""
+    if not isinstance(given, Iterable):
+        raise BadCommand("parameters: a dictionary of lists, or a list of dictionaries is expected")
+    found: list[Combination] = []
+    for one in cast("Iterable[Any]", given):
+        if not isinstance(one, Mapping) or (found and one.keys() != found[0].keys()):
+            raise BadCommand("parameters: each combination must be a dictionary with the same names")
+        found.append({name: values[0] for name, values in lists_of({n: [v] for n, v in one.items()}).items()})  # pyright: ignore
+    if not found or len(found) > MOST:
+        raise BadCommand(f"{len(found):,} combinations: from 1 to {MOST:,} are possible")
+    return _unique(found)
+
+
+def _literal(name: str, value: Any) -> Any:
+    """Return a value that has a literal as its text; a scalar of NumPy as Python's."""
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        value = value.item()
+    if type(value) is float:
+        return value
+    try:
+        if ast.literal_eval(text_of(value)) == value:
+            return value
+    except (ValueError, SyntaxError, TypeError):
+        pass
+    raise BadCommand(
+        f"{name}: a {type(value).__name__} has no literal. Use numbers, texts, lists or dictionaries, and look other "
+        "objects up by a name in the cells"
+    )
+
+
 def combine(parameters: Mapping[str, Values], *, samples: int | None = None, seed: int = 0) -> list[Combination]:
     """Return the grid of all values; with `samples`, so many random ones of it. Raises BadCommand."""
     drawn = [name for name, values in parameters.items() if isinstance(values, Distribution)]

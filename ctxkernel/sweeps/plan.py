@@ -218,7 +218,8 @@ class _Tree:
             cell = self._cells[at]
             source = with_values(cell.source, inside) if at == start and inside else cell.source
             ids = cell.statement_id or f"#{at}", cell.execution_id, cell.cell_id, cell.author
-            made.append(TaskCell(source, *ids, cell.tags, cell.may_fail))
+            tags = {**cell.tags, "sweep": True} if source != cell.source else cell.tags
+            made.append(TaskCell(source, *ids, tags, cell.may_fail))
             seconds += cell.seconds
         named = [[one.source, one.author] for one in made]
         key = digest(path, named, list(self.collected) if rows else [])

@@ -13,9 +13,18 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.report import Report, ReportTable
 from ctxkernel.core.text import one_line, plural, suggest
 from ctxkernel.kernel.commands.context import CommandContext
+from ctxkernel.kernel.execution.authority import require_person
 from ctxkernel.kernel.sweeps.messages import SweepRequest
-from ctxkernel.kernel.sweeps.results import SweepTable
-from ctxkernel.sweeps.combinations import Values, combine, read_file, read_parameter
+from ctxkernel.kernel.sweeps.results import Sweep, SweepTable
+from ctxkernel.sweeps.combinations import (
+    Combination,
+    Values,
+    combinations_of,
+    combine,
+    lists_of,
+    read_file,
+    read_parameter,
+)
 
 _VALUES = ("--from", "--until", "--collect", "--file", "--samples", "--seed", "--scheduler", "--store", "--workers")
 _LIMITS = ("--timeout", "--memory")
@@ -71,27 +80,34 @@ def _read(args: Sequence[str]) -> tuple[dict[str, str], set[str], list[str]]:
 def _request(options: dict[str, str], flags: set[str], words: Sequence[str]) -> SweepRequest:
     if "--from" not in options:
         raise BadCommand("%ctx sweep --from N NAME=VALUE,…: after which statement? %ctx timeline lists them")
-    samples = int(_number(options, "--samples", 0)) if "--samples" in options else None
+    parameters: dict[str, Values] = {}
+    listed: list[Combination] | None = None
     if "--file" in options:
-        if words or samples is not None:
+        if words or "--samples" in options:
             raise BadCommand("--file has the combinations: NAME=VALUE and --samples do not go with it")
-        combinations = read_file(Path(options["--file"]).expanduser())
-    else:
-        parameters: dict[str, Values] = {}
-        for word in words:
-            name, values = read_parameter(word)
-            if name in parameters:
-                raise BadCommand(f"{name} is given twice: write all its values with commas")
-            parameters[name] = values
+        listed = read_file(Path(options["--file"]).expanduser())
+    for word in words:
+        name, values = read_parameter(word)
+        if name in parameters:
+            raise BadCommand(f"{name} is given twice: write all its values with commas")
+        parameters[name] = values
+    return _made(options, flags, parameters, listed)
+
+
+def _made(
+    options: dict[str, str], flags: set[str], parameters: dict[str, Values], listed: list[Combination] | None
+) -> SweepRequest:
+    samples = int(_number(options, "--samples", 0)) if "--samples" in options else None
+    if listed is None:
         if not parameters:
             raise BadCommand("%ctx sweep --from N NAME=VALUE,…: which parameters? Such as alpha=0.1,0.3,1")
-        combinations = combine(parameters, samples=samples, seed=int(_number(options, "--seed", 0)))
+        listed = combine(parameters, samples=samples, seed=int(_number(options, "--seed", 0)))
     collect = tuple(filter(None, (name.strip() for name in options.get("--collect", "").split(","))))
     if bad := next((name for name in collect if not name.isidentifier()), None):
         raise BadCommand(f"--collect {bad}: names of variables with commas are expected")
     return SweepRequest(
         options["--from"],
-        combinations,
+        listed,
         options.get("--until", ""),
         collect,
         options.get("--scheduler"),
@@ -144,6 +160,40 @@ def _plan(ctx: CommandContext, request: SweepRequest, as_json: bool) -> str | Re
             }
         )
     return Report(*told(plan, cells, workers))
+
+
+_PYTHON = ("until", "scheduler", "store", "workers", "timeout", "memory", "samples", "seed")
+
+
+def sweep_from_python(start: int | str, parameters: Any, options: dict[str, Any]) -> Sweep:
+    """Run the sweep of a call of `ctxkernel.sweep`. Raises CtxError."""
+    ctx = _context()
+    require_person("sweep(...)")
+    given = {name: str(options.pop(name)) for name in _PYTHON if options.get(name) is not None}
+    collect, again = options.pop("collect", ()), bool(options.pop("again", False))
+    names = [collect] if isinstance(collect, str) else list(collect)
+    texts = {"--from": str(start), "--collect": ",".join(map(str, names))} | {f"--{name}": one for name, one in given.items()}
+    listed = None if isinstance(parameters, dict) or parameters is None else combinations_of(parameters)
+    if listed is not None and options:
+        raise BadCommand(f"a list of combinations has all parameters: {next(iter(options))}=… does not go with it")
+    lists = {} if listed is not None else lists_of({**(parameters or {}), **options})
+    request = _made(texts, {"--again"} if again else set(), lists, listed)
+    progress = _Progress(ctx)
+    table = _sweeper(ctx).run(request, progress.tell)
+    progress.end()
+    for note in (*table.notes, *failures(table)):
+        ctx.notices.tell(f"ctxkernel: {note}")
+    return Sweep(table, report_of)
+
+
+def _context() -> CommandContext:
+    from IPython.core.getipython import get_ipython
+
+    kernel: Any = getattr(get_ipython(), "kernel", None)
+    runtime = getattr(kernel, "ctx", None)
+    if runtime is None:
+        raise BadCommand("sweep(...) runs in a notebook on the ctxkernel; elsewhere use `ctxkernel sweep NOTEBOOK …`")
+    return runtime.context
 
 
 def failures(table: SweepTable) -> list[str]:

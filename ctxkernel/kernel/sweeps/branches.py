@@ -14,7 +14,7 @@ from typing import Any
 
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop
-from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.core.timeline import Execution
 from ctxkernel.kernel.returning.cell_runs import CellFacts
 from ctxkernel.kernel.returning.returns import Returning
 from ctxkernel.kernel.sweeps.run_records import RunRecord
@@ -96,15 +96,15 @@ class Branches:
         if (known := CellFacts.from_json(one.manifest.get("r"))) is not None:
             facts.cells[execution_id] = known
 
-    def differs(self, execution: Execution, against: str) -> bool:
-        """Return whether the result of an execution differs from that of another one of the same cell."""
+    def differs(self, one: RunRecord, against: str) -> bool:
+        """Return whether the result of a record differs from that of an execution of the same cell."""
         log, prints = self._loop.log, self._back.facts.fingerprints
         if against not in log:
             return False
-        before = log.execution(against)
+        before, execution = log.execution(against), one.execution
         if execution.status != before.status or _shown(execution) != _shown(before):
             return True
-        return prints.get(execution.execution_id, {}) != prints.get(against, {})
+        return dict(one.manifest.get("f") or {}) != prints.get(against, {})
 
 
 def _shown(execution: Execution) -> tuple[Any, ...]:
@@ -113,8 +113,3 @@ def _shown(execution: Execution) -> tuple[Any, ...]:
 
     displays = tuple((one.mime, one.hash) for one in execution.artifacts if one.kind == "display")
     return normalise(execution.stdout), displays
-
-
-def statement_of(log: Any, execution_id: str) -> Statement:
-    """Return the statement of an execution."""
-    return log.statement(log.execution(execution_id).statement_id)

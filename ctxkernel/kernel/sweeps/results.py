@@ -86,7 +86,8 @@ class SweepTable:
         done = len(self.rows) - self.failed
         return (
             f"{plural(len(self.rows), 'combinations')}, {done} ok · {plural(self.cells_run, 'cells')} ran, "
-            f"{self.cells_shared} shared · {format_duration(self.seconds)} · %ctx goto BRANCH goes to a row"
+            f"{self.cells_shared} shared{f' · {format_duration(self.seconds)}' if self.seconds else ''}"
+            " · %ctx goto BRANCH goes to a row"
         )
 
 

@@ -249,13 +249,13 @@ class Sweeper:
                 table.overheads.append(float(ended.get("wall", 0.0)) - seconds)
                 seconds += state.seconds.get(task.parent or "", 0.0)
                 pairs = list(zip(records, task.cells, strict=False))
-                mark = {"key": task.key if status == "ok" else "", "seconds": seconds, "status": status}
-                mark |= {"collected": ended.get("collected", {})}
+                differ = any(self._branches.differs(one, cell.against) for one, cell in pairs)
+                differ = differ or state.diverged.get(task.parent or "", False)
+                mark = {"key": task.key if status == "ok" else "", "seconds": seconds, "diverged": differ}
+                mark |= {"collected": ended.get("collected", {}), "status": status}
                 ids = self._branches.graft(parent, records, mark)
                 log = self._loop.log
-                differ = [self._branches.differs(log.execution(id_), cell.against) for id_, (_, cell) in zip(ids, pairs, strict=True)]
-                state.seconds[task.key] = seconds
-                state.diverged[task.key] = any(differ) or state.diverged.get(task.parent or "", False)
+                state.seconds[task.key], state.diverged[task.key] = seconds, differ
                 end = ids[-1]
                 state.paths[task.key] = [
                     path_json(self._statement(id_), log.execution(id_), self._manifest(id_, one))

@@ -45,21 +45,27 @@ def swept_cells(back: Returning, loop: Loop, place: str | None, until: str, note
 
 
 def _path_after(loop: Loop, place: str | None) -> list[Run]:
-    """Return what follows on an execution: on the way to HEAD, else on the longest branch."""
+    """Return what follows on an execution: on the longest branch that HEAD is on, else on the longest one.
+
+    Branches of sweeps count only where HEAD is on them.
+    """
     log = loop.log
     running = loop.opened.execution.execution_id if loop.opened is not None else None
-    found: list[Run] = []
-    for leaf in [log.head, *(branch.leaf for branch in reversed(log.branches()))]:
+    head = [run.execution_id for statement, run in log.path() if not _is_left_out(statement)]
+    best: list[Run] = []
+    rank = (False, False, 0)
+    for leaf in [log.head, *(branch.leaf for branch in log.branches())]:
         path = [one for one in log.path(leaf) if one[1].execution_id != running]
         ids = [run.execution_id for _, run in path]
         if place is not None and place not in ids:
             continue
         after = path[ids.index(place) + 1 :] if place is not None else path
-        after = [one for one in after if not one[0].tags.get("sweep")]
-        if leaf == log.head and any(not _is_left_out(statement) for statement, _ in after):
-            return after
-        found = after if len(after) > len(found) else found
-    return found
+        cells = [run.execution_id for statement, run in path if not _is_left_out(statement)]
+        swept = any(statement.tags.get("sweep") for statement, run in after if run.execution_id not in head)
+        found = (cells[: len(head)] == head, not swept, len(cells))
+        if found > rank:
+            best, rank = after, found
+    return best
 
 
 def _is_left_out(statement: Statement) -> bool:
