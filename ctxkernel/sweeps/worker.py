@@ -25,6 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from ctxkernel._version import __version__
+from ctxkernel.store.chunks.chunk_store import ChunkStore
+from ctxkernel.store.chunks.data_folder import data_folder
+from ctxkernel.sweeps.chunk_exchange import copy_chunks, store_chunks
 from ctxkernel.sweeps.seal import seal, unseal
 from ctxkernel.sweeps.store import SharedStore
 
@@ -108,8 +111,10 @@ class WorkerKernel:
         from jupyter_client.manager import KernelManager
 
         self._key, self._store = key, store
+        self._data: ChunkStore | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="ctxkernel-sweep-"))
-        self._root = self._read_root(task)
+        self._roots: dict[str, list[Any]] = {}
+        self._read_root(task)
         self._chunks = task.get("chunks")
         cache = str(Path(self._chunks).parent.parent) if self._chunks else str(self._folder / "cache")
         environment = _environment(task, self._folder, key, cache)
@@ -131,10 +136,21 @@ class WorkerKernel:
         self._count = 0
 
     def _read_root(self, task: Mapping[str, Any]) -> list[Any]:
-        sealed = self._store.read(task["root"])
-        if sealed is None:
-            raise TaskFailed("error", f"{self._store.url} has no {task['root']}: this worker does not reach the store")
-        return unseal(self._key, task["root"], sealed)["path"]
+        """Return the path to the state from which the tasks begin."""
+        name = task["root"]
+        if name not in self._roots:
+            sealed = self._store.read(name)
+            if sealed is None:
+                raise TaskFailed("error", f"{self._store.url} has no {name}: this worker does not reach the store")
+            self._roots[name] = unseal(self._key, name, sealed)["path"]
+        return self._roots[name]
+
+    def _own_chunks(self, session_id: str) -> ChunkStore:
+        """Return the folder of the kernel's data, which this process fills from the store."""
+        if self._data is None:
+            root = self._folder / "cache" / "checkpoints"
+            self._data = ChunkStore(data_folder(root, session_id, writing=True))
+        return self._data
 
     def _session(self, session_id: str) -> None:
         """Write an empty session with the id of the timeline's, whose data it shares."""
@@ -164,8 +180,13 @@ class WorkerKernel:
         """Return the result of a task. Raises TaskFailed."""
         self._count += 1
         path = self._folder / f"{self._count}-{secrets.token_hex(4)}.run"
+        path_to = [*self._read_root(task), *task["path"]]
+        if not self._chunks:
+            manifests = [one["manifest"] for one in path_to if one.get("manifest")]
+            copy_chunks(manifests, self._own_chunks(task["session"]), self._store)
         given = {
-            "path": [*self._root, *task["path"]],
+            "path": path_to,
+            "root": task["root"],
             "cells": task["cells"],
             "collect": task["collect"],
             "omitted": task.get("omitted", []),
@@ -177,6 +198,10 @@ class WorkerKernel:
             done = path.with_suffix(".done")
             found = unseal(self._key, f"done {path.name}", done.read_bytes())
             done.unlink()
+            if not self._chunks:
+                chunks = self._own_chunks(task["session"])
+                chunks.refresh()
+                found["sent"] = store_chunks((one["manifest"] for one in found.get("records", ())), chunks, self._store)
             return found
         except FileNotFoundError:
             raise TaskFailed("error", "the kernel of the worker gave no result") from None
@@ -232,6 +257,8 @@ class WorkerKernel:
         with contextlib.suppress(Exception):
             self._manager.shutdown_kernel(now=True)
         self._log.close()
+        if self._data is not None:
+            self._data.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

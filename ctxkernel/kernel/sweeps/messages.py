@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxkernel.core.loop import Loop
+from ctxkernel.kernel.returning.live_state import is_variable
 from ctxkernel.kernel.returning.returns import Returning
-from ctxkernel.kernel.sweeps.run_records import units_json
+from ctxkernel.kernel.sweeps.run_records import RunRecord, units_json
 from ctxkernel.kernel.sweeps.task_runs import path_json
+from ctxkernel.state.checkpoints.units import VERSION, State
+from ctxkernel.sweeps.chunk_exchange import copy_chunks, store_chunks
 from ctxkernel.sweeps.combinations import Combination
 from ctxkernel.sweeps.plan import SweepPlan, Task, digest
 from ctxkernel.sweeps.seal import Unsealed, seal, unseal
@@ -61,6 +64,8 @@ class MessageContext:
     notebook: str
     back: Returning
     loop: Loop
+    needed: frozenset[str] | None = None
+    """The variables that the cells may use; None for all."""
 
 
 class Messages:
@@ -79,7 +84,7 @@ class Messages:
         self._context, self._request, self._key = context, request, key
         self._store, self._chunks, self._memory = store, chunks, memory
         self._tasks = {task.key: task for task in plan.tasks}
-        self._roots: dict[tuple[str | None, bool], str] = {}
+        self._roots: dict[tuple[str | None, bool], tuple[str, list[str]]] = {}
         self.whole: set[str] = set()
         """Tasks that need all variables of the state that they begin with."""
         self._id = digest(time.time(), os.getpid())
@@ -90,6 +95,7 @@ class Messages:
         while chain[-1].parent is not None:
             chain.append(self._tasks[chain[-1].parent])
         path = [one for above in reversed(chain[1:]) for one in states.paths[above.key]]
+        root, omitted = self._root(chain[-1].place, whole=task.key in self.whole)
         message = {
             "sweep": self._id,
             "session": self._context.session_id,
@@ -97,7 +103,8 @@ class Messages:
             "folder": os.getcwd(),
             "store": self._store.url,
             "chunks": self._chunks,
-            "root": self._root(chain[-1].place),
+            "root": root,
+            "omitted": omitted,
             "path": path,
             "cells": [one.to_json() for one in task.cells],
             "collect": list(self._request.collect) if task.rows else [],
@@ -115,18 +122,44 @@ class Messages:
             return {"status": "error", "fault": str(fault)}
         return {**found, "status": "error"} if "fault" in found and "status" not in found else found
 
-    def _root(self, place: str | None) -> str:
-        """Store the path to a state, with the manifest of the whole state; return its name."""
-        if (place, False) not in self._roots:
+    def keep(self, records: Sequence[RunRecord]) -> None:
+        """Bring the data of records into the kernel's own store, if the workers have another one."""
+        if self._chunks is None:
+            chunks = self._context.back.chunks
+            copy_chunks((one.manifest for one in records), chunks, self._store)
+
+    def _root(self, place: str | None, *, whole: bool) -> tuple[str, list[str]]:
+        """Store the path to a state, with its manifest; return its name, and the variables that are left out."""
+        if (place, whole) not in self._roots:
             context = self._context
             checkpoints = context.back.checkpoints
-            units = list({id(unit): unit for unit in checkpoints.state(place).values()}.values())
-            whole = {"v": 2, "base": None, "units": units_json(checkpoints, units), "gone": []}
+            state = checkpoints.state(place)
+            chosen, omitted = (state, []) if whole else _needed(state, context.needed)
+            units = list({id(unit): unit for unit in chosen.values()}.values())
+            manifest = {"v": VERSION, "base": None, "units": units_json(checkpoints, units), "gone": []}
             path: Sequence[Any] = context.loop.log.path(place) if place is not None else ()
             listed = [path_json(statement, run, None) for statement, run in path]
             if listed:
-                listed[-1]["manifest"] = whole
+                listed[-1]["manifest"] = manifest
+            if self._chunks is None:
+                store_chunks([manifest], context.back.chunks, self._store)
             name = f"root-{digest(listed)}"
             self._store.write(name, seal(self._key, name, {"path": listed}))
-            self._roots[place, False] = name
-        return self._roots[place, False]
+            self._roots[place, whole] = name, omitted
+        return self._roots[place, whole]
+
+
+def _needed(state: State, names: frozenset[str] | None) -> tuple[State, list[str]]:
+    """Return the part of a state that cells may use, and the variables that are left out."""
+    if names is None or any(name.startswith(("handle:", "target:")) for name in state):
+        return state, []
+    chosen: State = {}
+    todo = [name for name in state if not is_variable(name) and not name.startswith(("Out[", "shared:"))]
+    todo += [name for name in names if name in state]
+    while todo:
+        name = todo.pop()
+        if name not in chosen and name in state:
+            chosen[name] = state[name]
+            todo += [*state[name].names, *state[name].labels]
+    omitted = sorted(name for name in state if name not in chosen and is_variable(name))
+    return ({name: state[name] for name in state if name in chosen}, omitted) if omitted else (state, [])

@@ -102,7 +102,7 @@ class Sweeper:
             self._recall(plan, state, table)
         todo = [task for task in plan.tasks if task.key not in state.ends or self._open_rows(task, table)]
         if todo:
-            self._run_tasks(request, plan, todo, state, table, tell)
+            self._run_tasks(request, plan, cells, todo, state, table, tell)
         table.seconds = time.monotonic() - began
         self._told_clashes(plan, state, table)
         return table
@@ -154,6 +154,7 @@ class Sweeper:
         self,
         request: SweepRequest,
         plan: SweepPlan,
+        cells: Sequence[SweptCell],
         todo: Sequence[Task],
         state: TaskStates,
         table: SweepTable,
@@ -163,7 +164,7 @@ class Sweeper:
         store, chunks = self._store_of(request)
         workers = request.workers or max(1, min(os.cpu_count() or 1, sum(1 for one in todo if one.rows) or 1))
         memory = int(request.memory * 1e9) or _free_memory() // workers
-        messages = Messages(self._context(), plan, request, key, store, chunks, memory)
+        messages = Messages(self._context(cells, request), plan, request, key, store, chunks, memory)
         driver = DriverClient(scheduler=request.scheduler, workers=workers, memory=memory, key=key)
         finished = False
         try:
@@ -221,7 +222,7 @@ class Sweeper:
             waiting.discard(task.key)
             ended = messages.result(task, message)
             with self._protected():
-                fine = self._take(task, ended, state, table)
+                fine = self._take(task, ended, messages, state, table)
             if not fine and ended.get("needs_all"):
                 messages.whole.add(task.key)
                 submit(task)
@@ -234,7 +235,9 @@ class Sweeper:
                 done += self._fail_below(task, ended, children, state, table)
             tell(done, total, driver.workers)
 
-    def _take(self, task: Task, ended: Mapping[str, Any], state: TaskStates, table: SweepTable) -> bool:
+    def _take(
+        self, task: Task, ended: Mapping[str, Any], messages: Messages, state: TaskStates, table: SweepTable
+    ) -> bool:
         """Take a result into the timeline; return whether the tasks below can begin."""
         if ended.get("needs_all"):
             return False
@@ -245,6 +248,7 @@ class Sweeper:
         try:
             records = [record_from_json(one) for one in ended.get("records", ())]
             if records:
+                messages.keep(records)
                 seconds = sum(one.execution.cost.time_ms for one in records) / 1000
                 table.overheads.append(float(ended.get("wall", 0.0)) - seconds)
                 seconds += state.seconds.get(task.parent or "", 0.0)
@@ -317,8 +321,13 @@ class Sweeper:
                 row.why = "a cell that it shares with other combinations failed"
         return count
 
-    def _context(self) -> MessageContext:
-        return MessageContext(self._store.session_id, self._notebook, self._back, self._loop)
+    def _context(self, cells: Sequence[SweptCell], request: SweepRequest) -> MessageContext:
+        names = [cell.reads for cell in cells]
+        known = [one for one in names if one is not None]
+        needed = None
+        if len(known) == len(names):
+            needed = frozenset().union(*known, request.collect, *request.combinations)
+        return MessageContext(self._store.session_id, self._notebook, self._back, self._loop, needed)
 
     # -- around it ------------------------------------------------------------------------------------
 

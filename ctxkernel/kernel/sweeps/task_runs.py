@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.events import plain
@@ -41,6 +41,8 @@ class TaskRun:
 
     count = 0
     """Statements of the tasks that this kernel ran."""
+    roots: ClassVar[dict[str, str]] = {}
+    """Execution → the name of the manifest of its state."""
 
     def __init__(self, turns: Turns, path: str) -> None:
         folder, key = os.environ.get(FOLDER), os.environ.get(SECRET)
@@ -48,8 +50,9 @@ class TaskRun:
             raise BadCommand("%ctx sweep --task is for the kernels of a sweep's workers")
         self._turns, self._loop = turns, turns.loop
         self._path, self._key = Path(path), bytes.fromhex(key)
-        back = turns.checkpoints.needed()
-        self._back = back
+        self._back = turns.checkpoints.needed()
+        if not TaskRun.count:
+            turns.store.stop()
 
     async def carry_out(self, execute: Execute, outer: CellRequest, reply: Reply) -> Reply:
         """Run the task, and write its result beside its file."""
@@ -113,7 +116,7 @@ class TaskRun:
             run = Execution(**one["execution"])
             known.setdefault(statement.statement_id, (statement, []))[1].append(run)
             if one.get("manifest") is not None:
-                self._take_in(run.execution_id, one["manifest"])
+                self._take_in(run.execution_id, one["manifest"], task["root"] if one["manifest"]["base"] is None else "")
         place = path[-1]["execution"]["execution_id"] if path else None
         log.start_after(_FIRST + TaskRun.count)
         log.load(known.values(), place)
@@ -125,10 +128,14 @@ class TaskRun:
         loop.move(move, restored)
         return dict(restored.lost)
 
-    def _take_in(self, execution_id: str, manifest: Mapping[str, Any]) -> None:
-        if execution_id not in self._back.checkpoints.states.known:
-            self._back.checkpoints.load(execution_id, manifest, CheckpointInfo(f"c{execution_id}", execution_id, "durable"))
-            self._turns.store.assume_checkpoint(f"c{execution_id}")
+    def _take_in(self, execution_id: str, manifest: Mapping[str, Any], root: str) -> None:
+        """Take in the manifest of a state, unless it is known; `root` names that of the whole state, or a part of it."""
+        if execution_id in self._back.checkpoints.states.known and TaskRun.roots.get(execution_id, root) == root:
+            return
+        info = CheckpointInfo(f"c{execution_id}", execution_id, "durable")
+        self._back.checkpoints.load(execution_id, manifest, info)
+        if root:
+            TaskRun.roots[execution_id] = root
 
     # -- its cells ----------------------------------------------------------------------------------
 

@@ -69,6 +69,8 @@ class SessionStore:
         self._checkpoints: set[str] = set()
         """Checkpoints that are known to be stored."""
         self._idle = True
+        self._stopped = False
+        """Whether the checkpoints are in another timeline."""
         opened: Rows = [("notices", (self.run, now, None, text)) for text in place.notices]
         self._writer.write(with_signature(opened, self._sign))
 
@@ -235,14 +237,15 @@ class SessionStore:
             self._checkpoints -= {one.checkpoint_id for _, _, one in runs}
         return told
 
-    def assume_checkpoint(self, checkpoint_id: str) -> None:
-        """Note that the checkpoint of another log may be built on: this one is not kept."""
-        self._checkpoints.add(checkpoint_id)
+    def stop(self) -> None:
+        """Write nothing any more: what this kernel does is recorded in another timeline."""
+        self.close()
+        self._stopped = True
 
     def has_checkpoint(self, checkpoint_id: str) -> bool:
         """Return whether the row of a checkpoint is stored, or waits to be: whether another may build on it."""
         if self._writer.absent:
-            return False
+            return self._stopped
         query = "SELECT 1 FROM checkpoints WHERE checkpoint_id = ?"
         return checkpoint_id in self._checkpoints or bool(self._writer.find(query, checkpoint_id))
 
