@@ -3,7 +3,7 @@
 Lines of JSON come on standard input and go to standard output. The scheduler of Dask runs here and not in the kernel:
 it answers whoever reaches its port, and costs processor time while it waits.
 
-    in    {"submit": key, "task": base64} · {"describe": true} · the end of input: stop
+    in    {"submit": key, "task": base64} · {"describe": [store, probe]} · the end of input: stop
     out   {"ready": workers} · {"done": key, "result": base64} · {"failed": key, "why": text} · {"workers": count}
           · {"described": {worker: base64}} · {"fault": text}
 """
@@ -58,6 +58,10 @@ def main() -> int:
         tell({"ready": executor.workers()})
         _serve(executor, lines, tell)
     finally:
+        from ctxkernel.sweeps.worker import end_kernels
+
+        with contextlib.suppress(Exception):
+            executor.call_on_workers(end_kernels)
         with contextlib.suppress(Exception):
             executor.close()
     return 0
@@ -76,7 +80,7 @@ def _serve(executor: Any, lines: queue.Queue[dict[str, Any] | None], tell: Any) 
                 if "submit" in line:
                     executor.submit(line["submit"], run_task, base64.b64decode(line["task"]))
                 elif "describe" in line:
-                    found = executor.call_on_workers(describe)
+                    found = executor.call_on_workers(describe, *line["describe"])
                     tell({"described": {name: base64.b64encode(one).decode() for name, one in found.items()}})
         ended = executor.done(_WAIT)
         if ended is not None:

@@ -77,9 +77,9 @@ class DriverClient:
         head = json.dumps({"key": key, **({"secret": self._secret} if self._secret else {})}).encode()
         self._send({"submit": key, "task": base64.b64encode(head + b"\n" + sealed).decode()})
 
-    def describe(self) -> dict[str, dict[str, Any]]:
-        """Return the versions of each worker's packages. Raises CtxError."""
-        self._send({"describe": True})
+    def describe(self, store: str, probe: str) -> dict[str, dict[str, Any]]:
+        """Return what each worker says of itself (`worker.describe`). Raises CtxError."""
+        self._send({"describe": [store, probe]})
         while (found := self.next(_START_SECONDS)) is not None:
             if "described" in found:
                 return {name: json.loads(base64.b64decode(one)) for name, one in found["described"].items()}

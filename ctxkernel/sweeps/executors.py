@@ -160,9 +160,9 @@ class DaskExecutor:
         except TypeError:  # an older version lists all
             return len(self._client.scheduler_info()["workers"])
 
-    def call_on_workers(self, run: Callable[[], bytes]) -> dict[str, bytes]:
+    def call_on_workers(self, run: Callable[..., bytes], *given: str) -> dict[str, bytes]:
         """Return what a function returns on each worker."""
-        return self._client.run(run)
+        return self._client.run(run, *given)
 
     def close(self) -> None:
         """Cancel what is left, and end the cluster if it is our own."""

@@ -40,6 +40,7 @@ class SweptCell:
     reads_first: frozenset[str] | None = None
     """The names that its text reads before it binds them; None for any."""
     binds: frozenset[str] = frozenset()
+    """The names that its text binds, or that its execution changed."""
     is_stored: bool = False
     """Whether its execution ended well and its state can be returned to."""
     may_fail: bool = False
@@ -142,8 +143,11 @@ def _change(cells: Sequence[SweptCell], name: str, collected: bool) -> tuple[int
     setter = next((at for at, cell in enumerate(cells) if _only_sets(cell, name)), -1)
     if setter >= 0 and _may_read(cells[setter], name):  # it uses its own value
         return setter, True
-    reader = next((at for at in range(setter + 1, len(cells)) if _may_read(cells[at], name)), len(cells))
-    if setter < 0 and (bad := next((one for one in cells[:reader] if name in one.binds), None)) is not None:
+    # A cell that binds it again ends its life: it must not be set after that one.
+    uses = (at for at in range(setter + 1, len(cells)) if _may_read(cells[at], name) or _binds(cells[at], name))
+    reader = next(uses, len(cells))
+    bad = cells[reader] if setter < 0 and reader < len(cells) else None
+    if bad is not None and not _may_read(bad, name):
         raise BadCommand(
             f"{bad.statement_id or 'a cell'} binds {name} in another way than by an assignment of its own; give it "
             f"`{name} = …` in a cell without magics, outside of functions and blocks"
@@ -156,6 +160,10 @@ def _change(cells: Sequence[SweptCell], name: str, collected: bool) -> tuple[int
 def _only_sets(cell: SweptCell, name: str) -> bool:
     """Return whether a cell sets a name to a value that does not depend on the one before."""
     return cell.reads_first is not None and name not in cell.reads_first and sets(cell.source, name)
+
+
+def _binds(cell: SweptCell, name: str) -> bool:
+    return name in cell.binds or sets(cell.source, name)
 
 
 def _may_read(cell: SweptCell, name: str) -> bool:

@@ -80,11 +80,21 @@ def run_task(message: bytes) -> bytes:
     return made
 
 
-def describe() -> bytes:
-    """Return the versions of this worker's Python and of all packages, as JSON."""
+def describe(store: str, probe: str) -> bytes:
+    """Return the versions of this worker's packages, and whether it reaches a file of the store, as JSON."""
     packages = {one.name: one.version for one in importlib.metadata.distributions() if one.name}
-    about = {"python": platform.python_version(), "ctxkernel": __version__, "platform": sys.platform}
-    return json.dumps({**about, "packages": packages, "cores": os.cpu_count()}).encode()
+    about: dict[str, Any] = {"python": platform.python_version(), "ctxkernel": __version__, "packages": packages}
+    about["reaches"] = False
+    with contextlib.suppress(Exception):  # whatever it is, the store is not reached
+        about["reaches"] = SharedStore(store).read(probe) == probe.encode()
+    return json.dumps(about).encode()
+
+
+def end_kernels() -> bytes:
+    """End the kernel of this worker: the sweep is over."""
+    for one in list(_kept.values()):
+        one.close()
+    return b""
 
 
 def _cpu() -> float:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from ctxkernel.core.descriptions import describe
+from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import class_of
 from ctxkernel.state.base.namespace import NOTHING
 
@@ -40,7 +40,7 @@ def plain_value(value: Any) -> Any:
             return found
         if (picture := _picture(value)) is not None:
             return picture
-        return {"told": describe(value)}
+        return {"told": brief(value)}
     except Exception:  # code of a user's object
         return {"told": f"a {class_of(value).__name__}"}
 

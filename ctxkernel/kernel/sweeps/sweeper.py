@@ -169,7 +169,7 @@ class Sweeper:
         finished = False
         try:
             if request.scheduler is not None:
-                self._compare_environments(driver, table)
+                self._compare_environments(driver, store)
             self._serve(driver, messages, plan, todo, state, table, tell)
             finished = True
         except KeyboardInterrupt:
@@ -179,8 +179,8 @@ class Sweeper:
                 for row in table.rows:
                     row.status = "cancelled" if row.status == "waiting" else row.status
                 driver.close()
-                if finished:
-                    _forget(store)
+                if finished and request.store is None:
+                    shutil.rmtree(store.url, ignore_errors=True)  # its results are in the timeline
 
     def _serve(
         self,
@@ -355,16 +355,28 @@ class Sweeper:
     def _store_of(self, request: SweepRequest) -> tuple[SharedStore, str | None]:
         """Return the store, and the folder of the data where workers share it."""
         shared = str(self._back.chunks.folder)
+        name = folder_name(self._store.session_id)
         if request.store is not None:
-            return SharedStore(request.store), None
-        folder = quota.root_folder(os.environ).parent / "sweeps" / folder_name(self._store.session_id)
+            return SharedStore(f"{request.store.rstrip('/')}/ctxkernel-{name}"), None
+        folder = quota.root_folder(os.environ).parent / "sweeps" / name
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return SharedStore(str(folder)), shared
 
-    def _compare_environments(self, driver: DriverClient, table: SweepTable) -> None:
-        """Raise CtxError if packages of the workers differ from those here."""
-        found = differences(packages_here(), driver.describe())
-        if found:
+    @staticmethod
+    def _compare_environments(driver: DriverClient, store: SharedStore) -> None:
+        """Raise CtxError if packages of the workers differ from those here, or a worker does not reach the store."""
+        probe = f"probe-{digest(time.time(), os.getpid())}"
+        store.write(probe, probe.encode())
+        workers = driver.describe(store.url, probe)
+        if not workers:
+            raise CtxError("the scheduler has no worker: start some, and sweep again")
+        far = [name for name, about in workers.items() if not about["reaches"]]
+        if far:
+            raise CtxError(
+                f"{len(far)} of {len(workers)} workers do not reach {store.url}: --store URL names a folder that all of "
+                "them reach (a path on a shared file system, s3://…, gs://…)"
+            )
+        if found := differences(packages_here(), workers):
             raise CtxError("the environments differ, so nothing runs: " + "; ".join(found[:8]))
 
     def _told_clashes(self, plan: SweepPlan, state: TaskStates, table: SweepTable) -> None:
@@ -382,12 +394,6 @@ class Sweeper:
                 f"several combinations wrote {', '.join(clashes[:5])}: which content is there now depends on chance; "
                 "write a parameter into the name of the file"
             )
-
-
-def _forget(store: SharedStore) -> None:
-    """Remove the results of a sweep that has ended: they are in the timeline."""
-    if "://" not in store.url:
-        shutil.rmtree(store.url, ignore_errors=True)
 
 
 def _free_memory() -> int:

@@ -78,6 +78,7 @@ def _is_left_out(statement: Statement) -> bool:
 def _of_run(back: Returning, statement: Statement, run: Execution, *, intact: bool) -> SweptCell:
     facts = back.facts.cells.get(run.execution_id)
     info = back.checkpoints.states.info(run.execution_id)
+    changes = run.changes
     stored = intact and run.status == "ok" and info is not None and info.state == "durable" and not info.missing
     return SweptCell(
         statement.source,
@@ -89,7 +90,7 @@ def _of_run(back: Returning, statement: Statement, run: Execution, *, intact: bo
         run.cost.time_ms / 1000,
         _reads(statement.source, facts, back.live.value),
         names_read_first(statement.source),
-        read_cell(statement.source).replaced,
+        read_cell(statement.source).replaced.union(changes.added, changes.changed, changes.deleted),
         stored,
         run.status != "ok",
     )

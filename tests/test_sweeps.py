@@ -1,0 +1,582 @@
+"""A sweep gives each combination what running all its cells gives, and shares what combinations have in common."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nbformat.v4 import new_code_cell, new_notebook
+
+from ctxkernel.cli import main
+from ctxkernel.core.errors import BadCommand
+from ctxkernel.store.log.reader import SessionReader
+from ctxkernel.state.tracking.read_names import names_read_first
+from ctxkernel.sweeps.assignments import sets, with_values
+from ctxkernel.sweeps.combinations import (
+    MOST,
+    Distribution,
+    combine,
+    read_file,
+    read_parameter,
+    text_of,
+)
+from ctxkernel.sweeps.plan import SweptCell, make_plan
+from ctxkernel.sweeps.seal import Unsealed, seal, unseal
+
+# -- parameters ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("alpha=0.1,0.3,1", [0.1, 0.3, 1]),
+        ("model=ridge,lasso", ["ridge", "lasso"]),
+        ("model='ridge',\"two words\"", ["ridge", "two words"]),
+        ("flag=True,None", [True, None]),
+        ("shape=(1, 2),[3, 4]", [(1, 2), [3, 4]]),
+        ("options={'a': 1, 'b': [1, 2]}", [{"a": 1, "b": [1, 2]}]),
+        ("n=-1,-2.5e3", [-1, -2500.0]),
+        ("text='a,b','c=d'", ["a,b", "c=d"]),
+        ("one=1,", [1]),
+        ("seed=range(3)", [0, 1, 2]),
+        ("path=data/x.csv", ["data/x.csv"]),
+    ],
+)
+def test_values_are_literals_or_plain_words(text, expected):
+    name, values = read_parameter(text)
+
+    assert name == text.partition("=")[0]
+    assert values == expected
+    assert [type(one) for one in values] == [type(one) for one in expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("alpha", "write NAME=VALUE"),
+        ("2=3", "no parameter"),
+        ("for=1", "no parameter"),
+        ("a=", "has no value"),
+        ("a=open('x')", "neither a Python literal nor a plain word"),
+        ("a=b c", "put quotes around"),
+        ("a=uniform(3,1)", "LOW < HIGH"),
+        ("a=loguniform(0,1)", "LOW < HIGH"),
+        ("a=range(0,5,0)", "must not be 0"),
+    ],
+)
+def test_what_is_no_parameter_is_refused_with_what_to_write(text, told):
+    with pytest.raises(BadCommand, match=told.replace("(", r"\(").replace("=", "=")):
+        read_parameter(text)
+
+
+literals = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.lists(literals, min_size=1, max_size=4))
+def test_a_value_that_is_written_is_read_again(values):
+    name, found = read_parameter("x=" + ",".join(map(text_of, values)))
+
+    assert (name, found) == ("x", values)
+    assert [type(one) for one in found] == [type(one) for one in values]
+
+
+def test_a_grid_has_each_combination_once_in_the_given_order():
+    made = combine({"a": [1, 2, 2], "b": ["x", "y"]})
+
+    assert made == [{"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "x"}, {"a": 2, "b": "y"}]
+
+
+def test_samples_depend_on_the_seed_alone():
+    parameters = {"a": Distribution("loguniform", 1e-4, 1.0), "b": ["x", "y"], "n": Distribution("randint", 1, 3)}
+
+    first, again, other = (combine(parameters, samples=20, seed=seed) for seed in (1, 1, 2))
+
+    assert first == again != other
+    assert all(1e-4 <= one["a"] <= 1 and one["n"] in (1, 2, 3) for one in first)
+    assert len(combine({"a": list(range(100)), "b": list(range(100))}, samples=7)) == 7
+
+
+def test_more_combinations_than_a_sweep_has_are_refused():
+    with pytest.raises(BadCommand, match="--samples N draws N of them"):
+        combine({"a": list(range(MOST)), "b": [1, 2]})
+    with pytest.raises(BadCommand, match="has a distribution"):
+        combine({"a": Distribution("uniform", 0, 1)})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("x.csv", "alpha,model\n0.1,ridge\n1,two words\n"),
+        ("x.json", '[{"alpha": 0.1, "model": "ridge"}, {"alpha": 1, "model": "two words"}]'),
+        ("x.jsonl", '{"alpha": 0.1, "model": "ridge"}\n{"alpha": 1, "model": "two words"}\n'),
+    ],
+)
+def test_a_file_has_a_combination_a_row(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+
+    assert read_file(tmp_path / name) == [{"alpha": 0.1, "model": "ridge"}, {"alpha": 1, "model": "two words"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("", "no combination"), ("a,b\n1\n", "line 2"), ("a b\n1\n", "no name"), ("\x00", "no name|no combination")],
+)
+def test_a_file_that_cannot_be_used_is_refused(tmp_path, text, told):
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(BadCommand, match=told):
+        read_file(tmp_path / "x.csv")
+
+
+# -- the text of a cell ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("alpha = 1", "alpha = 7"),
+        ("alpha=1  # note\nb = 2", "alpha=7  # note\nb = 2"),
+        ("b = 'ä'; alpha = (1 +\n 2); c = 3", "b = 'ä'; alpha = (7); c = 3"),
+        ("alpha: float = 0.5", "alpha: float = 7"),
+        ("b, alpha = 2, 3", "b, alpha = 2, 7"),
+        ("alpha = b = 3", "alpha = b = 3; alpha = 7"),
+        ("b, alpha = pair()", "b, alpha = pair(); alpha = 7"),
+        ("alpha = 1\nalpha = 2", "alpha = 1\nalpha = 7"),
+        ("x = '\u2028'\nalpha = 1", "x = '\u2028'\nalpha = 7"),
+    ],
+)
+def test_only_the_value_changes_in_the_text(source, expected):
+    assert sets(source, "alpha")
+    assert with_values(source, {"alpha": 7}) == expected
+    ast.parse(expected)
+
+
+@pytest.mark.parametrize(
+    "source", ["def f():\n    alpha = 1", "if x:\n    alpha = 1", "beta = alpha", "alpha += 1", "%time alpha = 1", "alpha: int"]
+)
+def test_what_sets_no_name_by_a_statement_of_its_own(source):
+    assert not sets(source, "alpha")
+
+
+# -- the tree ------------------------------------------------------------------------------------------------
+
+
+def cells_of(*sources: str) -> list[SweptCell]:
+    made = []
+    for number, source in enumerate(sources, 8):
+        tree = ast.parse(source)
+        names = [one for one in ast.walk(tree) if isinstance(one, ast.Name)]
+        first = names_read_first(source)
+        assert first is not None
+        reads = frozenset(one.id for one in names if isinstance(one.ctx, ast.Load)) | first
+        binds = frozenset(one.id for one in names if isinstance(one.ctx, ast.Store))
+        ids = f"s{number}", f"s{number}.1"
+        made.append(
+            SweptCell(source, *ids, reads=reads, reads_first=first, binds=binds, is_stored=True, seconds=1.0)
+        )
+    return made
+
+
+def plan_of(cells, **parameters):
+    return make_plan(cells, combine(parameters), place="s7.1", root="root")
+
+
+def test_a_parameter_that_is_read_late_lets_the_cells_above_be_shared():
+    cells = cells_of("a = 1", "b = a", "c = b", "d = c", "e = d + alpha", "f = e")
+
+    plan = plan_of(cells, alpha=[1, 2, 3])
+
+    assert [task.place for task in plan.tasks] == ["s11.1"] * 3
+    assert [one.source for one in plan.tasks[0].cells] == ["alpha = 1", "e = d + alpha", "f = e"]
+    assert (plan.cells_run, plan.cells_shared) == (6, 12)
+
+
+def test_cells_without_a_state_run_once_for_all():
+    cells = [SweptCell(**{**as_dict(one), "is_stored": False}) for one in cells_of("a = 1", "b = a", "c = alpha")]
+
+    plan = plan_of(cells, alpha=[1, 2, 3])
+
+    assert [len(task.cells) for task in plan.tasks] == [2, 2, 2, 2]
+    assert [task.parent for task in plan.tasks] == [None, *[plan.tasks[0].key] * 3]
+    assert (plan.cells_run, plan.cells_shared) == (5, 4)
+
+
+def as_dict(one: SweptCell) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in SweptCell.__slots__}
+
+
+def test_parameters_that_are_read_one_after_another_make_a_tree():
+    cells = cells_of("alpha = 0; model = 'x'", "fit = alpha", "print(fit)", "score = fit, model")
+
+    plan = plan_of(cells, alpha=[1, 2], model=["ridge", "lasso"])
+
+    assert [[one.source for one in task.cells] for task in plan.tasks if task.parent is None] == [
+        ["alpha = 1; model = 'x'", "fit = alpha", "print(fit)"],
+        ["alpha = 2; model = 'x'", "fit = alpha", "print(fit)"],
+    ]
+    assert [one.cells[0].source for one in plan.tasks if task_is_leaf(plan, one)] == [
+        "model = 'ridge'",
+        "model = 'lasso'",
+    ] * 2
+    assert (plan.cells_run, plan.cells_shared) == (2 * 3 + 4, 4 * 4 - 10)
+
+
+def task_is_leaf(plan, task) -> bool:
+    return all(one.parent != task.key for one in plan.tasks)
+
+
+def test_a_parameter_that_nothing_reads_is_an_error():
+    with pytest.raises(BadCommand, match="no cell after the statement of --from reads beta"):
+        plan_of(cells_of("a = 1"), beta=[1, 2])
+
+
+def test_keys_depend_on_state_and_texts_alone():
+    cells = cells_of("a = 1", "b = alpha")
+    first, again, other = plan_of(cells, alpha=[1, 2]), plan_of(cells, alpha=[2, 1]), plan_of(cells, alpha=[1, 3])
+
+    assert {task.key for task in first.tasks} == {task.key for task in again.tasks}
+    assert len({task.key for task in first.tasks} & {task.key for task in other.tasks}) == 1
+    named = make_plan(cells, combine({"alpha": [1]}), place="s7.1", root="another")
+    assert named.tasks[0].key not in {task.key for task in first.tasks}
+
+
+NAMES = "abcde"
+expressions = st.sampled_from([*NAMES, "1", "2"])
+
+
+@st.composite
+def programs(draw):
+    lines = []
+    for _ in range(draw(st.integers(1, 7))):
+        target = draw(st.sampled_from(NAMES))
+        how = draw(st.sampled_from(["= {0} * 2 + {1}", "+= {0}", "= {0}", "= 3", "= [{0}, {1}]"]))
+        lines.append(f"{target} {how.format(draw(expressions), draw(expressions))}")
+    return lines
+
+
+@given(programs(), st.dictionaries(st.sampled_from(NAMES), st.lists(st.integers(5, 9), min_size=1, max_size=3), min_size=1, max_size=3))
+def test_each_row_has_the_state_that_running_all_its_cells_gives(sources, parameters):
+    """Against a run of all cells for each combination, on programs of assignments."""
+    cells, start = cells_of(*sources), dict.fromkeys(NAMES, 1)
+
+    def run(texts, names):
+        names = json.loads(json.dumps(names))
+        for text in texts:
+            try:
+                exec(text, {}, names)
+            except TypeError:
+                return {**names, "failed": text}
+        return names
+
+    try:
+        plan = make_plan(cells, combine(parameters), place=None, root="", collected=NAMES)
+    except BadCommand:
+        return
+    base = {None: start}
+    for at, cell in enumerate(cells):
+        before = base[cells[at - 1].execution_id if at else None]
+        base[cell.execution_id] = run([cell.source], before)
+    ends = {}
+    seen = set()
+    for task in plan.tasks:
+        begin = ends[task.parent] if task.parent is not None else base[task.place]
+        ends[task.key] = run([one.source for one in task.cells], begin)
+        for row in task.rows:
+            assert row not in seen
+            seen.add(row)
+            chosen = dict(plan.combinations[row])
+            texts = list(sources)
+            for name in list(chosen):
+                at = next((n for n, c in enumerate(cells) if name not in c.reads_first and sets(c.source, name)), None)
+                if at is not None:
+                    texts[at] = with_values(texts[at], {name: chosen.pop(name)})
+            whole = run(texts, {**start, **chosen})
+            if "failed" not in whole and "failed" not in str(ends[task.key]):
+                assert ends[task.key] == whole
+    assert seen == set(range(len(plan.combinations)))
+
+
+# -- messages ---------------------------------------------------------------------------------------------------
+
+
+def test_a_message_counts_only_with_the_signature_of_its_purpose():
+    sealed = seal(b"key", "task 1", {"a": [1]})
+
+    assert unseal(b"key", "task 1", sealed) == {"a": [1]}
+    for key, purpose, text in (
+        (b"other", "task 1", sealed),
+        (b"key", "task 2", sealed),
+        (b"key", "task 1", sealed[:-1] + b" "),
+        (b"key", "task 1", b""),
+        (b"key", "task 1", sealed[32:]),
+    ):
+        with pytest.raises(Unsealed):
+            unseal(key, purpose, text)
+
+
+# -- on a real cluster --------------------------------------------------------------------------------------------
+
+CELLS = (
+    "import math",
+    "alpha = 0.5\nmodel = 'ridge'",
+    "open('ran.txt', 'a').write('x')\ndata = [n for n in range(100)]",
+    "fit = sum(data) * alpha",
+    "r2 = fit + (1 if model == 'ridge' else 2)\nprint(r2)",
+)
+
+
+def write(path: Path, *sources: str) -> Path:
+    nbformat.write(new_notebook(cells=[new_code_cell(source) for source in sources]), path)
+    return path
+
+
+def session_of(notebook: Path) -> Path:
+    return notebook.parent / ".ctxkernel" / f"{notebook.stem}.sqlite"
+
+
+def expected(alpha: float, model: str) -> float:
+    return 4950 * alpha + (1 if model == "ridge" else 2)
+
+
+@pytest.fixture(scope="module")
+def swept(module_folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """A notebook that was run and swept once, and the table."""
+    notebook = write(module_folder / "swept.ipynb", *CELLS)
+    assert main(["run", str(notebook)]) == 0
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "ctxkernel.cli", "sweep", str(notebook), "--from", "1", "alpha=0.1,0.3"),
+            *("model=ridge,lasso", "--collect", "r2,fit,math", "--json"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    yield notebook, json.loads(done.stdout)
+
+
+def test_the_table_has_exactly_the_promised_fields(swept):
+    _, told = swept
+
+    assert set(told) == {"rows", "cells_run", "cells_shared"}
+    for row in told["rows"]:
+        assert set(row) == {"parameters", "collected", "status", "branch", "seconds", "diverged"}
+    assert [row["parameters"] for row in told["rows"]] == [
+        {"alpha": alpha, "model": model} for alpha in (0.1, 0.3) for model in ("ridge", "lasso")
+    ]
+    assert all(row["status"] == "ok" and row["diverged"] for row in told["rows"])
+    assert [row["collected"]["r2"] for row in told["rows"]] == [expected(**row["parameters"]) for row in told["rows"]]
+    assert told["rows"][0]["collected"]["math"] == {"told": "<module math>"}
+
+
+def test_cells_that_do_not_read_the_parameters_do_not_run_again(swept):
+    notebook, told = swept
+
+    assert (notebook.parent / "ran.txt").read_text() == "x"
+    # alpha is read by s4, model by s5: two runs of s4, four of s5
+    assert (told["cells_run"], told["cells_shared"]) == (2 + 4, 4 * 4 - 6)
+
+
+def test_all_branches_are_of_one_timeline_and_head_stays(swept, capsys):
+    notebook, told = swept
+    with SessionReader(session_of(notebook)) as reader:
+        log = reader.log()
+        head, checkpoints = log.head, reader.checkpoints()
+
+    assert log.statement(log.execution(head).statement_id).source.startswith("%ctx sweep")
+    for row in told["rows"]:
+        path = log.path(row["branch"])
+        assert path[0][0].statement_id == "s1"
+        assert checkpoints[row["branch"]].state == "durable"
+        assert f"alpha = {row['parameters']['alpha']}" in "\n".join(one.source for one, _ in path)
+    assert main(["verify", str(notebook)]) == 0
+
+
+def test_any_row_can_be_gone_to(swept, capsys):
+    notebook, told = swept
+    row = told["rows"][3]
+    head = SessionReader(session_of(notebook)).__enter__().head()
+
+    assert main(["goto", str(notebook), row["branch"], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["head"] == row["branch"]
+    with SessionReader(session_of(notebook)) as reader:
+        run = reader.log().execution(row["branch"])
+    assert run.stdout.strip() == str(row["collected"]["r2"])
+    assert main(["goto", str(notebook), head]) == 0
+
+
+def test_the_same_sweep_again_runs_nothing(swept, capsys):
+    notebook, told = swept
+    command = ["sweep", str(notebook), "--from", "1", "alpha=0.1,0.3", "model=ridge,lasso", "--collect", "r2,fit,math"]
+
+    assert main([*command, "--json"]) == 0
+
+    again = json.loads(capsys.readouterr().out)
+    assert (again["cells_run"], again["rows"]) == (0, told["rows"])
+
+
+def test_a_dry_run_tells_the_tasks_and_changes_nothing(swept, capsys):
+    notebook, _ = swept
+    before = session_of(notebook).read_bytes()
+
+    assert main(["sweep", str(notebook), "--from", "1", "alpha=5,6,7", "--dry-run", "--json"]) == 0
+
+    told = json.loads(capsys.readouterr().out)
+    assert (told["combinations"], told["tasks"], told["cells_run"], told["cells_shared"]) == (3, 3, 6, 6)
+    assert session_of(notebook).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--from", "1"], "which parameters"),
+        (["--from", "99", "alpha=1"], "no statement '99'"),
+        (["--from", "1", "alpha"], "write NAME=VALUE"),
+        (["--from", "1", "beta=1"], "no cell after the statement of --from reads beta"),
+        (["--from", "1", "alpha=1", "--collect", "a b"], "names of variables"),
+        (["--from", "1", "alpha=1", "--store", "nothing://x"], "nothing"),
+    ],
+)
+def test_what_cannot_be_swept_is_refused_with_the_next_step(swept, capsys, words, told):
+    assert main(["sweep", str(swept[0]), *words]) != 0
+
+    assert told in capsys.readouterr().err
+
+
+# -- faults, on a real cluster (long) -----------------------------------------------------------------------------
+
+SLOW = (
+    "alpha = 0",
+    "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end:\n    alpha * 2\nr2 = alpha * 10",
+)
+
+
+def started(notebook: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "ctxkernel.cli", "sweep", str(notebook), *words, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def workers_below(pid: int) -> list[int]:
+    """Return the workers of Dask that have a kernel."""
+    import psutil
+
+    found = []
+    try:
+        for one in psutil.Process(pid).children(recursive=True):
+            if any("ctxkernel.kernel" in " ".join(child.cmdline()) for child in one.children()):
+                found.append(one.pid)
+    except psutil.Error:
+        pass
+    return found[1:] if found and found[0] == pid else [one for one in found if one != pid]
+
+
+def table_of(told: dict[str, Any]) -> list[Any]:
+    return [(row["parameters"], row["collected"], row["status"]) for row in told["rows"]]
+
+
+def test_a_worker_that_is_killed_again_and_again_changes_nothing(tmp_path):
+    notebook = write(tmp_path / "slow.ipynb", *SLOW)
+    assert main(["run", str(notebook)]) == 0
+    sweep = started(notebook, "--from", "1", "alpha=range(30)", "--collect", "r2", "--workers", "2")
+    killed, stop = [], threading.Event()
+
+    def kill() -> None:
+        choose = random.Random(3)
+        while not stop.wait(4):
+            if found := workers_below(sweep.pid):
+                killed.append(choose.choice(found))
+                os.kill(killed[-1], signal.SIGKILL)
+
+    threading.Thread(target=kill, daemon=True).start()
+    out, errors = sweep.communicate(timeout=280)
+    stop.set()
+
+    assert killed
+    assert sweep.returncode == 0, errors
+    told = json.loads(out)
+    assert table_of(told) == [({"alpha": n}, {"r2": n * 10}, "ok") for n in range(30)]
+    with SessionReader(session_of(notebook)) as reader:
+        log = reader.log()
+        branches = {row["branch"] for row in told["rows"]}
+        # each combination has one branch, whole
+        assert len(branches) == 30
+        ends = {one.leaf for one in log.branches()}
+        assert branches <= ends
+        assert all(len(log.path(one)) == 3 for one in branches)
+        assert len(log.executions("s2")) == 31
+    assert main(["verify", str(notebook)]) == 0
+
+
+def test_a_sweep_whose_kernel_is_killed_goes_on_where_it_was(tmp_path):
+    notebook = write(tmp_path / "broken.ipynb", *SLOW)
+    assert main(["run", str(notebook)]) == 0
+    words = ("--from", "1", "alpha=range(20)", "--collect", "r2", "--workers", "2")
+    sweep = started(notebook, *words)
+    import psutil
+
+    while sweep.poll() is None:
+        time.sleep(0.3)
+        with SessionReader(session_of(notebook)) as reader:
+            if len(reader.log().executions("s2")) > 5:
+                break
+    for child in psutil.Process(sweep.pid).children():
+        child.kill()
+    sweep.communicate(timeout=60)
+    with SessionReader(session_of(notebook)) as reader:
+        before = len(reader.log().executions("s2"))
+
+    again = started(notebook, *words)
+    out, errors = again.communicate(timeout=280)
+
+    assert again.returncode == 0, errors
+    told = json.loads(out)
+    assert table_of(told) == [({"alpha": n}, {"r2": n * 10}, "ok") for n in range(20)]
+    assert told["cells_run"] <= 20 - (before - 1)
+    with SessionReader(session_of(notebook)) as reader:
+        assert len(reader.log().executions("s2")) == 21
+    assert main(["verify", str(notebook)]) == 0
+
+
+def test_a_task_that_fails_takes_too_long_or_kills_its_kernel_costs_its_rows_only(tmp_path):
+    notebook = write(
+        tmp_path / "bad.ipynb",
+        "how = 'good'",
+        "import os, time\nif how == 'raise':\n    1 / 0\nif how == 'hang':\n    time.sleep(100)\nif how == 'die':\n    os._exit(3)\n"
+        "if how == 'memory':\n    held = bytearray(2_000_000_000)\n    time.sleep(30)\ndone = how",
+    )
+    assert main(["run", str(notebook)]) == 0
+    sweep = started(
+        notebook,
+        *("--from", "1", "how=good,raise,hang,die,memory,fine", "--collect", "done", "--task-timeout", "8"),
+        *("--memory", "1", "--workers", "2"),
+    )
+    out, errors = sweep.communicate(timeout=280)
+
+    told = json.loads(out)
+    assert [row["status"] for row in told["rows"]] == ["ok", "error", "timeout", "died", "memory", "ok"], errors
+    assert sweep.returncode == 1
+    assert [row["collected"] for row in told["rows"]] == [{"done": "good"}, {}, {}, {}, {}, {"done": "fine"}]
+    assert "ZeroDivisionError" in errors
+    assert main(["verify", str(notebook)]) == 0
