@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,8 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from ctxkernel.cli import main
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.state.tracking.read_names import names_read_first
+from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.sweeps.assignments import sets, with_values
 from ctxkernel.sweeps.combinations import (
     MOST,
@@ -85,7 +84,9 @@ def test_what_is_no_parameter_is_refused_with_what_to_write(text, told):
 
 literals = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.tuples(inner) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
@@ -169,7 +170,8 @@ def test_only_the_value_changes_in_the_text(source, expected):
 
 
 @pytest.mark.parametrize(
-    "source", ["def f():\n    alpha = 1", "if x:\n    alpha = 1", "beta = alpha", "alpha += 1", "%time alpha = 1", "alpha: int"]
+    "source",
+    ["def f():\n    alpha = 1", "if x:\n    alpha = 1", "beta = alpha", "alpha += 1", "%time alpha = 1", "alpha: int"],
 )
 def test_what_sets_no_name_by_a_statement_of_its_own(source):
     assert not sets(source, "alpha")
@@ -188,9 +190,7 @@ def cells_of(*sources: str) -> list[SweptCell]:
         reads = frozenset(one.id for one in names if isinstance(one.ctx, ast.Load)) | first
         binds = frozenset(one.id for one in names if isinstance(one.ctx, ast.Store))
         ids = f"s{number}", f"s{number}.1"
-        made.append(
-            SweptCell(source, *ids, reads=reads, reads_first=first, binds=binds, is_stored=True, seconds=1.0)
-        )
+        made.append(SweptCell(source, *ids, reads=reads, reads_first=first, binds=binds, is_stored=True, seconds=1.0))
     return made
 
 
@@ -271,7 +271,12 @@ def programs(draw):
     return lines
 
 
-@given(programs(), st.dictionaries(st.sampled_from(NAMES), st.lists(st.integers(5, 9), min_size=1, max_size=3), min_size=1, max_size=3))
+@given(
+    programs(),
+    st.dictionaries(
+        st.sampled_from(NAMES), st.lists(st.integers(5, 9), min_size=1, max_size=3), min_size=1, max_size=3
+    ),
+)
 def test_each_row_has_the_state_that_running_all_its_cells_gives(sources, parameters):
     """Against a run of all cells for each combination, on programs of assignments."""
     cells, start = cells_of(*sources), dict.fromkeys(NAMES, 1)
@@ -356,7 +361,7 @@ def expected(alpha: float, model: str) -> float:
 
 
 @pytest.fixture(scope="module")
-def swept(module_folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+def swept(module_folder: Path) -> tuple[Path, dict[str, Any]]:
     """A notebook that was run and swept once, and the table."""
     notebook = write(module_folder / "swept.ipynb", *CELLS)
     assert main(["run", str(notebook)]) == 0
@@ -366,11 +371,12 @@ def swept(module_folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
             *("model=ridge,lasso", "--collect", "r2,fit,math", "--json"),
         ],
         capture_output=True,
+        check=False,
         text=True,
         timeout=280,
     )
     assert done.returncode == 0, done.stderr
-    yield notebook, json.loads(done.stdout)
+    return notebook, json.loads(done.stdout)
 
 
 def test_the_table_has_exactly_the_promised_fields(swept):
@@ -482,14 +488,14 @@ def workers_below(pid: int) -> list[int]:
     """Return the workers of Dask that have a kernel."""
     import psutil
 
-    found = []
     try:
-        for one in psutil.Process(pid).children(recursive=True):
-            if any("ctxkernel.kernel" in " ".join(child.cmdline()) for child in one.children()):
-                found.append(one.pid)
+        return [
+            one.pid
+            for one in psutil.Process(pid).children(recursive=True)
+            if any("ctxkernel.kernel" in " ".join(child.cmdline()) for child in one.children())
+        ]
     except psutil.Error:
-        pass
-    return found[1:] if found and found[0] == pid else [one for one in found if one != pid]
+        return []
 
 
 def table_of(told: dict[str, Any]) -> list[Any]:
@@ -563,7 +569,8 @@ def test_a_task_that_fails_takes_too_long_or_kills_its_kernel_costs_its_rows_onl
     notebook = write(
         tmp_path / "bad.ipynb",
         "how = 'good'",
-        "import os, time\nif how == 'raise':\n    1 / 0\nif how == 'hang':\n    time.sleep(100)\nif how == 'die':\n    os._exit(3)\n"
+        "import os, time\nif how == 'raise':\n    1 / 0\nif how == 'hang':\n    time.sleep(100)\n"
+        "if how == 'die':\n    os._exit(3)\n"
         "if how == 'memory':\n    held = bytearray(2_000_000_000)\n    time.sleep(30)\ndone = how",
     )
     assert main(["run", str(notebook)]) == 0

@@ -200,7 +200,9 @@ def carry_out(command: list[str], session: Path, arguments: argparse.Namespace) 
         return asyncio.run(_execute(f"%ctx {shlex.join(command)}", place, session, arguments, log))
 
 
-async def _execute(line: str, place: Path, session: Path, arguments: argparse.Namespace, log: IO[bytes]) -> CommandResult:
+async def _execute(
+    line: str, place: Path, session: Path, arguments: argparse.Namespace, log: IO[bytes]
+) -> CommandResult:
     notebook, folder = _notebook_of(arguments.notebook, session)
     environment = {"JPY_SESSION_NAME": str(notebook), OVERRIDE: str(place.resolve()), RESUME: "1"}
     cell = new_code_cell(line)

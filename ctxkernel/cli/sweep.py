@@ -53,4 +53,3 @@ def _text(told: dict[str, Any]) -> str:
 
     table = SweepTable([SweepRow(**row) for row in told["rows"]], told["cells_run"], told["cells_shared"])
     return safe_block("\n".join([*fitted_lines(table.table(), 120), "", table.told()]))
-

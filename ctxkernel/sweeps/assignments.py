@@ -9,8 +9,8 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-from ctxkernel.sweeps.combinations import text_of
 from ctxkernel.state.tracking.cell_names import syntax_tree
+from ctxkernel.sweeps.combinations import text_of
 
 
 def sets(source: str, name: str) -> bool:
@@ -38,7 +38,10 @@ def _with_value(source: str, name: str, text: str) -> str:
     place = _place(node, name)
     lines = [line + "\n" for line in source.split("\n")]  # as the compiler counts them
     if isinstance(place, ast.expr):
-        start, end = _offset(lines, place.lineno, place.col_offset), _offset(lines, place.end_lineno, place.end_col_offset)
+        start, end = (
+            _offset(lines, place.lineno, place.col_offset),
+            _offset(lines, place.end_lineno, place.end_col_offset),
+        )
         return source[:start] + text + source[end:]
     # A target in a pattern: the value is set again right after it.
     end = _offset(lines, node.end_lineno, node.end_col_offset)
@@ -59,7 +62,12 @@ def _place(node: ast.stmt, name: str) -> ast.expr | ast.stmt | None:
         return node.value if isinstance(node.target, ast.Name) and node.target.id == name else None
     if not isinstance(node, ast.Assign):
         return None
-    bound = {one.id for target in node.targets for one in ast.walk(target) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    bound = {
+        one.id
+        for target in node.targets
+        for one in ast.walk(target)
+        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
+    }
     if name not in bound:
         return None
     only = len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
@@ -68,6 +76,8 @@ def _place(node: ast.stmt, name: str) -> ast.expr | ast.stmt | None:
     target = node.targets[0]
     if len(node.targets) == 1 and isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
         pairs = zip(target.elts, node.value.elts, strict=False)
-        if len(target.elts) == len(node.value.elts) and not any(isinstance(one, ast.Starred) for one in (*target.elts, *node.value.elts)):
+        if len(target.elts) == len(node.value.elts) and not any(
+            isinstance(one, ast.Starred) for one in (*target.elts, *node.value.elts)
+        ):
             return next((value for one, value in pairs if isinstance(one, ast.Name) and one.id == name), node)
     return node

@@ -130,7 +130,7 @@ def lists_of(given: Mapping[str, Any]) -> dict[str, Values]:
     """Return parameters with the lists of their values, as Python code has them. Raises BadCommand."""
     found: dict[str, Values] = {}
     for name, values in given.items():
-        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):  # pyright: ignore
+        if not str(name).isidentifier() or keyword.iskeyword(name):
             raise BadCommand(f"{name!r} is no name of a variable")
         if isinstance(values, Distribution):
             found[name] = values
@@ -149,9 +149,11 @@ def combinations_of(given: Any) -> list[Combination]:
         raise BadCommand("parameters: a dictionary of lists, or a list of dictionaries is expected")
     found: list[Combination] = []
     for one in cast("Iterable[Any]", given):
-        if not isinstance(one, Mapping) or (found and one.keys() != found[0].keys()):
+        named = cast("dict[str, Any]", one) if isinstance(one, dict) else {}
+        if not named or (found and named.keys() != found[0].keys()):
             raise BadCommand("parameters: each combination must be a dictionary with the same names")
-        found.append({name: values[0] for name, values in lists_of({n: [v] for n, v in one.items()}).items()})  # pyright: ignore
+        listed = cast("dict[str, list[Any]]", lists_of({name: [value] for name, value in named.items()}))
+        found.append({name: values[0] for name, values in listed.items()})
     if not found or len(found) > MOST:
         raise BadCommand(f"{len(found):,} combinations: from 1 to {MOST:,} are possible")
     return _unique(found)
@@ -202,8 +204,8 @@ def combine(parameters: Mapping[str, Values], *, samples: int | None = None, see
 
 def _nth(parameters: Mapping[str, Values], at: int) -> Combination:
     made: dict[str, Any] = {}
-    for name, values in reversed(parameters.items()):
-        listed = cast("list[Any]", values)
+    for name in reversed(list(parameters)):
+        listed = cast("list[Any]", parameters[name])
         at, place = divmod(at, len(listed))
         made[name] = listed[place]
     return {name: made[name] for name in parameters}
@@ -254,7 +256,9 @@ def read_file(path: Path) -> list[Combination]:
     names = found[0].keys()
     for number, one in enumerate(found, 1):
         if one.keys() != names:
-            raise BadCommand(f"{path}: combination {number} has {_names(one)}, and the first one has {_names(found[0])}")
+            raise BadCommand(
+                f"{path}: combination {number} has {_names(one)}, and the first one has {_names(found[0])}"
+            )
     if bad := next((name for name in names if not name.isidentifier() or keyword.iskeyword(name)), None):
         raise BadCommand(f"{path}: {bad[:40]!r} is no name of a variable")
     return _unique(found)
@@ -283,9 +287,13 @@ def _cell(text: str) -> Any:
 
 def _read_json(text: str, path: Path) -> list[Combination]:
     try:
-        found: Any = json.loads(text) if text.lstrip().startswith("[") else [*map(json.loads, filter(str.strip, text.splitlines()))]
+        found: Any = (
+            json.loads(text)
+            if text.lstrip().startswith("[")
+            else [*map(json.loads, filter(str.strip, text.splitlines()))]
+        )
     except ValueError as fault:
         raise BadCommand(f"{path} is no JSON: {fault}") from None
     if not all(isinstance(one, dict) for one in found):
-        raise BadCommand(f"{path}: each combination must be an object, such as {{\"alpha\": 0.1}}")
+        raise BadCommand(f'{path}: each combination must be an object, such as {{"alpha": 0.1}}')
     return cast("list[Combination]", found)

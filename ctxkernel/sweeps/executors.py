@@ -78,10 +78,10 @@ class DaskExecutor:
     """A cluster of Dask: its own one on this machine, or that of a scheduler at an address."""
 
     def __init__(self, *, scheduler: str | None, workers: int, memory: int, environment: dict[str, str]) -> None:
-        import dask
+        import dask.config as config
         from distributed import Client, LocalCluster
 
-        dask.config.set(
+        config.set(
             {
                 "distributed.scheduler.allowed-failures": _FAILURES,
                 "distributed.admin.log-format": "",
@@ -95,7 +95,8 @@ class DaskExecutor:
         self._wanted = workers
         if scheduler is None:
             secure = _has("cryptography")
-            self._cluster = LocalCluster(
+            make: Any = LocalCluster
+            self._cluster = make(
                 n_workers=workers,
                 threads_per_worker=1,
                 memory_limit=memory or None,

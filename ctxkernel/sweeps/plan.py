@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.core.text import join_names
+from ctxkernel.core.text import format_duration, join_names, plural
 from ctxkernel.sweeps.assignments import assignments, sets, with_values
 from ctxkernel.sweeps.combinations import Combination
 
@@ -231,7 +231,9 @@ class _Tree:
             seconds += cell.seconds
         named = [[one.source, one.author] for one in made]
         key = digest(path, named, list(self.collected) if rows else [])
-        task = Task(key, parent.key if parent is not None else None, None if parent else place, tuple(made), rows, seconds)
+        task = Task(
+            key, parent.key if parent is not None else None, None if parent else place, tuple(made), rows, seconds
+        )
         self.tasks.append(task)
         return task
 
@@ -243,11 +245,11 @@ def digest(*parts: Any) -> str:
 
 def told(plan: SweepPlan, cells: Sequence[SweptCell], workers: int) -> list[str]:
     """Return a plan for people."""
-    from ctxkernel.core.text import format_duration, plural
-
     lines = [
-        f"{plural(len(plan.combinations), 'combinations')} of {join_names(list(plan.combinations[0]))}, "
-        f"{plural(len(cells), 'cells')} each: {plural(len(plan.tasks), 'tasks')}",
+        (
+            f"{plural(len(plan.combinations), 'combinations')} of {join_names(list(plan.combinations[0]))}, "
+            f"{plural(len(cells), 'cells')} each: {plural(len(plan.tasks), 'tasks')}"
+        ),
         f"{plural(plan.cells_run, 'cells')} run, {plan.cells_shared} are shared",
     ]
     for name, at in plan.places.items():

@@ -31,7 +31,7 @@ from ctxkernel.sweeps.chunk_exchange import copy_chunks, store_chunks
 from ctxkernel.sweeps.seal import seal, unseal
 from ctxkernel.sweeps.store import SharedStore
 
-SECRET = "CTXKERNEL_SWEEP_KEY"
+SECRET = "CTXKERNEL_SWEEP_KEY"  # noqa: S105  the name of a variable
 """The variable that has the key of the sweep in hex, for workers and their kernels."""
 FOLDER = "CTXKERNEL_SWEEP_FOLDER"
 _START_SECONDS = 120.0
@@ -132,7 +132,7 @@ class WorkerKernel:
         argv = [sys.executable, "-m", "ctxkernel.kernel", "-f", "{connection_file}"]
         argv.append("--HistoryManager.hist_file=:memory:")
         manager = self._manager = KernelManager(kernel_name="")
-        manager._kernel_spec = KernelSpec(argv=argv, display_name="ctxkernel", language="python")  # pyright: ignore
+        setattr(manager, "_kernel_spec", KernelSpec(argv=argv, display_name="ctxkernel", language="python"))  # noqa: B010  jupyter_client has no public way
         folder = task["folder"] if os.path.isdir(task["folder"]) else str(self._folder)
         self._log = open(self._folder / "kernel.log", "wb")  # noqa: SIM115  closed with the kernel
         manager.start_kernel(env=environment, cwd=folder, stdout=self._log, stderr=self._log)
@@ -177,12 +177,16 @@ class WorkerKernel:
         """Return whether the kernel runs."""
         return bool(self._manager.is_alive())
 
+    def _pid(self) -> int:
+        provisioner: Any = self._manager.provisioner
+        return int(provisioner.pid)
+
     def cpu(self) -> float:
         """Return its processor time in seconds, with that of its children that ended."""
         import psutil
 
         with contextlib.suppress(psutil.Error):
-            times = psutil.Process(self._manager.provisioner.pid).cpu_times()
+            times = psutil.Process(self._pid()).cpu_times()
             return times.user + times.system + times.children_user + times.children_system
         return 0.0
 
@@ -238,7 +242,9 @@ class WorkerKernel:
                 raise TaskFailed("timeout", f"it took more than {limits.seconds:g} s")
             if limits.bytes and (used := self._memory()) > limits.bytes:
                 self.close()
-                raise TaskFailed("memory", f"its kernel took {used / 1e9:.1f} GB, more than {limits.bytes / 1e9:.1f} GB")
+                raise TaskFailed(
+                    "memory", f"its kernel took {used / 1e9:.1f} GB, more than {limits.bytes / 1e9:.1f} GB"
+                )
 
     def _memory(self) -> int:
         """Return the memory of the kernel and its children in bytes."""
@@ -246,7 +252,7 @@ class WorkerKernel:
 
         total = 0
         with contextlib.suppress(psutil.Error):
-            process = psutil.Process(self._manager.provisioner.pid)
+            process = psutil.Process(self._pid())
             for one in (process, *process.children(recursive=True)):
                 with contextlib.suppress(psutil.Error):
                     total += one.memory_info().rss
@@ -260,7 +266,7 @@ class WorkerKernel:
         with contextlib.suppress(Exception):
             import psutil
 
-            for child in psutil.Process(self._manager.provisioner.pid).children(recursive=True):
+            for child in psutil.Process(self._pid()).children(recursive=True):
                 child.kill()
         with contextlib.suppress(Exception):
             self._client.stop_channels()

@@ -71,7 +71,9 @@ def _read(args: Sequence[str]) -> tuple[dict[str, str], set[str], list[str]]:
         elif word in _FLAGS:
             flags.add(word)
         elif word.startswith("--"):
-            raise BadCommand(f"%ctx sweep has no option {name}{suggest(name, OPTIONS)}; it has {', '.join(OPTIONS[:-1])}")
+            raise BadCommand(
+                f"%ctx sweep has no option {name}{suggest(name, OPTIONS)}; it has {', '.join(OPTIONS[:-1])}"
+            )
         else:
             words.append(word)
     return options, flags, words
@@ -140,13 +142,14 @@ def _sweeper(ctx: CommandContext) -> Any:
         checkpoints=ctx.checkpoints,
         interrupts=ctx.interrupts,
         notebook=hint,
+        keep_mark=ctx.keep_mark,
     )
 
 
 def _plan(ctx: CommandContext, request: SweepRequest, as_json: bool) -> str | Report:
     from ctxkernel.sweeps.plan import told
 
-    plan, cells, _ = _sweeper(ctx).plan(request)
+    plan, cells = _sweeper(ctx).plan(request)
     workers = request.workers or max(1, min(os.cpu_count() or 1, len(plan.tasks)))
     if as_json:
         return json.dumps(
@@ -172,7 +175,9 @@ def sweep_from_python(start: int | str, parameters: Any, options: dict[str, Any]
     given = {name: str(options.pop(name)) for name in _PYTHON if options.get(name) is not None}
     collect, again = options.pop("collect", ()), bool(options.pop("again", False))
     names = [collect] if isinstance(collect, str) else list(collect)
-    texts = {"--from": str(start), "--collect": ",".join(map(str, names))} | {f"--{name}": one for name, one in given.items()}
+    texts = {"--from": str(start), "--collect": ",".join(map(str, names))} | {
+        f"--{name}": one for name, one in given.items()
+    }
     listed = None if isinstance(parameters, dict) or parameters is None else combinations_of(parameters)
     if listed is not None and options:
         raise BadCommand(f"a list of combinations has all parameters: {next(iter(options))}=… does not go with it")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop
@@ -91,7 +91,9 @@ class Branches:
         self._back.checkpoints.load(execution_id, one.manifest, one.info)
         prints = one.manifest.get("f")
         if isinstance(prints, dict):
-            facts.fingerprints[execution_id] = {str(name): str(print_) for name, print_ in prints.items()}
+            facts.fingerprints[execution_id] = {
+                str(name): str(print_) for name, print_ in cast("dict[Any, Any]", prints).items()
+            }
         facts.touched[execution_id] = frozenset(map(str, one.manifest.get("t", ())))
         if (known := CellFacts.from_json(one.manifest.get("r"))) is not None:
             facts.cells[execution_id] = known

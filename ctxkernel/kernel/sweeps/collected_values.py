@@ -46,22 +46,30 @@ def plain_value(value: Any) -> Any:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    if value is None or type(value) in (bool, int, float):
+    """Return a value as JSON; NOTHING where it has no such form."""
+    kind = cast("Any", type(value))
+    if value is None or kind in (bool, int, float):
         return value
-    if type(value) is str:
+    if kind is str:
         return value if len(value) <= MOST_CHARS else value[:MOST_CHARS] + "…"
-    if depth and type(value) in (list, tuple) and len(value) <= MOST_ITEMS:
+    if kind in (list, tuple, dict):
+        return _collection(value, depth)
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None:
+        return NOTHING
+    small = kind is numpy.ndarray and value.size <= MOST_ITEMS and value.dtype.kind in "biuf"
+    return _plain(value.tolist(), _MOST_DEPTH) if small or isinstance(value, numpy.generic) else NOTHING
+
+
+def _collection(value: Any, depth: int) -> Any:
+    if not depth or len(value) > MOST_ITEMS:
+        return NOTHING
+    if type(value) is not dict:
         items = [_plain(one, depth - 1) for one in value]
-        return items if NOTHING not in items else NOTHING
-    if depth and type(value) is dict and len(value) <= MOST_ITEMS and all(type(key) is str for key in value):
-        made = {key: _plain(one, depth - 1) for key, one in cast("dict[str, Any]", value).items()}
-        return made if NOTHING not in made.values() else NOTHING
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.generic) or (
-        numpy is not None and type(value) is numpy.ndarray and value.size <= MOST_ITEMS and value.dtype.kind in "biuf"
-    ):
-        return _plain(value.tolist(), depth + 1)
-    return NOTHING
+        return NOTHING if any(one is NOTHING for one in items) else items
+    made = {key: _plain(one, depth - 1) for key, one in cast("dict[Any, Any]", value).items()}
+    plain = all(type(key) is str for key in made) and not any(one is NOTHING for one in made.values())
+    return made if plain else NOTHING
 
 
 def _picture(value: Any) -> dict[str, Any] | None:

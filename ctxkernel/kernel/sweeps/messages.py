@@ -6,7 +6,7 @@ import base64
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ctxkernel.core.loop import Loop
@@ -14,6 +14,7 @@ from ctxkernel.kernel.returning.live_state import is_variable
 from ctxkernel.kernel.returning.returns import Returning
 from ctxkernel.kernel.sweeps.run_records import RunRecord, units_json
 from ctxkernel.kernel.sweeps.task_runs import path_json
+from ctxkernel.kernel.sweeps.task_states import TaskStates
 from ctxkernel.state.checkpoints.units import VERSION, State
 from ctxkernel.sweeps.chunk_exchange import copy_chunks, store_chunks
 from ctxkernel.sweeps.combinations import Combination
@@ -43,19 +44,6 @@ class SweepRequest:
     """Whether tasks run that an earlier sweep has done."""
 
 
-@dataclass(slots=True)
-class TaskStates:
-    """What is known of the tasks."""
-
-    ends: dict[str, str] = field(default_factory=dict[str, str])
-    """Task → its last execution."""
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
-    diverged: dict[str, bool] = field(default_factory=dict[str, bool])
-    waiting: set[str] = field(default_factory=set[str])
-    paths: dict[str, list[dict[str, Any]]] = field(default_factory=dict[str, "list[dict[str, Any]]"])
-    """Task → its executions, for the tasks that follow it."""
-
-
 @dataclass(frozen=True, slots=True)
 class MessageContext:
     """The parts of the kernel that messages are made of."""
@@ -64,25 +52,22 @@ class MessageContext:
     notebook: str
     back: Returning
     loop: Loop
-    needed: frozenset[str] | None = None
+    needed: frozenset[str] | None
     """The variables that the cells may use; None for all."""
+    key: bytes
+    """Signs the messages."""
+    chunks: str | None
+    """The folder of the data, where the workers share it."""
+    memory: int
+    """Most bytes of the kernel of a worker; 0 is no limit."""
 
 
 class Messages:
     """The messages of one sweep."""
 
-    def __init__(
-        self,
-        context: MessageContext,
-        plan: SweepPlan,
-        request: SweepRequest,
-        key: bytes,
-        store: SharedStore,
-        chunks: str | None,
-        memory: int,
-    ) -> None:
-        self._context, self._request, self._key = context, request, key
-        self._store, self._chunks, self._memory = store, chunks, memory
+    def __init__(self, context: MessageContext, plan: SweepPlan, request: SweepRequest, store: SharedStore) -> None:
+        self._context, self._request, self._store = context, request, store
+        self._key, self._chunks = context.key, context.chunks
         self._tasks = {task.key: task for task in plan.tasks}
         self._roots: dict[tuple[str | None, bool], tuple[str, list[str]]] = {}
         self.whole: set[str] = set()
@@ -108,7 +93,7 @@ class Messages:
             "path": path,
             "cells": [one.to_json() for one in task.cells],
             "collect": list(self._request.collect) if task.rows else [],
-            "limits": {"seconds": self._request.seconds, "bytes": self._memory},
+            "limits": {"seconds": self._request.seconds, "bytes": self._context.memory},
         }
         return seal(self._key, f"task {task.key}", message)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
 from ctxkernel.core.text import format_duration, one_line, plural
 from ctxkernel.sweeps.combinations import text_of
@@ -93,8 +94,9 @@ class SweepTable:
 
 def shown_value(value: Any) -> str:
     """Return a collected value in one line."""
-    if isinstance(value, dict) and "told" in value:
-        return one_line(str(value["told"]), 40)
+    found: Any = value
+    if isinstance(found, dict) and "told" in found:
+        return one_line(str(cast("dict[str, Any]", found)["told"]), 40)
     if type(value) is float:
         return f"{value:.6g}"
     return one_line(text_of(value), 40)
@@ -128,9 +130,8 @@ class Sweep:
     @property
     def frame(self) -> Any:
         """The rows as a pandas DataFrame, one column a parameter and one a collected value."""
-        import pandas as pd
-
-        return pd.DataFrame(
+        pandas: Any = import_module("pandas")
+        return pandas.DataFrame(
             [
                 {**row.parameters, **row.collected, "status": row.status, "branch": row.branch, "seconds": row.seconds}
                 for row in self._table.rows

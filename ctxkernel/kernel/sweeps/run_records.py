@@ -71,8 +71,8 @@ def record_from_json(value: Mapping[str, Any]) -> RunRecord:
     events = tuple(map(event_from_row, execution.pop("events")))
     ended = replace(read_json(Execution, {**execution, "events": []}), events=events)
     info = read_json(CheckpointInfo, value["info"])
-    manifest = value["manifest"]
-    if ended.status == "running" or not isinstance(manifest, dict) or manifest.get("v") != VERSION:
+    manifest = read_json(dict[str, Any], value["manifest"], "the manifest")
+    if ended.status == "running" or manifest.get("v") != VERSION:
         raise ValueError(f"{ended.execution_id} has no end, or no checkpoint of this version")
     return RunRecord(read_json(Statement, value["statement"]), ended, manifest, info, str(value.get("origin", "")))
 

@@ -37,7 +37,9 @@ def swept_cells(back: Returning, loop: Loop, place: str | None, until: str, note
         if _is_left_out(statement):
             continue
         if statement.tags.get("masked"):
-            raise BadCommand(f"{statement.statement_id} had a credential that was masked in the log; it cannot run again")
+            raise BadCommand(
+                f"{statement.statement_id} had a credential that was masked in the log; it cannot run again"
+            )
         made = _of_run(back, statement, run, intact=intact)
         intact = made.is_stored
         found.append(made)
@@ -114,7 +116,9 @@ def _loaded(source: str) -> frozenset[str]:
     if tree is None:
         return read_cell(source).replaced
     loaded = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Store)}
-    changed = {one.target.id for one in ast.walk(tree) if isinstance(one, ast.AugAssign) and isinstance(one.target, ast.Name)}
+    changed = {
+        one.target.id for one in ast.walk(tree) if isinstance(one, ast.AugAssign) and isinstance(one.target, ast.Name)
+    }
     return frozenset(loaded | changed)
 
 

@@ -87,7 +87,9 @@ class TaskRun:
         made = [self._complete(record) for record in records]
         omitted = set(task.get("omitted", ()))
         facts = [self._back.facts.cells.get(one.execution.execution_id) for one in records]
-        unsure = omitted and any(one is None or one.beyond is None or omitted & (one.beyond | one.reads) for one in facts)
+        unsure = omitted and any(
+            one is None or one.beyond is None or omitted & (one.beyond | one.reads) for one in facts
+        )
         return {
             "records": [one.to_json() for one in made],
             "collected": collected,
@@ -116,7 +118,9 @@ class TaskRun:
             run = Execution(**one["execution"])
             known.setdefault(statement.statement_id, (statement, []))[1].append(run)
             if one.get("manifest") is not None:
-                self._take_in(run.execution_id, one["manifest"], task["root"] if one["manifest"]["base"] is None else "")
+                self._take_in(
+                    run.execution_id, one["manifest"], task["root"] if one["manifest"]["base"] is None else ""
+                )
         place = path[-1]["execution"]["execution_id"] if path else None
         log.start_after(_FIRST + TaskRun.count)
         log.load(known.values(), place)
@@ -188,4 +192,3 @@ def path_json(statement: Statement, execution: Execution, manifest: Mapping[str,
 def is_worker() -> bool:
     """Return whether this kernel is that of a sweep's worker."""
     return bool(os.environ.get(FOLDER) and os.environ.get(SECRET))
-

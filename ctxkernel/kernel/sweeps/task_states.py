@@ -1,0 +1,89 @@
+"""What is known of the tasks of a sweep, and the rows of its table that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ctxkernel.core.loop import Loop
+from ctxkernel.kernel.sweeps.results import SweepTable
+from ctxkernel.kernel.sweeps.run_records import units_json
+from ctxkernel.kernel.sweeps.task_runs import path_json
+from ctxkernel.state.checkpoints.checkpoints import Checkpointer
+from ctxkernel.state.checkpoints.units import VERSION
+from ctxkernel.sweeps.plan import Task
+
+
+class TaskStates:
+    """The tasks that have ended, by their keys."""
+
+    def __init__(self, loop: Loop, checkpoints: Checkpointer, table: SweepTable) -> None:
+        self._loop, self._checkpoints = loop, checkpoints
+        self.table = table
+        self.ends: dict[str, str | None] = {}
+        """Task → its last execution; None is the place before all statements."""
+        self.seconds: dict[str, float] = {}
+        """Task → the time of its cells and of those above."""
+        self.diverged: dict[str, bool] = {}
+        self.paths: dict[str, list[dict[str, Any]]] = {}
+        """Task → its executions, for the tasks that follow it."""
+
+    def is_done(self, task: Task) -> bool:
+        """Return whether a task need not run: it ended well, and all its rows have their values."""
+        return task.key in self.ends and not any(self.table.rows[row].status == "waiting" for row in task.rows)
+
+    def start(self, task: Task) -> str | None:
+        """Return the execution with whose state a task begins."""
+        return self.ends[task.parent] if task.parent is not None else task.place
+
+    def end(self, task: Task, ids: Sequence[str], seconds: float, *, diverged: bool) -> None:
+        """Note that a task ended well, with these executions."""
+        above = task.parent or ""
+        self.seconds[task.key] = self.seconds.get(above, 0.0) + seconds
+        self.diverged[task.key] = diverged or self.diverged.get(above, False)
+        self.ends[task.key] = ids[-1] if ids else self.start(task)
+        self.paths[task.key] = [self._path_json(one) for one in ids]
+
+    def recall(self, task: Task, end: str, mark: Mapping[str, Any]) -> None:
+        """Note that an earlier sweep has done a task, by its mark."""
+        path = [run.execution_id for _, run in self._loop.log.path(end)]
+        start = self.start(task)
+        own = path[path.index(start) + 1 :] if start in path else path
+        self.end(task, own, float(mark.get("own", 0.0)), diverged=bool(mark.get("diverged")))
+        count = sum(1 for one in task.cells if one.origin)
+        self.table.cells_run -= count
+        self.table.cells_shared += count
+        self.close_rows(task, "ok", "", mark.get("collected") or {}, self.ends[task.key])
+
+    def _path_json(self, execution_id: str) -> dict[str, Any]:
+        log, states = self._loop.log, self._checkpoints.states
+        run = log.execution(execution_id)
+        known = states.known[execution_id]
+        units = [one for unit in known.units for one in states.made_of(unit) or (unit,)]
+        base = None if known.base is None else f"c{known.base}"
+        manifest = {"v": VERSION, "base": base, "units": units_json(self._checkpoints, units), "gone": list(known.gone)}
+        return path_json(log.statement(run.statement_id), run, manifest)
+
+    def close_rows(self, task: Task, status: str, why: str, collected: Mapping[str, Any], branch: str | None) -> None:
+        """Fill the rows that end with a task."""
+        for at in task.rows:
+            row = self.table.rows[at]
+            row.status, row.why, row.collected, row.branch = status, why, dict(collected), branch
+            row.seconds = self.seconds.get(task.key, 0.0)
+            row.diverged = self.diverged.get(task.key, False)
+
+    def cancel_rest(self) -> None:
+        """Note that the rows without an end are cancelled."""
+        for row in self.table.rows:
+            row.status = "cancelled" if row.status == "waiting" else row.status
+
+    def written_twice(self) -> list[str]:
+        """Return the files that several tasks wrote."""
+        writers: dict[str, set[str]] = {}
+        for key, path in self.paths.items():
+            for one in path:
+                run = self._loop.log.execution(one["execution"]["execution_id"])
+                for artifact in run.artifacts:
+                    if artifact.kind == "file":
+                        writers.setdefault(artifact.name, set()).add(key)
+        return sorted(name for name, keys in writers.items() if len(keys) > 1)
