@@ -35,7 +35,7 @@ CELLS = (
     "alpha = 1.0\ndepth = 3",
     "random.seed(7)\nrows = [random.random() for _ in range(50_000)]",
     "features = [sum(math.sin(x * (k + 1)) for x in rows) for k in range(depth * 10)]",
-    "total = 0.0\nfor _ in range(180):\n    total += sum([math.sqrt(alpha + x) for x in rows])\nscore = total + sum(features)",
+    "score = sum(features)\nfor _ in range(180):\n    score += sum([math.sqrt(alpha + x) for x in rows])",
     "result = round(score, 6)",
 )
 DEPTHS = (1, 2, 3, 4)
@@ -181,9 +181,8 @@ def main() -> int:
             f"{combinations} combinations: {table['cells_run']} cells ran, {table['cells_shared']} shared, {bad} failed"
         )
         print(f"cells that must run  {needed:7.1f} s of processor time")
-        print(
-            f"sweep, 2 workers     {cpu:7.1f} s ({share:.2f} ×), {wall:.1f} s; {(cpu - needed) / tasks * 1e3:.0f} ms more a task"
-        )
+        more = (cpu - needed) / tasks * 1e3
+        print(f"sweep, 2 workers     {cpu:7.1f} s ({share:.2f} ×), {wall:.1f} s; {more:.0f} ms more a task")
         failed = bad > 0 or share > 1.15
         if arguments.kill:
             again, _, wall_killed, killed = sweep(folder / "killed", combinations, arguments.kill)

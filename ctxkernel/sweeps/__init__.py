@@ -5,6 +5,7 @@
     plan           cells and combinations → a tree of tasks; common prefixes are one task
     seal           signed messages between the kernel, the driver and the workers
     driver         a process beside the kernel that hands tasks to Dask (`executors`)
+    table          the rows of the result, as text, as a data frame and as small plots
     worker         what a worker does: it keeps a kernel, which runs the cells of a task
 
 Rule 1: no module of this package is imported by a kernel before it sweeps; only `executors` imports Dask.

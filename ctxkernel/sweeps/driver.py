@@ -45,7 +45,6 @@ def main() -> int:
             scheduler=options["scheduler"],
             workers=options["workers"],
             memory=options["memory"],
-            environment=options["environment"],
         )
     except ImportError as fault:
         tell({"fault": f"{fault}; install the extra: pip install 'jupyter-ctxkernel[sweeps]'"})

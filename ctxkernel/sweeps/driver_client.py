@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ctxkernel.core.errors import CtxError
@@ -29,7 +30,7 @@ class DriverClient:
 
     def __init__(self, *, scheduler: str | None, workers: int, memory: int, key: bytes) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed with the driver
-        options = {"scheduler": scheduler, "workers": workers, "memory": memory, "environment": {}}
+        options = {"scheduler": scheduler, "workers": workers, "memory": memory}
         environment = {**os.environ}
         if scheduler is None:
             environment[SECRET] = key.hex()  # the workers are children of the driver
@@ -121,7 +122,5 @@ class DriverClient:
 
 def _own_folder() -> list[str]:
     """Return the folder of this package, if it is no installed one: the driver and its workers find it there."""
-    import ctxkernel
-
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(ctxkernel.__file__)))
+    folder = str(Path(__file__).resolve().parents[2])
     return [folder] if "site-packages" not in folder else []

@@ -7,7 +7,6 @@ Rule 2: a function gets bytes and returns bytes, so no library unpickles anythin
 from __future__ import annotations
 
 import concurrent.futures
-import os
 import queue
 import time
 from collections.abc import Callable
@@ -77,7 +76,7 @@ class ThreadExecutor:
 class DaskExecutor:
     """A cluster of Dask: its own one on this machine, or that of a scheduler at an address."""
 
-    def __init__(self, *, scheduler: str | None, workers: int, memory: int, environment: dict[str, str]) -> None:
+    def __init__(self, *, scheduler: str | None, workers: int, memory: int) -> None:
         import dask.config as config
         from distributed import Client, LocalCluster
 
@@ -90,7 +89,6 @@ class DaskExecutor:
                 "distributed.worker.memory.spill": False,
             }
         )
-        os.environ.update(environment)  # the workers have it from their parent
         self._cluster: Any = None
         self._wanted = workers
         if scheduler is None:
@@ -122,7 +120,11 @@ class DaskExecutor:
         # Another key for each attempt: while a future lives, the scheduler answers a key with its old result.
         future = self._client.submit(run, argument, key=f"{key}-{attempt}", pure=False, retries=0)
         self._futures[key] = future
-        future.add_done_callback(lambda ended: self._ended.put((key, ended)))
+
+        def end(ended: Any) -> None:
+            self._ended.put((key, ended))
+
+        future.add_done_callback(end)
 
     def done(self, seconds: float) -> Done | None:
         """Return the next one; its data are released on the workers."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,12 @@ class SharedStore:
         path = url.removeprefix("file://") if url.startswith("file://") else "" if "://" in url else url
         self._folder = Path(path) if path else None
         self._files: Any = None
+        self._root: Any = ""
         if self._folder is None:
             try:
-                import fsspec
-
+                core: Any = import_module("fsspec.core")
                 options = {"use_listings_cache": False} if url.startswith("s3://") else {}
-                self._files, self._root = fsspec.core.url_to_fs(url, **options)
+                self._files, self._root = core.url_to_fs(url, **options)
             except (ImportError, ValueError) as fault:
                 raise CtxError(f"--store {url}: {fault}; install the package that reads such addresses") from None
 

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.core.report import Report, ReportTable
-from ctxkernel.core.text import one_line, plural, suggest
+from ctxkernel.core.report import Mask, Report, ReportTable
+from ctxkernel.core.text import one_line, plural, show_hidden, suggest
 from ctxkernel.kernel.commands.context import CommandContext
 from ctxkernel.kernel.execution.authority import require_person
 from ctxkernel.kernel.sweeps.messages import SweepRequest
-from ctxkernel.kernel.sweeps.results import Sweep, SweepTable
 from ctxkernel.sweeps.combinations import (
     Combination,
     Values,
@@ -25,6 +24,8 @@ from ctxkernel.sweeps.combinations import (
     read_file,
     read_parameter,
 )
+from ctxkernel.sweeps.plots import plots_html
+from ctxkernel.sweeps.table import Sweep, SweepTable
 
 _VALUES = ("--from", "--until", "--collect", "--file", "--samples", "--seed", "--scheduler", "--store", "--workers")
 _LIMITS = ("--timeout", "--memory")
@@ -46,7 +47,7 @@ def sweep(ctx: CommandContext, args: Sequence[str]) -> object:
     progress.end()
     for note in (*table.notes, *failures(table)):
         ctx.notices.tell(f"ctxkernel: {note}")
-    return json.dumps(table.to_json()) if "--json" in flags else report_of(table)
+    return json.dumps(table.to_json()) if "--json" in flags else SweepView(table, ctx.masker)
 
 
 def _task(ctx: CommandContext, words: Sequence[str]) -> None:
@@ -188,7 +189,7 @@ def sweep_from_python(start: int | str, parameters: Any, options: dict[str, Any]
     progress.end()
     for note in (*table.notes, *failures(table)):
         ctx.notices.tell(f"ctxkernel: {note}")
-    return Sweep(table, report_of)
+    return Sweep(table, SweepView(table, ctx.masker))
 
 
 def _context() -> CommandContext:
@@ -209,6 +210,20 @@ def failures(table: SweepTable) -> list[str]:
             why = f"{row.status}: {one_line(row.why, 300)}" if row.why else row.status
             found[why] = found.get(why, 0) + 1
     return [f"{plural(count, 'combinations')} ended with {why}" for why, count in list(found.items())[:5]]
+
+
+class SweepView:
+    """A table for people, with small plots where HTML is shown."""
+
+    def __init__(self, table: SweepTable, mask: Mask = str) -> None:
+        self._report = report_of(table).masked(mask)
+        self._plots = plots_html(table) if self._report.text() == report_of(table).text() else ""
+
+    def __repr__(self) -> str:
+        return show_hidden(self._report.text())
+
+    def _repr_html_(self) -> str:
+        return self._report.html() + self._plots
 
 
 def report_of(table: SweepTable) -> Report:

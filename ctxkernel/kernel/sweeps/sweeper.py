@@ -24,7 +24,6 @@ from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.returning.returns import Returning
 from ctxkernel.kernel.sweeps.branches import MARK, Branches
 from ctxkernel.kernel.sweeps.messages import MessageContext, Messages, SweepRequest
-from ctxkernel.kernel.sweeps.results import SweepRow, SweepTable
 from ctxkernel.kernel.sweeps.swept_cells import swept_cells
 from ctxkernel.kernel.sweeps.task_loop import TaskLoop, Tell
 from ctxkernel.kernel.sweeps.task_runs import is_worker
@@ -38,6 +37,7 @@ from ctxkernel.sweeps.driver_client import DriverClient
 from ctxkernel.sweeps.environment import differences, packages_here
 from ctxkernel.sweeps.plan import SweepPlan, SweptCell, Task, digest, make_plan
 from ctxkernel.sweeps.store import SharedStore
+from ctxkernel.sweeps.table import SweepRow, SweepTable
 
 TABLE = "sweep_table"
 """The mark of the execution that swept, with the table."""

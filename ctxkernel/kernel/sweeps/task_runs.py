@@ -118,9 +118,7 @@ class TaskRun:
             run = Execution(**one["execution"])
             known.setdefault(statement.statement_id, (statement, []))[1].append(run)
             if one.get("manifest") is not None:
-                self._take_in(
-                    run.execution_id, one["manifest"], task["root"] if one["manifest"]["base"] is None else ""
-                )
+                self._take_in(run.execution_id, one["manifest"], "" if one["manifest"]["base"] else task["root"])
         place = path[-1]["execution"]["execution_id"] if path else None
         log.start_after(_FIRST + TaskRun.count)
         log.load(known.values(), place)

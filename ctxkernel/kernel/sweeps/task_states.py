@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ctxkernel.core.loop import Loop
-from ctxkernel.kernel.sweeps.results import SweepTable
 from ctxkernel.kernel.sweeps.run_records import units_json
 from ctxkernel.kernel.sweeps.task_runs import path_json
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.units import VERSION
 from ctxkernel.sweeps.plan import Task
+from ctxkernel.sweeps.table import SweepTable
 
 
 class TaskStates:

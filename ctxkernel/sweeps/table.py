@@ -109,8 +109,8 @@ class Sweep:
     that goes to the state of a row.
     """
 
-    def __init__(self, table: SweepTable, show: Any) -> None:
-        self._table, self._show = table, show
+    def __init__(self, table: SweepTable, view: Any) -> None:
+        self._table, self._view = table, view
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -152,7 +152,7 @@ class Sweep:
         return iter(self.rows)
 
     def __repr__(self) -> str:
-        return str(self._show(self._table).text())
+        return repr(self._view)
 
     def _repr_html_(self) -> str:
-        return str(self._show(self._table).html())
+        return str(self._view._repr_html_())
