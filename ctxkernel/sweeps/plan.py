@@ -256,6 +256,18 @@ def told(plan: SweepPlan, cells: Sequence[SweptCell], workers: int) -> list[str]
         where = cells[at].statement_id if at < len(cells) else "the end"
         how = "replaced in" if name in plan.replaced else "set before"
         lines.append(f"{name} is {how} {where or f'cell {at + 1}'}")
-    known = format_duration(plan.seconds / max(1, workers)) if plan.seconds else "unknown: the cells have not run yet"
+    known = "unknown, since the cells have not run yet"
+    if plan.seconds or not plan.cells_run:
+        known = format_duration(expected_seconds(plan, workers))
     lines.append(f"expected time with {plural(workers, 'workers')}: {known}")
     return lines
+
+
+_START_SECONDS, _TASK_SECONDS = 4.0, 0.05
+"""The start of a cluster with its kernels, and what a task takes beside its cells."""
+
+
+def expected_seconds(plan: SweepPlan, workers: int) -> float:
+    """Return the time that a sweep will take: its cells take as long as they did last."""
+    tasks = len(plan.tasks)
+    return _START_SECONDS + (plan.seconds + tasks * _TASK_SECONDS) / max(1, min(workers, tasks or 1))

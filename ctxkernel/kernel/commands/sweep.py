@@ -148,7 +148,7 @@ def _sweeper(ctx: CommandContext) -> Any:
 
 
 def _plan(ctx: CommandContext, request: SweepRequest, as_json: bool) -> str | Report:
-    from ctxkernel.sweeps.plan import told
+    from ctxkernel.sweeps.plan import expected_seconds, told
 
     plan, cells = _sweeper(ctx).plan(request)
     workers = request.workers or max(1, min(os.cpu_count() or 1, len(plan.tasks)))
@@ -159,7 +159,7 @@ def _plan(ctx: CommandContext, request: SweepRequest, as_json: bool) -> str | Re
                 "tasks": len(plan.tasks),
                 "cells_run": plan.cells_run,
                 "cells_shared": plan.cells_shared,
-                "seconds": round(plan.seconds / workers, 3),
+                "seconds": round(expected_seconds(plan, workers), 3),
                 "workers": workers,
             }
         )

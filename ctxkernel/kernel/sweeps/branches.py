@@ -8,7 +8,7 @@ Rule 2: HEAD, the variables and the history of the model stay as they are.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -98,15 +98,22 @@ class Branches:
         if (known := CellFacts.from_json(one.manifest.get("r"))) is not None:
             facts.cells[execution_id] = known
 
-    def differs(self, one: RunRecord, against: str) -> bool:
-        """Return whether the result of a record differs from that of an execution of the same cell."""
+    def differs(self, one: RunRecord, against: str, parameters: Collection[str]) -> bool:
+        """Return whether the result of a record differs from that of an execution of the same cell.
+
+        The values of the parameters themselves do not count.
+        """
         log, prints = self._loop.log, self._back.facts.fingerprints
         if against not in log:
             return False
         before, execution = log.execution(against), one.execution
         if execution.status != before.status or _shown(execution) != _shown(before):
             return True
-        return dict(one.manifest.get("f") or {}) != prints.get(against, {})
+        found = dict(one.manifest.get("f") or {}), dict(prints.get(against, {}))
+        for name in parameters:
+            for each in found:
+                each.pop(name, None)
+        return found[0] != found[1]
 
 
 def _shown(execution: Execution) -> tuple[Any, ...]:

@@ -115,9 +115,10 @@ class TaskLoop:
     def _take(self, task: Task, ended: Mapping[str, Any], records: Sequence[RunRecord], status: str) -> str | None:
         """Take the executions of a task into the timeline; return the last one."""
         states, ids = self._states, list[str]()
+        names = states.table.rows[0].parameters
         seconds = sum(one.execution.cost.time_ms for one in records) / 1000
         diverged = any(
-            self._branches.differs(one, cell.against) for one, cell in zip(records, task.cells, strict=False)
+            self._branches.differs(one, cell.against, names) for one, cell in zip(records, task.cells, strict=False)
         )
         if records:
             states.table.overheads.append(float(ended.get("wall", 0.0)) - seconds)
