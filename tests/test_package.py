@@ -170,10 +170,13 @@ def test_every_import_is_a_declared_dependency():
     declared = {canonical(re.split(r"[<>=\[; ]", entry)[0]) for entry in PROJECT["project"]["dependencies"]}
     optional = {
         "aiohttp",
+        "dask",
+        "distributed",
         "fsspec",
         "numpy",
         "pandas",
         "pillow",
+        "psutil",
         "pyarrow",
         "pypdf",
         "jupytext",

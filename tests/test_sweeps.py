@@ -33,8 +33,11 @@ from ctxkernel.sweeps.combinations import (
     read_parameter,
     text_of,
 )
+from ctxkernel.sweeps.environment import differences
 from ctxkernel.sweeps.plan import SweptCell, make_plan
+from ctxkernel.sweeps.plots import plots_html
 from ctxkernel.sweeps.seal import Unsealed, seal, unseal
+from ctxkernel.sweeps.table import SweepRow, SweepTable
 
 # -- parameters ------------------------------------------------------------------------------------------
 
@@ -587,3 +590,103 @@ def test_a_task_that_fails_takes_too_long_or_kills_its_kernel_costs_its_rows_onl
     assert [row["collected"] for row in told["rows"]] == [{"done": "good"}, {}, {}, {}, {}, {"done": "fine"}]
     assert "ZeroDivisionError" in errors
     assert main(["verify", str(notebook)]) == 0
+
+
+def test_a_scheduler_of_its_own_and_a_store_give_the_same_table(tmp_path):
+    """Nothing is shared but the store, and only what the cells use is in it."""
+    notebook = write(
+        tmp_path / "far.ipynb",
+        "import numpy as np",
+        "unused = np.arange(1_000_000.0)\nused = np.arange(100_000.0)\ndef scaled(x):\n    return used * x",
+        "alpha = 1",
+        "r2 = float(scaled(alpha).sum())\nlarge = scaled(alpha)",
+    )
+    assert main(["run", str(notebook)]) == 0
+    address, processes = "", []
+    try:
+        scheduler = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "distributed.cli.dask_scheduler",
+                "--port",
+                "0",
+                "--host",
+                "127.0.0.1",
+                "--no-dashboard",
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(scheduler)
+        assert scheduler.stderr is not None
+        while not address:
+            line = scheduler.stderr.readline()
+            address = next((word for word in line.split() if word.startswith("tcp://")), "")
+        threading.Thread(target=scheduler.stderr.read, daemon=True).start()
+        worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard"]
+        processes.append(subprocess.Popen(worker, stderr=subprocess.DEVNULL, cwd=tmp_path))
+        store = tmp_path / "store"
+        sweep = started(
+            notebook, "--from", "2", "alpha=2,3", "--collect", "r2", "--scheduler", address, "--store", str(store)
+        )
+        out, errors = sweep.communicate(timeout=200)
+    finally:
+        for one in processes:
+            one.kill()
+            one.wait()
+
+    assert sweep.returncode == 0, errors
+    told = json.loads(out)
+    assert [row["collected"]["r2"] for row in told["rows"]] == [4999950000.0 * 2, 4999950000.0 * 3]
+    sizes = [one.stat().st_size for one in store.rglob("chunks/*")]
+    assert 3 * 800_000 <= sum(sizes) < 4_000_000  # `used`, and `large` of each row: not `unused`
+    assert main(["goto", str(notebook), told["rows"][1]["branch"]]) == 0
+    assert main(["verify", str(notebook)]) == 0
+
+
+def test_packages_that_differ_are_named():
+    here = {"python": "3.12.1", "ctxkernel": "1", "scikit-learn": "1.6", "numpy": "2.0"}
+    same = {"python": "3.12.1", "ctxkernel": "1", "packages": {"scikit_learn": "1.6", "NumPy": "2.0", "more": "1"}}
+    other = {**same, "packages": {"numpy": "1.26"}}
+
+    assert differences(here, {"tcp://a": same}) == []
+    assert differences(here, {"tcp://a": same, "tcp://b": other}) == [
+        "scikit-learn is 1.6 here and none on 1 of 2 workers",
+        "numpy is 2.0 here and 1.26 on 1 of 2 workers",
+    ]
+
+
+def test_names_and_values_in_plots_are_escaped():
+    rows = [
+        SweepRow({"name": text, "n": n}, {"r2": n / 3, "fig": {"image/png": '"><script>'}}, "ok")
+        for n, text in enumerate(("<b>", "</svg><script>", "'\"&"))
+    ]
+
+    html = plots_html(SweepTable(rows))
+
+    assert "<svg" in html
+    assert "<script" not in html
+    assert "<b>" not in html
+    assert "<img" not in html
+
+
+def test_a_sweep_in_a_notebook_is_a_value_and_can_be_interrupted(kernel):
+    """An interrupt cancels, the branches that are there stay, and the same sweep goes on."""
+    for source in ("alpha = 0", "import time\ntime.sleep(alpha)\nr2 = alpha * 10"):
+        assert kernel.run(source).status == "ok"
+
+    first = kernel.run(
+        "from ctxkernel import sweep\nt = sweep(0, alpha=[0.1, 0.2], collect='r2')\nt.frame.r2.tolist()", timeout=120
+    )
+    assert first.data[-1]["text/plain"] == "[1.0, 2.0]", first.reply
+    assert kernel.evaluate("(alpha, r2, t.cells_run, len(t))") == "(0, 0, 4, 2)"
+    threading.Timer(15, kernel.manager.interrupt_kernel).start()
+    second = kernel.run("%ctx sweep --from 0 alpha=0.1,0.2,60 --collect r2", timeout=120)
+
+    assert second.status == "ok", second.reply
+    table = second.data[-1]["text/plain"]
+    assert "cancelled" in table
+    assert "3 combinations, 2 ok" in table
+    assert "the same sweep goes on from here" in second.stderr
+    assert kernel.run("alpha + r2").data[0]["text/plain"] == "0"

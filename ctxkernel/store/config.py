@@ -30,7 +30,9 @@ FILE = "ctxkernel.toml"
 TABLE = "context"
 """A table of the file whose keys are settings too (seed 003 §5)."""
 PREFIX = "CTXKERNEL_"
-PLACES = frozenset(("SESSION", "TURNS", "HOME", "CACHE", "FORK", "CHROMIUM", "DEBUG", "TRUSTED"))
+PLACES = frozenset(
+    ("SESSION", "TURNS", "HOME", "CACHE", "FORK", "CHROMIUM", "DEBUG", "TRUSTED", "SWEEP_FOLDER", "SWEEP_KEY")
+)
 """Variables for paths and for the work of a process, which are no settings."""
 MOST_BYTES = 1024 * 1024
 """Largest file of settings."""

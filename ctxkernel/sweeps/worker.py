@@ -36,6 +36,7 @@ SECRET = "CTXKERNEL_SWEEP_KEY"  # noqa: S105  the name of a variable
 FOLDER = "CTXKERNEL_SWEEP_FOLDER"
 _START_SECONDS = 120.0
 _POLL_SECONDS = 0.2
+_CHILDREN_SECONDS = 3.0
 _lock = threading.Lock()
 _kept: dict[str, WorkerKernel] = {}
 """The kernel of this worker, by its sweep."""
@@ -122,6 +123,9 @@ class WorkerKernel:
 
         self._key, self._store = key, store
         self._data: ChunkStore | None = None
+        self._family: list[Any] = []
+        """The kernel's process and its children."""
+        self._looked = 0.0
         self._folder = Path(tempfile.mkdtemp(prefix="ctxkernel-sweep-"))
         self._roots: dict[str, list[Any]] = {}
         self._read_root(task)
@@ -247,15 +251,18 @@ class WorkerKernel:
                 )
 
     def _memory(self) -> int:
-        """Return the memory of the kernel and its children in bytes."""
+        """Return the memory of the kernel and its children in bytes; children are looked for now and then."""
         import psutil
 
-        total = 0
+        now = time.monotonic()
         with contextlib.suppress(psutil.Error):
-            process = psutil.Process(self._pid())
-            for one in (process, *process.children(recursive=True)):
-                with contextlib.suppress(psutil.Error):
-                    total += one.memory_info().rss
+            if not self._family or now - self._looked > _CHILDREN_SECONDS:  # that reads a file of each process
+                process = psutil.Process(self._pid())
+                self._family, self._looked = [process, *process.children(recursive=True)], now
+        total = 0
+        for one in self._family:
+            with contextlib.suppress(psutil.Error):
+                total += one.memory_info().rss
         return total
 
     def close(self) -> None:

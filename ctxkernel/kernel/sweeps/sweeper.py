@@ -13,7 +13,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -72,7 +72,8 @@ class Sweeper:
         target = self._back.target(request.start)
         self._back.health.check(target.execution_id)
         place = target.execution_id
-        cells = swept_cells(self._back, self._loop, place, request.until, Path(self._notebook))
+        swept = {subject for (subject, mark) in self._marks() if mark == TABLE}
+        cells = swept_cells(self._back, self._loop, place, request.until, Path(self._notebook), swept)
         if not cells:
             raise BadCommand(f"no cell follows on {target.told}: a sweep runs the cells after the statement of --from")
         root = digest(self._store.session_id, place)
@@ -104,17 +105,22 @@ class Sweeper:
     def _recall(self, plan: SweepPlan, states: TaskStates) -> None:
         """Take the tasks that an earlier sweep has done, by their marks."""
         known: dict[str, tuple[str, dict[str, Any]]] = {}
-        if self._store.path is not None:
-            with SessionReader(self._store.path) as reader:
-                for (subject, mark), value in reader.marks().items():
-                    if mark == MARK and isinstance(value, dict):
-                        found = cast("dict[str, Any]", value)
-                        known[str(found.get("key"))] = subject, found
+        for (subject, mark), value in self._marks().items():
+            if mark == MARK and isinstance(value, dict):
+                found = cast("dict[str, Any]", value)
+                known[str(found.get("key"))] = subject, found
         for task in plan.tasks:
             end, value = known.get(task.key, ("", {}))
             there = end in self._loop.log and self._back.checkpoints.states.info(end) is not None
             if there and (task.parent is None or task.parent in states.ends):
                 states.recall(task, end, value)
+
+    def _marks(self) -> Mapping[tuple[str, str], Any]:
+        """Return the marks of the session; none if it is in memory only."""
+        if self._store.path is None:
+            return {}
+        with SessionReader(self._store.path) as reader:
+            return reader.marks()
 
     def _run_tasks(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,8 +22,13 @@ from ctxkernel.sweeps.plan import SweptCell
 Run = tuple[Statement, Execution]
 
 
-def swept_cells(back: Returning, loop: Loop, place: str | None, until: str, notebook: Path) -> list[SweptCell]:
-    """Return the cells after an execution, up to the statement `until`. Raises BadCommand."""
+def swept_cells(
+    back: Returning, loop: Loop, place: str | None, until: str, notebook: Path, swept: Collection[str]
+) -> list[SweptCell]:
+    """Return the cells after an execution, up to the statement `until`. Raises BadCommand.
+
+    Without `until` they end before a cell that called `sweep`: `swept` are the executions that swept.
+    """
     path = _path_after(loop, place)
     if until:
         last = back.target(until).execution_id
@@ -36,6 +41,8 @@ def swept_cells(back: Returning, loop: Loop, place: str | None, until: str, note
     for statement, run in path:
         if _is_left_out(statement):
             continue
+        if run.execution_id in swept and not until:
+            break
         if statement.tags.get("masked"):
             raise BadCommand(
                 f"{statement.statement_id} had a credential that was masked in the log; it cannot run again"

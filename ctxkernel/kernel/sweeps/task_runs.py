@@ -118,7 +118,7 @@ class TaskRun:
             run = Execution(**one["execution"])
             known.setdefault(statement.statement_id, (statement, []))[1].append(run)
             if one.get("manifest") is not None:
-                self._take_in(run.execution_id, one["manifest"], "" if one["manifest"]["base"] else task["root"])
+                self._take_in(run.execution_id, one["manifest"], root="" if one["manifest"]["base"] else task["root"])
         place = path[-1]["execution"]["execution_id"] if path else None
         log.start_after(_FIRST + TaskRun.count)
         log.load(known.values(), place)
@@ -131,7 +131,7 @@ class TaskRun:
         return dict(restored.lost)
 
     def _take_in(self, execution_id: str, manifest: Mapping[str, Any], root: str) -> None:
-        """Take in the manifest of a state, unless it is known; `root` names that of the whole state, or a part of it."""
+        """Take in the manifest of a state, unless it is known; `root` names that of the whole state, or of a part."""
         if execution_id in self._back.checkpoints.states.known and TaskRun.roots.get(execution_id, root) == root:
             return
         info = CheckpointInfo(f"c{execution_id}", execution_id, "durable")
