@@ -242,9 +242,7 @@ def main(given: list[str] | None = None) -> int:
             arguments.worker * GB,
             arguments.requests,
         )
-        print(
-            f"\ncells use {touched:.0%} of {arguments.state:g} GB; {machine.combinations:,} on {machine.workers:,} workers"
-        )
+        print(f"\ncells use {touched:.0%} of {arguments.state:g} GB; {arguments.workers:,} workers")
         print("  cells      ideal       sweep   from the store   to it   requests   results waiting   limited by")
         for seconds in arguments.seconds:
             load = simulate(costs, machine, seconds)

@@ -42,12 +42,21 @@ def sweep(ctx: CommandContext, args: Sequence[str]) -> object:
     sweeper = _sweeper(ctx)
     if "--dry-run" in flags:
         return _plan(ctx, request, "--json" in flags)
+    table = _run(ctx, sweeper, request)
+    return json.dumps(table.to_json()) if "--json" in flags else SweepView(table, ctx.masker)
+
+
+def _run(ctx: CommandContext, sweeper: Any, request: SweepRequest) -> SweepTable:
+    """Run a sweep with its progress, and tell what is not in the table."""
     progress = _Progress(ctx)
-    table = sweeper.run(request, progress.tell)
-    progress.end()
+    try:
+        table: SweepTable = sweeper.run(request, progress.tell)
+    finally:
+        progress.end()
+        ctx.panel.grown()
     for note in (*table.notes, *failures(table)):
         ctx.notices.tell(f"ctxkernel: {note}")
-    return json.dumps(table.to_json()) if "--json" in flags else SweepView(table, ctx.masker)
+    return table
 
 
 def _task(ctx: CommandContext, words: Sequence[str]) -> None:
@@ -184,11 +193,7 @@ def sweep_from_python(start: int | str, parameters: Any, options: dict[str, Any]
         raise BadCommand(f"a list of combinations has all parameters: {next(iter(options))}=… does not go with it")
     lists = {} if listed is not None else lists_of({**(parameters or {}), **options})
     request = _made(texts, {"--again"} if again else set(), lists, listed)
-    progress = _Progress(ctx)
-    table = _sweeper(ctx).run(request, progress.tell)
-    progress.end()
-    for note in (*table.notes, *failures(table)):
-        ctx.notices.tell(f"ctxkernel: {note}")
+    table = _run(ctx, _sweeper(ctx), request)
     return Sweep(table, SweepView(table, ctx.masker))
 
 
@@ -247,7 +252,8 @@ class _Progress:
 
     def end(self) -> None:
         """Remove the line."""
-        self._show("")
+        if self._shown:
+            self._show("")
 
     def _show(self, text: str) -> None:
         if text != self._shown:

@@ -294,6 +294,11 @@ class Panel:
             # The log now contains an earlier kernel's executions, which no front end knows.
             self._send(self.snapshot)  # already masked: masking it again changes nothing
 
+    def grown(self) -> None:
+        """Send everything: the timeline has executions of which no turn told."""
+        self._checked = 0
+        self._send(self.snapshot)
+
     def _forget_old_facts(self) -> None:
         """Drop the changes of one old execution; moves and comparisons are small and stay."""
         if len(self._fed) > FACTS:
