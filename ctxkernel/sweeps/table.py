@@ -79,8 +79,7 @@ class SweepTable:
         shown = [text_of(row.parameters[name]) for name in parameters]
         values = [shown_value(row.collected[name]) if name in row.collected else "" for name in collected]
         status = f"{row.status}: {one_line(row.why, 80)}" if row.why else row.status
-        branch = (row.branch or "").removesuffix(".1")
-        return [*shown, *values, status, branch, format_duration(row.seconds), "yes" if row.diverged else ""]
+        return [*shown, *values, status, row.branch or "", format_duration(row.seconds), "yes" if row.diverged else ""]
 
     def told(self) -> str:
         """Return the line below the table."""

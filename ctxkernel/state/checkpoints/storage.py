@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from ctxkernel.core.reflection import class_module, class_qualname
 from ctxkernel.state.checkpoints import units
@@ -225,9 +225,10 @@ def own_classes(module: str) -> Iterator[type]:
         found = {id(cls): cls for cls in chain.from_iterable(map(type.__subclasses__, level))}
         level = [cls for key, cls in found.items() if key not in seen]
         seen |= found
-    named = zip(map(_module_of, map(_dict_of, seen.values()), repeat("__module__")), seen.values(), strict=False)
+    modules: Iterator[Any] = map(_module_of, map(_dict_of, seen.values()), repeat("__module__"))
+    named = zip(modules, seen.values(), strict=False)
     yield from [cls for name, cls in named if name == module and class_module(cls) == module]
 
 
-_dict_of = type.__dict__["__dict__"].__get__
-_module_of = MappingProxyType.get
+_dict_of: Any = type.__dict__["__dict__"].__get__
+_module_of: Any = cast("Any", MappingProxyType).get
