@@ -579,7 +579,7 @@ def test_a_task_that_fails_takes_too_long_or_kills_its_kernel_costs_its_rows_onl
     assert main(["run", str(notebook)]) == 0
     sweep = started(
         notebook,
-        *("--from", "1", "how=good,raise,hang,die,memory,fine", "--collect", "done", "--task-timeout", "8"),
+        *("--from", "1", "how=good,raise,hang,die,memory,fine", "--collect", "done", "--timeout", "8"),
         *("--memory", "1", "--workers", "2"),
     )
     out, errors = sweep.communicate(timeout=280)

@@ -210,7 +210,9 @@ def _add_sweep(sweep: argparse.ArgumentParser) -> None:
     sweep.add_argument("--scheduler", metavar="ADDRESS", help="Dask scheduler (default: a cluster on this machine)")
     sweep.add_argument("--store", metavar="URL", help="folder that all workers reach: a path, s3://…, gs://…")
     sweep.add_argument("--workers", type=_COUNT, metavar="W", help="workers on this machine (default: one a core)")
-    sweep.add_argument("--task-timeout", type=_SECONDS, metavar="S", help="seconds that a task may take")
+    sweep.add_argument(
+        "--timeout", dest="task_timeout", type=_SECONDS, metavar="S", help="seconds that a task may take"
+    )
     sweep.add_argument("--memory", type=_GIGABYTES, metavar="GB", help="memory that a task may take")
     sweep.add_argument("--again", action="store_true", help="run also what an earlier sweep has done")
 

@@ -36,6 +36,7 @@ SECRET = "CTXKERNEL_SWEEP_KEY"  # noqa: S105  the name of a variable
 FOLDER = "CTXKERNEL_SWEEP_FOLDER"
 _START_SECONDS = 120.0
 _POLL_SECONDS = 0.2
+_COMMAND = "ctxkernel.kernel.commands.sweep"
 _CHILDREN_SECONDS = 3.0
 _lock = threading.Lock()
 _kept: dict[str, WorkerKernel] = {}
@@ -212,7 +213,7 @@ class WorkerKernel:
         path.write_bytes(seal(self._key, f"run {path.name}", given))
         limits = Limits(**task["limits"])
         try:
-            self._execute(f"%ctx sweep --task {path}", limits)
+            self._execute(f"__import__({_COMMAND!r}, fromlist=['run_task']).run_task({str(path)!r})", limits)
             done = path.with_suffix(".done")
             found = unseal(self._key, f"done {path.name}", done.read_bytes())
             done.unlink()

@@ -30,13 +30,11 @@ from ctxkernel.sweeps.table import Sweep, SweepTable
 _VALUES = ("--from", "--until", "--collect", "--file", "--samples", "--seed", "--scheduler", "--store", "--workers")
 _LIMITS = ("--timeout", "--memory")
 _FLAGS = ("--dry-run", "--json", "--again")
-OPTIONS = (*_VALUES, *_LIMITS, *_FLAGS, "--task")
+OPTIONS = (*_VALUES, *_LIMITS, *_FLAGS)
 
 
 def sweep(ctx: CommandContext, args: Sequence[str]) -> object:
     """Run a sweep, and return its table."""
-    if args[:1] == ["--task"]:
-        return _task(ctx, args[1:])
     options, flags, words = _read(args)
     request = _request(options, flags, words)
     sweeper = _sweeper(ctx)
@@ -59,11 +57,12 @@ def _run(ctx: CommandContext, sweeper: Any, request: SweepRequest) -> SweepTable
     return table
 
 
-def _task(ctx: CommandContext, words: Sequence[str]) -> None:
-    """Run the cells of a task: in the kernel of a worker."""
+def run_task(path: str) -> None:
+    """Run the cells of a task after this request: what the worker has its kernel do. Raises BadCommand elsewhere."""
     from ctxkernel.kernel.sweeps.task_runs import TaskRun
 
-    ctx.turns.then = TaskRun(ctx.turns, words[0] if words else "")
+    turns = _context().turns
+    turns.then = TaskRun(turns, path)
 
 
 def _read(args: Sequence[str]) -> tuple[dict[str, str], set[str], list[str]]:
@@ -81,9 +80,7 @@ def _read(args: Sequence[str]) -> tuple[dict[str, str], set[str], list[str]]:
         elif word in _FLAGS:
             flags.add(word)
         elif word.startswith("--"):
-            raise BadCommand(
-                f"%ctx sweep has no option {name}{suggest(name, OPTIONS)}; it has {', '.join(OPTIONS[:-1])}"
-            )
+            raise BadCommand(f"%ctx sweep has no option {name}{suggest(name, OPTIONS)}; it has {', '.join(OPTIONS)}")
         else:
             words.append(word)
     return options, flags, words

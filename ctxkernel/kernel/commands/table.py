@@ -228,7 +228,7 @@ _TABLE = (
         "run the cells after N for each combination of the values, as branches; docs/sweeps.md has all options",
         (
             *("--from", "--until", "--collect", "--file", "--samples", "--seed", "--scheduler", "--store", "--workers"),
-            *("--timeout", "--memory", "--dry-run", "--json", "--again", "--task"),
+            *("--timeout", "--memory", "--dry-run", "--json", "--again"),
         ),
     ),
     Command(

@@ -43,6 +43,11 @@ def swept_cells(
             continue
         if run.execution_id in swept and not until:
             break
+        if back.facts.asks(statement):
+            raise BadCommand(
+                f"{statement.statement_id} is marked as one that is not run again unasked: --until ends before it, or "
+                f"%ctx mark {statement.index} none takes the mark away"
+            )
         if statement.tags.get("masked"):
             raise BadCommand(
                 f"{statement.statement_id} had a credential that was masked in the log; it cannot run again"

@@ -1,4 +1,4 @@
-"""The cells of a task of a sweep, in the kernel of a worker: `%ctx sweep --task FILE`.
+"""The cells of a task of a sweep, in the kernel of a worker.
 
     the path to the state that it begins with → that state → the cells, each a turn → records, and the values asked for
 
@@ -47,7 +47,7 @@ class TaskRun:
     def __init__(self, turns: Turns, path: str) -> None:
         folder, key = os.environ.get(FOLDER), os.environ.get(SECRET)
         if not folder or not key or Path(path).parent != Path(folder):
-            raise BadCommand("%ctx sweep --task is for the kernels of a sweep's workers")
+            raise BadCommand("only the kernel of a sweep's worker runs a task")
         self._turns, self._loop = turns, turns.loop
         self._path, self._key = Path(path), bytes.fromhex(key)
         self._back = turns.checkpoints.needed()
