@@ -1,5 +1,9 @@
 """The data of states on their way between a folder of chunks and the store of a sweep.
 
+    root-<digest>        the path to the statement of --from, with the manifest of its state
+    results/<task>       signed results: a task that has one does not run again
+    chunks/<address>     the data of states; only where the workers do not share the kernel's data folder
+
 Rule: a chunk is named by its content, so it is sent once, and a copy is checked by its name.
 """
 
@@ -11,37 +15,50 @@ from typing import Any
 from ctxkernel.core.errors import CtxError
 from ctxkernel.state.checkpoints.units import references
 from ctxkernel.store.chunks.chunk_store import ChunkStore
-from ctxkernel.sweeps.store import SharedStore
+from ctxkernel.store.mirror import RemoteFiles
 
-_PREFIX = "chunks/"
-
-
-def store_chunks(manifests: Iterable[Mapping[str, Any]], chunks: ChunkStore, store: SharedStore) -> int:
-    """Put the data of manifests into the store, if they are not there; return the bytes that were sent."""
-    sent = 0
-    for address in dict.fromkeys(one for manifest in manifests for one in references(manifest, chunks.read)):
-        if not store.has(_PREFIX + address):
-            content = bytes(chunks.read(address))
-            store.write(_PREFIX + address, content)
-            sent += len(content)
-    return sent
+MOST_BYTES = 1 << 30
+"""Largest file of a store that is read."""
+_FOLDER = "chunks"
 
 
-def copy_chunks(manifests: Iterable[Mapping[str, Any]], chunks: ChunkStore, store: SharedStore) -> int:
-    """Put the data of manifests into a folder, if they are not there; return the bytes. Raises CtxError."""
-    got = 0
+class ChunkExchange:
+    """Copies chunks between a folder and a store."""
 
-    def fetch(address: str) -> memoryview:
-        nonlocal got
-        if not chunks.has(address):
-            content = store.read(_PREFIX + address)
-            if content is None:
-                raise CtxError(f"{store.url} has no chunk {address}: it was removed while the sweep ran")
-            got += chunks.put(address, content)
-        return chunks.read(address)
+    def __init__(self, chunks: ChunkStore, store: RemoteFiles) -> None:
+        self._chunks, self._store = chunks, store
+        self._there: set[str] | None = None
+        """The chunks that are known to be in the store."""
 
-    for manifest in manifests:
-        for address in references(manifest, fetch):
-            if not chunks.has(address):
-                fetch(address)
-    return got
+    def send(self, manifests: Iterable[Mapping[str, Any]]) -> int:
+        """Put the data of manifests into the store, if they are not there; return the bytes. Raises StoreError."""
+        if self._there is None:
+            self._there = self._store.names(_FOLDER)
+        sent = 0
+        for manifest in manifests:
+            for address in references(manifest, self._chunks.read):
+                if address not in self._there:
+                    content = bytes(self._chunks.read(address))
+                    self._store.write(f"{_FOLDER}/{address}", content)
+                    self._there.add(address)
+                    sent += len(content)
+        return sent
+
+    def fetch(self, manifests: Iterable[Mapping[str, Any]]) -> int:
+        """Put the data of manifests into the folder, if they are not there; return the bytes. Raises CtxError."""
+        got = 0
+
+        def read(address: str) -> memoryview:
+            nonlocal got
+            if not self._chunks.has(address):
+                content = self._store.read(f"{_FOLDER}/{address}", MOST_BYTES)
+                if content is None:
+                    raise CtxError(f"{self._store.url} has no chunk {address}: it was removed while the sweep ran")
+                got += self._chunks.put(address, content)
+            return self._chunks.read(address)
+
+        for manifest in manifests:
+            for address in references(manifest, read):
+                if not self._chunks.has(address):
+                    read(address)
+        return got

@@ -36,7 +36,7 @@ class DriverClient:
             environment[SECRET] = key.hex()  # the workers are children of the driver
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [*_own_folder(), environment.get("PYTHONPATH")]))
         self._process = subprocess.Popen(  # noqa: S603  our own module
-            [sys.executable, "-m", "ctxkernel.sweeps.driver", json.dumps(options)],
+            [sys.executable, "-P", "-m", "ctxkernel.sweeps.driver", json.dumps(options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

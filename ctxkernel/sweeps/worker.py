@@ -27,9 +27,9 @@ from typing import Any
 from ctxkernel._version import __version__
 from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.chunks.data_folder import data_folder
-from ctxkernel.sweeps.chunk_exchange import copy_chunks, store_chunks
+from ctxkernel.store.mirror import RemoteFiles
+from ctxkernel.sweeps.chunk_exchange import MOST_BYTES, ChunkExchange
 from ctxkernel.sweeps.seal import seal, unseal
-from ctxkernel.sweeps.store import SharedStore
 
 SECRET = "CTXKERNEL_SWEEP_KEY"  # noqa: S105  the name of a variable
 """The variable that has the key of the sweep in hex, for workers and their kernels."""
@@ -61,10 +61,10 @@ def run_task(message: bytes) -> bytes:
     header = json.loads(head)
     key = bytes.fromhex(os.environ.get(SECRET) or header["secret"])
     task = unseal(key, f"task {header['key']}", sealed)
-    store = SharedStore(task["store"])
+    store = RemoteFiles(task["store"])
     name = f"results/{header['key']}"
     with contextlib.suppress(Exception):  # another result is made then
-        if (known := store.read(name)) is not None:
+        if (known := store.read(name, MOST_BYTES)) is not None:
             unseal(key, f"result {header['key']}", known)
             return known
     with _lock:
@@ -88,7 +88,7 @@ def describe(store: str, probe: str) -> bytes:
     about: dict[str, Any] = {"python": platform.python_version(), "ctxkernel": __version__, "packages": packages}
     about["reaches"] = False
     with contextlib.suppress(Exception):  # whatever it is, the store is not reached
-        about["reaches"] = SharedStore(store).read(probe) == probe.encode()
+        about["reaches"] = RemoteFiles(store).read(probe, MOST_BYTES) == probe.encode()
     return json.dumps(about).encode()
 
 
@@ -104,7 +104,7 @@ def _cpu() -> float:
     return time.process_time() + sum(one.cpu() for one in _kept.values())
 
 
-def _kernel_of(task: Mapping[str, Any], key: bytes, store: SharedStore) -> WorkerKernel:
+def _kernel_of(task: Mapping[str, Any], key: bytes, store: RemoteFiles) -> WorkerKernel:
     sweep = task["sweep"]
     kernel = _kept.get(sweep)
     if kernel is None or not kernel.is_alive():
@@ -118,12 +118,13 @@ def _kernel_of(task: Mapping[str, Any], key: bytes, store: SharedStore) -> Worke
 class WorkerKernel:
     """A running kernel for the tasks of one sweep."""
 
-    def __init__(self, task: Mapping[str, Any], key: bytes, store: SharedStore) -> None:
+    def __init__(self, task: Mapping[str, Any], key: bytes, store: RemoteFiles) -> None:
         from jupyter_client.kernelspec import KernelSpec
         from jupyter_client.manager import KernelManager
 
         self._key, self._store = key, store
         self._data: ChunkStore | None = None
+        self._exchanged: ChunkExchange | None = None
         self._family: list[Any] = []
         """The kernel's process and its children."""
         self._looked = 0.0
@@ -154,18 +155,19 @@ class WorkerKernel:
         """Return the path to the state from which the tasks begin."""
         name = task["root"]
         if name not in self._roots:
-            sealed = self._store.read(name)
+            sealed = self._store.read(name, MOST_BYTES)
             if sealed is None:
                 raise TaskFailed("error", f"{self._store.url} has no {name}: this worker does not reach the store")
             self._roots[name] = unseal(self._key, name, sealed)["path"]
         return self._roots[name]
 
-    def _own_chunks(self, session_id: str) -> ChunkStore:
-        """Return the folder of the kernel's data, which this process fills from the store."""
-        if self._data is None:
+    def _exchange(self, session_id: str) -> ChunkExchange:
+        """Return what fills the folder of the kernel's data from the store, and the store from it."""
+        if self._exchanged is None:
             root = self._folder / "cache" / "checkpoints"
             self._data = ChunkStore(data_folder(root, session_id, writing=True))
-        return self._data
+            self._exchanged = ChunkExchange(self._data, self._store)
+        return self._exchanged
 
     def _session(self, session_id: str) -> None:
         """Write an empty session with the id of the timeline's, whose data it shares."""
@@ -202,7 +204,7 @@ class WorkerKernel:
         path_to = [*self._read_root(task), *task["path"]]
         if not self._chunks:
             manifests = [one["manifest"] for one in path_to if one.get("manifest")]
-            copy_chunks(manifests, self._own_chunks(task["session"]), self._store)
+            self._exchange(task["session"]).fetch(manifests)
         given = {
             "path": path_to,
             "root": task["root"],
@@ -218,9 +220,10 @@ class WorkerKernel:
             found = unseal(self._key, f"done {path.name}", done.read_bytes())
             done.unlink()
             if not self._chunks:
-                chunks = self._own_chunks(task["session"])
-                chunks.refresh()
-                found["sent"] = store_chunks((one["manifest"] for one in found.get("records", ())), chunks, self._store)
+                exchange = self._exchange(task["session"])
+                if self._data is not None:
+                    self._data.refresh()
+                found["sent"] = exchange.send(one["manifest"] for one in found.get("records", ()))
             return found
         except FileNotFoundError:
             raise TaskFailed("error", "the kernel of the worker gave no result") from None
@@ -299,6 +302,7 @@ def _environment(task: Mapping[str, Any], folder: Path, key: bytes, cache: str) 
         "CTXKERNEL_CACHE": cache,
         "CTXKERNEL_ANSWERS": "recorded",
         "CTXKERNEL_QUOTA_GB": "1000000",
+        "CTXKERNEL_STORE": "off",
         FOLDER: str(folder),
         SECRET: key.hex(),
         "JPY_PARENT_PID": str(os.getpid()),

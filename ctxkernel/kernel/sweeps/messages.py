@@ -16,11 +16,11 @@ from ctxkernel.kernel.sweeps.run_records import RunRecord, units_json
 from ctxkernel.kernel.sweeps.task_runs import path_json
 from ctxkernel.kernel.sweeps.task_states import TaskStates
 from ctxkernel.state.checkpoints.units import VERSION, State
-from ctxkernel.sweeps.chunk_exchange import copy_chunks, store_chunks
+from ctxkernel.store.mirror import RemoteFiles
+from ctxkernel.sweeps.chunk_exchange import ChunkExchange
 from ctxkernel.sweeps.combinations import Combination
 from ctxkernel.sweeps.plan import SweepPlan, Task, digest
 from ctxkernel.sweeps.seal import Unsealed, seal, unseal
-from ctxkernel.sweeps.store import SharedStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,10 @@ class MessageContext:
 class Messages:
     """The messages of one sweep."""
 
-    def __init__(self, context: MessageContext, plan: SweepPlan, request: SweepRequest, store: SharedStore) -> None:
+    def __init__(self, context: MessageContext, plan: SweepPlan, request: SweepRequest, store: RemoteFiles) -> None:
         self._context, self._request, self._store = context, request, store
         self._key, self._chunks = context.key, context.chunks
+        self._exchange = ChunkExchange(context.back.chunks, store)
         self._tasks = {task.key: task for task in plan.tasks}
         self._roots: dict[tuple[str | None, bool], tuple[str, list[str]]] = {}
         self.whole: set[str] = set()
@@ -110,8 +111,7 @@ class Messages:
     def keep(self, records: Sequence[RunRecord]) -> None:
         """Bring the data of records into the kernel's own store, if the workers have another one."""
         if self._chunks is None:
-            chunks = self._context.back.chunks
-            copy_chunks((one.manifest for one in records), chunks, self._store)
+            self._exchange.fetch(one.manifest for one in records)
 
     def _root(self, place: str | None, *, whole: bool) -> tuple[str, list[str]]:
         """Store the path to a state, with its manifest; return its name, and the variables that are left out."""
@@ -127,7 +127,7 @@ class Messages:
             if listed:
                 listed[-1]["manifest"] = manifest
             if self._chunks is None:
-                store_chunks([manifest], context.back.chunks, self._store)
+                self._exchange.send([manifest])
             name = f"root-{digest(listed)}"
             self._store.write(name, seal(self._key, name, {"path": listed}))
             self._roots[place, whole] = name, omitted

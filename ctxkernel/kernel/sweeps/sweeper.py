@@ -33,10 +33,10 @@ from ctxkernel.store.chunks import quota
 from ctxkernel.store.chunks.data_folder import folder_name
 from ctxkernel.store.chunks.free_memory import free_memory
 from ctxkernel.store.log.session import SessionReader, SessionStore
+from ctxkernel.store.mirror import RemoteFiles
 from ctxkernel.sweeps.driver_client import DriverClient
 from ctxkernel.sweeps.environment import differences, packages_here
 from ctxkernel.sweeps.plan import SweepPlan, SweptCell, Task, digest, make_plan
-from ctxkernel.sweeps.store import SharedStore
 from ctxkernel.sweeps.table import SweepRow, SweepTable
 
 TABLE = "sweep_table"
@@ -162,14 +162,14 @@ class Sweeper:
         signature = trust.signer().sign("sweep", self._store.session_id)
         return bytes.fromhex(signature) if signature else hashlib.sha256(os.urandom(32)).digest()
 
-    def _store_of(self, request: SweepRequest) -> tuple[SharedStore, str | None]:
+    def _store_of(self, request: SweepRequest) -> tuple[RemoteFiles, str | None]:
         """Return the store, and the folder of the data where workers share it."""
         name = folder_name(self._store.session_id)
         if request.store is not None:
-            return SharedStore(f"{request.store.rstrip('/')}/ctxkernel-{name}"), None
+            return RemoteFiles(f"{request.store.rstrip('/')}/ctxkernel-{name}"), None
         folder = quota.root_folder(os.environ).parent / "sweeps" / name
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return SharedStore(str(folder)), str(self._back.chunks.folder)
+        return RemoteFiles(str(folder)), str(self._back.chunks.folder)
 
 
 def _needed(cells: Sequence[SweptCell], request: SweepRequest) -> frozenset[str] | None:
@@ -182,7 +182,7 @@ def _needed(cells: Sequence[SweptCell], request: SweepRequest) -> frozenset[str]
     return frozenset(names)
 
 
-def _compare_environments(driver: DriverClient, store: SharedStore) -> None:
+def _compare_environments(driver: DriverClient, store: RemoteFiles) -> None:
     """Raise CtxError if packages of the workers differ from those here, or a worker does not reach the store."""
     probe = f"probe-{digest(time.time(), os.getpid())}"
     store.write(probe, probe.encode())
