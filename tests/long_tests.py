@@ -48,6 +48,7 @@ LONG = {
     "test_sweeps.py::test_a_sweep_whose_kernel_is_killed*": "the same sweep again",
     "test_sweeps.py::test_a_task_that_fails*": "a sweep without faults",
     "test_sweeps.py::test_what_cannot_be_swept*": "the refusals of the plan",
+    "test_sweeps.py::test_again_runs*": "the sweep of the same module",
     "test_sweeps.py::test_a_scheduler*": "the cluster of this machine",
     "test_sweeps.py::test_a_sweep_in_a_notebook*": "the notebook about variants",
     "browser/test_panel.py::test_the_panel_remembers_that_it_was_closed": "the panel after a reload",

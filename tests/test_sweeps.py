@@ -34,6 +34,7 @@ from ctxkernel.sweeps.combinations import (
     text_of,
 )
 from ctxkernel.sweeps.environment import differences
+from ctxkernel.sweeps.executors import ThreadExecutor
 from ctxkernel.sweeps.plan import SweptCell, make_plan
 from ctxkernel.sweeps.plots import plots_html
 from ctxkernel.sweeps.seal import Unsealed, seal, unseal
@@ -690,3 +691,33 @@ def test_a_sweep_in_a_notebook_is_a_value_and_can_be_interrupted(kernel):
     assert "3 combinations, 2 ok" in table
     assert "the same sweep goes on from here" in second.stderr
     assert kernel.run("alpha + r2").data[0]["text/plain"] == "0"
+
+
+def test_an_executor_gives_each_result_or_why_there_is_none():
+    executor = ThreadExecutor(2)
+    try:
+        for key, argument in (("a", b"1"), ("b", b"x"), ("c", b"3")):
+            executor.submit(key, lambda given: str(int(given) * 2).encode(), argument)
+        found = {}
+        while len(found) < 3:
+            if (done := executor.done(5)) is not None:
+                found[done[0]] = done[1:]
+    finally:
+        executor.close()
+
+    assert found["a"] == (b"2", "")
+    assert found["c"] == (b"6", "")
+    assert found["b"][0] is None
+    assert "ValueError" in found["b"][1]
+
+
+def test_again_runs_what_an_earlier_sweep_has_done(swept, capsys):
+    notebook, told = swept
+    command = ["sweep", str(notebook), "--from", "1", "alpha=0.1,0.3", "model=ridge,lasso", "--collect", "r2,fit,math"]
+
+    assert main([*command, "--json", "--again"]) == 0
+
+    again = json.loads(capsys.readouterr().out)
+    assert (again["cells_run"], again["cells_shared"]) == (told["cells_run"], told["cells_shared"])
+    assert [row["collected"] for row in again["rows"]] == [row["collected"] for row in told["rows"]]
+    assert not {row["branch"] for row in again["rows"]} & {row["branch"] for row in told["rows"]}

@@ -35,7 +35,7 @@ SECRET = "CTXKERNEL_SWEEP_KEY"  # noqa: S105  the name of a variable
 """The variable that has the key of the sweep in hex, for workers and their kernels."""
 FOLDER = "CTXKERNEL_SWEEP_FOLDER"
 _START_SECONDS = 120.0
-_POLL_SECONDS = 0.2
+_POLL_SECONDS = 0.5
 _COMMAND = "ctxkernel.kernel.commands.sweep"
 _CHILDREN_SECONDS = 3.0
 _lock = threading.Lock()
@@ -64,7 +64,7 @@ def run_task(message: bytes) -> bytes:
     store = RemoteFiles(task["store"])
     name = f"results/{header['key']}"
     with contextlib.suppress(Exception):  # another result is made then
-        if (known := store.read(name, MOST_BYTES)) is not None:
+        if not task["again"] and (known := store.read(name, MOST_BYTES)) is not None:
             unseal(key, f"result {header['key']}", known)
             return known
     with _lock:
@@ -182,7 +182,9 @@ class WorkerKernel:
 
     def is_alive(self) -> bool:
         """Return whether the kernel runs."""
-        return bool(self._manager.is_alive())
+        provisioner: Any = self._manager.provisioner
+        process: Any = getattr(provisioner, "process", None)
+        return process is not None and process.poll() is None
 
     def _pid(self) -> int:
         provisioner: Any = self._manager.provisioner
