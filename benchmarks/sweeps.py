@@ -35,7 +35,7 @@ CELLS = (
     "alpha = 1.0\ndepth = 3",
     "random.seed(7)\nrows = [random.random() for _ in range(50_000)]",
     "features = [sum(math.sin(x * (k + 1)) for x in rows) for k in range(depth * 10)]",
-    "score = sum(features)\nfor _ in range(180):\n    score += sum([math.sqrt(alpha + x) for x in rows])",
+    "score = sum(features)\nfor _ in range(600):\n    score += sum([math.sqrt(alpha + x) for x in rows])",
     "result = round(score, 6)",
 )
 DEPTHS = (1, 2, 3, 4)
