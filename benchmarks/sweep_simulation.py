@@ -14,6 +14,7 @@ import heapq
 import json
 import os
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -80,6 +81,7 @@ def measure(tasks: int) -> Costs:
         "print('COSTS', json.dumps([used, over, sizes]))"
     )
     manager.shutdown_kernel(now=True)
+    shutil.rmtree(folder, ignore_errors=True)
     used, over, sizes = json.loads(told.partition("COSTS ")[2].splitlines()[0])
     return Costs(
         client=used / tasks,

@@ -128,7 +128,9 @@ class WorkerKernel:
         self._family: list[Any] = []
         """The kernel's process and its children."""
         self._looked = 0.0
-        self._folder = Path(tempfile.mkdtemp(prefix="ctxkernel-sweep-"))
+        # In the folder of the sweep, which goes at its end: a worker that is killed removes nothing.
+        place = store.url if task.get("chunks") and os.path.isdir(store.url) else None
+        self._folder = Path(tempfile.mkdtemp(prefix="ctxkernel-sweep-", dir=place))
         self._roots: dict[str, list[Any]] = {}
         self._read_root(task)
         self._chunks = task.get("chunks")
