@@ -182,7 +182,6 @@ def test_every_import_is_a_declared_dependency():
         "jupytext",
         "jupyterlab",
         "mcp",
-        "psutil",
         "pytest",
         "uvicorn",
     }  # looked at, never required: imported only where they are there

@@ -11,7 +11,7 @@ import pytest
 from executed import execute, shown
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
-NAMES = ("05-reading", "06-next-day", "07-sharing")
+NAMES = ("08-reading", "06-next-day", "07-sharing")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_the_notebook_is_clean(name: str):
 
 
 def test_what_is_read_costs_a_small_part_of_its_text_and_shows_the_wrong_row(desk):
-    folder = desk("05-reading")
+    folder = desk("08-reading")
 
     told = re.search(r"([\d,]+) tokens as text, ([\d,]+) as views", shown(folder, "compare"))
     assert told is not None
