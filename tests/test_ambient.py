@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ctxkernel.state import ambient
 from ctxkernel.state.ambient import PARTS, UNKNOWN, Ambient, NotRestored, Part, generators, register
-from ctxkernel.state.ambient.process import Environment, WarningFilters
+from ctxkernel.state.ambient.process import Environment, ImportPath, WarningFilters
 
 np = pytest.importorskip("numpy")
 
@@ -208,6 +208,40 @@ def test_the_environment_comes_back_but_for_credentials(monkeypatch):
     assert "CTX_LATE" not in os.environ
     assert os.environ["MY_API_KEY"] == "abc"
     assert os.environ["PLAIN"].startswith("sk-")
+
+
+@given(st.lists(st.sampled_from([*range(4), "/x", "/y"]), max_size=8))
+def test_any_import_path_comes_back_and_that_of_the_start_is_the_same_everywhere(told):
+    part, before = ImportPath(), list(sys.path)
+    try:
+        path = [
+            before[one] if isinstance(one, int) else one for one in told if one in ("/x", "/y") or one < len(before)
+        ]
+        assert part.capture() == {}
+        sys.path[:] = path
+        value = part.capture()
+        sys.path[:] = before
+        assert part.matches(value) == (path == before)
+        part.restore(value)
+        assert sys.path == path and part.matches(value)
+        part.restore({})
+        assert sys.path == before
+    finally:
+        sys.path[:] = before
+
+
+def test_changes_of_the_import_path_are_made_to_that_of_another_environment():
+    before = list(sys.path)
+    try:
+        sys.path[:] = ["/env/one", "/env/lib"]
+        part = ImportPath()
+        sys.path[:] = ["/mine", "/env/one", "/env/lib", "/last"]
+        value = part.capture()
+        sys.path[:] = ["/other/one", "/other/lib", "/other/more"]
+        ImportPath().restore(value)
+        assert sys.path == ["/mine", "/other/one", "/other/lib", "/last", "/other/more"]
+    finally:
+        sys.path[:] = before
 
 
 def test_the_rest_of_the_process_comes_back():

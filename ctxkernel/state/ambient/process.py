@@ -16,7 +16,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from ctxkernel.core.connection_names import is_connection_name
 from ctxkernel.projection.secrets import mask
@@ -32,6 +32,10 @@ class Environment(Part):
     name = "environment"
 
     def __init__(self) -> None:
+        self._start = dict(os.environ)
+
+    def begin(self) -> None:
+        """Count what ipykernel has set as the start's, such as matplotlib's backend: another kernel inherits it."""
         self._start = dict(os.environ)
 
     def capture(self) -> Any:
@@ -56,6 +60,58 @@ class Environment(Part):
     def secret(self, name: str, text: str) -> bool:
         """Return whether a variable is left out: it may be a credential, or decides where requests to models go."""
         return is_connection_name(name) or _SECRET.search(name) is not None or mask(text) != text
+
+
+class ImportPath(Part):
+    """The changes of `sys.path` since the kernel started.
+
+    A value has the entries of the start by their place: in another environment, or on another machine, they are others.
+    """
+
+    name = "sys.path"
+
+    def __init__(self) -> None:
+        self._start = _import_path()
+
+    def begin(self) -> None:
+        """Count what ipykernel has added as the start's."""
+        self._start = _import_path()
+
+    def capture(self) -> Any:
+        """Return `{}` for the path of the start, else `{"path": entries, "of": length of the start}`."""
+        return self._relative(_import_path())
+
+    def _relative(self, path: list[str]) -> dict[str, Any]:
+        start = self._start
+        told = [start.index(entry) if entry in start else entry for entry in path]
+        return {} if path == start else {"path": told, "of": len(start)}
+
+    def restore(self, value: Any) -> None:
+        """Set the path; entries that the start has beyond those of the value are added at its end."""
+        sys.path[:] = self._absolute(value)
+
+    def matches(self, value: Any) -> bool:
+        """Return whether the path is that of the value."""
+        return self._absolute(value) == _import_path()
+
+    def _absolute(self, value: Any) -> list[str]:
+        start = self._start
+        if isinstance(value, list):  # of an earlier version: the entries themselves
+            return [*map(str, cast("list[Any]", value))]
+        told = value.get("path")
+        if told is None:
+            return list(start)
+        entries = cast("list[str | int]", told)
+        path = [entry if isinstance(entry, str) else start[entry] for entry in entries if _is_there(entry, start)]
+        return path + start[int(value["of"]) :]
+
+
+def _import_path() -> list[str]:
+    return [*map(str, sys.path)]
+
+
+def _is_there(entry: object, start: list[str]) -> bool:
+    return isinstance(entry, str) or (type(entry) is int and 0 <= entry < len(start))
 
 
 class WarningFilters(Part):
@@ -229,7 +285,7 @@ def _named(word: str, names: list[str]) -> str:
 PARTS: list[Part] = [
     Setting("working folder", _folder, lambda value: value and os.chdir(value)),
     Environment(),
-    Setting("sys.path", lambda: [*map(str, sys.path)], lambda value: sys.path.__setitem__(slice(None), value)),
+    ImportPath(),
     WarningFilters(),
     Setting("interpreter", lambda: (sys.getrecursionlimit(), sys.get_int_max_str_digits()), _set_limits),
     Setting("locale", lambda: locale.setlocale(locale.LC_ALL), lambda value: locale.setlocale(locale.LC_ALL, value)),
