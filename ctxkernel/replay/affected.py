@@ -119,8 +119,10 @@ def changed_names(run: RecordedRun, world: World) -> tuple[Collection[str], Mapp
     if not known:
         return names, {}
     changed, renames = world.match(run, state, known)
-    names = [name for name in names if name in changed or get(name) is MAYBE]
-    return names, {} if names else renames
+    # A name whose own content is as it was may hold a class that is not.
+    found = [name for name in dict.fromkeys((*names, *changed)) if name in changed or get(name) is MAYBE]
+    found = [name for name in found if name in names or not _is_only_bound(run, name, world)]
+    return found, {} if found else renames
 
 
 def _changed_parts(run: RecordedRun, world: World) -> Iterator[str]:
