@@ -414,7 +414,7 @@ def test_nothing_is_sent_while_a_cell_runs(stage):
     choose(stage, "s4.1", "Expected to differ")
     expect(stage.locator(".ctxk-told")).to_contain_text("A cell is running")
     assert gestures(stage) == []
-    expect(stage.locator(".ctxk-undo")).to_be_disabled()
+    expect(stage.get_by_role("button", name="Undo", exact=True)).to_be_disabled()
 
 
 def test_a_run_that_its_statement_does_not_mean_is_called_by_its_own_name(stage):

@@ -67,7 +67,7 @@ class Returning {
     this.undoButton = h(
       'button',
       {
-        class: 'ctxk-undo',
+        class: 'ctxk-footbutton',
         type: 'button',
         title: 'Undo: the state before the last cell, or before the last move (%ctx undo)',
         onclick: () => this.undo()
@@ -78,7 +78,7 @@ class Returning {
     this.affectedButton = h(
       'button',
       {
-        class: 'ctxk-undo',
+        class: 'ctxk-footbutton',
         type: 'button',
         title: 'Run affected: only the cells that your edits affect, after a look at the plan (%ctx rerun --affected)',
         onclick: () => this.affected()
