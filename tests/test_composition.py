@@ -261,7 +261,7 @@ def test_a_callback_while_a_cell_runs_changes_the_handle_in_that_cell(desk: Desk
     run(desk, "gate.set()\nawait done.wait()\nseen = h.tokens")
     assert desk.value("seen") == 300
     model_id = str(desk.kernel.evaluate("h.widget.model_id")).strip("'")
-    run(desk, "h.tokens = 100\ntask = asyncio.create_task(go(asyncio.sleep(0.01)))")
+    run(desk, "h.tokens = 100\ntask = asyncio.create_task(go(asyncio.sleep(0.5)))")
     came = desk.messages(lambda m: 300 in [state.get("tokens") for state in told([m], model_id)])
     assert came
     assert desk.value("h.tokens") == 300
