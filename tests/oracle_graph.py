@@ -581,8 +581,13 @@ class _Walk:
         node.label = type(obj).__name__
         node.edges = [*self._each(over), ("left", self._ref(left))]
 
-    def _iterator(self, obj: Any, node: Node) -> None:
-        self._reduced(obj, node)
+    def _list_iterator(self, obj: Any, node: Node) -> None:
+        """Look at an iterator of a list. At its end it holds no list, or an empty one that nobody else can extend."""
+        over = gc.get_referents(obj)
+        if not over or (over == [[]] and sys.getrefcount(over[0]) <= 3):
+            node.label = "list_iterator at its end"
+        else:
+            self._reduced(obj, node)
 
     def _reduced(self, obj: Any, node: Node) -> None:
         """Look at what pickle would be told of an object of a type without a look of its own."""
@@ -716,6 +721,7 @@ _EXACT: dict[type, Callable[[_Walk, Any, Node], None]] = {
     **dict.fromkeys((type({}.keys()), type({}.values()), type({}.items())), _Walk._view),
     **dict.fromkeys((type(iter({})), type(iter({}.values())), type(iter({}.items()))), _Walk._hash_iterator),
     type(iter(set())): _Walk._hash_iterator,
+    type(iter([])): _Walk._list_iterator,
     type(io.BytesIO().getbuffer().obj): _Walk._bytes_io_buffer,
     threading.local: _Walk._local,
     slice: _Walk._slice,
