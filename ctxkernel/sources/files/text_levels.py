@@ -300,7 +300,9 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
     # Documentation and imports give way where they would leave no room for the structure itself.
     heads = ([headline, *outline.head[:n]] for n in (len(outline.head), 1, 0))
     head = next((head for head in heads if 2 * count_tokens("\n".join(head)) <= budget), [headline])
-    share = budget if budget >= NO_CAP or not (place.line or place.offset) else max(1, budget * 3 // 4)
+    # Lines at the position get a quarter, if that is enough for any.
+    nearby = budget // 4 if (place.line or place.offset) and 4 * (_NEARBY_TOKENS + 2) <= budget < NO_CAP else 0
+    share = budget - nearby
     if not outline.entries:
         rest = unread if document.language.name not in FACTS else []  # these say so themselves
         room = share if document.is_log else budget
