@@ -46,5 +46,8 @@ def cut_to(text: str, marks: Sequence[str], budget: int, count: CountTokens, tri
         return trim(f"{text}\n…" if marks else text, budget)
     room = budget - count(mark) - count("\n")
     above = trim(text, room) if room > 0 else ""
+    last = above.count("\n")
+    if above != text and text.split("\n")[last].startswith("[…"):  # a part of a mark tells nothing
+        above = above.rpartition("\n")[0]
     whole = f"{above}\n{mark}"
     return whole if above.strip("…") and count(whole) <= budget else mark

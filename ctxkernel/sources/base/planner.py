@@ -257,13 +257,17 @@ class _Plan:
         line = self.lines[at]
         return line.depth if isinstance(line, NamedLine) else 0
 
+    def _has_parts(self, at: int) -> bool:
+        """Say whether the next line is of a part of the thing: it stands below a line of its own."""
+        return at + 1 < len(self.lines) and self._depth(at + 1) > self._depth(at)
+
     def _steps_of(self, at: int) -> Iterator[tuple[int, int, int]]:
         line = self.lines[at]
         rank = line.rank if isinstance(line, Line) else 0
         if not isinstance(line, NamedLine):
             yield rank, 0, _WHOLE
             return
-        if _says_kind_only(line):
+        if _says_kind_only(line) and not self._has_parts(at):
             forms = [_NAMED]
         else:
             forms = [_NAMED] * bool(line.name) + [_SHORT] * (line.short not in ("", line)) + [_WHOLE]
