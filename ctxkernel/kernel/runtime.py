@@ -325,6 +325,8 @@ class Runtime:
 
     def started(self) -> None:
         """Bring an earlier session back, if the settings say so: the kernel is about to answer."""
+        if self.returning is not None:  # ipykernel is set up: what differs from now on is the user's
+            self.guard("checkpoints", self.returning.live.ambient.begin, None)
         if self.settings.resume:
             self.guard("resuming", self._resume, None)
 
