@@ -23,6 +23,7 @@ from ctxkernel.core.errors import StoreError
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.store.chunks.chunk_store import ChunkStore, address_of
 from ctxkernel.store.chunks.data_folder import data_folder, folder_name
+from ctxkernel.store.lock import SessionLock
 from ctxkernel.store.log.session import SessionReader, SessionStore
 from ctxkernel.store.mirror import RemoteFiles, list_heads, pull_data, pull_session, push_session
 
@@ -245,6 +246,22 @@ def test_a_push_refuses_to_replace_statements_that_are_not_here(made: tuple[Path
     with pytest.raises(StoreError, match=r"up to s3\.1.*--force"):
         push_session(older, data, files)
     assert push_session(older, data, files, force=True).end == "s2"
+
+
+def test_two_pushes_of_one_session_come_one_after_the_other(made: tuple[Path, Path, RemoteFiles], tmp_path: Path):
+    """The first removes parts that only the head before needs: the second must not count on them."""
+    log, data, _ = made
+    env = {"CTXKERNEL_CACHE": str(tmp_path), "CTXKERNEL_STORE": str(tmp_path / "place")}
+    (tmp_path / "cache").rename(tmp_path / "checkpoints")
+    command = [sys.executable, "-m", "ctxkernel", "store", "push", str(log)]
+    lock = SessionLock.take(tmp_path / "checkpoints" / f"{data.name}.push")
+    assert lock is not None
+    waits = subprocess.Popen(command, env={**os.environ, **env}, stdout=subprocess.PIPE, text=True)
+    with pytest.raises(subprocess.TimeoutExpired):
+        waits.wait(2)
+    assert ends(tmp_path / "place") == []
+    lock.release()
+    assert "up to s2" in waits.communicate(timeout=60)[0]
 
 
 def test_a_push_that_ends_half_way_leaves_the_earlier_one_valid(

@@ -50,7 +50,6 @@ class StoreMirror:
     _thread: threading.Thread | None = None
     _dirty: threading.Event = field(default_factory=threading.Event)
     _closed: threading.Event = field(default_factory=threading.Event)
-    _one_push: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def on(self) -> bool:
@@ -135,7 +134,6 @@ class StoreMirror:
             if self._closed.wait(min(pause, _MOST_SECONDS)):
                 return
             if self.on:
-                with self._one_push:
-                    self.push()
+                self.push()
                 if self.fault and self._failures == 1:
                     self._untold = f"The session is not in {self.settings_now().store}: {self.fault} It is tried again."

@@ -13,7 +13,7 @@ import platform
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from ctxkernel.core.text import format_time
 from ctxkernel.store.chunks import packs
 from ctxkernel.store.chunks.data_folder import folder_name
 from ctxkernel.store.chunks.file_contents import is_whole_content
+from ctxkernel.store.lock import SessionLock, holder
 from ctxkernel.store.log.session_file import SessionFile
 from ctxkernel.store.mirror.head import (
     LOG_PART_BYTES,
@@ -40,6 +41,9 @@ from ctxkernel.store.mirror.head import (
 from ctxkernel.store.mirror.remote_files import RemoteFiles
 from ctxkernel.store.regular_files import open_regular
 
+_WAIT_SECONDS = 600.0
+"""Most seconds that a push waits for another one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
@@ -48,8 +52,11 @@ class Pushed:
     head: MirrorHead
     sent: int
     """Bytes that the mirror lacked."""
-    end: str
-    """The statement that the mirror ends with."""
+
+    @property
+    def end(self) -> str:
+        """The statement that the mirror ends with."""
+        return self.head.end.execution_id.rpartition(".")[0]
 
 
 class _Sender:
@@ -80,7 +87,7 @@ def push_session(session: Path, data: Path, files: RemoteFiles, *, notebook: str
     Raises StoreError if the mirror has statements that the log here lacks, unless `force`, and if something cannot be
     read or written. The earlier head stays valid then.
     """
-    with tempfile.TemporaryDirectory(prefix="ctxkernel-push-") as scratch:
+    with _one_push(data), tempfile.TemporaryDirectory(prefix="ctxkernel-push-") as scratch:
         copy = Path(scratch) / "session.sqlite"
         _copy_log(session, copy)
         with closing(sqlite3.connect(copy)) as log:
@@ -103,7 +110,25 @@ def push_session(session: Path, data: Path, files: RemoteFiles, *, notebook: str
         if earlier is not None:  # a reader of the earlier head that misses them begins anew
             needed = {part.hash for part in head.parts()}
             files.discard(f"{data.name}/blobs/{part.hash}" for part in earlier.log if part.hash not in needed)
-    return Pushed(head, sender.sent, end.execution_id.rpartition(".")[0] or end.execution_id)
+    return Pushed(head, sender.sent)
+
+
+@contextlib.contextmanager
+def _one_push(data: Path) -> Generator[None]:
+    """Wait until no other process of this machine pushes the session: each removes what only the head before needs."""
+    sidecar, until = data.with_name(f"{data.name}.push"), time.monotonic() + _WAIT_SECONDS
+    lock: SessionLock | None = None
+    with contextlib.suppress(OSError):  # the folder may only be read: no kernel works with it
+        data.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        while (lock := SessionLock.take(sidecar)) is None:
+            if time.monotonic() > until:
+                raise StoreError(f"another process pushes this session ({holder(sidecar) or 'unknown'}); wait for it")
+            time.sleep(0.1)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
 
 
 def _copy_log(session: Path, copy: Path) -> None:
