@@ -105,6 +105,15 @@ def test_a_machine_without_the_log_brings_the_session_by_a_command(pod: Any, tmp
     assert second.evaluate("x") == "[0, 1, 2, 3, 4]"
 
 
+def test_the_place_knows_the_notebook_of_a_session_that_a_kernel_pushed(pod: Any, tmp_path: Path):
+    folder = tmp_path / "home"
+    kernel = pod("one", folder)
+    kernel.run("x = 1")
+    wait_until(lambda: ends(tmp_path / "place") == ["s1.1"])
+    [head] = list_heads(RemoteFiles(str(tmp_path / "place")))[0]
+    assert head.notebook == str(folder / "note.ipynb")
+
+
 def test_a_place_that_cannot_be_written_is_told_once_and_costs_no_cell(pod: Any, tmp_path: Path):
     (tmp_path / "place").write_text("a file")
     kernel = pod("one", tmp_path / "home")

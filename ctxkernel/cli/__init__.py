@@ -305,9 +305,6 @@ def _add_store(command: AddCommand) -> None:
     made.add_argument("--at", metavar="URL", help="the place (default: the setting `store`)")
     made.add_argument("--id", metavar="SESSION", help="a session that `list` shows, where several fit (pull, drop)")
     made.add_argument("--output", type=Path, metavar="FILE", help="session file to write (pull)")
-    made.add_argument(
-        "--notebook", dest="for_notebook", type=Path, metavar="FILE", help="notebook of the session file (push)"
-    )
     made.add_argument("--force", action="store_true", help="replace statements that are only there (push)")
     made.add_argument("--json", action="store_true", help="print JSON (docs/cli.md)")
 

@@ -55,7 +55,7 @@ def _push(arguments: argparse.Namespace, files: RemoteFiles) -> int:
     session = find_session(arguments.notebook, None)
     with SessionReader(session) as reader:
         session_id, name = reader.session_id, reader.notebook or ""
-    given = (arguments.for_notebook or arguments.notebook).absolute()
+    given = arguments.notebook.absolute()
     notebook = str(session.absolute().parent.parent / name) if given.suffix == ".sqlite" and name else str(given)
     data = data_folder(root_folder(), session_id)
     done = push_session(session, data, files, notebook=notebook, force=arguments.force)

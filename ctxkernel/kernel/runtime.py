@@ -218,9 +218,7 @@ class Runtime:
         """Make the checkpoints and the turns of cells."""
         self.room = Room(lambda: self.settings.quota_gb, self._thinned)
         self.checkpoints = self._made(CheckpointService, show=self.panel.checkpoint, make_rerun=self._replay)
-        name = notebook_name(None, os.environ, os.getcwd())
-        notebook = str(notebook_folder(os.environ, os.getcwd()) / name) if name else ""
-        self.mirror = self._made(StoreMirror, settings_now=lambda: self.settings, notebook=notebook)
+        self.mirror = self._made(StoreMirror, settings_now=lambda: self.settings)
         self.turns = self._made(Turns)
         self.kept_cells = KeptCells(self.turns, self.kernel)
         self.checkpoints.rested = self.turns.rested

@@ -38,8 +38,6 @@ class StoreMirror:
     store: SessionStore
     notices: Notices
     settings_now: Callable[[], Settings]
-    notebook: str
-    """The path of the notebook; empty if there is none."""
     fault: str = ""
     """Why the last push failed; else empty."""
     end: str = ""
@@ -123,8 +121,7 @@ class StoreMirror:
     def _command(self, *, force: bool = False) -> list[str]:
         # -P: a file `json.py` beside the notebook is no module of ours.
         command = [sys.executable, "-P", "-m", "ctxkernel", "store", "push", str(self.store.path)]
-        command += ["--at", self.settings_now().store, "--json"]
-        return [*command, *(["--notebook", self.notebook] if self.notebook else []), *(["--force"] if force else [])]
+        return [*command, "--at", self.settings_now().store, "--json", *(["--force"] if force else [])]
 
     def _run(self) -> None:
         pid = os.getpid()
