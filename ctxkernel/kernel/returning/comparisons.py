@@ -40,6 +40,9 @@ DETAIL_SECONDS = 1.0
 _MOST_FUNCTIONS = 50
 _MAKERS = frozenset(("view", "group", "note"))
 
+_MOST_TOUCHED = 200
+"""Names that a manifest lists as touched."""
+
 
 @dataclass(slots=True)
 class RunFacts:
@@ -68,6 +71,29 @@ class RunFacts:
                 found.pop(name, None)
             found |= self.fingerprints.get(execution.execution_id, {})
         return found
+
+    def to_manifest(self, execution_id: str) -> dict[str, Any]:
+        """Return the facts about an execution for the manifest of its state."""
+        made: dict[str, Any] = {}
+        if prints := self.fingerprints.get(execution_id):
+            made["f"] = prints
+        touched = self.touched.get(execution_id, ())
+        if touched:
+            made["t"] = sorted(touched)[:_MOST_TOUCHED]
+        known = self.cells.get(execution_id)
+        if len(touched) <= _MOST_TOUCHED and known is not None and (listed := known.to_json()):
+            made["r"] = listed
+        return made
+
+    def take_in(self, execution_id: str, manifest: Mapping[str, Any]) -> None:
+        """Take in the facts in the manifest of a state, which another kernel wrote."""
+        prints = manifest.get("f")
+        if isinstance(prints, dict):
+            known = cast("dict[object, object]", prints)
+            self.fingerprints[execution_id] = {str(name): str(one) for name, one in known.items()}
+        self.touched[execution_id] = frozenset(map(str, manifest.get("t", ())))
+        if (facts := CellFacts.from_json(manifest.get("r"))) is not None:
+            self.cells[execution_id] = facts
 
     def run(self, statement: Statement, execution: Execution) -> CellRun:
         """Return an execution with its reads and writes."""

@@ -20,7 +20,7 @@ from ctxkernel.kernel.returning.live_state import AMBIENT, LiveState, without
 from ctxkernel.kernel.returning.session import ReturnSession
 from ctxkernel.replay.affected import RecordedRun
 from ctxkernel.state.base.namespace import NOTHING
-from ctxkernel.state.checkpoints.checkpoints import PLAIN, Checkpointer
+from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.comparison import Difference
 from ctxkernel.state.checkpoints.restore import Fetched, Restorer
 from ctxkernel.state.checkpoints.unit_contents import UnitContents
@@ -86,7 +86,7 @@ class KeptResults:
 
     def _labels(self, unit: Unit) -> tuple[str, ...]:
         """Return the labels in a unit, its own included. Raises StoreError, ValueError."""
-        return (*unit.names, *(() if unit.digest.startswith(PLAIN) else self.contents.labels(unit)))
+        return (*unit.names, *(() if unit.is_plain else self.contents.labels(unit)))
 
     def take(self, fetched: Fetched, run: RecordedRun, execution: Execution) -> None:
         """Make the loaded changes of an execution those of the statement that runs now."""

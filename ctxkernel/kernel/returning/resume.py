@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import cast
 
 from ctxkernel.agent.asks import earlier_state
 from ctxkernel.core.errors import BadCommand, StoreError
@@ -17,7 +16,6 @@ from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.text import format_size, join_names
 from ctxkernel.core.timeline import StatementLog
 from ctxkernel.kernel.messages import states as messages
-from ctxkernel.kernel.returning.cell_runs import CellFacts
 from ctxkernel.kernel.returning.comparisons import RunFacts
 from ctxkernel.kernel.returning.session import ReturnSession
 from ctxkernel.kernel.returning.targets import ReturnJob, Target
@@ -170,13 +168,7 @@ class Resumption:
         self._checkpoints.load(execution_id, manifest, info)
         for job_id, result in made.results().items():
             self._checkpoints.states.finish(job_id, result)
-        prints = manifest.get("f")
-        if isinstance(prints, dict):
-            known = cast("dict[object, object]", prints)
-            self._facts.fingerprints[execution_id] = {str(name): str(one) for name, one in known.items()}
-        self._facts.touched[execution_id] = frozenset(map(str, manifest.get("t", ())))
-        if (facts := CellFacts.from_json(manifest.get("r"))) is not None:
-            self._facts.cells[execution_id] = facts
+        self._facts.take_in(execution_id, manifest)
 
     def join(self, found: Resumable) -> None:
         """Put the earlier timeline in front of this kernel's own."""

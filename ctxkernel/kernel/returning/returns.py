@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from ctxkernel.replay.affected import NotebookCell
     from ctxkernel.replay.plan import Plan
 
-_MOST_TOUCHED = 200
-"""Names that a manifest lists as touched."""
 PANEL_SECONDS = 4.0
 """Time for all values that a panel asks to compare at once."""
 _LAST_SECONDS = 5.0
@@ -138,14 +136,7 @@ class Returning:
         self._note_log()
         if not self.kept.take_facts(execution_id):
             self._note_facts(self._session.loop.log.execution(execution_id))
-        facts = self.facts
-        if prints := facts.fingerprints.get(execution_id):
-            manifest["f"] = prints
-        touched = facts.touched.get(execution_id, ())
-        if touched:
-            manifest["t"] = sorted(touched)[:_MOST_TOUCHED]
-        if len(touched) <= _MOST_TOUCHED and (listed := facts.cells[execution_id].to_json()):
-            manifest["r"] = listed
+        manifest |= self.facts.to_manifest(execution_id)
         return CheckpointRow(
             info.checkpoint_id, manifest, info.bytes_new, state=info.state, reason=info.reason, time_ms=info.time_ms
         )

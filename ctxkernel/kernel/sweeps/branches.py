@@ -10,12 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.timeline import Execution
-from ctxkernel.kernel.returning.cell_runs import CellFacts
 from ctxkernel.kernel.returning.returns import Returning
 from ctxkernel.kernel.sweeps.run_records import RunRecord
 from ctxkernel.store.chunks.manifest import CheckpointRow
@@ -87,16 +86,9 @@ class Branches:
         )
 
     def _take_in(self, one: RunRecord) -> None:
-        facts, execution_id = self._back.facts, one.execution.execution_id
+        execution_id = one.execution.execution_id
         self._back.checkpoints.load(execution_id, one.manifest, one.info)
-        prints = one.manifest.get("f")
-        if isinstance(prints, dict):
-            facts.fingerprints[execution_id] = {
-                str(name): str(print_) for name, print_ in cast("dict[Any, Any]", prints).items()
-            }
-        facts.touched[execution_id] = frozenset(map(str, one.manifest.get("t", ())))
-        if (known := CellFacts.from_json(one.manifest.get("r"))) is not None:
-            facts.cells[execution_id] = known
+        self._back.facts.take_in(execution_id, one.manifest)
 
     def differs(self, one: RunRecord, against: str, parameters: Collection[str]) -> bool:
         """Return whether the result of a record differs from that of an execution of the same cell.

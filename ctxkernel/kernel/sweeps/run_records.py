@@ -13,7 +13,6 @@ from ctxkernel.core.events import StatementExecuted, plain
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.typed_json import read_json
-from ctxkernel.kernel.returning.comparisons import RunFacts
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.units import VERSION, Unit, unit_to_json
 from ctxkernel.store.log.masking import dump_json
@@ -77,26 +76,12 @@ def record_from_json(value: Mapping[str, Any]) -> RunRecord:
     return RunRecord(read_json(Statement, value["statement"]), ended, manifest, info, str(value.get("origin", "")))
 
 
-def manifest_of(checkpoints: Checkpointer, facts: RunFacts, execution_id: str) -> dict[str, Any]:
+def manifest_of(checkpoints: Checkpointer, execution_id: str) -> dict[str, Any]:
     """Return the manifest of a state after all its data were written: the difference to the state before."""
     known = checkpoints.states.known[execution_id]
     made = [one for unit in known.units for one in checkpoints.states.made_of(unit) or (unit,)]
-    manifest: dict[str, Any] = {
-        "v": VERSION,
-        "base": None if known.base is None else f"c{known.base}",
-        "units": units_json(checkpoints, made),
-        "gone": list(known.gone),
-    }
-    if prints := facts.fingerprints.get(execution_id):
-        manifest["f"] = prints
-    if touched := facts.touched.get(execution_id):
-        manifest["t"] = sorted(touched)[:_MOST_TOUCHED]
-    if execution_id in facts.cells and (listed := facts.cells[execution_id].to_json()):
-        manifest["r"] = listed
-    return manifest
-
-
-_MOST_TOUCHED = 200
+    base = None if known.base is None else f"c{known.base}"
+    return {"v": VERSION, "base": base, "units": units_json(checkpoints, made), "gone": list(known.gone)}
 
 
 def units_json(checkpoints: Checkpointer, units: list[Unit]) -> list[dict[str, Any]]:

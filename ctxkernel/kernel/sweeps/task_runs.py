@@ -165,7 +165,7 @@ class TaskRun:
         if info is None or info.state not in ("durable", "writing"):
             why = info.reason if info is not None else "no checkpoint was taken"
             raise CtxError(f"the state after a cell could not be kept: {why}")
-        manifest = manifest_of(checkpoints, self._back.facts, execution_id)
+        manifest = manifest_of(checkpoints, execution_id) | self._back.facts.to_manifest(execution_id)
         execution = self._loop.log.execution(execution_id)
         return replace(record, execution=execution, manifest=manifest, info=replace(info, state="durable"))
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ctxkernel.core.loop import Loop
-from ctxkernel.kernel.sweeps.run_records import units_json
+from ctxkernel.kernel.sweeps.run_records import manifest_of
 from ctxkernel.kernel.sweeps.task_runs import path_json
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
-from ctxkernel.state.checkpoints.units import VERSION
 from ctxkernel.sweeps.plan import Task
 from ctxkernel.sweeps.table import SweepTable
 
@@ -56,13 +55,9 @@ class TaskStates:
         self.close_rows(task, "ok", "", mark.get("collected") or {}, self.ends[task.key])
 
     def _path_json(self, execution_id: str) -> dict[str, Any]:
-        log, states = self._loop.log, self._checkpoints.states
+        log = self._loop.log
         run = log.execution(execution_id)
-        known = states.known[execution_id]
-        units = [one for unit in known.units for one in states.made_of(unit) or (unit,)]
-        base = None if known.base is None else f"c{known.base}"
-        manifest = {"v": VERSION, "base": base, "units": units_json(self._checkpoints, units), "gone": list(known.gone)}
-        return path_json(log.statement(run.statement_id), run, manifest)
+        return path_json(log.statement(run.statement_id), run, manifest_of(self._checkpoints, execution_id))
 
     def close_rows(self, task: Task, status: str, why: str, collected: Mapping[str, Any], branch: str | None) -> None:
         """Fill the rows that end with a task."""

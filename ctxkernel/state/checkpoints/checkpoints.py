@@ -24,15 +24,13 @@ from ctxkernel.state.base.namespace import NOTHING, is_atom
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.states import Known, States
 from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, StateChanges, Storage, unit_of
-from ctxkernel.state.checkpoints.units import State, Unit, missing_of
+from ctxkernel.state.checkpoints.units import PLAIN, State, Unit, missing_of
 from ctxkernel.state.tracking.found_changes import Pending
 from ctxkernel.state.tracking.groups import PackPiece
 from ctxkernel.state.tracking.late_changes import LateChanges, content_from_json
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.state.types import connections
 
-PLAIN = "p:"
-"""Begins the digest of a plain value: many of these share a stream, a dict by digest."""
 MOST_HELD = 1000
 """Objects without a stored form that are held for a return to them, the newest ones."""
 MOST_STATES_HELD = 20

@@ -14,7 +14,7 @@ from typing import Any
 from ctxkernel.core.reflection import class_of, is_any
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints import units
-from ctxkernel.state.checkpoints.checkpoints import PLAIN, Checkpointer
+from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.states import CheckpointError
 from ctxkernel.state.checkpoints.units import State, Unit
 from ctxkernel.state.tracking.groups import CHUNK, chunks_of
@@ -160,7 +160,7 @@ class StateComparison:
             now = [current[name] for name in unit.names if name in current]
             if len(now) < len(unit.names) or unit.live or not keep.issuperset(unit.labels):
                 continue
-            if (unit.missing and unit.stream[0]) or not unit.digest or unit.digest.startswith(PLAIN):
+            if (unit.missing and unit.stream[0]) or not unit.digest or unit.is_plain:
                 continue
             if all(one == unit for one in now) and not self._unloadable(unit):  # it changed since
                 continue

@@ -23,7 +23,7 @@ from ctxkernel.core.reflection import class_of
 from ctxkernel.core.text import format_size
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints import units
-from ctxkernel.state.checkpoints.checkpoints import PLAIN, Checkpointer
+from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.comparison import Difference, StateComparison, is_shared
 from ctxkernel.state.checkpoints.states import CheckpointError
 from ctxkernel.state.checkpoints.units import Buffer, State, Unit
@@ -101,7 +101,7 @@ class Restorer(StateComparison):
         Raises CheckpointError, StoreError.
         """
         unit = self._checkpoints.state(execution_id).get(f"ambient:{name}")
-        return self.plain(unit) if unit is not None and unit.digest.startswith(PLAIN) else None
+        return self.plain(unit) if unit is not None and unit.is_plain else None
 
     def load_copy(self, execution_id: str, name: str, most: int = COPY_BYTES) -> Any:
         """Return a copy of the value that a variable had after an execution; the variables stay as they are.
@@ -118,7 +118,7 @@ class Restorer(StateComparison):
             raise CheckpointError(f"its value of then cannot be loaded: {why}")
         if why := self._gap(unit, state):
             raise CheckpointError(f"its value of then cannot be loaded: {why}")
-        if unit.digest.startswith(PLAIN):
+        if unit.is_plain:
             return self.plain(unit)
         self._check_room(unit, state, most)
         made: dict[str, Any] = {}
@@ -195,7 +195,7 @@ class Restorer(StateComparison):
             fetched.patches += patches
             fetched.patched.update(unit.names)
             return
-        if unit.digest.startswith(PLAIN):
+        if unit.is_plain:
             fetched.values[unit.names[0]] = self.plain(unit)
             return
         living = self._checkpoints.living(unit)

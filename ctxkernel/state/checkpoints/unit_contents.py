@@ -62,7 +62,7 @@ class UnitContents:
             return None
         try:
             if one is other or one.equals(other):
-                labels = self.labels(one) if one.stream[0] and not one.digest.startswith("p:") else one.labels
+                labels = self.labels(one) if one.stream[0] and not one.is_plain else one.labels
                 return [(label, label) for label in (*_own(one), *labels)]
             if not (_is_whole(one) and _is_whole(other)):
                 return None
@@ -174,11 +174,7 @@ def _of_process(*labels: str) -> bool:
 
 def _is_whole(unit: Unit) -> bool:
     """Return whether all content of a unit is in its stream."""
-    return bool(unit.digest and unit.stream[0]) and not (unit.live or unit.missing or unit.job or _is_plain(unit))
-
-
-def _is_plain(unit: Unit) -> bool:
-    return unit.digest.startswith("p:")
+    return bool(unit.digest and unit.stream[0]) and not (unit.live or unit.missing or unit.job or unit.is_plain)
 
 
 def _own(unit: Unit) -> list[str]:

@@ -23,6 +23,8 @@ from ctxkernel.core.replay import CHECKPOINT_FORMAT
 from ctxkernel.state.types.connections import Connection
 
 VERSION = CHECKPOINT_FORMAT
+PLAIN = "p:"
+"""The beginning of the digest of a plain value. Many of these share a stream: a dict of the values by digest."""
 INLINE_CHUNKS = 16
 """A buffer of more chunks is listed in a blob of its own."""
 
@@ -59,6 +61,11 @@ class Unit:
     """Objects that are not stored, and can be connected again after their end."""
     renames: Mapping[str, str] = field(default_factory=dict[str, str])
     """Label in its stream → the label that is meant now. Never stored: such a unit is loaded, and its values packed."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its value is a plain one, which stands in a stream shared with others."""
+        return self.digest.startswith(PLAIN)
 
     @property
     def chunks(self) -> list[str]:
