@@ -10,7 +10,6 @@ Rule 3: a cell that fails ends the task; its record is the last one. A fault of 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,6 @@ from ctxkernel.kernel.sweeps.collected_values import collect
 from ctxkernel.kernel.sweeps.run_records import RunRecord, manifest_of
 from ctxkernel.kernel.turn.reruns import Execute
 from ctxkernel.kernel.turn.turns import Turns
-from ctxkernel.state.checkpoints.units import references
 from ctxkernel.sweeps.seal import seal, unseal
 from ctxkernel.sweeps.worker import FOLDER, SECRET
 
@@ -67,10 +65,8 @@ class TaskRun:
         return reply
 
     async def _result(self, execute: Execute, outer: CellRequest) -> dict[str, Any]:
-        started = time.perf_counter()
         task = unseal(self._key, f"run {self._path.name}", self._path.read_bytes())
         lost = self._go_to(task)
-        begun = time.perf_counter()
         records: list[RunRecord] = []
         failed = ""
         for cell in task["cells"]:
@@ -79,25 +75,21 @@ class TaskRun:
             if record.execution.status != "ok" and not cell["may_fail"]:
                 failed = record.execution.status
                 break
-        checkpoints = self._back.checkpoints
         self._turns.checkpoints.wait_for_all()
         collected: dict[str, Any] = {}
         if not failed:
             collected = collect(task["collect"], self._back.live.value, self._turns.secrets.masker)
-        made = [self._complete(record) for record in records]
         omitted = set(task.get("omitted", ()))
         facts = [self._back.facts.cells.get(one.execution.execution_id) for one in records]
         unsure = omitted and any(
             one is None or one.beyond is None or omitted & (one.beyond | one.reads) for one in facts
         )
         return {
-            "records": [one.to_json() for one in made],
+            "records": [self._complete(record).to_json() for record in records],
             "collected": collected,
             "status": failed or "ok",
             "lost": lost,
             "needs_all": bool(unsure),
-            "addresses": sorted({one for record in made for one in self._addresses(record, checkpoints)}),
-            "seconds": {"restore": begun - started, "all": time.perf_counter() - started},
         }
 
     # -- the state that it begins with --------------------------------------------------------------
@@ -168,10 +160,6 @@ class TaskRun:
         manifest = manifest_of(checkpoints, execution_id) | self._back.facts.to_manifest(execution_id)
         execution = self._loop.log.execution(execution_id)
         return replace(record, execution=execution, manifest=manifest, info=replace(info, state="durable"))
-
-    @staticmethod
-    def _addresses(record: RunRecord, checkpoints: Any) -> list[str]:
-        return list(references(record.manifest, checkpoints.storage.chunks.read))
 
 
 def path_json(statement: Statement, execution: Execution, manifest: Mapping[str, Any] | None) -> dict[str, Any]:
