@@ -25,6 +25,14 @@ def execute(notebook: Path, folder: Path) -> Path:
     return folder
 
 
+def assert_clean(notebook: Path) -> None:
+    """No outputs and no counts are stored, and every cell has an id of its own: a diff shows the text alone."""
+    stored = nbformat.read(notebook, as_version=4)
+    assert stored.metadata.kernelspec.name == "ctxkernel"
+    assert all(not cell.outputs and cell.execution_count is None for cell in stored.cells if cell.cell_type == "code")
+    assert len({cell.id for cell in stored.cells}) == len(stored.cells)
+
+
 def keep(executed: Path, notebook: Path) -> None:
     """Copy an executed notebook to where `docs/build.py` looks for it, if `.ci/run` says where."""
     if folder := os.environ.get("EXECUTED_NOTEBOOKS"):

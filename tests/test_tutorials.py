@@ -6,9 +6,8 @@ import json
 import re
 from pathlib import Path
 
-import nbformat
 import pytest
-from executed import execute, shown
+from executed import assert_clean, execute, shown
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 NAMES = ("08-reading", "06-next-day", "07-sharing")
@@ -29,12 +28,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_notebook_is_clean(name: str):
-    """No outputs and no counts are stored, and every cell has an id of its own."""
-    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
-
-    assert notebook.metadata.kernelspec.name == "ctxkernel"
-    assert all(not cell.outputs and cell.execution_count is None for cell in notebook.cells if cell.cell_type == "code")
-    assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)
+    assert_clean(NOTEBOOKS / f"{name}.ipynb")
 
 
 def test_what_is_read_costs_a_small_part_of_its_text_and_shows_the_wrong_row(desk):

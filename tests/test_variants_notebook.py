@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import nbformat
 import pytest
-from executed import ctxkernel, execute, shown
+from executed import assert_clean, ctxkernel, execute, shown
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOK = ROOT / "notebooks" / "05-variants.ipynb"
@@ -21,12 +20,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_notebook_is_clean():
-    """No outputs and no counts are stored: a diff of the notebook is a diff of its text."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-
-    assert notebook.metadata.kernelspec.name == "ctxkernel"
-    assert all(not cell.outputs and cell.execution_count is None for cell in notebook.cells if cell.cell_type == "code")
-    assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)
+    assert_clean(NOTEBOOK)
 
 
 def test_no_cell_fails(desk: Path):
