@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import heapq
 import json
-import os
 import random
 import shutil
 import sys
@@ -21,6 +20,8 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
+
+from kernels import Kernel
 
 CHUNK = 4 * 1024 * 1024
 GB = 1e9
@@ -44,31 +45,11 @@ class Costs:
 
 def measure(tasks: int) -> Costs:
     """Return the costs of a sweep of small cells on two workers."""
-    from jupyter_client.kernelspec import KernelSpec
-    from jupyter_client.manager import KernelManager
-
     folder = Path(tempfile.mkdtemp(prefix="sweep-costs-"))
-    manager = KernelManager()
-    argv = [sys.executable, "-m", "ctxkernel.kernel", "-f", "{connection_file}"]
-    manager._kernel_spec = KernelSpec(argv=argv, display_name="ctxkernel", language="python")
-    environment = {**os.environ, "CTXKERNEL_CACHE": str(folder), "JPY_SESSION_NAME": str(folder / "n.ipynb")}
-    manager.start_kernel(env=environment, cwd=str(folder))
-    client = manager.blocking_client()
-    client.start_channels()
-    client.wait_for_ready(timeout=120)
-
-    def run(source: str) -> str:
-        said: list[str] = []
-        client.execute_interactive(
-            source,
-            timeout=600,
-            output_hook=lambda m: said.append(m["content"]["text"]) if m["msg_type"] == "stream" else None,
-        )
-        return "".join(said)
-
+    kernel = Kernel("ctxkernel.kernel", folder, env={"CTXKERNEL_CACHE": str(folder)})
     for source in ("rows = list(range(1000))", "alpha = 1", "fit = sum(rows) * alpha", "r2 = fit / 3"):
-        run(source)
-    told = run(
+        kernel.run(source)
+    told = kernel.run(
         "import json, time\nfrom ctxkernel import sweep\nfrom ctxkernel.kernel.sweeps.messages import Messages\n"
         "sizes = {'task': [], 'result': []}\nstock = Messages.task, Messages.result\n"
         "def task(self, *given):\n    made = stock[0](self, *given); sizes['task'].append(len(made)); return made\n"
@@ -80,9 +61,9 @@ def measure(tasks: int) -> Costs:
         "over = sorted(table._table.overheads)\n"
         "print('COSTS', json.dumps([used, over, sizes]))"
     )
-    manager.shutdown_kernel(now=True)
+    kernel.stop()
     shutil.rmtree(folder, ignore_errors=True)
-    used, over, sizes = json.loads(told.partition("COSTS ")[2].splitlines()[0])
+    used, over, sizes = json.loads(told.text.partition("COSTS ")[2].splitlines()[0])
     return Costs(
         client=used / tasks,
         overhead=over[len(over) // 2],
