@@ -11,7 +11,7 @@ from typing import Any
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.report import Mask, Report, ReportTable
-from ctxkernel.core.text import one_line, plural, show_hidden, suggest
+from ctxkernel.core.text import one_line, plural, show_hidden
 from ctxkernel.kernel.commands.context import CommandContext
 from ctxkernel.kernel.execution.authority import require_person
 from ctxkernel.kernel.sweeps.messages import SweepRequest
@@ -27,10 +27,11 @@ from ctxkernel.sweeps.combinations import (
 from ctxkernel.sweeps.plots import plots_html
 from ctxkernel.sweeps.table import Sweep, SweepTable
 
-_VALUES = ("--from", "--until", "--collect", "--file", "--samples", "--seed", "--scheduler", "--store", "--workers")
-_LIMITS = ("--timeout", "--memory")
+_VALUES = (
+    *("--from", "--until", "--collect", "--file", "--samples", "--seed", "--scheduler", "--store", "--workers"),
+    *("--timeout", "--memory"),
+)
 _FLAGS = ("--dry-run", "--json", "--again")
-OPTIONS = (*_VALUES, *_LIMITS, *_FLAGS)
 
 
 def sweep(ctx: CommandContext, args: Sequence[str]) -> object:
@@ -73,14 +74,12 @@ def _read(args: Sequence[str]) -> tuple[dict[str, str], set[str], list[str]]:
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
-        if name in (*_VALUES, *_LIMITS):
+        if name in _VALUES:
             if not equals and not rest:
                 raise BadCommand(f"%ctx sweep {name}: a value must follow")
             options[name] = value if equals else rest.pop(0)
         elif word in _FLAGS:
             flags.add(word)
-        elif word.startswith("--"):
-            raise BadCommand(f"%ctx sweep has no option {name}{suggest(name, OPTIONS)}; it has {', '.join(OPTIONS)}")
         else:
             words.append(word)
     return options, flags, words
