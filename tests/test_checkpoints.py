@@ -17,6 +17,7 @@ from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer, Taken
 from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.checkpoints.storage import Storage
+from ctxkernel.state.tracking.groups import Moment
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.store.chunks import packs
 from ctxkernel.store.chunks.background import Background
@@ -217,6 +218,40 @@ def test_names_that_a_background_job_found_to_share_are_compared_with_packs_of_t
 
     assert bench["v"].base is bench["a"]
     assert (bench["a"][15], bench["v"].tolist()) == (1, [0, 0, 0, 0, 0, 1, 0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("packs", range(10))
+def test_names_that_share_arrays_come_back_wherever_the_time_to_pack_them_ends(bench: Bench, packs: int, monkeypatch):
+    """An array that waits for the background together with its users is not stored as a reference to itself."""
+    pack, left = Moment._pack, [1000]
+
+    def timed(moment: Moment, names: tuple[str, ...], *, identities: bool) -> None:
+        left[0] -= moment.seconds is not None
+        if left[0] < 0 and moment.seconds is not None:
+            moment.deferred.append(names)
+        else:
+            pack(moment, names, identities=identities)
+
+    monkeypatch.setattr(Moment, "_pack", timed)
+    bench.run("h = pd.DataFrame({'p': range(5), 'q': [1.0] * 5})")
+    bench.run("d = h.assign(z=5); keep = [h]")
+    left[0] = packs
+    bench.run("d.loc[0, 'q'] = 5; h.attrs['n'] = 1")
+    left[0] = 1000
+    fourth = bench.run("f = (d, [5]); h.attrs['n'] = 2")
+    want = bench["h"].copy(), bench["d"].copy()
+    bench.background.wait(30)
+    bench.checkpoints.poll()
+    units = bench.checkpoints.state(fourth).values()
+    assert not [unit.names for unit in units if not set(unit.names).isdisjoint(unit.labels)]
+    bench.run("del h, d, f, keep")
+
+    assert not bench.goto(fourth)
+
+    pd.testing.assert_frame_equal(bench["h"], want[0])
+    pd.testing.assert_frame_equal(bench["d"], want[1])
+    assert bench["f"][0] is bench["d"]
+    assert bench["keep"][0] is bench["h"]
 
 
 @pytest.mark.parametrize("used", [False, True])

@@ -214,8 +214,8 @@ class StateComparison:
 
     def _gap(self, unit: Unit, state: State, keep: Collection[str] = ()) -> str:
         """Return why a unit, or an object that it shares with others, cannot be loaded; empty where all can."""
-        shared = (state[label] for label in unit.labels if label in state and label not in keep)
-        return self._unloadable(unit) or next(filter(None, (self._gap(one, state, keep) for one in shared)), "")
+        reasons = (self._unloadable(one) for one in (unit, *labels_of(unit, state, keep).values()))
+        return next(filter(None, reasons), "")
 
     def _is_as_then(self, unit: Unit, execution_id: str | None, held: Mapping[str, Any]) -> bool:
         """Return whether values that were held when a state was left did not change."""
@@ -265,8 +265,19 @@ class StateComparison:
         self, unit: Unit | None, target: State, current: State, keep: Collection[str]
     ) -> list[tuple[memoryview, str]] | None:
         """Return the chunks to write where a unit and its references differ in buffers only; else None."""
-        now = current.get(unit.names[0]) if unit is not None else None
-        if unit is None or now is None or now.names != unit.names:
+        if unit is None:
+            return None
+        shared = labels_of(unit, target, keep)
+        if any(one not in shared and one not in keep for each in (unit, *shared.values()) for one in each.labels):
+            return None
+        if any(self._own_patches(one, current) is None for one in shared.values()):
+            return None
+        return self._own_patches(unit, current)
+
+    def _own_patches(self, unit: Unit, current: State) -> list[tuple[memoryview, str]] | None:
+        """Return the chunks of `_patches`, whatever the unit refers to."""
+        now = current.get(unit.names[0])
+        if now is None or now.names != unit.names:
             return None
         if not unit.buffers or now.live or unit.live or unit.missing or self._unloadable(now):
             return None  # unstored objects are held, and stay the same
@@ -276,10 +287,6 @@ class StateComparison:
         if any(value is NOTHING for value in values.values()) or _shares_lazily(values):
             return None
         if not self._checkpoints.unstored.isdisjoint(unit.names):
-            return None
-        if any(
-            one not in keep and self._patches(target.get(one), target, current, keep) is None for one in unit.labels
-        ):
             return None
         packed = self._packer.pack(values)
         if self._address(packed.stream) != unit.digest or any(view.readonly for view in packed.buffers):
@@ -297,6 +304,21 @@ def _shares_lazily(values: Mapping[str, Any]) -> bool:
     frames = [one for one in values.values() if is_any(class_of(one), ("pandas", "DataFrame"), ("pandas", "Series"))]
     blocks = (block for one in frames for block in getattr(getattr(one, "_mgr", None), "blocks", ()))
     return any(block.refs.has_reference() for block in blocks)
+
+
+def labels_of(unit: Unit, state: State, keep: Collection[str] = ()) -> State:
+    """Return by label the units of the objects that a unit shares with others, directly or not.
+
+    Labels in `keep` are left out, and what is shared only through them.
+    """
+    found: State = {}
+    todo = list(unit.labels)
+    while todo:
+        label = todo.pop()
+        if label in state and label not in found and label not in keep:
+            found[label] = state[label]
+            todo += state[label].labels
+    return found
 
 
 def is_shared(name: str) -> bool:

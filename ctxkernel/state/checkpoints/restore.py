@@ -24,7 +24,7 @@ from ctxkernel.core.text import format_size
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
-from ctxkernel.state.checkpoints.comparison import Difference, StateComparison, is_shared
+from ctxkernel.state.checkpoints.comparison import Difference, StateComparison, is_shared, labels_of
 from ctxkernel.state.checkpoints.states import CheckpointError
 from ctxkernel.state.checkpoints.units import Buffer, State, Unit
 from ctxkernel.state.tracking.groups import CHUNK
@@ -139,7 +139,7 @@ class Restorer(StateComparison):
 
     def _check_room(self, unit: Unit, state: State, most: int) -> None:
         """Raise CheckpointError if a copy of a unit needs more than `most` bytes, or more than are free."""
-        nbytes = unit.nbytes + sum(one.nbytes for one in _labels_of(unit, state).values())
+        nbytes = unit.nbytes + sum(one.nbytes for one in labels_of(unit, state).values())
         if nbytes > most:
             told = f"values of more than {format_size(most)} are not loaded to be compared"
             raise CheckpointError(f"its value of then takes {format_size(nbytes)}; {told}")
@@ -328,7 +328,7 @@ class Restorer(StateComparison):
             if name.startswith(("class:", "shared:")):
                 continue
             # It may hold an object without a stored form: it is held as well where it is small enough.
-            shared = _labels_of(unit, current) if unit is not None else {}
+            shared = labels_of(unit, current) if unit is not None else {}
             nbytes = unit.nbytes + sum(one.nbytes for one in shared.values()) if unit is not None else 0
             stored = unit is not None and (not unit.live or nbytes > HELD_BYTES) and not self._gap(unit, current)
             if stored and name not in doubtful:
@@ -345,18 +345,6 @@ class Restorer(StateComparison):
         # A cell without a checkpoint may have changed held values: they are not of the state of the last checkpoint.
         self._checkpoints.hold(self._head(), held, prints)
         self._checkpoints.hold_connections(current[name] for name in leaving if name in current)
-
-
-def _labels_of(unit: Unit, state: State) -> State:
-    """Return the units of the objects that a unit shares with others, directly or not."""
-    found: State = {}
-    todo = list(unit.labels)
-    while todo:
-        label = todo.pop()
-        if is_shared(label) and label in state and label not in found:
-            found[label] = state[label]
-            todo += state[label].labels
-    return found
 
 
 def _order(unit: Unit) -> int:

@@ -102,11 +102,16 @@ class PackedVariables:
         return {name for name, variable in self._variables.items() if variable.atom is NOTHING}
 
     def _whole_groups(self, names: Iterable[str]) -> list[tuple[str, ...]]:
-        """Return the groups that these names are in, each once."""
+        """Return the groups that these names are in, each once.
+
+        Names that wait for their shared objects to be found are returned each by itself: that finds them.
+        """
         found: dict[tuple[str, ...], None] = {}
         for name in names:
             group = self._groups.get(name)
-            found[(name,) if group is None else tuple(n for n in group.names if self._groups.get(n) is group)] = None
+            whole = (name,) if group is None else tuple(n for n in group.names if self._groups.get(n) is group)
+            awaited = group is not None and not group.key
+            found |= dict.fromkeys([(each,) for each in whole] if awaited else [whole])
         return list(found)
 
     def _dissolve(self, name: str) -> set[str]:

@@ -63,14 +63,14 @@ class PackState(PackFindings):
         """By id of the value of a name: the names."""
         self.by_value: dict[int, str] = {}
         """By id: uids of the classes that this pack stores themselves."""
-        self.root: object = None
-        """The object that this pack stores although it is shared."""
+        self.roots: set[int] = set()
+        """Ids of the objects that this pack stores itself although they are shared."""
         for name, value in values.items():
             self.tops.setdefault(id(value), []).append(name)
             if name.startswith("class:"):
                 self.by_value[id(value)] = name[6:]
-            elif name.startswith("shared:") and self.root is None:
-                self.root = value
+            elif name.startswith("shared:"):
+                self.roots.add(id(value))
         self.plans: dict[int, AttributePlan] = {}
         self.missing: list[tuple[object, str]] = []
         """Objects that are not stored, with a description."""

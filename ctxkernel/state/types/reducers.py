@@ -94,7 +94,7 @@ class Dispatcher(PackState):
         if self.refused and id(obj) in self.refused:
             held = self.plan(cls).dict_of(obj) if self.refused[id(obj)] is FINALIZED else None
             return self.refuse(obj, self.refused[id(obj)], held)
-        if self.shares and obj is not self.root and (label := self.label_of(obj)):
+        if self.shares and id(obj) not in self.roots and (label := self.label_of(obj)):
             self.shared[label] = obj
             return PARTS.shared, (self.label(label),)
         try:
