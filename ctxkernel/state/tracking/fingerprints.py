@@ -26,7 +26,7 @@ from ctxkernel.state.base.code_objects import code_facts
 from ctxkernel.state.types.instances import is_cache
 from ctxkernel.state.types.object_names import value_of_label
 from ctxkernel.state.types.packer import Opened
-from ctxkernel.state.types.parts import SEEDS
+from ctxkernel.state.types.parts import SEEDS, plain_name
 
 MOST_NODES = 20_000
 MOST_SHOWN = 100_000
@@ -125,7 +125,7 @@ def values_of(
         held[at] = (text * (sizes[at] // len(text) + 1))[: sizes[at]]
     reader = _Reader(opened.source(held), buffers=opened.turns(seeds, [memoryview(one) for one in held]))
     reader.labels, reader.exact = opened.labels, exact
-    return reader.load()[0]
+    return {plain_name(name): value for name, value in reader.load()[0].items()}
 
 
 def _make(name: str, labels: Sequence[str], args: tuple[Any, ...]) -> Any:

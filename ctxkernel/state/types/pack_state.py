@@ -14,7 +14,7 @@ from ctxkernel.core.text import one_line
 from ctxkernel.state.base.own_modules import IN_PLACE
 from ctxkernel.state.types import connections
 from ctxkernel.state.types.object_names import ObjectNames
-from ctxkernel.state.types.parts import PARTS, SMALL, Expired, Reduction
+from ctxkernel.state.types.parts import BEFORE_NAME, PARTS, SMALL, Expired, Reduction
 
 Kind = Callable[["PackState", Any], Reduction] | None
 """A reducer; None leaves the object to the pickler."""
@@ -118,7 +118,7 @@ class PackState(PackFindings):
             reason = f"{reason}; {found}"
         what = one_line(public_name(class_of(obj), self.module), 80)
         names = self.tops.get(id(obj), ())
-        self.fault_names.extend(names)
+        self.fault_names.extend(BEFORE_NAME + name for name in names)
         self.faults |= dict.fromkeys(names, reason if reason.startswith(what) else f"{what}: {reason}")
         self.missing.append((obj, what))
         held = (reached(self.namespace, obj) or None) if held is None else held

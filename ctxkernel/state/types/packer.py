@@ -34,7 +34,18 @@ from ctxkernel.state.types.connections import Connection
 from ctxkernel.state.types.object_names import ObjectNames, needs_identities
 from ctxkernel.state.types.object_paths import places
 from ctxkernel.state.types.pack_state import PackFindings, PackState
-from ctxkernel.state.types.parts import SEEDS, SMALL, Expired, Lost, OutOfTime, never, part_seed, said
+from ctxkernel.state.types.parts import (
+    BEFORE_NAME,
+    SEEDS,
+    SMALL,
+    Expired,
+    Lost,
+    OutOfTime,
+    never,
+    part_seed,
+    plain_name,
+    said,
+)
 from ctxkernel.state.types.reducers import FINALIZED, Cache, Dispatcher
 from ctxkernel.state.types.restorer import Loader, StreamRestorer
 
@@ -198,8 +209,7 @@ class Packer(ObjectNames):
         `blocks`: memory that earlier packs met at the same moment. `plain`: store instances by their attributes.
         `labels`: those that objects with packs of their own may have here, by default any.
         """
-        # A name that is one object with a text in the values would be written as a reference to it, or not.
-        values = {name[:1] + name[1:]: value for name, value in values.items()}
+        values = dict(values)
         blocks = [] if blocks is None else blocks
         tries = _Tries(dict.fromkeys(self._finalized(), FINALIZED))
         alone: dict[str, str] = {}
@@ -236,8 +246,9 @@ class Packer(ObjectNames):
         pickler.memo = dict(self._seeds()) if pack.deep else self._seeds()
         faults: list[str] = []
         pack.fault_names = faults
-        pack.temporary |= {id(values), id(faults)}
-        pickler.dump((values, faults))
+        named = {BEFORE_NAME + name: value for name, value in values.items()}
+        pack.temporary |= {id(named), id(faults)}
+        pickler.dump((named, faults))
         return pickler
 
     def _finalized(self) -> list[int]:
@@ -326,13 +337,14 @@ class Packer(ObjectNames):
             return loader.load()
 
         try:
-            return load(Loader)
+            values, faults = load(Loader)
         except (KeyboardInterrupt, MemoryError):
             raise
         except BaseException:  # of the user's code, or of a library that has changed: load piece by piece
             restorer.said.clear()
             restorer.stand_ins.clear()
-            return load(fallbacks.CarefulLoader)
+            values, faults = load(fallbacks.CarefulLoader)
+        return {plain_name(name): value for name, value in values.items()}, [*map(plain_name, faults)]
 
 
 @contextlib.contextmanager

@@ -26,6 +26,15 @@ SEEDS = ("namespace", "builtins", "part", "sys.modules", "sys.path", "sys.argv",
 """Longer from version to version, never another order."""
 
 
+BEFORE_NAME = " "
+"""Precedes each name in a stream: a name that is one object with a text in the values would be a reference to it."""
+
+
+def plain_name(written: str) -> str:
+    """Return a name as it is outside of streams; those of earlier versions have nothing before it."""
+    return written.removeprefix(BEFORE_NAME)
+
+
 class OutOfTime(Exception):
     """The time for this pack is used up."""
 
