@@ -91,9 +91,10 @@ class StateComparison:
                 continue
             self._not_stored(unit, current, found)
             load[id(unit)] = unit
+        load = {key: unit for key, unit in load.items() if not keep.issuperset(unit.names)}
+        keep = keep.difference(*(unit.names for unit in load.values()))
         for name in keep:
             stale |= self._used(target[name], execution_id)
-        load = {key: unit for key, unit in load.items() if keep.isdisjoint(unit.names)}
         nbytes = sum(self._differing(unit, current.get(unit.names[0])) for unit in load.values())
         live = {*current, *self._tracker.names()}
         drop = tuple(sorted(name for name in live if name not in target))
@@ -114,6 +115,8 @@ class StateComparison:
             found[name] = f"it is as it was last known: {_CHANGED}"
             now, unit = current.get(name), states[later].get(name)
             if now is None or not now.equals(unit) or not target.keys() >= {*now.names, *now.labels}:
+                continue
+            if any(not set(target[one].names) <= set(now.names) for one in now.names):  # the others come back with it
                 continue
             if not doubts.keys() >= set(now.names):  # a cell changed the others
                 continue
