@@ -37,6 +37,10 @@ MOST_STATES_HELD = 20
 """States of which values without stored data are held."""
 
 
+_LABELS = ("class:", "shared:")
+"""Prefixes of the names of classes of the user's, and of objects that several names share."""
+
+
 @dataclass(slots=True)
 class Taken:
     """The result of `take`: the facts for the log, and the manifest."""
@@ -69,6 +73,8 @@ class Checkpointer:
         """Plain values of the last checkpoint: those that could not be stored are tried again."""
         self._turns: dict[str, int] = {}
         """Execution → the tracker's turn when its checkpoint was taken."""
+        self._stored: dict[str, int] = {}
+        """Label of a class or a shared object → the turn of the checkpoint that its unit in `_current` is of."""
         self._used: dict[str, int] = {}
         """Token → the turn in which a cell that may have used it ran last."""
         self.shelf: dict[str, Any] = {}
@@ -164,7 +170,7 @@ class Checkpointer:
         for piece in {id(one): one for one in pending.pieces.values()}.values():
             unequal = self.storage.unequal(piece)
             if unequal is None:
-                pending.deferred.update(piece.names)
+                pending.defer(piece.names)
             else:
                 self._unit(piece, unequal, changes)
         self._defer(pending, changes)
@@ -196,7 +202,7 @@ class Checkpointer:
             if self._current.pop(label, None) is not None:
                 changes.gone.add(label)
         for name in (*gone, *sorted(pending.names)):
-            if name in self._current and not name.startswith(("class:", "shared:")) and self._value(name) is NOTHING:
+            if name in self._current and not name.startswith(_LABELS) and self._value(name) is NOTHING:
                 self._current.pop(name)
                 changes.gone.add(name)
 
@@ -241,21 +247,26 @@ class Checkpointer:
         self.storage.note(piece, old, changes)
         unit = unit_of(piece, digest, place or ("", 0), changes.execution_id)
         if unequal:
-            live = *unit.live, *self._hold_unequal(unequal, changes.execution_id)
+            live = *unit.live, *self._hold_unequal(unequal, changes.execution_id, self.tracker.turn)
             unit = replace(unit, missing={**packed.faults, **unequal}, live=live)
-        if unit.equals(old) and place is not None and old is not None and old.stream[0]:
+        # A job that is under way may have another content of a label, of an earlier state.
+        waits = bool(self.writing) and names[0].startswith(_LABELS)
+        if unit.equals(old) and place is not None and old is not None and old.stream[0] and not waits:
             return
         if place is None:
             changes.streams.append((digest, packed.stream, ()))
+        self._note_labels(names, self.tracker.turn)
         self._put(unit, changes)
 
-    def _hold_unequal(self, names: Iterable[str], version: str) -> Iterator[tuple[str, str]]:
-        """Hold the values whose copies are not equal to them; yields their tokens."""
+    def _hold_unequal(self, names: Iterable[str], version: str, turn: int) -> Iterator[tuple[str, str]]:
+        """Hold the values whose copies are not equal to them; yields their tokens.
+
+        `version`: the execution that stores them. `turn`: that of the last cell that may have used them.
+        """
         for name in names:
             value = self._value(name)
             token = f"unequal:{name}:{self._packer.token(value)}"
             self._hold(token, value)
-            turn = self._turns.get(version, self.tracker.turn)
             if name.startswith("module:"):  # a new dict each time, of the same objects
                 self._used |= {one: turn for one in self._used if one.startswith(f"unequal:{name}:")}
             self._used[token] = turn
@@ -319,8 +330,11 @@ class Checkpointer:
         self.late.answer(job, {name: content_from_json(one) for name, one in contents.items()})
         self._packer.adopt_tokens(one for listed in result["units"] for one in listed.pop("i", ()))
         for listed in result["units"]:
-            if (unequal := listed.pop("u", ())) and self._is_fresh(listed["n"], job):
-                listed["l"] = [*listed.get("l", ()), *map(list, self._hold_unequal(unequal, job))]
+            unequal, fresh = listed.pop("u", {}), self._is_fresh(listed["n"], job)
+            alive = [name for name, at in unequal.items() if fresh or id(self._value(name)) == at]
+            turn = self._turns.get(job, self.tracker.turn) if fresh else self.tracker.turn
+            held = self._hold_unequal(alive, job, turn)
+            listed["l"] = [*listed.get("l", ()), *map(list, held)]
         made = self.states.finish(job, result)
         for unit, listed in zip(made, result["units"], strict=True):
             self.storage.streams.setdefault(unit.digest, unit.stream)
@@ -329,8 +343,9 @@ class Checkpointer:
                 self._used.setdefault(token, self._turns.get(job, self.tracker.turn) if fresh else self.tracker.turn)
                 if (thing := self._packer.tokens.object(token)) is not None:
                     self._hold(token, thing)
-            if fresh or unit.names[0].startswith(("class:", "shared:")):
+            if fresh or self._is_newest(unit.names, job):
                 self._current |= dict.fromkeys(unit.names, unit)
+                self._note_labels(unit.names, self._turns.get(job, 0))
                 if "k" in listed:
                     self.tracker.take_result(unit.names, listed)
         return made
@@ -338,6 +353,14 @@ class Checkpointer:
     def _is_fresh(self, names: Iterable[str], job: str) -> bool:
         """Say whether no later checkpoint has stored any of these names again."""
         return all((now := self._current.get(name)) is not None and now.job == job for name in names)
+
+    def _note_labels(self, names: Iterable[str], turn: int) -> None:
+        self._stored |= dict.fromkeys((name for name in names if name.startswith(_LABELS)), turn)
+
+    def _is_newest(self, names: Sequence[str], job: str) -> bool:
+        """Say whether names are labels that no later checkpoint has stored: no unit of a job has the names of these."""
+        turn = self._turns.get(job, 0)
+        return names[0].startswith(_LABELS) and all(self._stored.get(one, 0) <= turn for one in names)
 
     def _fail(self, known: Known, fault: str) -> None:
         """Note that data of a checkpoint could not be written: its live units are stored with the next one."""
@@ -457,6 +480,7 @@ class Checkpointer:
         self._others = {name for name in others if name in target}
         self._current = {name: unit for name, unit in target.items() if name not in lost}
         self._labels = {name for name in target if name.startswith("shared:")}
+        self._note_labels(target, self.tracker.turn)
         self.late.forget(list(target))
         self.base = execution_id
         self._apart = {name for name in lost if name in target}

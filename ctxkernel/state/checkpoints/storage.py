@@ -150,10 +150,16 @@ class Storage:
             unit = unit_of(piece, self.address(packed.stream), (blob, 0), changes.execution_id)
             if unequal := self.unequal(piece):
                 unit = replace(unit, missing={**unit.missing, **unequal})
-            more = {"k": piece.key.hex(), "z": piece.seconds, "a": list(packed.labels), "e": sorted(packed.deps)}
-            # The kernel finds the objects of these tokens by their ids.
+            more: dict[str, Any] = {
+                "k": piece.key.hex(),
+                "z": piece.seconds,
+                "a": list(packed.labels),
+                "e": sorted(packed.deps),
+            }
+            # The kernel finds these objects by their ids.
             ids = [(token, id(obj), class_qualname(type(obj))) for token, obj in packed.live.items()]
-            made.append(units.unit_to_json(unit, recipe) | more | {"u": sorted(unequal or ()), "i": ids})
+            more["u"] = {name: id(moment.value_of(name)) for name in sorted(unequal or ())}
+            made.append(units.unit_to_json(unit, recipe) | more | {"i": ids})
         failed = [Unit((name,), missing={name: why}) for name, why in moment.faults.items()]
         contents = {name: self.content(moment, name) for names in changes.groups for name in names}
         found = {name: one.to_json() for name, one in contents.items() if one is not None}
