@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import errno
+import pickle
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.checkpoints.storage import Storage
 from ctxkernel.state.tracking.groups import Moment
 from ctxkernel.state.tracking.tracker import NamespaceTracker
+from ctxkernel.state.types.packer import Packer
 from ctxkernel.store.chunks import packs
 from ctxkernel.store.chunks.background import Background
 from ctxkernel.store.chunks.chunk_store import ChunkStore, stream_address
@@ -220,38 +223,72 @@ def test_names_that_a_background_job_found_to_share_are_compared_with_packs_of_t
     assert (bench["a"][15], bench["v"].tolist()) == (1, [0, 0, 0, 0, 0, 1, 0, 0, 0, 0])
 
 
-@pytest.mark.parametrize("packs", range(10))
-def test_names_that_share_arrays_come_back_wherever_the_time_to_pack_them_ends(bench: Bench, packs: int, monkeypatch):
-    """An array that waits for the background together with its users is not stored as a reference to itself."""
+SHARING = {
+    "frames": (
+        "(h.to_dict(), d.to_dict(), keep[0] is h, 'f' in globals() and f[0] is d)",
+        "h = pd.DataFrame({'p': range(5), 'q': [1.0] * 5}); d = h.assign(z=5); keep = [h]",
+        "d.loc[0, 'q'] = 5; h.attrs['n'] = 1",
+        "f = (d, [5]); h.attrs['n'] = 2",
+        "keep.append(3); d = d.copy(); f = (d, [6])",
+    ),
+    "lists": (
+        "(f, g, 'k' in globals() and (k, k['k'] is f, k['n'][0] is g))",
+        "f = [1]; g = {'k': [7], 'n': 1}",
+        "k = {'k': f, 'n': [g]}",
+        "f.append(2); k['n'].append(3)",
+        "g = {'k': f}; k = {'k': f, 'n': [g]}",
+    ),
+    "classes": (
+        "(P.rows, x.rows is P.rows, x.n, 'y' in globals() and (y.n, type(y) is P))",
+        "class P:\n    rows = [1]\n    def __init__(self, n): self.n = n\nx = P([2])",
+        "P.rows.append(3)",
+        "y = P(x.n)",
+        "P.rows = [4]; x.n.append(5)",
+    ),
+}
+
+
+@pytest.mark.parametrize("packs", range(0, 12, 2))
+@pytest.mark.parametrize("late", [1, 2, 1000])
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("case", SHARING)
+def test_what_names_share_comes_back_wherever_the_time_to_pack_them_ends(
+    bench: Bench, case: str, at: int, late: int, packs: int, monkeypatch: pytest.MonkeyPatch
+):
+    """In one cell a number of packs are made in time, and those after them are late."""
     pack, left = Moment._pack, [1000]
 
     def timed(moment: Moment, names: tuple[str, ...], *, identities: bool) -> None:
         left[0] -= moment.seconds is not None
-        if left[0] < 0 and moment.seconds is not None:
+        if moment.seconds is not None and -late <= left[0] < 0:
             moment.deferred.append(names)
         else:
             pack(moment, names, identities=identities)
 
     monkeypatch.setattr(Moment, "_pack", timed)
-    bench.run("h = pd.DataFrame({'p': range(5), 'q': [1.0] * 5})")
-    bench.run("d = h.assign(z=5); keep = [h]")
-    left[0] = packs
-    bench.run("d.loc[0, 'q'] = 5; h.attrs['n'] = 1")
-    left[0] = 1000
-    fourth = bench.run("f = (d, [5]); h.attrs['n'] = 2")
-    want = bench["h"].copy(), bench["d"].copy()
+    facts, *cells = SHARING[case]
+    states: dict[str, Any] = {}
+    for number, cell in enumerate(cells):
+        left[0] = packs if number == at else 1000
+        bench.tracker.look_outside("a thread ran")
+        execution_id = bench.run(cell)
+        states[execution_id] = copy.deepcopy(eval(facts, bench.ns))
     bench.background.wait(30)
     bench.checkpoints.poll()
-    units = bench.checkpoints.state(fourth).values()
-    assert not [unit.names for unit in units if not set(unit.names).isdisjoint(unit.labels)]
-    bench.run("del h, d, f, keep")
+    for execution_id in states:
+        units = bench.checkpoints.state(execution_id).values()
+        assert not [unit.names for unit in units if not set(unit.names).isdisjoint(unit.labels)]
+    for execution_id in (*reversed(states), *states):
+        told = bench.goto(execution_id)
+        assert eval(facts, bench.ns) == states[execution_id]
+        assert all(why.endswith("at a time that is not known") for why in told.values()), told
 
-    assert not bench.goto(fourth)
 
-    pd.testing.assert_frame_equal(bench["h"], want[0])
-    pd.testing.assert_frame_equal(bench["d"], want[1])
-    assert bench["f"][0] is bench["d"]
-    assert bench["keep"][0] is bench["h"]
+def test_a_name_that_is_one_object_with_a_text_in_its_value_is_packed_as_any_other_name():
+    """A value has the same bytes before it was stored and after it was loaded."""
+    name, other = "k", pickle.loads(b"\x8c\x01k.")
+    packer = Packer({"__name__": "__main__"})
+    assert packer.pack({name: {name: [7]}}).body == packer.pack({name: {other: [7]}}).body
 
 
 @pytest.mark.parametrize("used", [False, True])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ctxkernel.core.timeline import ChangeInfo, TypeInfo
@@ -15,7 +15,11 @@ Contents = tuple[Content | None, Content | None]
 
 @dataclass(slots=True)
 class Pending:
-    """The names and pieces that the next checkpoint stores."""
+    """The names and pieces that the next checkpoint stores.
+
+    Rule: a name has a piece, is deferred or has a fault, whichever was found last. A checkpoint that stored a name in
+    two ways would lose what it shares with others.
+    """
 
     pieces: dict[str, PackPiece] = field(default_factory=dict[str, PackPiece])
     """By name."""
@@ -26,6 +30,31 @@ class Pending:
     faults: dict[str, str] = field(default_factory=dict[str, str])
     open: dict[str, OpenChange] = field(default_factory=dict[str, OpenChange])
     """Names that the cell may have changed."""
+
+    def put(self, piece: PackPiece) -> None:
+        """Take a piece as the stored form of its names."""
+        self._drop(piece.names)
+        self.pieces |= dict.fromkeys(piece.names, piece)
+
+    def defer(self, names: Collection[str]) -> None:
+        """Leave names to the background."""
+        self._drop(names)
+        self.deferred.update(names)
+        self.names.update(names)
+
+    def fail(self, faults: Mapping[str, str]) -> None:
+        """Note names that could not be packed, and why."""
+        self._drop(faults)
+        self.faults.update(faults)
+        self.names.update(faults)
+
+    def _drop(self, names: Iterable[str]) -> None:
+        for name in names:
+            if (piece := self.pieces.get(name)) is not None:  # the others have to be packed again without this name
+                for each in piece.names:
+                    self.pieces.pop(each, None)
+            self.faults.pop(name, None)
+            self.deferred.discard(name)
 
 
 @dataclass(slots=True)

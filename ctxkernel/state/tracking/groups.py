@@ -3,7 +3,8 @@
 Rule 1: no code of the user's runs between two packs of a moment, and its objects stay alive: an id is one object.
 Rule 2: two names that hold one mutable object are packed together. An array or an index that several names hold has a
 pack of its own, to which theirs refer: a change of it is no change of their packs.
-Rule 3: a pack is whole or it is not made: names that take too long are returned as deferred.
+Rule 3: a pack is whole or it is not made: names that take too long are returned as deferred. What they share with the
+other names of the moment is unknown then, so these are deferred, too.
 """
 
 from __future__ import annotations
@@ -92,6 +93,9 @@ class Moment:
         self._alive.clear()
         for piece in (*self.pieces.values(), *self.first.values()):
             piece.packed.identities.clear()
+        if join and self.deferred:
+            self.deferred += dict.fromkeys(piece.names for piece in self.pieces.values())
+            self.pieces.clear()
 
     def _pack(self, names: tuple[str, ...], *, identities: bool) -> None:
         values = {name: value for name in names if (value := self.value_of(name)) is not NOTHING}

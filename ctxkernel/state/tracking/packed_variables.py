@@ -159,7 +159,7 @@ class PackedVariables:
         for piece in distinct(moment.pieces):
             if not any(name in self._groups for name in piece.names):
                 self._keep(piece)
-                self.pending.pieces |= dict.fromkeys(piece.names, piece)
+                self.pending.put(piece)
 
     def _keep(self, piece: PackPiece) -> Group:
         """Take a piece as the known content of its names."""
@@ -176,7 +176,7 @@ class PackedVariables:
 
     def _store(self, piece: PackPiece) -> None:
         """Have the next checkpoint store a piece."""
-        self.pending.pieces |= dict.fromkeys(piece.names, piece)
+        self.pending.put(piece)
         self.pending.names.update(piece.names)
 
     def store_again(self, name: str) -> None:
@@ -216,15 +216,12 @@ class PackedVariables:
         """
         groups = self._whole_groups(names)
         moment = self._moment(seconds)
-        if seconds is not None and self.may_defer() and (hurry or any(self._is_slow(each) for each in groups)):
-            moment.deferred = [each for each in groups if hurry or self._is_slow(each)]
-            moment.slow.update(name for each in groups if self._is_slow(each) for name in each)
-            groups = [each for each in groups if each not in moment.deferred]
-        moment.pack(groups, refer=any(group.labels for group in old.values()))
+        slow = {name for each in groups if self._is_slow(each) for name in each}
+        if seconds is not None and self.may_defer() and (hurry or slow):
+            moment.deferred, moment.slow = groups, slow
+        else:
+            moment.pack(groups, refer=any(group.labels for group in old.values()))
         deferred = {name for each in moment.deferred for name in each}
-        if deferred and len(groups) + len(moment.deferred) > 1:
-            # Shared objects are only found when all names are packed at one moment.
-            deferred |= {name for each in groups for name in each}
         found.deferred |= deferred
         self._await(deferred, moment)
         self._take_pieces(moment, old, found)
@@ -232,9 +229,8 @@ class PackedVariables:
             self._store_users(found.parts, moment)
         if deferred:
             self._compare_deferred(deferred, found)
-        self.pending.deferred |= deferred
-        self.pending.names |= {*deferred, *moment.faults}
-        self.pending.faults |= moment.faults
+        self.pending.defer(deferred)
+        self.pending.fail(moment.faults)
 
     def _compare_deferred(self, names: Collection[str], found: FoundChanges) -> None:
         """Compare deferred names by what each holds, as far as time is left: how they are stored is found later."""

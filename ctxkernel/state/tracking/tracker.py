@@ -192,15 +192,15 @@ class NamespaceTracker(CandidateNames):
         lacking = [name for name in self.pending.names if name not in ready and self._is_complex(name)]
         if not lacking:
             return
-        moment = self._moment(self._pack_seconds)
+        moment = self._moment(None if self._verified else self._pack_seconds)
         # They may share objects only with names that the cell touched or bound.
         ran = {*self.touched, *self.rebound, *self._last.added, *self._last.changed}
         moment.pack(self._whole_groups(sorted({*lacking, *filter(self._is_complex, ran)})))
         deferred = {name for names in moment.deferred for name in names}
         self._await(deferred, moment)
         self._take_pieces(moment, {}, FoundChanges(deferred=deferred))
-        self.pending.deferred |= deferred
-        self.pending.faults |= moment.faults
+        self.pending.defer(deferred)
+        self.pending.fail(moment.faults)
 
     def take_pending(self) -> Pending:
         """Return the content of the next checkpoint, and begin a new one."""
