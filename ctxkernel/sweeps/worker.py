@@ -296,9 +296,6 @@ class WorkerKernel:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-_SECRETS = ("API_KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
-
-
 def _environment(task: Mapping[str, Any], folder: Path, key: bytes, cache: str) -> dict[str, str]:
     """Return the environment variables of the kernel, without keys of a model and the state of another kernel."""
     left: Iterable[tuple[str, str]] = os.environ.items()
