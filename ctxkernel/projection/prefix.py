@@ -59,7 +59,7 @@ def _why(old: Sequence[Piece], new: Projection, at: int) -> str:
     first = old[0]
     if first.kind not in _HELD or first.id in here:
         return _reason(first, here, new)
-    # Thinking is let go of with other changes, or because it comes to too many tokens.
+    # Thinking is removed with other changes, or because it takes too many tokens.
     others = (one for one in old if one.kind not in _HELD and (one.id not in here or here[one.id].text != one.text))
     changed = next(others, None)
     why = f"with {changed.id}: {_reason(changed, here, new)}" if changed is not None else "as it came to its limit"
