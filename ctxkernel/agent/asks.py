@@ -13,17 +13,19 @@ from ctxkernel.projection.value import Projection
 
 Mode = Literal["ask", "auto", "off"]
 EndKind = Literal["answered", "parked", "bound", "failed", "stopped"]
+"""`parked`: it waits for a decision of the user; `bound`: it reached one of its bounds."""
 _REASON = 60
 """Most characters of the reason in the row of an ask."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The bounds at which an ask ends, answered or not. 0 is no bound."""
+    """The limits of an ask: it ends when one is reached. 0 means no limit."""
 
     rounds: int = 0
+    """Requests to the model."""
     tokens: int = 0
-    """In and out, cached or not, of all rounds."""
+    """Input and output tokens of all rounds, cached ones included."""
     usd: float = 0.0
     seconds: float = 0.0
     """Time of the model and of its cells, without the time that it waits for a person."""
@@ -37,7 +39,7 @@ class Ask:
     """Execution of the statement that asked."""
     question: str
     key: str
-    """Position among the asks on the path, and a hash of the question: recorded turns are found by it."""
+    """Position among the asks on the path, and a hash of the question; identifies the recorded turn of the ask."""
     model: str
     mode: Mode
     bounds: Bounds
@@ -95,22 +97,22 @@ class Spent:
 
 NOTHING = Spent()
 SUMMARIES = "summaries"
-"""The ask of requests for summaries in the books."""
+"""The value of `BookedRequest.ask` for a request for a summary, which belongs to no ask."""
 
 
 @dataclass(slots=True)
 class BookedRequest:
-    """One request to a model in the books. `spent` grows while its response arrives."""
+    """One request to a model, with its cost. `spent` grows while its response arrives."""
 
     ask: str
-    """Execution of the ask, or `SUMMARIES`."""
+    """Execution id of the ask, or `SUMMARIES`."""
     model: str
     spent: Spent = NOTHING
     question: str = ""
     row: int | None = None
-    """Number in the log."""
+    """Row id of its receipt in the log; None if it is not stored."""
     broke: str = ""
-    """Where and why the request does not continue the one before, or empty."""
+    """Where and why its cached prefix breaks; empty if it does not."""
 
 
 @dataclass(slots=True)
@@ -120,13 +122,13 @@ class Account:
     booked: list[BookedRequest] = field(default_factory=list[BookedRequest])
     """The requests, oldest first."""
     endings: dict[str, AskState] = field(default_factory=dict[str, "AskState"])
-    """By ask: how it ended, or waits."""
+    """Execution id of an ask → how it ended, or that it waits."""
     sent: bool = False
     """Whether this kernel has sent anything to a model."""
     consented: bool = False
     """Whether the user agreed to the first request."""
     last: Projection | None = None
-    """The newest request of an ask."""
+    """The projection that an ask sent last."""
     anchor: Anchor | None = None
     """Ratio of the last answer's usage to the estimate; None before the first answer."""
 
@@ -142,18 +144,19 @@ class Account:
 
 
 AskResult = Literal["answered", "parked", "bound", "failed", "stopped", "asking", "ended"]
+"""An `EndKind`; or `asking`: a request is running; `ended`: its kernel ended before it did."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskState:
-    """How an ask ended, or that it waits."""
+    """How an ask ended, or that it has not ended."""
 
     result: AskResult
     seconds: float = 0.0
     """Time of the model and of its cells, without the time that it waited for a person."""
     rounds: int = 0
     text: str = ""
-    """The reason, where it was not answered."""
+    """Why it was not answered."""
 
     def told(self) -> str:
         """Return it in a few words, for the row of the ask."""
@@ -183,7 +186,7 @@ _NOW: dict[str, AskResult] = {"parked": "ended", "asking": "ended"}
 
 
 def ask_state(value: object) -> AskState | None:
-    """Return the state in a mark of the log, which may hold anything; None if it holds none."""
+    """Return the state in a mark of the log; None if the mark, which may hold any JSON value, has none."""
     row = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
     found = row.get("result"), row.get("seconds"), row.get("rounds"), row.get("text")
     result, seconds, rounds, text = found
@@ -193,14 +196,14 @@ def ask_state(value: object) -> AskState | None:
 
 
 def earlier_state(value: object) -> AskState | None:
-    """Return the state of an ask of an earlier kernel: what waited then, or was asked, waits no more."""
+    """Return the state of an ask of an earlier kernel: if it had not ended, it ended with that kernel."""
     state = ask_state(value)
     return state and dataclasses.replace(state, result=_NOW.get(state.result, state.result))
 
 
 @dataclass(frozen=True, slots=True)
 class AskEnding:
-    """The end of a run of a turn, with a text for the user."""
+    """How `AskTurn.go` ended, with a text for the user."""
 
     kind: EndKind
     text: str = ""

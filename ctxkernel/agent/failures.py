@@ -2,7 +2,7 @@
 
 Rule 1: the row of a kind states what happened, the next step, and whether a retry of the same request can succeed.
 Rule 2: the server's message is quoted, bounded and printable; text that looks like a credential is masked.
-Rule 3: a failure is not chained to its cause: that is an object of the SDK, which contains the request.
+Rule 3: a failure is not chained to its cause, since the SDK's exception contains the request.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class FailureRow(NamedTuple):
     what: str
     next_move: str
     again: bool = False
+    """Whether a retry of the same request can succeed."""
 
 
 KINDS: dict[Kind, FailureRow] = {
@@ -57,7 +58,7 @@ KINDS: dict[Kind, FailureRow] = {
     "interrupted": FailureRow("the client was closed before the answer was there", "ask again", again=True),
 }
 AT_WORK: tuple[Kind, ...] = ("cut", "timeout", "interrupted")
-"""The kinds at which a server that accepted the request may have worked on it."""
+"""Failures after which the request may still cost something: the server may have worked on it."""
 _STATUS: dict[int, Kind] = {
     401: "authentication",
     402: "permission",
@@ -72,18 +73,19 @@ _STATUS: dict[int, Kind] = {
 _OVERFLOW = re.compile(r"prompt is too long|context (?:limit|size|length|window)", re.IGNORECASE)
 """The messages of the API and of local servers about a full context."""
 _THINKING = re.compile(r"bound to a different conversation|invalid .?signature.? in .?thinking", re.IGNORECASE)
-"""The message of the API about thinking that stands after other blocks than those that were sent before it."""
+"""The API's message that the blocks before a thinking block are not those that it was generated after."""
 CHARS = 400
+"""Most characters of a quotation."""
 
 
 def bounded(text: str) -> str:
-    """Return a quotation for an error's text: bounded, and without control characters."""
+    """Return a text to quote in an error: at most `CHARS` characters, control characters escaped."""
     cut = truncate(text, CHARS)
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in cut)
 
 
 def failure_kind(status: int, message: str) -> Kind:
-    """Return the kind of a refusal, by its status and the server's message."""
+    """Return the kind of failure for an HTTP status and the server's message."""
     if status == 400 and _OVERFLOW.search(message):
         return "context_overflow"
     if status == 400 and _THINKING.search(message):
@@ -92,7 +94,7 @@ def failure_kind(status: int, message: str) -> Kind:
 
 
 def wait_of(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds after which the server accepts a retry, None if it does not say."""
+    """Return the seconds after which the server accepts a retry; None if the headers do not say."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             return max(float(headers[name]) * unit, 0.0)
@@ -102,7 +104,7 @@ def wait_of(headers: Mapping[str, str]) -> float | None:
 
 
 class ModelFailure(CtxError):
-    """A request without a complete answer, with the kind of failure and the text until then."""
+    """A request failed: the kind of failure, and the text that arrived before it."""
 
     def __init__(
         self,

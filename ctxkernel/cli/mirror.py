@@ -81,7 +81,7 @@ def _pull(arguments: argparse.Namespace, files: RemoteFiles) -> int:
         path = here
     else:
         head = _chosen(arguments, files)
-        path = arguments.output or _place_of(arguments.notebook, head)
+        path = arguments.output or _place_of(arguments.notebook)
         done = pull_session(head.folder, path, root_folder(), files, progress)
     if progress is not None and done.received:
         say("")
@@ -89,7 +89,7 @@ def _pull(arguments: argparse.Namespace, files: RemoteFiles) -> int:
     return 1 if done.faults else 0
 
 
-def _place_of(notebook: Path | None, head: MirrorHead) -> Path:
+def _place_of(notebook: Path | None) -> Path:
     """Return the session file of a notebook, as a kernel would name it."""
     if notebook is None:
         raise Unusable("where to? Give the notebook that it belongs to, or --output FILE.")

@@ -342,8 +342,6 @@ class Decision:
     pays: bool
     cause: Cause
     reason: str
-    break_even: float | None = None
-    """The number of turns after which the saving exceeds the cost of rewriting; None if nothing is outdated."""
     directive_ids: tuple[str, ...] = ()
     """The directives that take effect, or would."""
 
@@ -377,7 +375,7 @@ def due(
     turns = (prices.write - prices.read) / prices.read * after / stale
 
     def decision(pays: bool, cause: Cause, reason: str) -> Decision:
-        return Decision(pays, cause, reason, turns, ahead.directive_ids)
+        return Decision(pays, cause, reason, ahead.directive_ids)
 
     if cache_cold:
         return decision(True, "cold", f"the cache is cold: {stale} stale tokens go for nothing")

@@ -1,8 +1,8 @@
-"""Thinking that a model's API binds to all that stands before it.
+"""Thinking that a model's API binds to all blocks before it.
 
 Such thinking may only be sent back after exactly the blocks that were sent before it (`receipt.Binding`). So the
 history keeps the thinking of a response, and the state that was sent with its request, as long as nothing before them
-changes (`binding.BoundBlocks`), and as long as these are not too many: then all of them are let go of together, since
+changes (`binding.BoundBlocks`), and as long as these are not too many: then all of them are removed together, since
 each time the provider must cache the rest again. For models that do not bind thinking the state is only in the tail.
 """
 
@@ -53,7 +53,7 @@ class BoundThinking:
     def append(self, event: HistoryEvent, entry: EventRendering, name: str, number: int, *, batch: bool) -> None:
         """Add the next entry, whose event has the number `number` in the order of recording.
 
-        `batch`: the fold masked or dropped earlier entries for it. All is let go of with an edit or a batch: the
+        `batch`: the fold masked or dropped earlier entries for it. All is removed with an edit or a batch: the
         provider must cache most of the rest again in any case.
         """
         self._place = place = self._place + 1

@@ -1,8 +1,8 @@
-"""Where a projection stops to be the continuation of an earlier one, and why.
+"""Where a projection no longer continues an earlier one, and why.
 
 A provider reads the common prefix of two requests from its cache and writes the rest to it again. What may change
-earlier blocks: a batch of redactions or of masked outputs, a condensation, thinking that is let go of, a command of
-the user on the history or its settings, a return.
+earlier blocks: a batch of redactions or of masked outputs, a condensation, the removal of thinking, a command of the
+user on the history or its settings, a return.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ctxkernel.history.events import THINKING
 from ctxkernel.projection.value import Piece, Projection, same_until
 
 _HELD = ("context", "picture", "status", *THINKING)
-"""The kinds of blocks that are let go of together."""
+"""The kinds of blocks that are removed together."""
 
 
 class PrefixBreak(NamedTuple):
@@ -59,7 +59,7 @@ def _why(old: Sequence[Piece], new: Projection, at: int) -> str:
     first = old[0]
     if first.kind not in _HELD or first.id in here:
         return _reason(first, here, new)
-    # Thinking is let go of with other changes, or because it comes to too many tokens.
+    # Thinking is removed with other changes, or because it takes too many tokens.
     others = (one for one in old if one.kind not in _HELD and (one.id not in here or here[one.id].text != one.text))
     changed = next(others, None)
     why = f"with {changed.id}: {_reason(changed, here, new)}" if changed is not None else "as it came to its limit"

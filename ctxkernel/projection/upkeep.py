@@ -66,7 +66,7 @@ def _ahead(past: Past, output_tokens: int, *, whole: bool) -> Outlook:
     if redactions.edits:
         shown = apply(shown, redactions, count=count).events
     ahead = outlook(shown, redactions, count=count, whole=whole)
-    # Bound thinking is let go of with the batch, so what follows it is written to the cache again, too.
+    # Bound thinking is removed with the batch, so the blocks after it are written to the cache again, too.
     return replace(ahead, tokens_after_first_edit=max(ahead.tokens_after_first_edit, past.tokens_after_bound()))
 
 

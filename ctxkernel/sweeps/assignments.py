@@ -1,6 +1,6 @@
 """The text of a cell in which a parameter gets another value.
 
-Rule: the text is changed only where the value stands; comments and all other lines stay.
+Rule: only the text of the value changes; comments and all other lines stay.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def _with_value(source: str, name: str, text: str) -> str:
             _offset(lines, place.end_lineno, place.end_col_offset),
         )
         return source[:start] + text + source[end:]
-    # A target in a pattern: the value is set again right after it.
+    # One of several targets: assign to the name again directly after the statement.
     end = _offset(lines, node.end_lineno, node.end_col_offset)
     return f"{source[:end]}; {name} = {text}{source[end:]}"
 
 
 def _offset(lines: list[str], line: int | None, column: int | None) -> int:
-    """Return the index of a place of the syntax tree, whose columns count bytes."""
+    """Return the index in the text of a line and column of the syntax tree, whose columns count bytes."""
     assert line is not None
     assert column is not None
     before = sum(map(len, lines[: line - 1]))
@@ -57,7 +57,10 @@ def _offset(lines: list[str], line: int | None, column: int | None) -> int:
 
 
 def _place(node: ast.stmt, name: str) -> ast.expr | ast.stmt | None:
-    """Return the expression whose value a name gets by a statement, the statement itself if it is one of several."""
+    """Return the expression that a statement assigns to a name; None if it assigns none.
+
+    If the name is one of several targets that share a value, return the statement.
+    """
     if isinstance(node, ast.AnnAssign):
         return node.value if isinstance(node.target, ast.Name) and node.target.id == name else None
     if not isinstance(node, ast.Assign):

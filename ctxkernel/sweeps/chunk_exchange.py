@@ -1,10 +1,10 @@
-"""The data of states on their way between a folder of chunks and the store of a sweep.
+"""The exchange of stored data of states between a folder of chunks and the store of a sweep.
 
     root-<digest>        the path to the statement of --from, with the manifest of its state
     results/<task>       signed results: a task that has one does not run again
     chunks/<address>     the data of states; only where the workers do not share the kernel's data folder
 
-Rule: a chunk is named by its content, so it is sent once, and a copy is checked by its name.
+Rule: the name of a chunk is the hash of its content, so it is sent once, and a copy is checked against its name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FOLDER = "chunks"
 
 
 class ChunkExchange:
-    """Copies chunks between a folder and a store."""
+    """Copies chunks between a folder and a store, both ways."""
 
     def __init__(self, chunks: ChunkStore, store: RemoteFiles) -> None:
         self._chunks, self._store = chunks, store
@@ -31,7 +31,7 @@ class ChunkExchange:
         """The chunks that are known to be in the store."""
 
     def send(self, manifests: Iterable[Mapping[str, Any]]) -> int:
-        """Put the data of manifests into the store, if they are not there; return the bytes. Raises StoreError."""
+        """Copy the missing data of manifests to the store; return the bytes that were copied. Raises StoreError."""
         if self._there is None:
             self._there = self._store.names(_FOLDER)
         sent = 0
@@ -45,7 +45,7 @@ class ChunkExchange:
         return sent
 
     def fetch(self, manifests: Iterable[Mapping[str, Any]]) -> int:
-        """Put the data of manifests into the folder, if they are not there; return the bytes. Raises CtxError."""
+        """Copy the missing data of manifests to the folder; return the bytes that were copied. Raises CtxError."""
         got = 0
 
         def read(address: str) -> memoryview:

@@ -127,7 +127,7 @@ def _called(name: str, kind: str, inside: str) -> Values:
 
 
 def lists_of(given: Mapping[str, Any]) -> dict[str, Values]:
-    """Return parameters with the lists of their values, as Python code has them. Raises BadCommand."""
+    """Return the parameters of a call of `sweep`, each with a list or a distribution. Raises BadCommand."""
     found: dict[str, Values] = {}
     for name, values in given.items():
         if not str(name).isidentifier() or keyword.iskeyword(name):
@@ -160,7 +160,7 @@ def combinations_of(given: Any) -> list[Combination]:
 
 
 def _literal(name: str, value: Any) -> Any:
-    """Return a value that has a literal as its text; a scalar of NumPy as Python's."""
+    """Return a value that a Python literal can express, a NumPy scalar as a Python number. Raises BadCommand."""
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
     if type(value) is float:
@@ -177,7 +177,7 @@ def _literal(name: str, value: Any) -> Any:
 
 
 def combine(parameters: Mapping[str, Values], *, samples: int | None = None, seed: int = 0) -> list[Combination]:
-    """Return the grid of all values; with `samples`, so many random ones of it. Raises BadCommand."""
+    """Return all combinations of the values, or `samples` random ones. Raises BadCommand."""
     drawn = [name for name, values in parameters.items() if isinstance(values, Distribution)]
     if drawn and samples is None:
         raise BadCommand(f"{drawn[0]} has a distribution and no list: --samples N says how many combinations to draw")
@@ -278,7 +278,7 @@ def _read_csv(text: str, path: Path) -> list[Combination]:
 
 
 def _cell(text: str) -> Any:
-    """Return the value of a cell of a CSV file: any text that is no literal is a text."""
+    """Return the value of a cell of a CSV file: a literal, else the text itself."""
     try:
         return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -27,7 +27,7 @@ _REPORT_SECONDS = 1.0
 
 def main() -> int:
     """Serve one kernel until its end of input."""
-    # Libraries print to standard output, too; the kernel gets our lines only.
+    # Libraries print to standard output, too. Send that to stderr, so that the kernel reads only these messages.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     lines: queue.Queue[dict[str, Any] | None] = queue.Queue()

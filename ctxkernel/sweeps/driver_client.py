@@ -1,6 +1,6 @@
-"""The kernel's end of a driver: starts the process, hands it tasks, and gives what comes back.
+"""The kernel's end of a driver: starts the process, hands it tasks, and returns its messages.
 
-Rule: the driver ends with this object, or with the kernel: its input ends then.
+Rule: the driver ends when its input ends: when this object is closed, or the kernel ends.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class DriverClient:
             raise CtxError(f"the driver of the sweep has ended: {self._last_line()}") from None
 
     def submit(self, key: str, sealed: bytes) -> None:
-        """Have a task run; its result comes by `next`."""
+        """Have a task run; `next` returns its result."""
         head = json.dumps({"key": key, **({"secret": self._secret} if self._secret else {})}).encode()
         self._send({"submit": key, "task": base64.b64encode(head + b"\n" + sealed).decode()})
 
     def describe(self, store: str, probe: str) -> dict[str, dict[str, Any]]:
-        """Return what each worker says of itself (`worker.describe`). Raises CtxError."""
+        """Return the result of `worker.describe` of each worker. Raises CtxError."""
         self._send({"describe": [store, probe]})
         while (found := self.next(_START_SECONDS)) is not None:
             if "described" in found:
@@ -121,6 +121,6 @@ class DriverClient:
 
 
 def _own_folder() -> list[str]:
-    """Return the folder of this package, if it is no installed one: the driver and its workers find it there."""
+    """Return the folder of this package if it is not installed, so that the driver and its workers find it."""
     folder = str(Path(__file__).resolve().parents[2])
     return [folder] if "site-packages" not in folder else []

@@ -1,7 +1,7 @@
-"""What runs tasks: Dask, on a cluster of this machine or any other; or threads of this process.
+"""Executors of tasks: Dask, on a cluster of this machine or any other; or threads of this process.
 
-Rule 1: scheduling, retries and transport are the library's. An executor is ten lines: `submit`, `done`, `close`.
-Rule 2: a function gets bytes and returns bytes, so no library unpickles anything else of ours.
+Rule 1: the library does scheduling, retries and transport. An executor only adapts it to `Executor`.
+Rule 2: a function gets bytes and returns bytes, so the library never unpickles other data.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 Run = Callable[[bytes], bytes]
 Done = tuple[str, bytes | None, str]
-"""Key, result, and why there is none."""
+"""Key, result or None, and why there is none."""
 _FAILURES = 1000
-"""Dead workers that Dask accepts for a task: a task itself cannot end its worker, only its kernel."""
+"""Workers that may die during a task before Dask gives it up: a task can end its kernel, but not its worker."""
 _ATTEMPTS = 5
 """Tries for a task whose function failed."""
 _ABSENT_SECONDS = 10.0
@@ -27,19 +27,19 @@ class Executor(Protocol):
     """Runs a function on bytes, somewhere."""
 
     def submit(self, key: str, run: Run, argument: bytes) -> None:
-        """Run `run(argument)`; its result comes by `done`."""
+        """Run `run(argument)`; `done` returns its result."""
         ...
 
     def done(self, seconds: float) -> Done | None:
-        """Return a task that ended, each once; None if none does within that time."""
+        """Return the next task that ended, each once; None if none ends within that time."""
         ...
 
     def workers(self) -> int:
-        """Return the number of workers that are there."""
+        """Return the number of connected workers."""
         ...
 
     def close(self) -> None:
-        """End all workers that are of this executor."""
+        """End the workers that this executor started."""
         ...
 
 
@@ -74,7 +74,7 @@ class ThreadExecutor:
 
 
 class DaskExecutor:
-    """A cluster of Dask: its own one on this machine, or that of a scheduler at an address."""
+    """A cluster of Dask: one of its own on this machine, or that of a scheduler at an address."""
 
     def __init__(self, *, scheduler: str | None, workers: int, memory: int) -> None:
         import dask.config as config
@@ -83,7 +83,7 @@ class DaskExecutor:
         config.set(
             {
                 "distributed.scheduler.allowed-failures": _FAILURES,
-                # What follows is work that Dask does while it waits: together 15 % of a core.
+                # The next rows save work of Dask while it waits: together 15 % of a core.
                 "distributed.worker.profile.enabled": False,
                 "distributed.admin.tick.interval": "1s",
                 "distributed.admin.tick.cycle": "10s",
@@ -120,7 +120,7 @@ class DaskExecutor:
         self._full = self._checked = time.monotonic()
 
     def submit(self, key: str, run: Run, argument: bytes) -> None:
-        """Have the scheduler run it."""
+        """Submit it to the scheduler."""
         self._given[key] = run, argument
         self._attempts[key] = attempt = self._attempts.get(key, 0) + 1
         # Another key for each attempt: while a future lives, the scheduler answers a key with its old result.
@@ -170,11 +170,11 @@ class DaskExecutor:
             return len(self._client.scheduler_info()["workers"])
 
     def call_on_workers(self, run: Callable[..., bytes], *given: str) -> dict[str, bytes]:
-        """Return what a function returns on each worker."""
+        """Run a function on each worker; return worker → result."""
         return self._client.run(run, *given)
 
     def close(self) -> None:
-        """Cancel what is left, and end the cluster if it is our own."""
+        """Cancel the remaining tasks, and end the cluster if this executor started it."""
         for future in self._futures.values():
             future.cancel()
         self._client.close(timeout=5)
@@ -182,7 +182,7 @@ class DaskExecutor:
             self._cluster.close(timeout=10)
 
     def _keep_workers(self) -> None:
-        """Add workers to our own cluster where some did not come back."""
+        """Replace workers of our own cluster that did not come back."""
         now = time.monotonic()
         if self._cluster is None or now - self._checked < 1.0:
             return

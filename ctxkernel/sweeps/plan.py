@@ -25,7 +25,7 @@ from ctxkernel.sweeps.combinations import Combination
 
 @dataclass(frozen=True, slots=True)
 class SweptCell:
-    """A cell that follows on the statement from which a sweep begins."""
+    """A cell after the statement from which a sweep begins."""
 
     source: str
     statement_id: str = ""
@@ -42,7 +42,7 @@ class SweptCell:
     binds: frozenset[str] = frozenset()
     """The names that its text binds, or that its execution changed."""
     is_stored: bool = False
-    """Whether its execution ended well and its state can be returned to."""
+    """Whether its execution succeeded and its state can be restored."""
     may_fail: bool = False
 
 
@@ -52,7 +52,7 @@ class TaskCell:
 
     source: str
     origin: str = ""
-    """The statement whose text it is, or was before a parameter changed it; empty for one that only sets parameters."""
+    """The statement whose text it has, apart from values of parameters; empty for a cell that only sets parameters."""
     against: str = ""
     """The execution that it is compared with."""
     cell_id: str | None = None
@@ -91,11 +91,11 @@ class SweepPlan:
     cells_shared: int
     """Cells of combinations that are the same as those of another combination, or that ran before."""
     seconds: float
-    """The time that the cells of all tasks took when they ran last, together."""
+    """The total time that the cells of all tasks took when they ran last."""
     places: Mapping[str, int] = field(default_factory=dict[str, int])
     """Parameter → the number of the cell right before which it is set, from 0."""
     replaced: frozenset[str] = frozenset()
-    """Parameters that the statement which sets them gets."""
+    """Parameters whose value replaces the one in the statement that sets them."""
 
 
 def make_plan(
@@ -141,9 +141,9 @@ def make_plan(
 def _change(cells: Sequence[SweptCell], name: str, collected: bool) -> tuple[int, bool]:
     """Return where a parameter gets its value: the number of the cell, and whether that cell itself sets it."""
     setter = next((at for at, cell in enumerate(cells) if _only_sets(cell, name)), -1)
-    if setter >= 0 and _may_read(cells[setter], name):  # it uses its own value
+    if setter >= 0 and _may_read(cells[setter], name):  # it uses the value that it sets
         return setter, True
-    # A cell that binds it again ends its life: it must not be set after that one.
+    # The value must be set before the first cell that binds the name again.
     uses = (at for at in range(setter + 1, len(cells)) if _may_read(cells[at], name) or _binds(cells[at], name))
     reader = next(uses, len(cells))
     bad = cells[reader] if setter < 0 and reader < len(cells) else None
@@ -158,7 +158,7 @@ def _change(cells: Sequence[SweptCell], name: str, collected: bool) -> tuple[int
 
 
 def _only_sets(cell: SweptCell, name: str) -> bool:
-    """Return whether a cell sets a name to a value that does not depend on the one before."""
+    """Return whether a cell sets a name to a value that does not depend on the earlier value."""
     return cell.reads_first is not None and name not in cell.reads_first and sets(cell.source, name)
 
 
@@ -217,7 +217,7 @@ class _Tree:
         values: Mapping[str, Any],
         rows: tuple[int, ...],
     ) -> Task:
-        """Add the task of some cells in which parameters get their values at the first one."""
+        """Add the task of the cells from `start` to `end`; parameters get their values at the first one."""
         inside = {name: value for name, value in values.items() if name in self._replaced}
         before = {name: value for name, value in values.items() if name not in self._replaced}
         made = [TaskCell(assignments(before), tags={"sweep": True})] if before else []
@@ -264,10 +264,10 @@ def told(plan: SweepPlan, cells: Sequence[SweptCell], workers: int) -> list[str]
 
 
 _START_SECONDS, _TASK_SECONDS = 4.0, 0.05
-"""The start of a cluster with its kernels, and what a task takes beside its cells."""
+"""The start of a cluster with its kernels, and the overhead of a task."""
 
 
 def expected_seconds(plan: SweepPlan, workers: int) -> float:
-    """Return the time that a sweep will take: its cells take as long as they did last."""
+    """Return the expected time of a sweep, from the time that its cells took when they ran last."""
     tasks = len(plan.tasks)
     return _START_SECONDS + (plan.seconds + tasks * _TASK_SECONDS) / max(1, min(workers, tasks or 1))

@@ -26,7 +26,7 @@ _COLOURS = ("#1f77b4", "#d9822b", "#3d9970", "#b10dc9", "#85144b", "#7f7f7f")
 
 
 def plots_html(table: SweepTable) -> str:
-    """Return the plots; empty where nothing can be drawn."""
+    """Return the plots; empty if nothing can be drawn."""
     rows = [row for row in table.rows if row.status == "ok"][:MOST_POINTS]
     made = [_plot(rows, name, value) for value in _numbers(rows) for name in _parameters(rows)][:MOST_PLOTS]
     made += [_figure(row, value) for row in rows for value in row.collected.values() if _is_picture(value)][
@@ -59,7 +59,7 @@ def _is_picture(value: Any) -> bool:
 
 
 def _plot(rows: Sequence[SweepRow], name: str, value: str) -> str:
-    """Return a plot of a collected number by a parameter; the colour is the first other parameter of few values."""
+    """Return a plot of a collected number by a parameter; the colour shows the first other parameter."""
     rows = [row for row in rows if _is_number(row.collected.get(value))]
     texts = list(dict.fromkeys(text_of(row.parameters[name]) for row in rows))
     numeric = all(_is_number(row.parameters[name]) for row in rows)
@@ -94,7 +94,7 @@ def _plot(rows: Sequence[SweepRow], name: str, value: str) -> str:
 
 
 def _at(value: float, values: Sequence[float], start: float, stop: float) -> float:
-    """Return the place of a value on an axis."""
+    """Return the coordinate of a value on an axis from `start` to `stop`."""
     low, high = min(values), max(values)
     return (start + stop) / 2 if high <= low else start + (value - low) / (high - low) * (stop - start)
 

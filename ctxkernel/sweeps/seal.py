@@ -1,6 +1,6 @@
 """Messages signed with the key of a sweep: JSON, its HMAC-SHA256 before it.
 
-Rule: what has no valid signature is not read. Nothing is unpickled.
+Rule: a message without a valid signature is not parsed. Nothing is unpickled.
 """
 
 from __future__ import annotations

@@ -13,20 +13,20 @@ from ctxkernel.sweeps.combinations import text_of
 
 @dataclass(slots=True)
 class SweepRow:
-    """One combination, and what became of it."""
+    """One combination with its result."""
 
     parameters: dict[str, Any]
     collected: dict[str, Any] = field(default_factory=dict[str, Any])
     status: str = "waiting"
-    """`ok`, or `error`, `timeout`, `memory`, `died`, `cancelled`."""
+    """`waiting`, `ok`, `error`, `timeout`, `memory`, `died` or `cancelled`."""
     branch: str | None = None
-    """The execution at its end: `%ctx goto` goes there."""
+    """The execution at the end of its branch, which is an argument of `%ctx goto`."""
     seconds: float = 0.0
-    """The time of its cells, those that it shares with other combinations included."""
+    """The time of its cells, including those that it shares with other combinations."""
     diverged: bool = False
     """Whether the result of one of its cells differs from that of the run before the sweep."""
     why: str = ""
-    """Why it did not end well."""
+    """Why the status is not `ok`."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -50,7 +50,7 @@ class SweepTable:
     seconds: float = 0.0
     """The time of the whole sweep."""
     overheads: list[float] = field(default_factory=list[float])
-    """By task, the seconds between its result and the end of its cells' own time."""
+    """For each task, its time on the worker beyond the time of its cells, in seconds."""
     cpu: float = 0.0
     """The processor time of the workers and their kernels, in seconds."""
     tasks: int = 0
@@ -63,7 +63,7 @@ class SweepTable:
 
     @property
     def failed(self) -> int:
-        """The number of combinations that did not end well."""
+        """The number of combinations without the status `ok`."""
         return sum(row.status != "ok" for row in self.rows)
 
     def table(self, rows: Sequence[SweepRow] | None = None) -> list[list[str]]:

@@ -1,9 +1,9 @@
-"""What a worker does with a task: it keeps one kernel, has it run the cells, and returns the signed result.
+"""A worker of a sweep: it keeps one kernel, has it run the cells of each task, and returns the signed result.
 
 Rule 1: a task whose result is in the store is not run. The result is stored before it is returned.
-Rule 2: the kernel is a process of its own. It is ended when a task takes too long, or too much memory, and with the
-        worker; the next task gets a new one.
-Rule 3: nothing raises but faults of the machine, which the executor tries again elsewhere: a fault of the task is told.
+Rule 2: the kernel is a process of its own. It ends with the worker, or when a task takes too long or too much memory;
+        the next task gets a new one.
+Rule 3: only faults of the machine raise, and the executor retries them elsewhere. A failure of a task is its result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ctxkernel.sweeps.chunk_exchange import MOST_BYTES, ChunkExchange
 from ctxkernel.sweeps.seal import seal, unseal
 
 SECRET = "CTXKERNEL_SWEEP_KEY"  # noqa: S105  the name of a variable
-"""The variable that has the key of the sweep in hex, for workers and their kernels."""
+"""The environment variable with the key of the sweep in hex, for workers and their kernels."""
 FOLDER = "CTXKERNEL_SWEEP_FOLDER"
 _START_SECONDS = 120.0
 _POLL_SECONDS = 0.5
@@ -45,7 +45,7 @@ _kept: dict[str, WorkerKernel] = {}
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a task may take; 0 is no limit."""
+    """The limits of a task; 0 means no limit."""
 
     seconds: float = 0.0
     bytes: int = 0
@@ -56,14 +56,17 @@ class TaskFailed(Exception):
 
 
 def run_task(message: bytes) -> bytes:
-    """Return the signed result of a task: a line with the key, if the worker has none, and the signed task."""
+    """Run a task and return its signed result.
+
+    `message` is a line of JSON, with the secret if the worker has none, followed by the signed task.
+    """
     head, _, sealed = message.partition(b"\n")
     header = json.loads(head)
     key = bytes.fromhex(os.environ.get(SECRET) or header["secret"])
     task = unseal(key, f"task {header['key']}", sealed)
     store = RemoteFiles(task["store"])
     name = f"results/{header['key']}"
-    with contextlib.suppress(Exception):  # another result is made then
+    with contextlib.suppress(Exception):  # without a usable result, the task runs again
         if not task["again"] and (known := store.read(name, MOST_BYTES)) is not None:
             unseal(key, f"result {header['key']}", known)
             return known
@@ -87,7 +90,7 @@ def describe(store: str, probe: str) -> bytes:
     packages = {one.name: one.version for one in importlib.metadata.distributions() if one.name}
     about: dict[str, Any] = {"python": platform.python_version(), "ctxkernel": __version__, "packages": packages}
     about["reaches"] = False
-    with contextlib.suppress(Exception):  # whatever it is, the store is not reached
+    with contextlib.suppress(Exception):  # on any error the store counts as not reached
         about["reaches"] = RemoteFiles(store).read(probe, MOST_BYTES) == probe.encode()
     return json.dumps(about).encode()
 
@@ -128,7 +131,7 @@ class WorkerKernel:
         self._family: list[Any] = []
         """The kernel's process and its children."""
         self._looked = 0.0
-        # In the folder of the sweep, which goes at its end: a worker that is killed removes nothing.
+        # In the folder of the sweep, which is deleted at its end: a worker that is killed deletes nothing.
         place = store.url if task.get("chunks") and os.path.isdir(store.url) else None
         self._folder = Path(tempfile.mkdtemp(prefix="ctxkernel-sweep-", dir=place))
         self._roots: dict[str, list[Any]] = {}
@@ -154,7 +157,7 @@ class WorkerKernel:
         self._count = 0
 
     def _read_root(self, task: Mapping[str, Any]) -> list[Any]:
-        """Return the path to the state from which the tasks begin."""
+        """Return the path of the timeline to the state from which the tasks begin."""
         name = task["root"]
         if name not in self._roots:
             sealed = self._store.read(name, MOST_BYTES)
@@ -164,7 +167,7 @@ class WorkerKernel:
         return self._roots[name]
 
     def _exchange(self, session_id: str) -> ChunkExchange:
-        """Return what fills the folder of the kernel's data from the store, and the store from it."""
+        """Return the exchange between the kernel's data folder and the store."""
         if self._exchanged is None:
             root = self._folder / "cache" / "checkpoints"
             self._data = ChunkStore(data_folder(root, session_id, writing=True))
@@ -172,7 +175,7 @@ class WorkerKernel:
         return self._exchanged
 
     def _session(self, session_id: str) -> None:
-        """Write an empty session with the id of the timeline's, whose data it shares."""
+        """Write an empty session file with the id of the sweep's session, so that both share their data."""
         from ctxkernel.store import trust
         from ctxkernel.store.log import opening
 
@@ -259,12 +262,12 @@ class WorkerKernel:
                 )
 
     def _memory(self) -> int:
-        """Return the memory of the kernel and its children in bytes; children are looked for now and then."""
+        """Return the memory of the kernel and its children in bytes; the list of children may be some seconds old."""
         import psutil
 
         now = time.monotonic()
         with contextlib.suppress(psutil.Error):
-            if not self._family or now - self._looked > _CHILDREN_SECONDS:  # that reads a file of each process
+            if not self._family or now - self._looked > _CHILDREN_SECONDS:  # listing reads a file of each process
                 process = psutil.Process(self._pid())
                 self._family, self._looked = [process, *process.children(recursive=True)], now
         total = 0
@@ -293,11 +296,8 @@ class WorkerKernel:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-_SECRETS = ("API_KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
-
-
 def _environment(task: Mapping[str, Any], folder: Path, key: bytes, cache: str) -> dict[str, str]:
-    """Return the variables of the kernel: no key of a model, no state of another kernel."""
+    """Return the environment variables of the kernel, without keys of a model and the state of another kernel."""
     left: Iterable[tuple[str, str]] = os.environ.items()
     made = {name: value for name, value in left if not name.startswith("ANTHROPIC_") and name != "CTXKERNEL_RESUME"}
     return made | {

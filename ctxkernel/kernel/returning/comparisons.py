@@ -188,7 +188,7 @@ class Comparisons:
             details(self._session.namespace, statement.source, before.source, self._diverged),
             generators=self._other_generators(old, new),
             equal=partial(self._equal, against),
-            difference=partial(self._difference, against, until),
+            difference=partial(self._difference, until),
             file=partial(self._file, against, new.execution_id, until),
         )
         found = compare(
@@ -230,7 +230,7 @@ class Comparisons:
         self._loaded = name, then
         return None if then is NOTHING or now is NOTHING else same_values(then, now, self.settings.tolerance)
 
-    def _difference(self, against: str, until: float, name: str) -> ValueDifference | None:
+    def _difference(self, until: float, name: str) -> ValueDifference | None:
         """Return how a variable differs from its value after an execution; None where that takes too long."""
         loaded, then = self._loaded
         now = self._live.value(name)

@@ -1,4 +1,5 @@
 """The turn of one cell: the tables of its steps, and its record.
 
-Others may use `turns` (open, shut, gesture) and `reruns` (statements that run again after a return).
+Other packages may use `turns` (open, shut, gesture), `reruns` and `affected_reruns` (cells that run again after a
+return) and `kept_cells` (cells that take an earlier result).
 """

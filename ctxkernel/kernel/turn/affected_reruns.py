@@ -1,6 +1,6 @@
 """Cells that run again after a return because a change affects them; all others keep their results.
 
-Rule 1: what becomes of a cell is decided when its turn comes, in the state that the cells before it gave.
+Rule 1: whether a cell runs is decided directly before it, in the state after the cells above it.
 Rule 2: a cell that is kept is an execution like any other: its changes and outputs are those of the earlier one.
 Rule 3: as in `reruns`: output goes to the log, and the re-run stops at an error that was not there before.
 """
@@ -26,7 +26,7 @@ from ctxkernel.replay.affected import Decision, NotebookCell
 
 @dataclass(slots=True)
 class _Done:
-    """What became of the cells, by their positions."""
+    """The outcomes of the cells, by their positions."""
 
     ran: list[int] = field(default_factory=list[int])
     kept: list[int] = field(default_factory=list[int])

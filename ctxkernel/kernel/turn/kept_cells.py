@@ -3,8 +3,9 @@
     affected   a cell of a stepwise re-run of the affected cells: the front end sends them one by one
     recalled   any cell, where the setting `recall` is on: its text and inputs equal those of an execution in the tree
 
-Rule 1: the turn of the cell is open, so what changed outside of cells is known. What is taken is proven equal.
-Rule 2: a fault before anything was changed costs nothing: the cell runs.
+Rule 1: a result is taken only if it is proven equal. The turn of the cell is open by then, so changes outside of cells
+        are known.
+Rule 2: if a fault occurs before anything was changed, the cell runs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ctxkernel.replay.affected import Decision
 
 MOST_RUNS = 5
-"""Executions of a text that are compared, the newest first."""
+"""The most executions of one text that are compared, newest first."""
 
 
 class KeptCells:

@@ -21,13 +21,13 @@ TRACE_CHARS = 4000
 
 @dataclass(slots=True)
 class CellTurn:
-    """The record of one cell's turn: what is given, then what the steps of `Turns.BEGIN` and `Turns.END` give."""
+    """The record of one cell's turn: its request, then the results of the steps of `Turns.BEGIN` and `Turns.END`."""
 
     request: CellRequest
     now: float
     """Unix time at which the turn began."""
     ran: str = ""
-    """Which code of the user's ran since the last cell, outside of any; empty: none."""
+    """Which of the user's code ran outside of cells since the last one; empty: none."""
     open: OpenTurn | None = None
     """The open statement; None where the timeline failed."""
     outside_row: CheckpointRow | None = None
@@ -41,17 +41,17 @@ class CellTurn:
     reply: Reply = field(default_factory=dict[str, Any])
     interrupted: bool = False
     timed_out: float | None = None
-    """Seconds after which the cell was stopped; None: it was not."""
+    """Seconds after which the time limit stopped the cell; None: it did not."""
     elapsed: float = 0.0
     """Seconds."""
     expired: Expired = lambda: False
-    """Returns whether the time for the end of the cell is over."""
+    """Returns whether the time limit of the end of the cell is reached."""
     committed: tuple[HeadMove, Restored] | None = None
-    """The return that the cell asked for, carried out."""
+    """The result of the return that the cell asked for."""
     read: Sequence[Artifact] = ()
     written: Sequence[Artifact] = ()
     pictures: Sequence[Artifact] = ()
-    """The displayed images as a model is sent them, where they were scaled."""
+    """Scaled copies of displayed images that are too large for a model."""
     outcome: Outcome | None = None
     result: TurnResult | None = None
     row: CheckpointRow | None = None
@@ -60,7 +60,7 @@ class CellTurn:
 
 
 def outcome_of(cell: CellTurn, *, none_came: bool) -> Outcome:
-    """Return how a cell ended. `none_came`: surely no interrupt came while it ran."""
+    """Return how a cell ended. `none_came`: it is certain that no interrupt came while it ran."""
     collector = cell.collector
     assert collector is not None
     status, exception = status_of(cell.reply, cell.interrupted, cell.timed_out is not None, none_came=none_came)
@@ -84,7 +84,7 @@ def outcome_of(cell: CellTurn, *, none_came: bool) -> Outcome:
 
 
 def outcome_of_kept(execution: Execution, recalled: str = "") -> Outcome:
-    """Return the outcome of an execution whose result is kept; `recalled`: the time that this saved, for people."""
+    """Return the outcome of an execution whose result is kept; `recalled`: the saved time as a text."""
     told = f"not run again: nothing that it reads has changed since {execution.execution_id}"
     if recalled:
         told = f"recalled from {execution.execution_id}, which read the same: {recalled} saved"
@@ -104,7 +104,7 @@ def status_of(
 ) -> tuple[Status, ExceptionInfo | None]:
     """Return the status and the exception for an execute reply.
 
-    With `none_came` no interrupt came: a KeyboardInterrupt is the code's own, an error like any other.
+    With `none_came` no interrupt came: the code itself raised a KeyboardInterrupt, which is an error like any other.
     """
     if reply.get("status") == "ok":
         return "ok", None

@@ -1,9 +1,8 @@
 """Statements of the log that run again after a return, each as a turn of its own, compared with what ran before.
 
-Rule 1: the source is that of the log, in the same cell; a command, and what only moved HEAD, is not run again.
+Rule 1: the source is that of the log, in the same cell. Commands, and statements that only moved HEAD, are skipped.
 Rule 2: the output goes to the log, not into the notebook; the table at the end says what differs.
-Rule 3: the re-run stops at an error that was not there before, and where it is interrupted: the state is that after
-        the last statement that ran, HEAD is there, and the table says so.
+Rule 3: the re-run stops at a new error and at an interrupt. The table says so, and HEAD is the last statement that ran.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Replay:
         return reply
 
     async def _run(self, execute: Execute, outer: CellRequest, statement: Statement, before: Execution) -> Reply:
-        """Run a statement again; repeat what an ask or a response said, without asking a model."""
+        """Run a statement again. For an ask or a response, repeat the recorded events; no model is asked."""
         from ctxkernel.agent.rerun import is_speech, observed_again, said_again
 
         cell = CellRequest(
@@ -96,7 +95,7 @@ class Replay:
         return reply
 
     def _show(self, display_id: str, text: str) -> None:
-        """Show the line that tells the progress; an empty id is for none."""
+        """Show or update the progress line. An empty id means that there is none."""
         if display_id:
             kind = "update_display_data" if self._shown else "display_data"
             self._turns.notices.display(kind, {"text/plain": text}, {}, display_id)
@@ -128,7 +127,7 @@ class Replay:
         self._turns.notices.write("\n".join(lines) + "\n")
 
     def _outputs(self, comparison: Comparison) -> Iterable[ValueDifference]:
-        """Return the pictures and texts of a re-run that differ."""
+        """Return the outputs of a re-run that differ."""
         from ctxkernel.kernel.returning.value_differences import outputs_of
 
         log = self._turns.loop.log

@@ -83,7 +83,7 @@ class Turns:
     panel: Panel
     mirror: StoreMirror
     forget_copies: Callable[[], None] = lambda: None
-    """Forget which cells of the model ran: the state that they ran in is another now."""
+    """Run later copies of the model's cells again: the state has changed since these ran."""
     collect_summaries: Callable[[], None] = lambda: None
     """Store the summaries that a model wrote."""
 
@@ -94,7 +94,7 @@ class Turns:
     unstored: deque[tuple[TurnResult, CheckpointRow | None, CheckpointRow | None]] = field(
         default_factory=deque[tuple[TurnResult, CheckpointRow | None, CheckpointRow | None]]
     )
-    """Ended turns that are not in the log yet, with their checkpoints: after the cell, and outside of it."""
+    """Ended turns that are not in the log yet, each with its checkpoint, and that of changes outside of the cell."""
     last: TurnResult | None = None
     then: Then | None = None
     """Work that continues after the turn of the cell."""
@@ -128,7 +128,7 @@ class Turns:
         self.running = cell.open
 
     def _prepare_tracker(self, cell: CellTurn) -> None:
-        """Tell the tracker how far to search for changes that were made outside of any cell."""
+        """Tell the tracker how far to search for changes outside of cells."""
         if cell.ran:
             self.tracker.look_outside(cell.ran)
         elif self.interrupts.held:
@@ -144,7 +144,7 @@ class Turns:
         self.tracker.verify_next()
 
     def _read_secrets(self, cell: CellTurn) -> None:
-        """Take note of the secrets in the text of the cell, before it is stored and runs."""
+        """Find secrets in the text of the cell before it is stored and runs."""
         self.secrets.before_cell(cell.request.code)
 
     def _begin_statement(self, cell: CellTurn) -> OpenTurn:
@@ -180,7 +180,7 @@ class Turns:
         return connection_variables(os.environ)
 
     def _restore_connections(self, cell: CellTurn) -> None:
-        """Undo what a cell of the model changed of where requests to models go: only a person decides that."""
+        """Restore the variables that say where requests to models go: a cell of the model must not change them."""
         if changed := restore_connections(os.environ, cell.connections):
             self.notices.tell(
                 f"ctxkernel: the cell of the model changed {', '.join(changed)}, which is as before again: "
@@ -188,7 +188,7 @@ class Turns:
             )
 
     def store_ends(self, cell: CellTurn | None = None) -> None:
-        """Write the ends of turns to the log, in order; one that fails is tried again with the next."""
+        """Write ended turns to the log, in order. If one fails, it is retried with the next turn."""
         while self.unstored:
             result, row, outside = self.unstored[0]
             told = self.store.end(result, checkpoint=row, outside_checkpoint=outside)
@@ -196,7 +196,7 @@ class Turns:
             self.notices.keep(told)
 
     def keep_late_output(self, cell: CellTurn | None = None) -> None:
-        """Keep output that came after the end of its cell."""
+        """Record output that came after the end of its cell."""
         late = self.capture.late
         while late:
             execution_id, stream, text = late.popleft()
@@ -269,7 +269,7 @@ class Turns:
         self.file_states.record(cell.open.statement.statement_id, cell.written, self.files.listing)
 
     def _scale_images(self, cell: CellTurn) -> Sequence[Artifact]:
-        """Return the images of the cell as a model is sent them, where they are too large as they are."""
+        """Return scaled copies of the cell's images that are too large for a model."""
         if cell.collector is None or not cell.collector.has_displays:
             return ()
         from ctxkernel.kernel.execution.pictures import scaled_pictures
@@ -283,7 +283,7 @@ class Turns:
         return outcome_of(cell, none_came=self.interrupts.none_came)
 
     def _end_statement(self, cell: CellTurn) -> TurnResult:
-        """Return the turn. If its end fails, only how the cell ended is kept."""
+        """Return the result of the turn. If `Loop.end` fails, the result has only the outcome of the cell."""
         assert cell.open is not None
         assert cell.outcome is not None
         now = cell.now + cell.elapsed
@@ -296,13 +296,13 @@ class Turns:
             return self.loop.close(cell.open, cell.outcome, now)
 
     def _plan_rerun(self, cell: CellTurn) -> None:
-        """Plan to run the statements again that the return was made for."""
+        """Plan the re-run, if the return was made for one."""
         assert cell.result is not None
         if cell.result.moved is not None:
             self.then = self.checkpoints.rerun() or self.then
 
     def _take_checkpoint(self, cell: CellTurn) -> CheckpointRow | None:
-        """Take the state after the cell, and note it as a step to undo, unless HEAD moved."""
+        """Take a checkpoint, and add the cell to the trail of `%ctx undo`, unless HEAD moved."""
         result = cell.result
         assert result is not None
         if result.moved is not None:
@@ -312,7 +312,7 @@ class Turns:
         return self.checkpoints.take(result.execution)
 
     def _complete_result(self, cell: CellTurn) -> TurnResult:
-        """Add the checkpoint and the comparison to the result, which then waits to be stored."""
+        """Add the checkpoint and the comparison to the result, and queue it for the log."""
         assert cell.result is not None
         info = self.checkpoints.health.info(cell.result.execution.execution_id)
         self.last = dataclasses.replace(cell.result, checkpoint=info, comparison=cell.comparison)
@@ -321,7 +321,7 @@ class Turns:
         return self.last
 
     def _tell_notices(self, cell: CellTurn) -> None:
-        """Tell the notices of the model's history; those of the execution were told before."""
+        """Show the notices of the model's history; those of the execution were shown before."""
         assert cell.result is not None
         for text in cell.result.notices[len(cell.result.execution.notices) :]:
             self.notices.tell(f"ctxkernel: {text}")
@@ -345,7 +345,7 @@ class Turns:
         Step("checkpoints in the background", "checkpoints.rest"),
         Step("second store", "mirror.stored", when="mirror.on"),
     )
-    """The steps after a statement has ended: keep its state, and tell everybody."""
+    """The steps after the statement has ended: store the state and the turn, update displays and panel."""
     END = (
         Step("connections to models", _restore_connections, needs=("connections",), when="cell.request.by_model"),
         Step("output of C code and subprocesses", "streams.settle"),
@@ -366,7 +366,7 @@ class Turns:
     """The steps after the user's code, in this order; `_end_statement` walks `Loop.END`."""
 
     def _close(self, cell: CellTurn) -> None:
-        """End the open statement of a cell of which `END` failed: only how it ended is kept."""
+        """End the open statement of a cell whose `END` failed, with its outcome only."""
         turn = self.loop.opened
         if turn is None:
             return
@@ -383,7 +383,7 @@ class Turns:
     def gesture(self, request: CellRequest, run: Callable[[], None]) -> str:
         """Run the text of a gesture as a statement. Return why it failed, or an empty text.
 
-        Called on the main thread, where no cell runs. `run` can be interrupted as a cell can.
+        Called on the main thread while no cell runs. `run` can be interrupted like a cell.
         """
         before = self.interrupts.mask()
         self.forget_copies()
@@ -404,7 +404,7 @@ class Turns:
         return str(reply.get("evalue", ""))
 
     def run_between(self, run: Callable[[], None]) -> None:
-        """Run code of the user's while no cell runs: the observers of widgets. An exception is shown."""
+        """Run observers of widgets, which are the user's code, while no cell runs. Show an exception."""
         before = self.interrupts.mask()
         try:
             with self.interrupts.user_code():
@@ -416,7 +416,7 @@ class Turns:
             self.idle()
 
     def rested(self) -> None:
-        """Finish what is left to do after some time without a cell."""
+        """Finish the remaining work after some time without a cell."""
         if self.running is not None:
             return
         self.interrupts.hold()
@@ -428,13 +428,13 @@ class Turns:
             self.idle()
 
     def idle(self) -> None:
-        """Put the user's signal handlers back in force: no code of ours runs any more."""
+        """Restore the user's signal handlers: internal code has ended."""
         if not self.interrupts.busy:
             self.tell_late_signals()
             self.interrupts.release()
 
     def tell_late_signals(self) -> None:
-        """Call the user's handlers of signals that came while our code ran, and tell what they raise."""
+        """Call the user's handlers of signals that came during internal code, and report their exceptions."""
         for name, fault in self.interrupts.deliver():
             self.notices.tell(
                 f"ctxkernel: {name} came when the cell had ended, while ctxkernel worked; "

@@ -247,7 +247,7 @@ class LargeFile:
             return f"@{start}" if start else "0"
         steps = lines_within([shown_line(piece) for piece in whole], -tokens, last=True)
         offset -= sum(len(piece) + 1 for piece in whole[-steps:]) + len(pieces[-1])
-        line, exact = self._line_of(descriptor, offset, size) if offset < self._reach else (0, False)
+        line, exact = self._line_of(descriptor, offset) if offset < self._reach else (0, False)
         return str(line) if exact else f"@{offset}"
 
     def _window(self, descriptor: int, size: int, place: Place, count: int) -> Window:
@@ -268,7 +268,7 @@ class LargeFile:
         skip = next((i for i, byte in enumerate(raw[:4]) if byte & 0xC0 != 0x80), 0)
         raw, offset = raw[skip:], offset + skip
         if line < 0:
-            line, exact = self._line_of(descriptor, offset, size)
+            line, exact = self._line_of(descriptor, offset)
         pieces = raw.split(b"\n")
         at_end = offset + len(raw) >= size
         if len(pieces) > 1 and (not at_end or not pieces[-1]):
@@ -325,7 +325,7 @@ class LargeFile:
         guess = index.scanned + int((line - index.lines) * self._average())
         return (size, True) if guess >= size else (_line_start(descriptor, guess), False)
 
-    def _line_of(self, descriptor: int, offset: int, size: int) -> tuple[int, bool]:
+    def _line_of(self, descriptor: int, offset: int) -> tuple[int, bool]:
         """Return the number of the line that `offset` lies in, and whether that is exact."""
         self._scan(descriptor, offset=min(offset, self._reach))
         index = self.index

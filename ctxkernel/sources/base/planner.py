@@ -32,7 +32,6 @@ MOST_NAMED = 2_000
 _ABSENT, _NAMED, _SHORT, _WHOLE = range(4)
 _TRIES = 400
 """So many lines are tried for what is left of a budget."""
-_LEAST_ROOM = 4
 _LEAST_PART = 6
 """Characters of a line whose beginning is shown."""
 _INNER = 2

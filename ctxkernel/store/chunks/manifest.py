@@ -4,6 +4,8 @@
     Unit {"n": [name …], "m": {name: why it is not stored}, "p": [part that is not stored …], "j": job, …}
     results {job: {"units": [Unit …]}}: the units that a background job made of a unit with `j`
 
+`state.checkpoints.units` describes all fields of a unit, and `docs/schemas.md` those of a manifest.
+
 Rule 1: A manifest is data: nothing is unpickled here, and `References` returns the addresses of a unit.
 Rule 2: A manifest of another form is damaged: StoreError with its checkpoint.
 """
