@@ -88,7 +88,7 @@ class TaskRun:
             "records": [self._complete(record).to_json() for record in records],
             "collected": collected,
             "status": failed or "ok",
-            "lost": lost,
+            "lost": {name: self._turns.secrets.masker(why) for name, why in lost.items()},
             "needs_all": bool(unsure),
         }
 
