@@ -676,6 +676,24 @@ def test_a_variable_that_a_worker_could_not_restore_is_named_with_its_combinatio
     assert "all 4 combinations ran without it" in again.stderr  # two of the rows were done by the first sweep
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_no_combination_uses_a_generator_that_another_one_has_used(tmp_path, workers):
+    """The cell that makes it is shared. On one worker it is still there, advanced by the row before."""
+    notebook = write(
+        tmp_path / "tree.ipynb",
+        "alpha = 1; beta = 1",
+        "steps = (n + alpha for n in range(9))",
+        "r2 = beta * 10 + next(steps)",
+    )
+    assert main(["run", str(notebook)]) == 0
+    sweep = started(notebook, "--from", "1", "alpha=1,2", "beta=1,2", "--collect", "r2", "--workers", workers)
+    out, errors = sweep.communicate(timeout=200)
+
+    rows = json.loads(out)["rows"]
+    assert [(row["status"], list(row["lost"])) for row in rows] == [("error", ["steps"])] * 4, errors
+    assert "all 4 combinations ran without it" in errors
+
+
 def test_what_was_lost_is_told_once_for_all_its_combinations():
     table = SweepTable([SweepRow({"alpha": n, "model": "x"}, status="ok") for n in range(6)])
     for row in table.rows[:5]:
