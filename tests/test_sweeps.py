@@ -646,6 +646,70 @@ def test_a_scheduler_of_its_own_and_a_store_give_the_same_table(tmp_path):
     assert main(["verify", str(notebook)]) == 0
 
 
+def test_a_variable_that_a_worker_could_not_restore_is_named_with_its_combinations(tmp_path):
+    """A generator has no stored form. Rows that need it fail with a sentence that says so; the others are ok."""
+    notebook = write(
+        tmp_path / "lost.ipynb",
+        "steps = (n for n in range(9))\nprint(next(steps))",
+        "alpha, how = 1, 'alone'",
+        "r2 = alpha * 10\nif how == 'reads':\n    r2 += next(steps)",
+    )
+    assert main(["run", str(notebook)]) == 0
+    words = ("--from", "1", "alpha=1,2", "how=alone,reads", "--collect", "r2", "--workers", "1", "--timeout", "60")
+    sweep = started(notebook, *words)
+    out, errors = sweep.communicate(timeout=200)
+
+    rows = json.loads(out)["rows"]
+    assert [row["status"] for row in rows] == ["ok", "error", "ok", "error"], errors
+    assert all(list(row["lost"]) == ["steps"] and "generator" in row["lost"]["steps"] for row in rows)
+    assert "steps could not be restored in a worker" in errors
+    assert "all 4 combinations ran without it" in errors
+    assert "NameError: name 'steps' is not defined (a worker could not restore steps: generator" in errors
+    again = subprocess.run(
+        [sys.executable, "-m", "ctxkernel.cli", "sweep", str(notebook), *words],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=200,
+    )
+    assert again.stdout.count("without steps") == 4, again
+    assert "all 4 combinations ran without it" in again.stderr  # two of the rows were done by the first sweep
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_no_combination_uses_a_generator_that_another_one_has_used(tmp_path, workers):
+    """The cell that makes it is shared. On one worker it is still there, advanced by the row before."""
+    notebook = write(
+        tmp_path / "tree.ipynb",
+        "alpha = 1; beta = 1",
+        "steps = (n + alpha for n in range(9))",
+        "r2 = beta * 10 + next(steps)",
+    )
+    assert main(["run", str(notebook)]) == 0
+    sweep = started(notebook, "--from", "1", "alpha=1,2", "beta=1,2", "--collect", "r2", "--workers", workers)
+    out, errors = sweep.communicate(timeout=200)
+
+    rows = json.loads(out)["rows"]
+    assert [(row["status"], list(row["lost"])) for row in rows] == [("error", ["steps"])] * 4, errors
+    assert "all 4 combinations ran without it" in errors
+
+
+def test_what_was_lost_is_told_once_for_all_its_combinations():
+    table = SweepTable([SweepRow({"alpha": n, "model": "x"}, status="ok") for n in range(6)])
+    for row in table.rows[:5]:
+        row.lost = {"lock": "it cannot be stored"}
+    table.rows[5].lost = {"lock": "another reason", "steps": "it is a generator"}
+
+    first = "alpha=0 model='x', alpha=1 model='x', alpha=2 model='x' and 2 more combinations"
+    assert table.losses() == [
+        f"lock could not be restored in a worker (it cannot be stored): {first} ran without it",
+        "lock could not be restored in a worker (another reason): alpha=5 model='x' ran without it",
+        "steps could not be restored in a worker (it is a generator): alpha=5 model='x' ran without it",
+    ]
+    assert "lost" not in SweepRow({"alpha": 1}).to_json()
+    assert table.table()[1][-4] == "ok, without lock"
+
+
 def test_packages_that_differ_are_named():
     here = {"python": "3.12.1", "ctxkernel": "1", "scikit-learn": "1.6", "numpy": "2.0"}
     same = {"python": "3.12.1", "ctxkernel": "1", "packages": {"scikit_learn": "1.6", "NumPy": "2.0", "more": "1"}}

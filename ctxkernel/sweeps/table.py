@@ -7,8 +7,13 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, cast
 
-from ctxkernel.core.text import format_duration, one_line, plural
+from ctxkernel.core.text import format_duration, join_names, one_line, plural
 from ctxkernel.sweeps.combinations import text_of
+
+_MOST_NAMED = 3
+"""Combinations that a note names."""
+_MOST_LOSSES = 8
+"""Notes on variables that could not be restored."""
 
 
 @dataclass(slots=True)
@@ -27,10 +32,17 @@ class SweepRow:
     """Whether the result of one of its cells differs from that of the run before the sweep."""
     why: str = ""
     """Why the status is not `ok`."""
+    lost: dict[str, str] = field(default_factory=dict[str, str])
+    """Variable → why the worker could not restore it: the cells ran without it."""
+
+    @property
+    def named(self) -> str:
+        """The combination, as parameters are written."""
+        return one_line(" ".join(f"{name}={text_of(value)}" for name, value in self.parameters.items()), 100)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return {
+        """Return it as JSON; `lost` is there only if the worker could not restore a variable."""
+        told = {
             "parameters": self.parameters,
             "collected": self.collected,
             "status": self.status,
@@ -38,6 +50,7 @@ class SweepRow:
             "seconds": round(self.seconds, 3),
             "diverged": self.diverged,
         }
+        return {**told, "lost": self.lost} if self.lost else told
 
 
 @dataclass(slots=True)
@@ -79,7 +92,29 @@ class SweepTable:
         shown = [text_of(row.parameters[name]) for name in parameters]
         values = [shown_value(row.collected[name]) if name in row.collected else "" for name in collected]
         status = f"{row.status}: {one_line(row.why, 80)}" if row.why else row.status
+        status += f", without {join_names(row.lost, 3)}" if row.lost else ""
         return [*shown, *values, status, row.branch or "", format_duration(row.seconds), "yes" if row.diverged else ""]
+
+    def losses(self) -> list[str]:
+        """Return which variables the workers could not restore, and which combinations ran without them."""
+        found: dict[tuple[str, str], list[SweepRow]] = {}
+        for row in self.rows:
+            for one in row.lost.items():
+                found.setdefault(one, []).append(row)
+        told = [
+            f"{name} could not be restored in a worker ({one_line(why)}): {self._combinations(rows)} ran without it"
+            for (name, why), rows in found.items()
+        ]
+        more = len(told) - _MOST_LOSSES
+        return [*told[:_MOST_LOSSES], f"{plural(more, 'more losses')}: --json lists them by row"] if more > 0 else told
+
+    def _combinations(self, rows: Sequence[SweepRow]) -> str:
+        """Return names of combinations; of many the first ones."""
+        if len(rows) == len(self.rows) > 1:
+            return f"all {len(rows)} combinations"
+        more = len(rows) - _MOST_NAMED
+        told = ", ".join(row.named for row in rows[:_MOST_NAMED])
+        return f"{told} and {plural(more, 'more combinations')}" if more > 0 else told
 
     def told(self) -> str:
         """Return the line below the table."""

@@ -160,6 +160,31 @@ def test_the_panel_is_reached_and_left_by_keyboard(desk: Any):
     notebook_has_keyboard(desk)
 
 
+def test_a_key_for_a_cell_that_has_not_ended_is_refused_with_a_message_that_stays(new_desk: Any):
+    """The cell waits behind another one. The panel was closed: it opens, since the message is there."""
+    wait = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.05)"
+    desk, page = new_desk.open("early.ipynb", [wait, "y = 2", "z = 3"]).live(), new_desk.page
+    desk.command("Close the panel")
+    expect(desk.panel).to_be_hidden()
+    desk.select(0)
+    desk.enter()
+    expect(mark(desk, 0)).to_contain_text("running")
+    desk.enter()
+    go_to_cell(desk, 1)
+    press(page, "t", "a")
+    told = desk.view.locator(".ctxk-told")
+    expect(told).to_contain_text("has not run on the way to the present state")
+    expect(told).to_be_visible()
+    (desk.lab.root / "go").touch()
+    expect(mark(desk, 1)).to_contain_text("s2")
+
+    expect(told).to_contain_text("try again when it has ended")
+    notebook_has_keyboard(desk)
+    press(page, "t", "a")
+    expect(mark(desk, 1)).to_contain_text("asks")
+    expect(told).to_contain_text("s2 is not run again unasked")
+
+
 def test_menus_check_what_is_on(desk: Any):
     """The toolbar's menu: marks of the cell, and the setting of the gutter."""
     run_all(desk, "checks.ipynb", CELLS[:1], "y = 2")

@@ -53,7 +53,7 @@ def _run(ctx: CommandContext, sweeper: Any, request: SweepRequest) -> SweepTable
     finally:
         progress.end()
         ctx.panel.grown()
-    for note in (*table.notes, *failures(table)):
+    for note in (*table.notes, *table.losses(), *failures(table)):
         ctx.notices.tell(f"ctxkernel: {note}")
     return table
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ctxkernel.core.errors import CtxError
+from ctxkernel.core.typed_json import read_json
 from ctxkernel.kernel.execution.interrupts import Interrupts, set_handler
 from ctxkernel.kernel.sweeps.branches import Branches
 from ctxkernel.kernel.sweeps.messages import Messages
@@ -98,10 +99,11 @@ class TaskLoop:
         table = self._states.table
         table.cpu += float(ended.get("cpu", 0.0))
         try:
+            self._states.lose(task, read_json(dict[str, str], ended.get("lost") or {}, "the lost variables"))
             records = [record_from_json(one) for one in ended.get("records", ())]
             branch = self._take(task, ended, records, status)
             if status != "ok" and records and (failed := records[-1].execution.exception) is not None:
-                why = why or f"{failed.type}: {failed.message}"
+                why = why or f"{failed.type}: {failed.message}{self._states.cause(task, failed.message)}"
         except (CtxError, KeyError, TypeError, ValueError) as fault:
             status, why = "error", f"its result cannot be used: {fault}"
         self._states.close_rows(task, status, why, ended.get("collected") or {}, branch)
@@ -124,7 +126,8 @@ class TaskLoop:
             states.table.overheads.append(float(ended.get("wall", 0.0)) - seconds)
             self._messages.keep(records)
             mark = {"key": task.key if status == "ok" else "", "own": seconds, "diverged": diverged}
-            ids = self._branches.graft(states.start(task), records, mark | {"collected": ended.get("collected") or {}})
+            mark |= {"collected": ended.get("collected") or {}, "lost": ended.get("lost") or {}}
+            ids = self._branches.graft(states.start(task), records, mark)
         if status == "ok":
             states.end(task, ids, seconds, diverged=diverged)
         return ids[-1] if ids else states.start(task)

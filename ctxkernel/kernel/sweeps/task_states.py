@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ctxkernel.core.loop import Loop
+from ctxkernel.core.text import one_line
 from ctxkernel.kernel.sweeps.run_records import manifest_of
 from ctxkernel.kernel.sweeps.task_runs import path_json
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
@@ -24,6 +26,8 @@ class TaskStates:
         self.seconds: dict[str, float] = {}
         """Task → the time of its cells and of those above."""
         self.diverged: dict[str, bool] = {}
+        self.lost: dict[str, dict[str, str]] = {}
+        """Task → the variables that its worker, or that of a task above, could not restore, and why."""
         self.paths: dict[str, list[dict[str, Any]]] = {}
         """Task → its executions, for the tasks that follow it."""
 
@@ -43,11 +47,22 @@ class TaskStates:
         self.ends[task.key] = ids[-1] if ids else self.start(task)
         self.paths[task.key] = [self._path_json(one) for one in ids]
 
+    def lose(self, task: Task, lost: Mapping[str, str]) -> None:
+        """Note which variables the worker of a task could not restore."""
+        self.lost[task.key] = {**self.lost.get(task.parent or "", {}), **lost}
+
+    def cause(self, task: Task, message: str) -> str:
+        """Return why variables that an error names were not there; empty if none of them was lost."""
+        named = set(re.findall(r"\w+", message))
+        told = [f"{name}: {one_line(why, 80)}" for name, why in self.lost[task.key].items() if name in named]
+        return f" (a worker could not restore {'; '.join(told)})" if told else ""
+
     def recall(self, task: Task, end: str, mark: Mapping[str, Any]) -> None:
         """Note that an earlier sweep has done a task, by its mark."""
         path = [run.execution_id for _, run in self._loop.log.path(end)]
         start = self.start(task)
         own = path[path.index(start) + 1 :] if start in path else path
+        self.lose(task, mark.get("lost") or {})
         self.end(task, own, float(mark.get("own", 0.0)), diverged=bool(mark.get("diverged")))
         count = sum(1 for one in task.cells if one.origin)
         self.table.cells_run -= count
@@ -66,6 +81,7 @@ class TaskStates:
             row.status, row.why, row.collected, row.branch = status, why, dict(collected), branch
             row.seconds = self.seconds.get(task.key, 0.0)
             row.diverged = self.diverged.get(task.key, False)
+            row.lost = dict(self.lost.get(task.key, {}))
 
     def cancel_rest(self) -> None:
         """Note that the rows without an end are cancelled."""

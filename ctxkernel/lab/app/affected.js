@@ -62,8 +62,7 @@ class AffectedRun {
     const cells = this.view.actions.allCells?.() ?? [];
     if (!cells.length || !this.view.actions.gesture)
       return returning.tell(cells.length ? `Run ${COMMAND} in a cell.` : 'The notebook has no code cell.');
-    if (!(await returning.idle()))
-      return returning.tell('A cell is running: wait for its end, or interrupt it. Then try again.', { tone: 'warn' });
+    if (!(await returning.ready())) return;
     /** @type {Job} */
     const job = {
       title: 'Run affected cells',

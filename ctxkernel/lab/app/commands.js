@@ -34,6 +34,14 @@ const SETTING = { gutter: 'ctxkernel:toggle-gutter', fadeOutputs: 'ctxkernel:tog
 /** Whether a person has marked a cell so. @param {Link} link @param {Cell | null} cell @param {'asks' | 'differs'} what */
 const marked = (link, cell, what) => link.gutter.marks.cells.get(cell?.model.id ?? '')?.marked === what;
 
+/**
+ * Set or take away a mark of a cell. If it cannot be done, the panel opens with the message that says why.
+ * @param {Link} link @param {Cell} cell @param {'asks' | 'differs'} what
+ */
+async function toggleMark(link, cell, what) {
+  if (!(await link.view.markCell(cell.model.id, what))) link.owner.show();
+}
+
 /** @type {NotebookCommand[]} */
 const ON_NOTEBOOK = [
   {
@@ -99,14 +107,14 @@ const ON_NOTEBOOK = [
     label: 'Ask before this cell runs again',
     onCell: true,
     toggled: (link, cell) => marked(link, cell, 'asks'),
-    run: ({ view }, cell) => view.markCell(cell.model.id, 'asks')
+    run: (link, cell) => toggleMark(link, cell, 'asks')
   },
   {
     id: 'ctxkernel:toggle-differs',
     label: 'Expect this cell to differ',
     onCell: true,
     toggled: (link, cell) => marked(link, cell, 'differs'),
-    run: ({ view }, cell) => view.markCell(cell.model.id, 'differs')
+    run: (link, cell) => toggleMark(link, cell, 'differs')
   },
   {
     id: 'ctxkernel:save-session-html',

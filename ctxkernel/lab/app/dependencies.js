@@ -11,9 +11,8 @@ const MOST_LINKS = 30;
 /** Show the graph around a cell. @param {Returning} returning @param {string} cellId @returns {Promise<void>} */
 async function showDependencies(returning, cellId) {
   const { view } = returning;
-  const node = view.wayToHead.findLast(({ row }) => row.cell_id === cellId);
-  if (!node) return returning.tell('This cell was not run on the way to the present state.', { tone: 'warn' });
-  if (!(await returning.idle())) return returning.tell('A cell is running: wait for its end. Then try again.', { tone: 'warn' });
+  const node = view.nodeOfCell(cellId);
+  if (!node || !(await returning.ready())) return;
   const statement = textOf(node.row.statement_id);
   const answer = await view.actions.gesture?.(`%ctx why stale ${statement} --json`);
   if (!answer?.ok) return returning.tell(answer?.text || 'The kernel gave no answer.', { tone: 'error' });

@@ -66,6 +66,8 @@ class Panel {
     this.widget = null;
     /** What is shown where no notebook is in front. @type {HTMLElement | null} */
     this.none = null;
+    /** The notebook whose turn was painted last, while it is in front. @type {Link | null} */
+    this.paintedOf = null;
     /** Outputs that are proposals, of all notebooks. @type {Set<ProposalOutput>} */
     this.cards = new Set();
     /** Shown by a restore or by ourselves: not the user's doing, so not remembered. */
@@ -241,6 +243,7 @@ class Panel {
   follow() {
     const link = this.link;
     for (const other of this.links.values()) other.host.hidden = other !== link;
+    if (link !== this.paintedOf) this.forgetTurn();
     if (this.none) this.none.hidden = Boolean(link);
     link?.view.shown();
     this.drawStatus();
@@ -418,6 +421,7 @@ class Panel {
    */
   painted(link, statementId, endedAt) {
     if (!this.widget || !link.front) return;
+    this.paintedOf = link;
     const now = performance.now();
     const { dataset } = this.widget.node;
     dataset.lastTurn = statementId;
@@ -426,6 +430,14 @@ class Panel {
     dataset.sinceCellEnd = endedAt === null ? '' : String(performance.timeOrigin + now - endedAt * 1000);
     // When this page saw the kernel's `idle` for the cell; empty where the turn was painted before that came.
     dataset.idleAt = link.connection.cellEnd === null ? '' : String(link.connection.cellEnd);
+  }
+
+  /** Another notebook came to the front: the turn that was painted last is not one of its session. */
+  forgetTurn() {
+    this.paintedOf = null;
+    if (!this.widget) return;
+    const { dataset } = this.widget.node;
+    for (const name of ['lastTurn', 'paintedAt', 'sinceCellEnd', 'idleAt']) delete dataset[name];
   }
 
   /** Show the timeline of the notebook in front in a tab of the main area, once a notebook. */

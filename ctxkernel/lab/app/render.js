@@ -101,9 +101,12 @@ function mount(el, actions = {}) {
     statusParts: () => statusParts(view),
     /** Ask for a name of the state after a cell. @param {string} cellId */
     nameCell: (cellId) => view.onRowOf(cellId, (row) => view.returning.name(row)),
-    /** Set or take away a mark of a cell. @param {string} cellId @param {'differs' | 'asks'} what */
+    /**
+     * Set or take away a mark of a cell. Returns if that was done; if not, a message in the panel says why.
+     * @param {string} cellId @param {'differs' | 'asks'} what
+     */
     markCell: (cellId, what) =>
-      view.onRowOf(cellId, (row) => void view.returning.mark(row, what, !dict(row.marks)[what])),
+      view.onRowOf(cellId, (row) => view.returning.mark(row, what, !dict(row.marks)[what])),
     resume: () => view.returning.resume(),
     /** Offer to follow a move, or take the offer away. @param {Offer | null} offer */
     offer: (offer) => {

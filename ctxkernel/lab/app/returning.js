@@ -193,10 +193,8 @@ class Returning {
 
   /** @param {string} cellId */
   goBackToCell(cellId) {
-    const node = this.view.wayToHead.findLast(({ row }) => row.cell_id === cellId);
-    if (node) return this.goBack(node.row);
-    this.tell('This cell was not run on the way to the present state.', { tone: 'warn' });
-    return null;
+    const node = this.view.nodeOfCell(cellId);
+    return node && this.goBack(node.row);
   }
 
   /** @returns {Promise<void>} */
@@ -347,6 +345,13 @@ class Returning {
     return !this.view.busy;
   }
 
+  /** Whether the kernel is idle, or is so soon. If it is not, a message says what to do, and stays when the next cell begins. */
+  async ready() {
+    const idle = await this.idle();
+    if (!idle) this.tell(`${BUSY} Then try again.`, { tone: 'warn', keep: true });
+    return idle;
+  }
+
   /**
    * Send a gesture; what it came to is told, with a button for what may come next. Returns whether it went well.
    * @param {string} code
@@ -358,10 +363,7 @@ class Returning {
       this.show('Run this line in a cell', [codeLine(code)], { cancel: 'Close' });
       return false;
     }
-    if (!(await this.idle())) {
-      this.tell(`${BUSY} Then try again.`, { tone: 'warn' });
-      return false;
-    }
+    if (!(await this.ready())) return false;
     const result = await this.actions.gesture(code);
     const said = clean(result.text).trim();
     if (!result.ok) this.tell(said || `${code} failed.`, { tone: 'error' });

@@ -36,6 +36,9 @@ import { dict, list, number } from './values.js';
 
 /** Rows from which on a snapshot is drawn later than it is taken. */
 const MANY_ROWS = 1000;
+/** It stays when the next cell begins: a cell that has no run yet may wait for its turn. */
+const NO_RUN =
+  'This cell has not run on the way to the present state, so nothing was done. If it waits or runs now, try again when it has ended.';
 
 class View extends Session {
   /** @param {HTMLElement} el @param {Actions} actions */
@@ -362,15 +365,24 @@ class View extends Session {
     return this.running !== null || this.status === 'busy' || this.phaseNow !== null || this.returning.reruns.running;
   }
 
+  /** The newest run of a cell on the way to HEAD. Null: there is none, and a message says so. @param {string} cellId */
+  nodeOfCell(cellId) {
+    const node = this.wayToHead.findLast(({ row }) => row.cell_id === cellId);
+    if (!node) this.returning.tell(NO_RUN, { tone: 'warn', keep: true });
+    return node ?? null;
+  }
+
   /**
-   * Do something with the row of a cell on the way to HEAD.
-   * @param {string} cellId @param {(row: AnyRow) => void} job
+   * Do something with the row of a cell on the way to HEAD. Returns what that returns; false: the cell has no row there.
+   * @template T
+   * @param {string} cellId @param {(row: AnyRow) => T | Promise<T>} job
+   * @returns {Promise<T | false>}
    */
   async onRowOf(cellId, job) {
-    const node = this.wayToHead.findLast(({ row }) => row.cell_id === cellId);
-    if (node) await this.ensure([node.key]);
-    if (node) job(this.rows.get(node.key) ?? node.row);
-    else this.returning.tell('This cell was not run on the way to the present state.', { tone: 'warn' });
+    const node = this.nodeOfCell(cellId);
+    if (!node) return false;
+    await this.ensure([node.key]);
+    return job(this.rows.get(node.key) ?? node.row);
   }
 
   /** @param {string} status */
