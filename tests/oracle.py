@@ -392,8 +392,12 @@ class Run:
             if told:
                 raise _Found(Failure("undo", at, tuple(map(str, told)), printed))
         told = differences(then, now, exempt=named)
-        if "cleared the cache of" in printed:  # it is told by the names of functions, not by those of results
+        if (
+            straight or "cleared the cache of" in printed
+        ):  # it is told by the names of functions, not by those of results
             told = [one for one in told if "lru_cache" not in str(one)]
+        if "as it is now: module helper" in printed:  # it is told by its name, not by those of its functions
+            told = [one for one in told if "(module)" not in str(one)]
         if told:
             raise _Found(Failure("wrong", at, tuple(map(str, told)), printed))
         outcome.compared += len(names)

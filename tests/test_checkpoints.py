@@ -308,6 +308,17 @@ def test_what_is_packed_in_the_background_and_only_alive_stays_alive(bench: Benc
     assert bool(lost) == used
 
 
+def test_an_object_that_the_garbage_collector_does_not_know_stays_alive(bench: Bench):
+    """A hash that is packed in the background is found again, as a value and within one."""
+    bench.tracker.settings = Settings(end_phase_ms=0)
+    first = bench.run("import hashlib; d = hashlib.sha256(b'9'); e = {'k': [hashlib.sha256(b'8')]}")
+    alive = bench["d"], bench["e"]["k"][0]
+
+    assert not bench.goto(first)
+
+    assert (bench["d"], bench["e"]["k"][0]) == alive
+
+
 def test_frames_come_back_whole(bench: Bench):
     """A column that was added, a cell that was set, a column that was taken out."""
     first = bench.run("df = pd.DataFrame({'a': range(5), 'b': list('vwxyz')}); col = df['a']")

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, cast
 from ctxkernel.core.reflection import is_kind
 from ctxkernel.core.timeline import Execution, Path, Statement
 from ctxkernel.kernel.returning.comparisons import RunFacts, details
-from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, LAST, LiveState, without
+from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, LAST, TARGET, LiveState, without
 from ctxkernel.kernel.returning.session import ReturnSession
 from ctxkernel.kernel.returning.targets import ReturnJob
 from ctxkernel.state.base.namespace import NOTHING
+from ctxkernel.state.base.own_modules import PREFIX as MODULE
 from ctxkernel.state.checkpoints.comparison import Difference
 from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.tracking.groups import Moment
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from ctxkernel.replay.plan import PastRun, Plan, PlannedStep, Written
 
 _NAME = re.compile(r"[^\W\d]\w*")
+_REFERRED = (MODULE, "class:", "shared:")
+"""Prefixes of pseudo-names that stand for objects which variables refer to."""
 
 
 def name_of(place: str) -> str:
@@ -84,8 +87,7 @@ class Planner:
             file_changes=changes,
             statements=[self._step(statement, execution) for statement, execution in job.statements],
         )
-        stale = {name: why for name, why in difference.stale.items() if ":" not in name}
-        as_now = {name: why for name, why in stale.items() if name_of(name) not in plan.rerun}
+        as_now = {name: why for name, why in self._as_now(difference).items() if name_of(name) not in plan.rerun}
         unchanged = set(map(name_of, as_now)) - set(map(name_of, difference.lost))
         lost = {name: why for name, why in plan.lost.items() if name not in unchanged}
         loads = [replace(one, names=tuple(name for name in one.names if name not in lost)) for one in plan.load]
@@ -98,6 +100,23 @@ class Planner:
             return ambient.differing(self._live.ambient_start)
         names = without(AMBIENT, [name for unit in difference.load for name in unit.names if name != LAST])
         return ambient.differing({name: self._restorer.plain(difference.target[AMBIENT + name]) for name in names})
+
+    def _as_now(self, difference: Difference) -> dict[str, str]:
+        """Return the variables, their parts and the modules that stay as they are now, and why.
+
+        A class, an object that several variables share and a module are told with the variables that refer to them.
+        """
+        found: dict[str, str] = {}
+        for name, why in difference.stale.items():
+            if name.startswith((AMBIENT, HANDLE, TARGET)):
+                continue
+            if name.startswith(MODULE):
+                found[f"module {name.removeprefix(MODULE)}"] = why
+            if name.startswith(_REFERRED):
+                found |= dict.fromkeys(_plain_names(self._session.tracker.users_of(name)), why)
+            else:
+                found[name] = why
+        return found
 
     def _missing(self, difference: Difference) -> dict[str, str]:
         """Return the variables that no checkpoint holds, and why.

@@ -328,7 +328,9 @@ class Checkpointer:
             return self.states.finish(job, result)
         contents = result.pop("f", {})
         self.late.answer(job, {name: content_from_json(one) for name, one in contents.items()})
-        self._packer.adopt_tokens(one for listed in result["units"] for one in listed.pop("i", ()))
+        names = [name for listed in result["units"] if listed.get("i") for name in listed["n"]]
+        tokens = [one for listed in result["units"] for one in listed.pop("i", ())]
+        self._packer.adopt_tokens(tokens, map(self._value, names))
         for listed in result["units"]:
             unequal, fresh = listed.pop("u", {}), self._is_fresh(listed["n"], job)
             alive = [name for name, at in unequal.items() if fresh or id(self._value(name)) == at]

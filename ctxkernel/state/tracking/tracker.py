@@ -246,6 +246,10 @@ class NamespaceTracker(CandidateNames):
             users = {name for name, group in self._groups.items() if not more.isdisjoint(group.labels)}
             more = users - self.pending.names
 
+    def users_of(self, label: str) -> list[str]:
+        """Return the names that refer to a class, to an object that several share, or to a module of the user's."""
+        return sorted(name for name, group in self._groups.items() if label in group.labels or label in group.deps)
+
     def take_result(self, names: Sequence[str], listed: Mapping[str, Any]) -> None:
         """Take in the result of a background job for these names, where no later cell touched them."""
         if not self.pending.names.isdisjoint(names):

@@ -30,6 +30,8 @@ MOST_IN_A_PACK = 1000
 """Objects that get a token in one pack; others are stored by value."""
 _MOST = 10_000
 """Objects that are kept alive."""
+_MOST_WALKED = 100_000
+"""Objects among which one is searched that the garbage collector does not know."""
 _CONSTANTS = (("math", "nan"), ("numpy", "nan"), ("argparse", "SUPPRESS"))
 
 
@@ -232,16 +234,26 @@ class ObjectNames:
         except TypeError:
             self.tokens.hold(token, obj)
 
-    def adopt_tokens(self, found: Iterable[tuple[str, int, str]]) -> None:
+    def adopt_tokens(self, found: Iterable[tuple[str, int, str]], values: Iterable[object]) -> None:
         """Take over tokens that a forked process gave: token, id, type.
 
-        An id is no proof, so the object is searched among those of the garbage collector.
+        An id is no proof, so the object is searched among those of the garbage collector, and in the values that it was
+        found in: the collector does not know each object.
         """
         wanted = {key: (token, kind) for token, key, kind in found if self.tokens.object(token) is None}
         for obj in [one for one in gc.get_objects() if id(one) in wanted] if wanted else ():
-            token, kind = wanted[id(obj)]
+            token, kind = wanted.pop(id(obj))
             if kind == class_qualname(class_of(obj)):
                 self._name(token, obj)
+        todo, seen = list(values), set[int]()
+        while wanted and todo and len(seen) < _MOST_WALKED:
+            obj = todo.pop()
+            if id(obj) in seen:
+                continue
+            seen.add(id(obj))
+            if id(obj) in wanted and wanted[id(obj)][1] == class_qualname(class_of(obj)):
+                self._name(wanted.pop(id(obj))[0], obj)
+            todo += gc.get_referents(obj)
 
     def share(self, obj: object) -> None:
         """Give an object a pack of its own from now on. Raises TypeError without weak references."""
