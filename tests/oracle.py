@@ -63,8 +63,6 @@ PART = 500
 """So many programs are given to a process at a time."""
 TWINS_EACH = 4
 """One of so many programs has twins: a fork costs as much as several cells."""
-HURRIED_EACH, HURRIED_SHARE = 3, 0.15
-"""In one of so many programs, this share of the packs that have a bound of time run out of it, as on a busy machine."""
 _IGNORED: set[str] = set()
 _HIDDEN = re.compile(r"_i+|_i?\d+|_dh|_oh|_ih|__?_?|__\w+__")
 _FAULT = re.compile(
@@ -456,8 +454,8 @@ class Twin:
 class Bench:
     """A process that has imported everything, and forks one for each program."""
 
-    def __init__(self, folder: Path, *, twins: bool) -> None:
-        self._folder, self._twins = folder, twins
+    def __init__(self, folder: Path, *, twins: bool, late: float = 0.0) -> None:
+        self._folder, self._twins, self._late = folder, twins, late
         sys.dont_write_bytecode = True
         importlib.import_module("ctxkernel.kernel.extension")
         _hide_own_modules()
@@ -512,8 +510,8 @@ class Bench:
         os.environ["JPY_SESSION_NAME"] = str(folder / "note.ipynb")
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
         twins = self._twins or todo.seed % TWINS_EACH == 0
-        if todo.seed % HURRIED_EACH == 0:
-            _hurry(random.Random(todo.seed))
+        if self._late:
+            _let_packs_be_late(random.Random(todo.seed), self._late)
         run = Run(self._kernel, todo, known, twins=twins, sabotage=sabotage)
         self._kernel.switch_on()
         try:
@@ -539,19 +537,19 @@ def _hide_own_modules() -> None:
             module.__file__ = None
 
 
-def _hurry(choices: random.Random) -> None:
+def _let_packs_be_late(choices: random.Random, share: float) -> None:
     """Let some of the packs that have a bound of time run out of it, chosen by the seed and not by the load."""
     from ctxkernel.state.tracking.groups import Moment
 
     pack = Moment._pack
 
-    def hurried(moment: Moment, names: tuple[str, ...], *, identities: bool) -> None:
-        if moment.seconds is not None and choices.random() < HURRIED_SHARE:
+    def timed(moment: Moment, names: tuple[str, ...], *, identities: bool) -> None:
+        if moment.seconds is not None and choices.random() < share:
             moment.deferred.append(names)
         else:
             pack(moment, names, identities=identities)
 
-    Moment._pack = hurried
+    Moment._pack = timed
 
 
 def _in_a_fork(action: Callable[[], Any]) -> Any:
@@ -616,7 +614,7 @@ _VALUES = re.compile(r"b?'[^']*'|\S*…\S*|[0-9.]+")
 
 
 @contextlib.contextmanager
-def bench(*, twins: bool = False) -> Iterator[Bench]:
+def bench(*, twins: bool = False, late: float = 0.0) -> Iterator[Bench]:
     """Give a bench in folders of its own."""
     base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="oracle-", dir=base))
@@ -626,7 +624,7 @@ def bench(*, twins: bool = False) -> Iterator[Bench]:
         (folder / name.lower()).mkdir()
     out = sys.stdout, sys.stderr
     try:
-        yield Bench(folder, twins=twins)
+        yield Bench(folder, twins=twins, late=late)
     finally:
         sys.stdout, sys.stderr = out
         shutil.rmtree(folder, ignore_errors=True)
@@ -680,11 +678,11 @@ class Told:
             self.kinds[outcome.failure.kind] = self.kinds.get(outcome.failure.kind, 0) + 1
 
 
-def run_seeds(seeds: range, *, twins: bool, shrinks: int, aloud: bool) -> Told:
+def run_seeds(seeds: range, *, twins: bool, late: float, shrinks: int, aloud: bool) -> Told:
     """Run the programs of these seeds; the first `shrinks` failures that look different are shrunk."""
     told = Told()
     signs: set[str] = set()
-    with bench(twins=twins) as ready:
+    with bench(twins=twins, late=late) as ready:
         for seed in seeds:
             todo = program(seed)
             begun = _cpu()
@@ -706,7 +704,7 @@ def run_seeds(seeds: range, *, twins: bool, shrinks: int, aloud: bool) -> Told:
 def _elsewhere(seeds: range, given: argparse.Namespace) -> Told:
     """Run the programs of these seeds in another interpreter."""
     seed = ["--seed", str(seeds.start), "--programs", str(len(seeds)), "--shrink", str(given.shrink)]
-    options = ["--json", "--ignore", given.ignore, *["--twins"] * given.twins]
+    options = ["--json", "--ignore", given.ignore, *["--twins"] * given.twins, "--late", str(given.late)]
     ran = subprocess.run([sys.executable, __file__, *seed, *options], stdout=subprocess.PIPE, text=True, check=False)
     return Told(**json.loads(ran.stdout))
 
@@ -724,6 +722,9 @@ def main() -> int:
         help="how many failures that look different are shrunk; later ones are printed as they are",
     )
     parser.add_argument("--twins", action="store_true", help="hold the cells after each return to a forked twin")
+    parser.add_argument(
+        "--late", type=float, default=0.0, help="let this share of the packs run out of time, as on a busy machine"
+    )
     parser.add_argument("--ignore", default="", help="names that are left out, with commas: to look past a failure")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes share the programs")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -743,7 +744,7 @@ def main() -> int:
                         print(f"--- seed {one['seed']}\n{one['cells']}\n=> {one['text']}\n", flush=True)
                 told.add(part)
     else:
-        told = run_seeds(seeds, twins=given.twins, shrinks=given.shrink, aloud=not given.json)
+        told = run_seeds(seeds, twins=given.twins, late=given.late, shrinks=given.shrink, aloud=not given.json)
     if given.json:
         print(json.dumps(dataclasses.asdict(told)))
     else:
