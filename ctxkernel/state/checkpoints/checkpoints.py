@@ -345,7 +345,7 @@ class Checkpointer:
                 self._used.setdefault(token, self._turns.get(job, self.tracker.turn) if fresh else self.tracker.turn)
                 if (thing := self._packer.tokens.object(token)) is not None:
                     self._hold(token, thing)
-            if fresh or self._is_newest(unit.names, job):
+            if fresh:
                 self._current |= dict.fromkeys(unit.names, unit)
                 self._note_labels(unit.names, self._turns.get(job, 0))
                 if "k" in listed:
@@ -354,15 +354,17 @@ class Checkpointer:
 
     def _is_fresh(self, names: Iterable[str], job: str) -> bool:
         """Say whether no later checkpoint has stored any of these names again."""
-        return all((now := self._current.get(name)) is not None and now.job == job for name in names)
+        turn = self._turns.get(job, 0)
+        return all(
+            self._stored.get(name, 0) <= turn
+            if name.startswith(_LABELS)
+            else (now := self._current.get(name)) is not None and now.job == job
+            for name in names
+        )
 
     def _note_labels(self, names: Iterable[str], turn: int) -> None:
+        """Note of which turn the units of labels in `_current` are."""
         self._stored |= dict.fromkeys((name for name in names if name.startswith(_LABELS)), turn)
-
-    def _is_newest(self, names: Sequence[str], job: str) -> bool:
-        """Say whether names are labels that no later checkpoint has stored: no unit of a job has the names of these."""
-        turn = self._turns.get(job, 0)
-        return names[0].startswith(_LABELS) and all(self._stored.get(one, 0) <= turn for one in names)
 
     def _fail(self, known: Known, fault: str) -> None:
         """Note that data of a checkpoint could not be written: its live units are stored with the next one."""
@@ -482,7 +484,7 @@ class Checkpointer:
         self._others = {name for name in others if name in target}
         self._current = {name: unit for name, unit in target.items() if name not in lost}
         self._labels = {name for name in target if name.startswith("shared:")}
-        self._note_labels(target, self.tracker.turn)
+        self._note_labels(target, self.tracker.turn + 1)  # a job of the state that was left is under way, perhaps
         self.late.forget(list(target))
         self.base = execution_id
         self._apart = {name for name in lost if name in target}
