@@ -489,14 +489,17 @@ def started(notebook: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def workers_below(pid: int) -> list[int]:
-    """Return the workers of Dask that have a kernel."""
+    """Return the workers of Dask that have a kernel; a kernel's own child has its command line."""
     import psutil
+
+    def is_kernel(process: Any) -> bool:
+        return "ctxkernel.kernel" in " ".join(process.cmdline())
 
     try:
         return [
             one.pid
             for one in psutil.Process(pid).children(recursive=True)
-            if any("ctxkernel.kernel" in " ".join(child.cmdline()) for child in one.children())
+            if not is_kernel(one) and any(map(is_kernel, one.children()))
         ]
     except psutil.Error:
         return []
@@ -674,6 +677,31 @@ def test_a_variable_that_a_worker_could_not_restore_is_named_with_its_combinatio
     )
     assert again.stdout.count("without steps") == 4, again
     assert "all 4 combinations ran without it" in again.stderr  # two of the rows were done by the first sweep
+
+
+def test_a_kernel_that_dies_before_it_has_run_a_cell_is_started_again(tmp_path, monkeypatch):
+    """The first start of each of three kernels fails, and no row of the table does."""
+    notebook = write(tmp_path / "tree.ipynb", "alpha = 1", "r2 = alpha * 10")
+    assert main(["run", str(notebook)]) == 0
+    code = """import os, sys
+left = os.path.join(os.path.dirname(__file__), "left")
+if "CTXKERNEL_SWEEP_FOLDER" in os.environ and os.path.getsize(left):
+    with open(left, "r+") as file:
+        file.truncate(os.path.getsize(left) - 1)
+    os._exit(3)
+"""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(code)
+    (tmp_path / "site" / "left").write_text("...")
+    path = [str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+
+    sweep = started(notebook, "--from", "1", "alpha=1,2,3", "--collect", "r2", "--workers", "1")
+    out, errors = sweep.communicate(timeout=200)
+    assert out, errors
+
+    assert [row["collected"] for row in json.loads(out)["rows"]] == [{"r2": 10}, {"r2": 20}, {"r2": 30}], errors
+    assert (tmp_path / "site" / "left").read_text() == ""
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxkernel._version import __version__
+from ctxkernel.projection.secrets import mask
 from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.chunks.data_folder import data_folder
 from ctxkernel.store.mirror import RemoteFiles
@@ -151,9 +152,11 @@ class WorkerKernel:
         client.start_channels()
         try:
             client.wait_for_ready(timeout=_START_SECONDS)
-        except RuntimeError as fault:
+        except RuntimeError as fault:  # no cell has run: a fault of the machine
+            log = (self._folder / "kernel.log").read_text(errors="replace").split("\n")
+            last = next((f" ({mask(line.strip())[:200]})" for line in reversed(log) if line.strip()), "")
             self.close()
-            raise TaskFailed("error", f"the kernel of a worker did not start: {fault}") from None
+            raise OSError(f"the kernel of a worker did not start: {fault}{last}") from None
         self._count = 0
 
     def _read_root(self, task: Mapping[str, Any]) -> list[Any]:
