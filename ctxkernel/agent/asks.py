@@ -112,7 +112,7 @@ class BookedRequest:
     row: int | None = None
     """Row id of its receipt in the log; None if it is not stored."""
     broke: str = ""
-    """Where and why its cached prefix breaks; empty if it does not."""
+    """The place at which its cached prefix breaks, and the reason; empty if it does not."""
 
 
 @dataclass(slots=True)
@@ -124,9 +124,9 @@ class Account:
     endings: dict[str, AskState] = field(default_factory=dict[str, "AskState"])
     """Execution id of an ask → how it ended, or that it waits."""
     sent: bool = False
-    """Whether this kernel has sent anything to a model."""
+    """True after this kernel has sent anything to a model."""
     consented: bool = False
-    """Whether the user agreed to the first request."""
+    """True after the user agreed to the first request."""
     last: Projection | None = None
     """The projection that an ask sent last."""
     anchor: Anchor | None = None
@@ -149,7 +149,7 @@ AskResult = Literal["answered", "parked", "bound", "failed", "stopped", "asking"
 
 @dataclass(frozen=True, slots=True)
 class AskState:
-    """How an ask ended, or that it has not ended."""
+    """The end of an ask, or that it has not ended."""
 
     result: AskResult
     seconds: float = 0.0
@@ -203,7 +203,7 @@ def earlier_state(value: object) -> AskState | None:
 
 @dataclass(frozen=True, slots=True)
 class AskEnding:
-    """How `AskTurn.go` ended, with a text for the user."""
+    """The end of `AskTurn.go`, with a text for the user."""
 
     kind: EndKind
     text: str = ""
