@@ -144,7 +144,13 @@ class Kernel:
         """Load ctxkernel."""
         from ctxkernel.kernel.extension import load_ipython_extension
 
-        for name in ("oracle", "oracle_graph", "oracle_programs", "told"):  # beside an editable install: not the user's
+        for name in (
+            "oracle",
+            "oracle_graph",
+            "oracle_programs",
+            "told",
+            "late_packs",
+        ):  # beside an editable install: not the user's
             if name in sys.modules:
                 sys.modules[name].__file__ = "<oracle>"
         asyncio.set_event_loop(asyncio.new_event_loop())
@@ -390,9 +396,8 @@ class Run:
             if told:
                 raise _Found(Failure("undo", at, tuple(map(str, told)), printed))
         told = differences(then, now, exempt=named)
-        if (
-            straight or "cleared the cache of" in printed
-        ):  # it is told by the names of functions, not by those of results
+        # A cleared cache is told by the names of functions, not by those of results.
+        if straight or "cleared the cache of" in printed:
             told = [one for one in told if "lru_cache" not in str(one)]
         if "as it is now: module helper" in printed:  # it is told by its name, not by those of its functions
             told = [one for one in told if "(module)" not in str(one)]
@@ -539,17 +544,11 @@ def _hide_own_modules() -> None:
 
 def _let_packs_be_late(choices: random.Random, share: float) -> None:
     """Let some of the packs that have a bound of time run out of it, chosen by the seed and not by the load."""
+    from late_packs import late_if
+
     from ctxkernel.state.tracking.groups import Moment
 
-    pack = Moment._pack
-
-    def timed(moment: Moment, names: tuple[str, ...], *, identities: bool) -> None:
-        if moment.seconds is not None and choices.random() < share:
-            moment.deferred.append(names)
-        else:
-            pack(moment, names, identities=identities)
-
-    Moment._pack = timed
+    Moment._pack = late_if(lambda: choices.random() < share)
 
 
 def _in_a_fork(action: Callable[[], Any]) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from late_packs import late_if
 
 from ctxkernel.core.settings import Settings
 from ctxkernel.state.base.namespace import NOTHING
@@ -256,16 +257,13 @@ def test_what_names_share_comes_back_wherever_the_time_to_pack_them_ends(
     bench: Bench, case: str, at: int, late: int, packs: int, monkeypatch: pytest.MonkeyPatch
 ):
     """In one cell a number of packs are made in time, and those after them are late."""
-    pack, left = Moment._pack, [1000]
+    left = [1000]
 
-    def timed(moment: Moment, names: tuple[str, ...], *, identities: bool) -> None:
-        left[0] -= moment.seconds is not None
-        if moment.seconds is not None and -late <= left[0] < 0:
-            moment.deferred.append(names)
-        else:
-            pack(moment, names, identities=identities)
+    def is_late() -> bool:
+        left[0] -= 1
+        return -late <= left[0] < 0
 
-    monkeypatch.setattr(Moment, "_pack", timed)
+    monkeypatch.setattr(Moment, "_pack", late_if(is_late))
     facts, *cells = SHARING[case]
     states: dict[str, Any] = {}
     for number, cell in enumerate(cells):

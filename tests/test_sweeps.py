@@ -488,6 +488,13 @@ def started(notebook: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
+def rows_of(notebook: Path, *words: str) -> tuple[list[dict[str, Any]], str]:
+    """Return the rows of a sweep, and what it told on stderr."""
+    out, errors = started(notebook, *words).communicate(timeout=200)
+    assert out, errors
+    return json.loads(out)["rows"], errors
+
+
 def workers_below(pid: int) -> list[int]:
     """Return the workers of Dask that have a kernel; a kernel's own child has its command line."""
     import psutil
@@ -659,10 +666,9 @@ def test_a_variable_that_a_worker_could_not_restore_is_named_with_its_combinatio
     )
     assert main(["run", str(notebook)]) == 0
     words = ("--from", "1", "alpha=1,2", "how=alone,reads", "--collect", "r2", "--workers", "1", "--timeout", "60")
-    sweep = started(notebook, *words)
-    out, errors = sweep.communicate(timeout=200)
 
-    rows = json.loads(out)["rows"]
+    rows, errors = rows_of(notebook, *words)
+
     assert [row["status"] for row in rows] == ["ok", "error", "ok", "error"], errors
     assert all(list(row["lost"]) == ["steps"] and "generator" in row["lost"]["steps"] for row in rows)
     assert "steps could not be restored in a worker" in errors
@@ -696,11 +702,9 @@ if "CTXKERNEL_SWEEP_FOLDER" in os.environ and os.path.getsize(left):
     path = [str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
 
-    sweep = started(notebook, "--from", "1", "alpha=1,2,3", "--collect", "r2", "--workers", "1")
-    out, errors = sweep.communicate(timeout=200)
-    assert out, errors
+    rows, errors = rows_of(notebook, "--from", "1", "alpha=1,2,3", "--collect", "r2", "--workers", "1")
 
-    assert [row["collected"] for row in json.loads(out)["rows"]] == [{"r2": 10}, {"r2": 20}, {"r2": 30}], errors
+    assert [row["collected"] for row in rows] == [{"r2": 10}, {"r2": 20}, {"r2": 30}], errors
     assert (tmp_path / "site" / "left").read_text() == ""
 
 
@@ -714,10 +718,9 @@ def test_no_combination_uses_a_generator_that_another_one_has_used(tmp_path, wor
         "r2 = beta * 10 + next(steps)",
     )
     assert main(["run", str(notebook)]) == 0
-    sweep = started(notebook, "--from", "1", "alpha=1,2", "beta=1,2", "--collect", "r2", "--workers", workers)
-    out, errors = sweep.communicate(timeout=200)
 
-    rows = json.loads(out)["rows"]
+    rows, errors = rows_of(notebook, "--from", "1", "alpha=1,2", "beta=1,2", "--collect", "r2", "--workers", workers)
+
     ended = [row for row in rows if row["status"] == "ok"]
     assert len({row["parameters"]["alpha"] for row in ended}) == len(ended), errors
     for row in ended:
