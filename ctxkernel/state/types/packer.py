@@ -209,7 +209,6 @@ class Packer(ObjectNames):
         `blocks`: memory that earlier packs met at the same moment. `plain`: store instances by their attributes.
         `labels`: those that objects with packs of their own may have here, by default any.
         """
-        values = dict(values)
         blocks = [] if blocks is None else blocks
         tries = _Tries(dict.fromkeys(self._finalized(), FINALIZED))
         alone: dict[str, str] = {}
@@ -237,7 +236,7 @@ class Packer(ObjectNames):
         reason = "it cannot be stored together with what it shares objects with"
         return Packed(faults=dict.fromkeys(values, reason) | alone)
 
-    def _dump(self, pack: Dispatcher, out: _Out, values: dict[str, object], *, identify: bool = False) -> Any:
+    def _dump(self, pack: Dispatcher, out: _Out, values: Mapping[str, object], *, identify: bool = False) -> Any:
         make = fallbacks.DeepPickler if pack.deep else _Pickler
         pickler: Any = make(out, 5, buffer_callback=pack.keep_out)
         pickler.reducer_override = pack.reduce
@@ -276,7 +275,7 @@ class Packer(ObjectNames):
                 self._memo[id(one)] = at, one
         return self._memo
 
-    def _faulty(self, values: dict[str, object], expired: Expired, reason: str) -> dict[str, str]:
+    def _faulty(self, values: Mapping[str, object], expired: Expired, reason: str) -> dict[str, str]:
         """Return the names that cannot be packed by themselves; all of them where each can."""
         found: dict[str, str] = {}
         for name, value in values.items():
@@ -403,7 +402,7 @@ class Opened:
 
 
 def _packed(
-    pack: Dispatcher, out: _Out, values: dict[str, object], alone: dict[str, str], memo: dict[int, Any] | None
+    pack: Dispatcher, out: _Out, values: Mapping[str, object], alone: dict[str, str], memo: dict[int, Any] | None
 ) -> Packed:
     pack.faults |= alone
     labels = "\n".join(pack.labels).encode()
@@ -423,7 +422,7 @@ def _packed(
     )
 
 
-def _connections(pack: PackState, values: dict[str, object]) -> tuple[Connection, ...]:
+def _connections(pack: PackState, values: Mapping[str, object]) -> tuple[Connection, ...]:
     """Return the connections that can be made again, with the names and places that refer to them."""
     if not pack.again:
         return ()
