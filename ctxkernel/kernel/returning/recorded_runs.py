@@ -19,12 +19,12 @@ from ctxkernel.state.ambient import passive
 from ctxkernel.state.base.own_modules import PREFIX
 from ctxkernel.state.checkpoints.states import States
 from ctxkernel.state.checkpoints.units import Unit, missing_of
+from ctxkernel.state.types.object_names import LABELS
 
 CACHES, FILES = "ambient:function caches", "ambient:files"
 _RANDOM = frozenset(AMBIENT + name for name in GENERATORS)
 _OF_PROCESS = frozenset(("logging", "pyplot", "widgets"))
 """Parts whose values name objects of one process: what changes them runs again, and what uses them says so."""
-_LABELS = ("class:", "shared:")
 
 
 @dataclass(eq=False)
@@ -114,7 +114,7 @@ class RecordedRuns:
         effects = {
             name: unit for unit in made for name in unit.names if _counts(name) and not unit.equals(state.get(name))
         }
-        gone = [name for name in removed if not name.startswith(_LABELS)]
+        gone = [name for name in removed if not name.startswith(LABELS)]
         inputs = self._inputs(facts, effects, gone)
         parts: Mapping[str, Unit] = self._options
         if facts.draws:

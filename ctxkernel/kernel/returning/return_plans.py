@@ -25,12 +25,13 @@ from ctxkernel.state.base.own_modules import PREFIX as MODULE
 from ctxkernel.state.checkpoints.comparison import Difference
 from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.tracking.groups import Moment
+from ctxkernel.state.types.object_names import LABELS
 
 if TYPE_CHECKING:
     from ctxkernel.replay.plan import PastRun, Plan, PlannedStep, Written
 
 _NAME = re.compile(r"[^\W\d]\w*")
-_REFERRED = (MODULE, "class:", "shared:")
+_REFERRED = (MODULE, *LABELS)
 """Prefixes of pseudo-names that stand for objects which variables refer to."""
 
 

@@ -37,6 +37,7 @@ from ctxkernel.state.checkpoints.comparison import Difference
 from ctxkernel.state.checkpoints.restore import Fetched, Restorer
 from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, Storage, own_classes
 from ctxkernel.state.types import connections
+from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.store.chunks import quota
 from ctxkernel.store.chunks.background import Background
 from ctxkernel.store.chunks.chunk_store import ChunkStore, stream_address
@@ -345,7 +346,7 @@ class Returning:
         self.comparisons.forget()
         self._move_trail(job)
         done.as_now = {**prepared.plan.as_now, **done.as_now}
-        lost = {name: why for name, why in done.lost.items() if not name.startswith(("class:", "shared:"))}
+        lost = {name: why for name, why in done.lost.items() if not name.startswith(LABELS)}
         self._tell(prepared, done, lost)
         uncertain = {name_of(place) for place in (*done.as_now, *lost)}
         self.facts.uncertain = job.target.execution_id, tuple(sorted(uncertain))

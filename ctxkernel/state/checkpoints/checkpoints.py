@@ -30,15 +30,12 @@ from ctxkernel.state.tracking.groups import PackPiece
 from ctxkernel.state.tracking.late_changes import LateChanges, content_from_json
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.state.types import connections
+from ctxkernel.state.types.object_names import LABELS
 
 MOST_HELD = 1000
 """Objects without a stored form that are held for a return to them, the newest ones."""
 MOST_STATES_HELD = 20
 """States of which values without stored data are held."""
-
-
-_LABELS = ("class:", "shared:")
-"""Prefixes of the names of classes of the user's, and of objects that several names share."""
 
 
 @dataclass(slots=True)
@@ -202,7 +199,7 @@ class Checkpointer:
             if self._current.pop(label, None) is not None:
                 changes.gone.add(label)
         for name in (*gone, *sorted(pending.names)):
-            if name in self._current and not name.startswith(_LABELS) and self._value(name) is NOTHING:
+            if name in self._current and not name.startswith(LABELS) and self._value(name) is NOTHING:
                 self._current.pop(name)
                 changes.gone.add(name)
 
@@ -250,7 +247,7 @@ class Checkpointer:
             live = *unit.live, *self._hold_unequal(unequal, changes.execution_id, self.tracker.turn)
             unit = replace(unit, missing={**packed.faults, **unequal}, live=live)
         # A job that is under way may have another content of a label, of an earlier state.
-        waits = bool(self.writing) and names[0].startswith(_LABELS)
+        waits = bool(self.writing) and names[0].startswith(LABELS)
         if unit.equals(old) and place is not None and old is not None and old.stream[0] and not waits:
             return
         if place is None:
@@ -357,14 +354,14 @@ class Checkpointer:
         turn = self._turns.get(job, 0)
         return all(
             self._stored.get(name, 0) <= turn
-            if name.startswith(_LABELS)
+            if name.startswith(LABELS)
             else (now := self._current.get(name)) is not None and now.job == job
             for name in names
         )
 
     def _note_labels(self, names: Iterable[str], turn: int) -> None:
         """Note of which turn the units of labels in `_current` are."""
-        self._stored |= dict.fromkeys((name for name in names if name.startswith(_LABELS)), turn)
+        self._stored |= dict.fromkeys((name for name in names if name.startswith(LABELS)), turn)
 
     def _fail(self, known: Known, fault: str) -> None:
         """Note that data of a checkpoint could not be written: its live units are stored with the next one."""

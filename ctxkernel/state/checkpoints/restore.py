@@ -31,6 +31,7 @@ from ctxkernel.state.tracking.groups import CHUNK
 from ctxkernel.state.types import connections
 from ctxkernel.state.types.arrays import allocate
 from ctxkernel.state.types.classes import Again
+from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.state.types.packer import Lost
 
 _NAME = re.compile(r"\w+(:[\w.]+)?")
@@ -227,7 +228,7 @@ class Restorer(StateComparison):
         # With more losses than stand-ins, any name may hold the others.
         all_names = len(gone) < len(said) and fetched.lost.keys().isdisjoint(units.missing_of(unit))
         for name in unit.names:
-            if name.startswith(("class:", "shared:")) or (name in told and not all_names):
+            if name.startswith(LABELS) or (name in told and not all_names):
                 continue
             if all_names or any(class_of(one) is Lost for one in self._packer.pack({"": values.get(name)}).noted):
                 fetched.lost[name] = why
@@ -325,7 +326,7 @@ class Restorer(StateComparison):
         held: dict[str, Any] = {}
         for name in leaving:
             unit = current.get(name)
-            if name.startswith(("class:", "shared:")):
+            if name.startswith(LABELS):
                 continue
             # It may hold an object without a stored form: it is held as well where it is small enough.
             shared = labels_of(unit, current) if unit is not None else {}

@@ -19,11 +19,11 @@ from ctxkernel.core.errors import StoreError
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.units import Unit
 from ctxkernel.state.tracking.fingerprints import TooLarge, exact_fingerprint, values_of
+from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.state.types.packer import Opened
 
 _MOST_BYTES = 1 << 20
 """Larger streams are compared by their bytes alone."""
-_LABELS = ("class:", "shared:")
 _RESULT = "Out["
 _PROCESS = "live:nan-"
 """Prefix of the labels of NaN objects, which are compared by identity."""
@@ -129,12 +129,12 @@ class Matching:
         found: set[str] = set()
         for name, one in self.then.items():
             # A part of the process is compared by its value; a name that is only bound needs no value.
-            if name.startswith(_LABELS) or (name not in names and (one is None or ":" in name)):
+            if name.startswith(LABELS) or (name not in names and (one is None or ":" in name)):
                 continue
             if not self._match(name):
                 found.add(name)
         reached = {label for label, _ in self._done}
-        alone = [label for label in self.then if label.startswith(_LABELS) and label not in reached]
+        alone = [label for label in self.then if label.startswith(LABELS) and label not in reached]
         found.update(one for one in alone if one in names or not (self.then[one] is None or self._bind(one, one)))
         return found
 
@@ -148,7 +148,7 @@ class Matching:
             labels = self._pair(*pair)
             if labels is None or not all(self._bind(*both) for both in labels):
                 return False
-            todo += [both for both in labels if both[0].startswith(_LABELS)]
+            todo += [both for both in labels if both[0].startswith(LABELS)]
         return True
 
     def _pair(self, name: str, other: str) -> list[tuple[str, str]] | None:
@@ -178,10 +178,10 @@ def _is_whole(unit: Unit) -> bool:
 
 
 def _own(unit: Unit) -> list[str]:
-    return [name for name in unit.names if name.startswith(_LABELS)]
+    return [name for name in unit.names if name.startswith(LABELS)]
 
 
 def _values(unit: Unit, *, results: bool) -> list[str]:
     return sorted(
-        name for name in unit.names if not name.startswith(_LABELS) and (results or not name.startswith(_RESULT))
+        name for name in unit.names if not name.startswith(LABELS) and (results or not name.startswith(_RESULT))
     )

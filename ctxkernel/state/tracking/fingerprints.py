@@ -24,7 +24,7 @@ from xxhash import xxh3_128_digest
 from ctxkernel.core.reflection import class_of
 from ctxkernel.state.base.code_objects import code_facts
 from ctxkernel.state.types.instances import is_cache
-from ctxkernel.state.types.object_names import value_of_label
+from ctxkernel.state.types.object_names import LABELS, value_of_label
 from ctxkernel.state.types.packer import Opened
 from ctxkernel.state.types.parts import SEEDS, plain_name
 
@@ -183,7 +183,7 @@ def exact_fingerprint(
     Values with equal texts cannot be told apart, but by where code stood in its file, if the objects that their labels
     stand for cannot. The text is empty where that is not known: the order of a set is not.
     """
-    own = [name for name in values if name.startswith(_LABELS)]
+    own = [name for name in values if name.startswith(LABELS)]
     paths = {name: _class_path(values[name]) for name in own}
     if len(own) > 1 and (len({*paths.values()}) < len(own) or "" in paths.values()):
         return "", ()
@@ -204,7 +204,6 @@ def _class_path(value: Any) -> str:
     return str(content.args[3]) if isinstance(content, _Node) else ""
 
 
-_LABELS = ("class:", "shared:")
 LIVE = "live:"
 """Prefix of a fingerprint that depends on an object of this process."""
 Hidden = Callable[[str], frozenset[str]]

@@ -24,6 +24,7 @@ from ctxkernel.state.tracking.cell_names import Transform
 from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
 from ctxkernel.state.tracking.groups import Moment, PackPiece
 from ctxkernel.state.tracking.late_changes import Content, OpenChange, content_of
+from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.state.types.packer import Packer
 
 PACK_SHARE = 0.25
@@ -189,7 +190,7 @@ class PackedVariables:
         """Take loaded names as stored: they are packed to see later whether they changed."""
         moment = Moment(self.packer, self._value)
         new = {tuple(names) for names in groups if any(self._is_complex(n) and n not in self._groups for n in names)}
-        new |= {tuple(names) for names in groups if names[0].startswith(("class:", "shared:"))}
+        new |= {tuple(names) for names in groups if names[0].startswith(LABELS)}
         moment.pack(new, join=False)
         for piece in distinct(moment.pieces):
             # Objects that these refer to are packed by themselves here; they may be stored together with others.
@@ -285,12 +286,10 @@ class PackedVariables:
         return content_of((group.key, group.labels), find, text or group.prints.get(name, ""))
 
     def _take_pieces(self, moment: Moment, old: Mapping[str, Group], found: FoundChanges) -> None:
-        """Take in the pieces of a moment, but for deferred names."""
+        """Take in the pieces of a moment."""
         # Unknown after a return to a state before it was shared: its users are stored with it.
         fresh = {name for name in moment.pieces if name.startswith("shared:") and name not in self._groups}
         for piece in distinct(moment.pieces):
-            if not found.deferred.isdisjoint(piece.names):
-                continue
             before = self._groups.get(piece.names[0]) or old.get(piece.names[0])
             if before is None or not self._is_same(piece, piece.names[0], old):
                 self._take_altered(piece, before, moment, old, found)

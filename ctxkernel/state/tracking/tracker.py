@@ -46,6 +46,7 @@ from ctxkernel.state.tracking.fingerprints import LIVE
 from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
 from ctxkernel.state.tracking.groups import Moment
 from ctxkernel.state.tracking.packed_variables import Group
+from ctxkernel.state.types.object_names import LABELS
 
 _VERIFY = "a return"
 
@@ -198,7 +199,7 @@ class NamespaceTracker(CandidateNames):
         moment.pack(self._whole_groups(sorted({*lacking, *filter(self._is_complex, ran)})))
         deferred = {name for names in moment.deferred for name in names}
         self._await(deferred, moment)
-        self._take_pieces(moment, {}, FoundChanges(deferred=deferred))
+        self._take_pieces(moment, {}, FoundChanges())
         self.pending.defer(deferred)
         self.pending.fail(moment.faults)
 
@@ -215,7 +216,7 @@ class NamespaceTracker(CandidateNames):
         names = (*(name for group in loaded for name in group), *held)
         self.rebase([name for name in names if ":" not in name or name.startswith(("target:", "module:"))])
         self.take_pending()
-        for name in [one for one in self._groups if one.startswith(("class:", "shared:")) and one not in target]:
+        for name in [one for one in self._groups if one.startswith(LABELS) and one not in target]:
             del self._groups[name]
         self.settle_loaded(loaded)
         for name in held:

@@ -22,6 +22,8 @@ from typing import Any
 from ctxkernel.core.reflection import class_of, class_qualname
 from ctxkernel.state.base.own_modules import OwnModule
 
+LABELS = ("class:", "shared:")
+"""Prefixes of the names that stored states give to classes of the user's, and to objects that several names share."""
 _TEXT = "==SUPPRESS=="
 _NANS = (b"G\x7f\xf8", b"G\xff\xf8", b"\0\0\xf8\x7f")
 """The bytes of NaN as a float and, the other way round, as a `numpy.float64`."""
