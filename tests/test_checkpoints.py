@@ -306,6 +306,30 @@ def test_what_is_packed_in_the_background_and_only_alive_stays_alive(bench: Benc
     assert bool(lost) == used
 
 
+@pytest.mark.parametrize("names", ["x", "x = y"])
+def test_what_two_jobs_in_the_background_find_alive_is_one_object(
+    bench: Bench, names: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Two processes pack one generator at the same time: it has the same token in both states, and is kept."""
+    monkeypatch.setattr(Moment, "_pack", late_if(lambda: True))
+    poll, bench.checkpoints.poll = bench.checkpoints.poll, list
+    first = bench.run(f"{names} = [[1], (n for n in range(9))]")
+    second = bench.run("x[0].append(2)")
+    third = bench.run("x[0].append(3)")
+    bench.checkpoints.poll = poll
+    now = bench["x"]
+    kept, alive = list(now), now[1]
+
+    assert not bench.goto(third)
+    assert all(one is other for one, other in zip(bench["x"], kept, strict=True))
+    for target, rows in ((first, [1]), (second, [1, 2]), (third, [1, 2, 3])):
+        bench.goto(target)
+        assert bench["x"][0] == rows
+        assert bench["x"][1] is alive
+        tokens = {token for token, _ in bench.checkpoints.state(target)["x"].live}
+        assert tokens == {bench.tracker.packer.token(alive)}
+
+
 def test_an_object_that_the_garbage_collector_does_not_know_stays_alive(bench: Bench):
     """A hash that is packed in the background is found again, as a value and within one."""
     bench.tracker.settings = Settings(end_phase_ms=0)
