@@ -282,6 +282,24 @@ def test_what_names_share_comes_back_wherever_the_time_to_pack_them_ends(
         assert all(why.endswith("at a time that is not known") for why in told.values()), told
 
 
+@pytest.mark.parametrize("late", [(True, True), (True, False), (False, True), (False, False)])
+def test_a_class_is_as_it_was_before_its_last_variable_was_bound_anew(
+    bench: Bench, late: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
+):
+    """No variable refers to it any more, and it was not known yet which class the variable had."""
+    is_late = False
+    monkeypatch.setattr(Moment, "_pack", late_if(lambda: is_late))
+    is_late = late[0]
+    first = bench.run("class G:\n    rows = [4]")
+    is_late = late[1]
+    bench.run("G.n = 4; G.rows.append(5); G = [7]")
+    is_late = False
+
+    assert not bench.goto(first)
+
+    assert (bench["G"].rows, hasattr(bench["G"], "n")) == ([4], False)
+
+
 def test_a_name_that_is_one_object_with_a_text_in_its_value_is_packed_as_any_other_name():
     """A value has the same bytes before it was stored and after it was loaded."""
     name, other = "k", pickle.loads(b"\x8c\x01k.")
