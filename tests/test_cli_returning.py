@@ -21,7 +21,7 @@ from kernels import RunningKernel, starter
 from nbformat.v4 import new_code_cell, new_notebook
 
 from ctxkernel.cli import main
-from ctxkernel.cli.resume import CodeCell, continuation
+from ctxkernel.cli.continuation import CodeCell, continuation
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.store.chunks import data_folder
 from ctxkernel.store.chunks.chunk_store import ChunkStore, address_of

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from scale import examples
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.sources.base import file_reader, searches, surveys
+from ctxkernel.sources.base import file_reader, surveys
+from ctxkernel.sources.base import file_search as searches
 from ctxkernel.sources.base.file_reader import make_text
 from ctxkernel.sources.outlines.logs import LogFacts
 from ctxkernel.sources.outlines.table_facts import TableFacts

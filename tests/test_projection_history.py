@@ -18,7 +18,7 @@ from scale import examples
 from ctxkernel.core.ports import VariableLine
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Artifact, Execution, Statement
-from ctxkernel.core.turn import DeltaItem, HandleState, Turn
+from ctxkernel.core.turn_values import DeltaItem, HandleState, Turn
 from ctxkernel.history.events import (
     Action,
     AssistantMessage,

@@ -6,8 +6,8 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
-from ctxkernel.core.events import Json
 from ctxkernel.core.text import format_duration, one_line, plural
+from ctxkernel.core.timeline_events import Json
 from ctxkernel.projection.displayed_tokens import Anchor
 from ctxkernel.projection.value import Projection
 

@@ -27,7 +27,7 @@ from ctxkernel.history.events import Action, AssistantMessage, HistoryEvent, Rul
 from ctxkernel.projection.dialect import RUN_CELL
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.value import Projection
-from ctxkernel.store.log.masking import masked_json
+from ctxkernel.store.log.row_masking import masked_json
 from ctxkernel.store.log.rows import SUMMARY
 
 VERSION = 1

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from ctxkernel.agent.fences import split_fences
 from ctxkernel.agent.scripts import split_scripts
-from ctxkernel.core.events import Json
+from ctxkernel.core.timeline_events import Json
 from ctxkernel.history.events import Action, AssistantMessage, Context, HistoryEvent, nth
 from ctxkernel.history.responses import as_it_came
 from ctxkernel.projection.dialect import RUN_CELL, DialectName

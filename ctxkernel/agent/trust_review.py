@@ -22,7 +22,7 @@ from ctxkernel.agent.turn_files import asks_in, is_shipped, read_turn_file
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.text import format_date, one_line, plural
 from ctxkernel.projection.dialect import RUN_CELL
-from ctxkernel.store import config, trust
+from ctxkernel.store import config, signatures
 from ctxkernel.store.log import schema
 from ctxkernel.store.log.reader import SessionReader, newest_session
 from ctxkernel.store.regular_files import read_within
@@ -217,7 +217,7 @@ def _session(path: Path) -> Reviewed:
         own = all(row["signed"] for table in schema.TABLES for row in reader.each(table))
         effects = list(_of_log(reader))
         session_id = reader.session_id
-    asks = [ask for ask in asks_of_log(path, trust.signer()) if ask.answered]
+    asks = [ask for ask in asks_of_log(path, signatures.signer()) if ask.answered]
     effects += _of_asks(asks) if asks else ()
     state: State = "yours" if own and all(ask.trusted for ask in asks) else "untrusted"
     return Reviewed(SESSION, path, state, session_id, tuple(effects))

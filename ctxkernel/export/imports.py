@@ -26,7 +26,7 @@ from ctxkernel.core.timeline import (
     environment_text,
     statement_fingerprint,
 )
-from ctxkernel.core.turn import TurnResult
+from ctxkernel.core.turn_values import TurnResult
 from ctxkernel.export.documents import MARK, SUBJECT, document, exception_of
 from ctxkernel.projection.masker import Masker
 from ctxkernel.replay.notebook_outputs import KIND, RESULT, STREAMS, Part

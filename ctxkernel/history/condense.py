@@ -39,7 +39,7 @@ from ctxkernel.history.events import (
     UserRejection,
     derived,
 )
-from ctxkernel.history.invariants.messages import is_filler
+from ctxkernel.history.invariants.message_pairing import is_filler
 from ctxkernel.history.pairing import pair
 from ctxkernel.history.view import HistoryView
 

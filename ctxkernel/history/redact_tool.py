@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from ctxkernel.core.events import Json
 from ctxkernel.core.text import truncate
+from ctxkernel.core.timeline_events import Json
 from ctxkernel.history.events import (
     Action,
     By,

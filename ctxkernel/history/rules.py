@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from ctxkernel.core.events import Json
+from ctxkernel.core.timeline_events import Json
 from ctxkernel.history import clauses
 from ctxkernel.history.capabilities import Capabilities
 from ctxkernel.history.clauses import Rule

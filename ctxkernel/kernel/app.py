@@ -22,7 +22,7 @@ from ctxkernel._version import __version__
 from ctxkernel.core.cell_tags import cell_tags, kind_of, stable_id, statement_tags
 from ctxkernel.core.timeline import Execution
 from ctxkernel.kernel.commands import magic_at, register
-from ctxkernel.kernel.display.widgets import widget_advice
+from ctxkernel.kernel.display.handle_widgets import widget_advice
 from ctxkernel.kernel.execution.authority import AUTHOR
 from ctxkernel.kernel.execution.cell import CellRequest, Reply, asks, only_reads
 from ctxkernel.kernel.messages.page_input import short_text

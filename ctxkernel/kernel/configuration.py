@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ctxkernel.core.settings import SPECS, Settings, Value, from_text
-from ctxkernel.core.turn import Turn
+from ctxkernel.core.turn_values import Turn
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.history.invariants import PROPERTIES, Condensations, OwnProperty
 from ctxkernel.kernel.display.notices import Notices

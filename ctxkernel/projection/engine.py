@@ -6,7 +6,7 @@ Rule 1: a projection is a function of the turn and of the settings; the engine's
         one exception is `cached`, which compares with the projection before.
 Rule 2: an idle turn gives the same bytes and the same receipt (law 6): nothing here reads a clock or counts calls.
 Rule 3: the budget limits the tokens of the system text and of all blocks.
-Rule 4: every projection is checked (law 5), see `check.py`.
+Rule 4: every projection is checked (law 5), see `projection_check.py`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import CountTokens
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.turn import HandleState, Turn
+from ctxkernel.core.timeline_events import NONE
+from ctxkernel.core.turn_values import HandleState, Turn
 from ctxkernel.history.capabilities import budget_of, capabilities_for
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.history.invariants import PROPERTIES, Property, with_extensions
@@ -28,11 +28,9 @@ from ctxkernel.history.redact import Prices
 from ctxkernel.history.rules import Report
 from ctxkernel.projection import receipt as receipts
 from ctxkernel.projection.budget import HISTORY_SHARES, history_cap
-from ctxkernel.projection.check import Checking
 from ctxkernel.projection.dialect import Dialect, DialectName
+from ctxkernel.projection.displayed_images import image_limits
 from ctxkernel.projection.event_blocks import EventBlocks
-from ctxkernel.projection.history import Past
-from ctxkernel.projection.images import image_limits
 from ctxkernel.projection.layout import (
     BRIEF_SYSTEM_TEXT,
     DIALECT_TEXTS,
@@ -45,6 +43,8 @@ from ctxkernel.projection.placed_views import placed
 from ctxkernel.projection.prefix import common, prefix_break
 from ctxkernel.projection.prices import WRITE_5M, price_of
 from ctxkernel.projection.privacy import Hiding, withheld
+from ctxkernel.projection.projection_check import Checking
+from ctxkernel.projection.rendered_history import Past
 from ctxkernel.projection.secrets import mask as mask_credentials
 from ctxkernel.projection.tail import History, Tail
 from ctxkernel.projection.toolset import tools_json

@@ -27,7 +27,7 @@ from ctxkernel.core.timeline import Artifact, Execution, NamespaceDiff, Statemen
 from ctxkernel.history.brief import last_line, main_line
 from ctxkernel.projection.budget import fit_text, level
 from ctxkernel.projection.displayed_handles import displayed_handle, plain_text, reference
-from ctxkernel.projection.images import FORMS, PICTURE, image_header
+from ctxkernel.projection.displayed_images import FORMS, PICTURE, image_header
 from ctxkernel.projection.secrets import mask as mask_credentials
 
 SYSTEM_TEXT = """\

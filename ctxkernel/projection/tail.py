@@ -19,15 +19,15 @@ from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
-from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import CountTokens, VariableLine
 from ctxkernel.core.timeline import statement_number
-from ctxkernel.core.turn import HandleState, Turn
+from ctxkernel.core.timeline_events import NONE
+from ctxkernel.core.turn_values import HandleState, Turn
 from ctxkernel.projection.budget import fit_text, level, shares
-from ctxkernel.projection.images import ImageLimits, image_block
+from ctxkernel.projection.displayed_images import ImageLimits, image_block
 from ctxkernel.projection.layout import EMPTY, Mask, attribute, clean, line
-from ctxkernel.projection.rows import Stands, VariableFacts, delta_row, handle_row, untold, variable_rows
 from ctxkernel.projection.secrets import mask as mask_credentials
+from ctxkernel.projection.tail_rows import Stands, VariableFacts, delta_row, handle_row, untold, variable_rows
 from ctxkernel.projection.value import LeftOut, Piece
 
 # The share of each part when the limit is too low, in the order in which the parts get the rest.

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.errors import NothingToCondense
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.turn import Turn
+from ctxkernel.core.turn_values import Turn
 from ctxkernel.history.events import Action, Condensation, HistoryEvent, nth
 from ctxkernel.history.redact import Outlook, Prices, apply, due, outlook
-from ctxkernel.projection.history import Past
+from ctxkernel.projection.rendered_history import Past
 
 if TYPE_CHECKING:
     from ctxkernel.history.repair import Moment

@@ -20,13 +20,13 @@ from operator import is_not
 from typing import Any, NamedTuple, cast
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.core.events import Json, plain
 from ctxkernel.core.image_headers import pixels
 from ctxkernel.core.text import format_size
+from ctxkernel.core.timeline_events import Json, plain
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.rules import Report, Violation
 from ctxkernel.projection import receipt as receipts
-from ctxkernel.projection.images import image_sizes, without_pixels
+from ctxkernel.projection.displayed_images import image_sizes, without_pixels
 from ctxkernel.projection.prices import RequestCost, estimate
 
 RECORD_VERSION = 1

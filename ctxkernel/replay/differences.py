@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.core.events import Json, plain
-from ctxkernel.core.nodes.record import delta_of
+from ctxkernel.core.nodes.handle_history import delta_of
 from ctxkernel.core.text import join_names, one_line
 from ctxkernel.core.timeline import Artifact, ChangeInfo, Execution, Path, Statement, TypeInfo
-from ctxkernel.core.turn import HandleState
+from ctxkernel.core.timeline_events import Json, plain
+from ctxkernel.core.turn_values import HandleState
 from ctxkernel.core.value_difference import ValueDifference
 from ctxkernel.replay.divergence import compare
 from ctxkernel.replay.outputs import DivergenceSettings

@@ -15,8 +15,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ctxkernel.core.events import Json, plain
 from ctxkernel.core.text import format_duration, format_size, join_names, one_line, plural
+from ctxkernel.core.timeline_events import Json, plain
 from ctxkernel.replay.causes import flow, parse
 
 READ_SPEED = 1.5e9

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from ctxkernel.core.json_input import load_json
-from ctxkernel.store import trust
+from ctxkernel.store import signatures
 from ctxkernel.store.regular_files import read_bounded, replace_file
 
 Kind = Literal["turns", "settings", "session"]
@@ -56,7 +56,7 @@ def content_digest(content: bytes) -> str:
 class TrustRegistry:
     """The words of trust of one user."""
 
-    def __init__(self, home: Path, signer: trust.Signer) -> None:
+    def __init__(self, home: Path, signer: signatures.Signer) -> None:
         """`home` is the user's folder; `signer` signs and verifies the words."""
         self.folder = home / FOLDER
         self._signer = signer
@@ -157,11 +157,11 @@ def _reason(fault: Exception) -> str:
 def trust_registry(env: Mapping[str, str] | None = None) -> TrustRegistry:
     """Return the registry of this user. Never raises: without a usable folder it has a fault."""
     env = os.environ if env is None else env
-    signer = trust.signer(env)
+    signer = signatures.signer(env)
     try:
-        home = trust.user_folder(env)
+        home = signatures.user_folder(env)
     except Exception as error:  # no home at all
-        return TrustRegistry(Path(os.devnull), signer if signer.fault else trust.Signer(None, str(error)))
+        return TrustRegistry(Path(os.devnull), signer if signer.fault else signatures.Signer(None, str(error)))
     return TrustRegistry(home, signer)
 
 

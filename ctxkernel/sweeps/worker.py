@@ -179,10 +179,10 @@ class WorkerKernel:
 
     def _session(self, session_id: str) -> None:
         """Write an empty session file with the id of the sweep's session, so that both share their data."""
-        from ctxkernel.store import trust
+        from ctxkernel.store import signatures
         from ctxkernel.store.log import opening
 
-        start = opening.Start(time.time(), session_id, None, {}, True, trust.signer())
+        start = opening.Start(time.time(), session_id, None, {}, True, signatures.signer())
         place = opening.open_place(self._folder / "task.sqlite", start)
         place.connection.close()
         if place.lock is not None:

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ctxkernel.core.events import Event, Json, MethodCalled
-from ctxkernel.core.nodes.base import NodeBase
 from ctxkernel.core.nodes.graph import AGAIN
 from ctxkernel.core.nodes.group import GroupHandle
+from ctxkernel.core.nodes.node_base import NodeBase
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
+from ctxkernel.core.timeline_events import Event, Json, MethodCalled
 
 Key = tuple[str, str, int]
 """obj_type, target, and the number of such calls before it in the statement."""

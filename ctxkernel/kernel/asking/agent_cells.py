@@ -19,11 +19,11 @@ from typing import Any
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import plural
 from ctxkernel.kernel.asking.answer_display import Answers, proposal_bundle
-from ctxkernel.kernel.asking.stale_views import SeenState
+from ctxkernel.kernel.asking.seen_state import SeenState
 from ctxkernel.kernel.execution.authority import AUTHOR, refuse_model
 from ctxkernel.kernel.execution.cell import CellRequest, Reply
-from ctxkernel.kernel.messages import states as messages
-from ctxkernel.kernel.session import Session
+from ctxkernel.kernel.messages import plan_messages as messages
+from ctxkernel.kernel.services import Session
 
 MOST_WAITING = 20
 _NAMES = re.compile(r"%ctx checkpoint [\w.\-']+")

@@ -15,7 +15,7 @@ from ctxkernel.core.nodes import Graph, NodeBase, ViewHandle
 from ctxkernel.core.ports import Rendered
 from ctxkernel.core.text import suggest
 from ctxkernel.kernel.display.output_source import PLACE
-from ctxkernel.kernel.session import Session
+from ctxkernel.kernel.services import Session
 
 MOST_TOKENS = 8_000
 

@@ -21,7 +21,7 @@ from typing import Any
 from ctxkernel.agent.asks import NOTHING, SUMMARIES, BookedRequest, Spent
 from ctxkernel.agent.client import ModelClient
 from ctxkernel.agent.streaming import Response
-from ctxkernel.agent.summaries import (
+from ctxkernel.agent.summary_requests import (
     MAX_TOKENS,
     SYSTEM,
     Answered,
@@ -36,8 +36,8 @@ from ctxkernel.core.jobs import Preparation, Publish, Stopped, Summarised, Summa
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.settings import EXTRACTIVE
 from ctxkernel.core.text import format_table
-from ctxkernel.kernel.asking.connections import ModelConnections
-from ctxkernel.kernel.session import Session
+from ctxkernel.kernel.asking.model_connections import ModelConnections
+from ctxkernel.kernel.services import Session
 from ctxkernel.projection.displayed_tokens import estimate_tokens
 from ctxkernel.projection.prices import estimate
 from ctxkernel.projection.privacy import Hiding

@@ -9,12 +9,12 @@ from typing import Any
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.kernel.asking import Models
-from ctxkernel.kernel.display.widgets import named_handle, require_handle
+from ctxkernel.kernel.display.handle_widgets import named_handle, require_handle
 from ctxkernel.kernel.execution.interrupts import Timeout
 from ctxkernel.kernel.returning.checkpoint_health import Health
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.returning.store_mirror import StoreMirror
-from ctxkernel.kernel.session import Session
+from ctxkernel.kernel.services import Session
 from ctxkernel.projection.value import Projection
 
 MARKS = {

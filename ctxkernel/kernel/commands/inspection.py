@@ -9,13 +9,13 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.report import CellLink, Preformatted, Report, ReportTable
 from ctxkernel.core.text import suggest
-from ctxkernel.core.turn import HandleState
+from ctxkernel.core.turn_values import HandleState
 from ctxkernel.history.events import RESULTS, Action, Condensation, Events, HistoryEvent, Repair, Withdrawal
 from ctxkernel.history.invariants import Condensations
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
 from ctxkernel.projection.compare import ProjectionComparison, compare_projections
 from ctxkernel.projection.displayed_tokens import estimate_tokens, vocabulary
-from ctxkernel.projection.history import Past
+from ctxkernel.projection.rendered_history import Past
 from ctxkernel.projection.value import Block, Projection
 from ctxkernel.store.log.reader import stored_projection
 

@@ -11,9 +11,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from ctxkernel.agent.ask_turn import source
 from ctxkernel.agent.asks import Bounds
 from ctxkernel.agent.books import cost_table
-from ctxkernel.agent.turn import source
 from ctxkernel.core.errors import BadCommand, BadPolicy
 from ctxkernel.core.report import Report
 from ctxkernel.core.settings import MODES, from_text

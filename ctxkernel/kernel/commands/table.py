@@ -25,7 +25,7 @@ from ctxkernel.kernel.commands.context import MARKS, CommandContext
 from ctxkernel.kernel.commands.handle_magics import paths_from
 from ctxkernel.kernel.execution.authority import AUTHOR, require_person
 from ctxkernel.kernel.execution.cell import HANDLING, MOVING, NAMING, READING
-from ctxkernel.store.log.masking import masked_json
+from ctxkernel.store.log.row_masking import masked_json
 
 HELP_WORDS = ("?", "??", "--help", "-h")
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*")

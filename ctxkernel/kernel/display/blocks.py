@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ctxkernel.core.ports import TableRow
-from ctxkernel.core.turn import HandleState
+from ctxkernel.core.turn_values import HandleState
 from ctxkernel.kernel.messages.wire import CodeBlock, Distribution, RenderingBlock, TableBlock, TextBlock
 
 TABLE_ROWS = 300

@@ -32,7 +32,7 @@ from ctxkernel.history.events import (
 )
 from ctxkernel.history.redact import Redactions
 from ctxkernel.kernel.messages import projection as messages
-from ctxkernel.projection.history import Past
+from ctxkernel.projection.rendered_history import Past
 
 ENTRIES = 200
 """Most entries, pins, waiting calls, and events of a condensation: the newest."""

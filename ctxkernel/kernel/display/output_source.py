@@ -16,7 +16,7 @@ from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import Picture, RenderRequest
 from ctxkernel.core.text import format_duration, format_size, one_line, plural
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
-from ctxkernel.projection.images import images_of
+from ctxkernel.projection.displayed_images import images_of
 from ctxkernel.projection.layout import diff_line, sections
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.file_reader import Text, text_in_memory

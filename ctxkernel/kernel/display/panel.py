@@ -23,7 +23,7 @@ from ctxkernel.core.replay import CheckpointInfo, Comparison
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.text import without_surrogates
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.core.turn import HandleState, OpenTurn, TurnResult
+from ctxkernel.core.turn_values import HandleState, OpenTurn, TurnResult
 from ctxkernel.kernel.display import panel_rows as rows
 from ctxkernel.kernel.display.cell_marks import CellMarks
 from ctxkernel.kernel.display.copies import notebook_copy
@@ -35,11 +35,11 @@ from ctxkernel.kernel.display.section_answers import Answers
 from ctxkernel.kernel.display.timeline_pages import PAGE, Run, TimelinePages
 from ctxkernel.kernel.execution.capture import Capture
 from ctxkernel.kernel.execution.cell import moves_head
-from ctxkernel.kernel.messages import timeline
+from ctxkernel.kernel.messages import timeline_messages
 from ctxkernel.kernel.messages import wire as messages
 from ctxkernel.kernel.messages.page_input import is_short, request_fields
-from ctxkernel.projection.history import Past
-from ctxkernel.store.log.masking import Mask, mask_for, masked_json, unmasked
+from ctxkernel.projection.rendered_history import Past
+from ctxkernel.store.log.row_masking import Mask, mask_for, masked_json, unmasked
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
@@ -425,13 +425,13 @@ class Panel:
 
     def _row(self, statement: Statement, execution: Execution, notes: StateNotes) -> messages.Row:
         facts = self._facts.get(execution.execution_id, TurnFacts())
-        moved: timeline.Move | None = None
+        moved: timeline_messages.Move | None = None
         if facts.moved is not None:
             moved = {"to": facts.moved.to, "reason": facts.moved.reason}
         elif execution.status == "ok" and moves_head(statement.source):  # by an earlier kernel
             moved = {"to": None, "reason": "goto"}
         info = self.states.info(execution.execution_id)
-        row: timeline.Row = {
+        row: timeline_messages.Row = {
             **rows.execution_row(statement, execution, facts.deltas),
             "moved": moved,
             "checkpoint": rows.checkpoint_row(info) if info is not None else None,

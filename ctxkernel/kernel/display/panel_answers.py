@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.replay import CheckpointInfo
-from ctxkernel.core.turn import TurnResult
+from ctxkernel.core.turn_values import TurnResult
 from ctxkernel.kernel.display.cell_marks import CellMarks
 from ctxkernel.kernel.display.cell_versions import cell_versions
 from ctxkernel.kernel.display.history_rows import HistorySnapshot
@@ -22,7 +22,7 @@ from ctxkernel.kernel.messages import wire as messages
 from ctxkernel.kernel.messages.cells import CellTable, CellVersions
 from ctxkernel.kernel.messages.projection import Prices
 from ctxkernel.projection.value import Projection
-from ctxkernel.store.log.masking import Mask
+from ctxkernel.store.log.row_masking import Mask
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:

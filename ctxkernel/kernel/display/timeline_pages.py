@@ -19,7 +19,7 @@ from ctxkernel.kernel.display import panel_rows as rows
 from ctxkernel.kernel.display.history_rows import event_kind
 from ctxkernel.kernel.display.panel_rows import StateNotes
 from ctxkernel.kernel.execution.cell import moves_head
-from ctxkernel.kernel.messages import timeline as messages
+from ctxkernel.kernel.messages import timeline_messages as messages
 from ctxkernel.kernel.messages.page_input import Field
 from ctxkernel.replay.notebook_outputs import notebook_outputs
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ctxkernel.core.timeline import Author, Cost, Execution, Kind, Statement
-from ctxkernel.core.turn import Observe
+from ctxkernel.core.turn_values import Observe
 
 Reply = dict[str, Any]
 """The content of an execute reply."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.jobs import Job, PreparedRendering
-from ctxkernel.core.nodes.base import digest_hash
+from ctxkernel.core.nodes.node_base import digest_hash
 from ctxkernel.core.scheduler import ReadyQueue, UpdatePayload
 
 WORKERS = 3

@@ -15,10 +15,10 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ctxkernel.core.events import MethodCalled
 from ctxkernel.core.reflection import class_dict, class_of, is_kind, is_own_class
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.core.timeline_events import MethodCalled
 from ctxkernel.kernel.execution.cell import only_commands
 from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.replay.dependencies import CellRun

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ctxkernel.core.errors import BadCommand, CtxError
-from ctxkernel.core.events import plain
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
 from ctxkernel.core.timeline import Execution, NamespaceDiff
-from ctxkernel.core.turn import TurnResult
+from ctxkernel.core.timeline_events import plain
+from ctxkernel.core.turn_values import TurnResult
 from ctxkernel.kernel.display.notices import Notices
 from ctxkernel.kernel.execution.cell import CellRequest, Reply, Then
 from ctxkernel.kernel.execution.guard import Guard, line_of

@@ -18,7 +18,7 @@ from ctxkernel.core.reflection import is_kind
 from ctxkernel.core.timeline import Execution, Path, Statement
 from ctxkernel.kernel.returning.comparisons import RunFacts, details
 from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, LAST, TARGET, LiveState, without
-from ctxkernel.kernel.returning.session import ReturnSession
+from ctxkernel.kernel.returning.return_services import ReturnSession
 from ctxkernel.kernel.returning.targets import ReturnJob
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.base.own_modules import PREFIX as MODULE

@@ -22,12 +22,12 @@ from ctxkernel.core.replay import HeadMove, Restored
 from ctxkernel.core.report import Mask
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.kernel.messages import states as messages
+from ctxkernel.kernel.messages import plan_messages as messages
 from ctxkernel.kernel.returning.cell_runs import CellReader
 from ctxkernel.kernel.returning.comparisons import Comparisons, RunFacts
 from ctxkernel.kernel.returning.kept_results import KeptResults
 from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, TARGET, LiveState, is_variable, without
-from ctxkernel.kernel.returning.session import ReturnSession
+from ctxkernel.kernel.returning.return_services import ReturnSession
 from ctxkernel.kernel.returning.targets import Action, ReturnJob, Target, Trail, place_in
 from ctxkernel.state.base import own_modules
 from ctxkernel.state.base.namespace import some_of

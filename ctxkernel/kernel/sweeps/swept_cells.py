@@ -17,7 +17,7 @@ from ctxkernel.kernel.returning.cell_runs import CellFacts
 from ctxkernel.kernel.returning.returns import Returning
 from ctxkernel.state.tracking.cell_names import read_cell, syntax_tree
 from ctxkernel.state.tracking.read_names import names_read_first
-from ctxkernel.sweeps.plan import SweptCell
+from ctxkernel.sweeps.sweep_plan import SweptCell
 
 Run = tuple[Statement, Execution]
 

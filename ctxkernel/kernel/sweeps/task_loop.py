@@ -17,11 +17,11 @@ from ctxkernel.core.errors import CtxError
 from ctxkernel.core.typed_json import read_json
 from ctxkernel.kernel.execution.interrupts import Interrupts, set_handler
 from ctxkernel.kernel.sweeps.branches import Branches
-from ctxkernel.kernel.sweeps.messages import Messages
 from ctxkernel.kernel.sweeps.run_records import RunRecord, record_from_json
+from ctxkernel.kernel.sweeps.signed_messages import Messages
 from ctxkernel.kernel.sweeps.task_states import TaskStates
 from ctxkernel.sweeps.driver_client import DriverClient
-from ctxkernel.sweeps.plan import Task
+from ctxkernel.sweeps.sweep_plan import Task
 
 _WAIT_SECONDS = 0.5
 _NO_WORKER_SECONDS = 60.0

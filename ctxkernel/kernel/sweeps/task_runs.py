@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ctxkernel.core.errors import BadCommand, CtxError
-from ctxkernel.core.events import plain
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
+from ctxkernel.core.timeline_events import plain
 from ctxkernel.core.typed_json import read_json
 from ctxkernel.kernel.execution.cell import CellRequest, Reply, asks
 from ctxkernel.kernel.execution.guard import line_of

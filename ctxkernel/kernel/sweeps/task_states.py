@@ -11,8 +11,8 @@ from ctxkernel.core.text import one_line
 from ctxkernel.kernel.sweeps.run_records import manifest_of
 from ctxkernel.kernel.sweeps.task_runs import path_json
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
-from ctxkernel.sweeps.plan import Task
-from ctxkernel.sweeps.table import SweepTable
+from ctxkernel.sweeps.sweep_plan import Task
+from ctxkernel.sweeps.sweep_table import SweepTable
 
 
 class TaskStates:

@@ -28,9 +28,9 @@ from ctxkernel.core.loop import Loop
 from ctxkernel.core.replay import HeadMove, Restored
 from ctxkernel.core.steps import Step, run_steps
 from ctxkernel.core.timeline import Artifact, Execution
-from ctxkernel.core.turn import OpenTurn, Outcome, TurnResult
+from ctxkernel.core.turn_values import OpenTurn, Outcome, TurnResult
 from ctxkernel.kernel.configuration import Configuration
-from ctxkernel.kernel.display.handles import LiveDisplays
+from ctxkernel.kernel.display.handle_display import LiveDisplays
 from ctxkernel.kernel.display.notices import Notices, masked_notice
 from ctxkernel.kernel.display.panel import Panel
 from ctxkernel.kernel.execution.activity import Activity
@@ -44,7 +44,7 @@ from ctxkernel.kernel.execution.secret_values import SecretValues
 from ctxkernel.kernel.execution.written_files import FileScan
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.returning.store_mirror import StoreMirror
-from ctxkernel.kernel.turn.record import CellTurn, outcome_of, outcome_of_kept, status_of
+from ctxkernel.kernel.turn.cell_turn import CellTurn, outcome_of, outcome_of_kept, status_of
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log.session import SessionStore

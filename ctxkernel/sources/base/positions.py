@@ -18,8 +18,8 @@ from itertools import chain
 from typing import Any, Final, TypeVar
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import TableRow
+from ctxkernel.core.timeline_events import NONE
 from ctxkernel.sources.base.amounts import NamedLine
 
 

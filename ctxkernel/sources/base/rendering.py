@@ -23,11 +23,11 @@ from itertools import islice
 from typing import Any, Self
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.core.events import NONE
 from ctxkernel.core.jobs import Preparation, Summary
 from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest, TableRow
 from ctxkernel.core.reflection import class_of, type_name
 from ctxkernel.core.text import one_line
+from ctxkernel.core.timeline_events import NONE
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.amounts import Line, lines_within, moved
 from ctxkernel.sources.base.planner import NO_CAP, Emphasis, plan, said, said_of, squeezed

@@ -22,6 +22,7 @@ from ctxkernel.core.text import format_size, plural
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base import thumbnails
 from ctxkernel.sources.base.file_reader import Binary, Gone, Text, file_stamp, load, read_at, read_regular
+from ctxkernel.sources.base.file_search import SEARCHED_AT_ONCE, Search, search_file
 from ctxkernel.sources.base.large_files import INDEX_BYTES, LargeFile, Window, whole_window
 from ctxkernel.sources.base.positions import Pattern, pattern_of
 from ctxkernel.sources.base.rendering import (
@@ -33,7 +34,6 @@ from ctxkernel.sources.base.rendering import (
     fit_lines,
     parse_place,
 )
-from ctxkernel.sources.base.searches import SEARCHED_AT_ONCE, Search, search_file
 from ctxkernel.sources.base.surveys import ACCEPTED, CATCH_UP_BYTES, Pass, Survey, run_pass
 from ctxkernel.sources.files.samples import known_of, sampled
 from ctxkernel.sources.files.text_levels import (

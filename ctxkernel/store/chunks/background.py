@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.core.events import Json
 from ctxkernel.core.text import format_size
+from ctxkernel.core.timeline_events import Json
 from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.chunks.free_memory import free_memory
 from ctxkernel.store.chunks.packs import PackWriter, write_all

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.core.events import Json
 from ctxkernel.core.json_input import load_json
 from ctxkernel.core.replay import CHECKPOINT_FORMAT, CheckpointState
 from ctxkernel.core.text import join_names
+from ctxkernel.core.timeline_events import Json
 
 FORMAT = 1
 GIVEN_UP = "given up for space"

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, cast, get_args
 
 from xxhash import xxh3_64_intdigest
 
-from ctxkernel.core.events import Event, Json
 from ctxkernel.core.json_input import load_json
 from ctxkernel.core.replay import Comparison, Divergence
 from ctxkernel.core.timeline import (
@@ -32,11 +31,12 @@ from ctxkernel.core.timeline import (
     Statement,
     Status,
 )
-from ctxkernel.core.turn import DeltaItem, HandleState
+from ctxkernel.core.timeline_events import Event, Json
+from ctxkernel.core.turn_values import DeltaItem, HandleState
 from ctxkernel.core.typed_json import read_json
 from ctxkernel.history.events import HistoryEvent, event_from_json, event_to_json
 from ctxkernel.history.responses import as_it_came
-from ctxkernel.store.log.masking import (
+from ctxkernel.store.log.row_masking import (
     Mask,
     as_assignment,
     dump_json,
@@ -47,7 +47,7 @@ from ctxkernel.store.log.masking import (
     unmasked,
 )
 from ctxkernel.store.log.schema import Value
-from ctxkernel.store.trust import RowSigner
+from ctxkernel.store.signatures import RowSigner
 
 Row = tuple[Value, ...]
 Rows = list[tuple[str, Row]]

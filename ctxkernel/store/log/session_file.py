@@ -24,7 +24,7 @@ from ctxkernel.store.log import schema
 from ctxkernel.store.log.location import CHECK, sidecars
 from ctxkernel.store.log.rows import with_signature
 from ctxkernel.store.regular_files import why_foreign
-from ctxkernel.store.trust import RowSigner, unsigned
+from ctxkernel.store.signatures import RowSigner, unsigned
 
 Found = dict[str, Any]
 UNSIGNED = ("session", "blocks")

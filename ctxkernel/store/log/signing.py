@@ -15,7 +15,7 @@ from ctxkernel.store.lock import SessionLock, holder
 from ctxkernel.store.log import location, opening, rows, schema
 from ctxkernel.store.log.session_file import typed
 from ctxkernel.store.regular_files import ForeignFileError
-from ctxkernel.store.trust import Signer, signer, unsigned
+from ctxkernel.store.signatures import Signer, signer, unsigned
 
 
 def sign_session(path: Path, user: Signer | None = None, *, revoke: bool = False) -> int:

@@ -22,7 +22,7 @@ from ctxkernel.core.errors import StoreError
 from ctxkernel.store.log import opening, signing
 from ctxkernel.store.log.rows import Batch, Rows
 from ctxkernel.store.log.schema import INSERT, Value
-from ctxkernel.store.trust import Signer
+from ctxkernel.store.signatures import Signer
 
 SPARE = frozenset({"checkpoints", "checkpoint_states", "divergences", "marks"})
 """Tables whose rows are dropped if a batch cannot be stored with them: the end of a turn matters more."""

@@ -19,8 +19,8 @@ from ctxkernel.state.checkpoints.units import VERSION, State
 from ctxkernel.store.mirror import RemoteFiles
 from ctxkernel.sweeps.chunk_exchange import ChunkExchange
 from ctxkernel.sweeps.combinations import Combination
-from ctxkernel.sweeps.plan import SweepPlan, Task, digest
 from ctxkernel.sweeps.seal import Unsealed, seal, unseal
+from ctxkernel.sweeps.sweep_plan import SweepPlan, Task, digest
 
 
 @dataclass(frozen=True, slots=True)

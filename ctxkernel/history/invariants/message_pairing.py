@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from ctxkernel.history.events import AssistantMessage, Context, Events, HistoryEvent, UserQuestion, derived
-from ctxkernel.history.invariants.base import Property
+from ctxkernel.history.invariants.property import Property
 
 FILLER_ANSWER = "(no answer)"
 FILLER_QUESTION = "(go on)"

@@ -15,8 +15,8 @@ from ctxkernel.kernel.display.panel import Panel
 from ctxkernel.kernel.execution.guard import Guard
 from ctxkernel.kernel.execution.interrupts import Interrupts
 from ctxkernel.kernel.turn.turns import Turns
-from ctxkernel.projection.history import Past
 from ctxkernel.projection.masker import Masker
+from ctxkernel.projection.rendered_history import Past
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from ctxkernel.core.events import Delta, Event, GroupRecomputed, Json, MethodCalled, TickApplied
 from ctxkernel.core.text import format_table, one_line
+from ctxkernel.core.timeline_events import Delta, Event, GroupRecomputed, Json, MethodCalled, TickApplied
 
 ROWS = 100
 """Most rows of a history by default."""

@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, cast
 
-from ctxkernel.core.events import Json
 from ctxkernel.core.names import is_imported
 from ctxkernel.core.ports import VariableLine
 from ctxkernel.core.text import format_size, join_names, truncate
-from ctxkernel.core.turn import DeltaItem, HandleState, Turn
+from ctxkernel.core.timeline_events import Json
+from ctxkernel.core.turn_values import DeltaItem, HandleState, Turn
 
 _POLICY: Mapping[str, Sequence[Json]] = {"lod": (), "tokens": (2000, 500), "pos": ("0", "0:0")}
 """The policy of a handle in the table, each with the values that are not shown."""

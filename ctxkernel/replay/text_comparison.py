@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from ctxkernel.core.events import Json
+from ctxkernel.core.timeline_events import Json
 
 SameText = Callable[[str, str], bool]
 

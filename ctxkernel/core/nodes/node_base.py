@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.core.events import Delta, Json
 from ctxkernel.core.nodes import detached
 from ctxkernel.core.nodes.graph_base import NOTHING as NOTHING
 from ctxkernel.core.nodes.graph_base import GraphBase as GraphBase
+from ctxkernel.core.nodes.handle_history import ROWS, HandleHistory, history_of
 from ctxkernel.core.nodes.observed import Observed
 from ctxkernel.core.nodes.policy import (
     ALIASES,
@@ -34,8 +34,8 @@ from ctxkernel.core.nodes.policy import LODS as LODS
 from ctxkernel.core.nodes.policy import Async as Async
 from ctxkernel.core.nodes.policy import Freq as Freq
 from ctxkernel.core.nodes.policy import digest_hash as digest_hash
-from ctxkernel.core.nodes.record import ROWS, HandleHistory, history_of
 from ctxkernel.core.ports import All, Budget, Picture, Rendered
+from ctxkernel.core.timeline_events import Delta, Json
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -16,14 +16,14 @@ from typing import Any
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import NodeBase
-from ctxkernel.core.nodes.base import LODS
-from ctxkernel.core.nodes.states import handle_state
+from ctxkernel.core.nodes.handle_states import handle_state
+from ctxkernel.core.nodes.node_base import LODS
 from ctxkernel.core.ports import Picture, Rendered
 from ctxkernel.core.text import show_hidden, without_surrogates
-from ctxkernel.core.turn import HandleTable, TurnResult
+from ctxkernel.core.turn_values import HandleTable, TurnResult
 from ctxkernel.kernel.display.blocks import blocks_of, state_blocks
 from ctxkernel.kernel.display.blocks_html import blocks_html
-from ctxkernel.kernel.display.widgets import (
+from ctxkernel.kernel.display.handle_widgets import (
     TEXT_CHARS,
     Gestures,
     handle_facts,

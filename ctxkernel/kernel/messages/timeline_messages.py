@@ -7,7 +7,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from ctxkernel.core.replay import CheckpointState, DivergenceKind
 from ctxkernel.core.timeline import Author, Kind, Status
-from ctxkernel.core.turn import DeltaKind
+from ctxkernel.core.turn_values import DeltaKind
 
 
 class Tags(TypedDict, total=False):

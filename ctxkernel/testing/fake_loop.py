@@ -15,12 +15,12 @@ from typing import Any, cast
 
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import Graph, NodeBase
-from ctxkernel.core.nodes.base import digest_hash
+from ctxkernel.core.nodes.node_base import digest_hash
 from ctxkernel.core.ports import AllTokens, Rendered, RenderRequest, Source
 from ctxkernel.core.replay import HeadMove, Restored
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
-from ctxkernel.core.turn import Outcome, Turn, TurnResult
+from ctxkernel.core.turn_values import Outcome, Turn, TurnResult
 
 
 def count_words(text: str) -> int:

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from ctxkernel.core.events import Json
 from ctxkernel.core.timeline import NamespaceDiff
+from ctxkernel.core.timeline_events import Json
 from ctxkernel.core.typed_json import read_json
 from ctxkernel.store.log import rows
 

@@ -10,7 +10,7 @@ from ctxkernel.core.ports import Expired
 from ctxkernel.core.replay import Comparison, HeadMove, Restored
 from ctxkernel.core.text import strip_ansi, truncate_middle
 from ctxkernel.core.timeline import Artifact, Cost, ExceptionInfo, Execution, Status
-from ctxkernel.core.turn import OpenTurn, Outcome, TurnResult
+from ctxkernel.core.turn_values import OpenTurn, Outcome, TurnResult
 from ctxkernel.kernel.execution.capture import Collector
 from ctxkernel.kernel.execution.cell import CellRequest, Reply
 from ctxkernel.store.chunks.manifest import CheckpointRow

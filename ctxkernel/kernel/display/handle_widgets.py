@@ -22,7 +22,7 @@ from ctxkernel.core.errors import BadCommand, BadTarget, CtxError
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import Graph, NodeBase
 from ctxkernel.core.nodes.asked import Asked, AskedChanges
-from ctxkernel.core.nodes.base import parse_lod, parse_tokens
+from ctxkernel.core.nodes.node_base import parse_lod, parse_tokens
 from ctxkernel.core.nodes.observed import WIDGET_TRAITS
 from ctxkernel.core.nodes.policy import parse_pos
 from ctxkernel.core.ports import All

@@ -23,7 +23,7 @@ from ctxkernel.core.text import format_duration, one_line, plural
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.timeline_table import gist
 from ctxkernel.history.events import Redaction, Withdrawal
-from ctxkernel.projection.images import images_of
+from ctxkernel.projection.displayed_images import images_of
 from ctxkernel.projection.layout import diff_line, sections
 from ctxkernel.projection.privacy import Hiding
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens

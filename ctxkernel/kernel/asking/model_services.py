@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.jobs import Preparation, Summarised
 from ctxkernel.core.timeline import Execution
-from ctxkernel.kernel.session import Session
+from ctxkernel.kernel.services import Session
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.asking.agent_cells import AgentCells
-    from ctxkernel.kernel.asking.asks import AskRunner
-    from ctxkernel.kernel.asking.connections import ModelConnections
+    from ctxkernel.kernel.asking.ask_runner import AskRunner
+    from ctxkernel.kernel.asking.model_connections import ModelConnections
     from ctxkernel.kernel.asking.summaries import Summaries
 
 
@@ -30,7 +30,7 @@ class Models:
     def connections(self) -> ModelConnections:
         """Keys, servers and recorded turns."""
         if self._connections is None:
-            from ctxkernel.kernel.asking.connections import ModelConnections
+            from ctxkernel.kernel.asking.model_connections import ModelConnections
 
             self._connections = ModelConnections(self._session.loop, self._session.store)
         return self._connections
@@ -39,7 +39,7 @@ class Models:
     def asks(self) -> AskRunner:
         """The asks."""
         if self._asks is None:
-            from ctxkernel.kernel.asking.asks import AskRunner
+            from ctxkernel.kernel.asking.ask_runner import AskRunner
 
             self._asks = AskRunner(self._session, self.connections)
         return self._asks

@@ -17,23 +17,23 @@ from contextlib import suppress
 from threading import Thread
 from typing import Any, cast
 
+from ctxkernel.agent.ask_turn import AskTurn, Model
 from ctxkernel.agent.asks import Ask, AskEnding, AskState, Bounds, Mode
 from ctxkernel.agent.client import ModelClient
 from ctxkernel.agent.failures import ModelFailure
 from ctxkernel.agent.recorded import Recorded, RecordedAsk, ask_key, find_recorded, position_of
 from ctxkernel.agent.streaming import Response, StreamEvent, UsageReport
-from ctxkernel.agent.turn import AskTurn, Model
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.timeline import Execution
-from ctxkernel.core.turn import OpenTurn
+from ctxkernel.core.turn_values import OpenTurn
 from ctxkernel.history.events import Action, Ruling, UserQuestion, Verdict
 from ctxkernel.kernel.asking.answer_display import Answers
 from ctxkernel.kernel.asking.ask_session import AskSession, Execute
-from ctxkernel.kernel.asking.connections import ModelConnections
-from ctxkernel.kernel.asking.stale_views import SeenState
+from ctxkernel.kernel.asking.model_connections import ModelConnections
+from ctxkernel.kernel.asking.seen_state import SeenState
 from ctxkernel.kernel.execution.authority import refuse_model
 from ctxkernel.kernel.execution.cell import CellRequest
-from ctxkernel.kernel.session import Session
+from ctxkernel.kernel.services import Session
 from ctxkernel.projection.value import Projection
 
 _WAITS = "the ask waits for you: %ctx approve, %ctx edit or %ctx reject REASON"

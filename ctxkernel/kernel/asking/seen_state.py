@@ -1,4 +1,4 @@
-"""Find the variables and files that changed since the model last saw them (`agent/stale_views.py`).
+"""Find the variables and files that changed since the model last saw them (`agent/stale_objects.py`).
 
 Rule 1: a variable has changed if a statement after the request changed it, unless that was a cell of the model.
 Rule 2: a file has changed if it differs from its state when a view of it was rendered: the model saw that rendering. A
@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from ctxkernel.agent.stale_views import How, StaleObject, changes_text, find_stale
+from ctxkernel.agent.stale_objects import How, StaleObject, changes_text, find_stale
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import ViewHandle
 from ctxkernel.core.timeline import Author

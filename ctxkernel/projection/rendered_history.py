@@ -41,8 +41,8 @@ from ctxkernel.projection.bound_thinking import BoundThinking, Edits
 from ctxkernel.projection.budget import HistoryFold
 from ctxkernel.projection.dialect import EventRendering, call_name, short
 from ctxkernel.projection.displayed_handles import DisplayedHandles, EndedExecutions
+from ctxkernel.projection.displayed_images import images_of
 from ctxkernel.projection.event_blocks import EventBlocks, Views
-from ctxkernel.projection.images import images_of
 from ctxkernel.projection.layout import attribute, is_status
 from ctxkernel.projection.receipt import ANCHOR, Receipts
 from ctxkernel.projection.value import BlockRun, LeftOut, Piece

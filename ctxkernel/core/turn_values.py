@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
-from ctxkernel.core.events import NONE, Event, Json
 from ctxkernel.core.ports import Expired, Picture, TableRow, VariableLine
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
 from ctxkernel.core.text import format_table
 from ctxkernel.core.timeline import Artifact, Cost, ExceptionInfo, Execution, NamespaceDiff, Statement, Status
+from ctxkernel.core.timeline_events import NONE, Event, Json
 
 DeltaKind = Literal["variable", "node", "tick", "error", "file", "late", "notice", "divergence"]
 

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.core.events import Json
 from ctxkernel.core.replay import CheckpointInfo, CheckpointState, Comparison, HeadMove
 from ctxkernel.core.text import plural
 from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.core.timeline_events import Json
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.store.chunks import manifest
 from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.chunks.manifest import Manifest, References
 from ctxkernel.store.chunks.presence import Presence
-from ctxkernel.store.log.marks import movers_of, names_of
 from ctxkernel.store.log.opening import DIED
 from ctxkernel.store.log.reader import SessionReader
+from ctxkernel.store.log.session_marks import movers_of, names_of
 
 IMPORTED = "it was imported from a notebook, and has not run here"
 """Why there is no state after an imported execution."""

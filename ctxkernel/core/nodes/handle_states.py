@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ctxkernel.core.nodes.base import NodeBase
 from ctxkernel.core.nodes.group import GroupHandle
+from ctxkernel.core.nodes.node_base import NodeBase
 from ctxkernel.core.nodes.note import NoteHandle
-from ctxkernel.core.turn import HandleState
+from ctxkernel.core.turn_values import HandleState
 
 
 def handle_states(

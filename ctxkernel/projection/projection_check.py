@@ -15,14 +15,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ctxkernel.core.events import NONE
+from ctxkernel.core.timeline_events import NONE
 from ctxkernel.history.capabilities import Capabilities
 from ctxkernel.history.clauses import MAX_IMAGE_BASE64, MAX_PIXELS_OF_MANY
 from ctxkernel.history.request import text_fault
 from ctxkernel.history.rules import Report, check
 from ctxkernel.projection import receipt as receipts
 from ctxkernel.projection.binding import BindingCheck, BoundTo, StoredResponse, refusal
-from ctxkernel.projection.images import IMAGE_START, number_of_images, picture_extent
+from ctxkernel.projection.displayed_images import IMAGE_START, number_of_images, picture_extent
 from ctxkernel.projection.value import BlockRun, Piece, Projection
 
 _FAR_BYTES = 24_000_000

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any, Self, cast
 
 from ctxkernel.core.errors import BadPolicy, BadTarget, CtxError
-from ctxkernel.core.events import NONE, Delta, Json
 from ctxkernel.core.jobs import RENDERING, Job, Preparation, PreparedRendering, Summarised, Summary
-from ctxkernel.core.nodes.base import (
+from ctxkernel.core.nodes.handle_history import change_summary
+from ctxkernel.core.nodes.lost_target import LostSource
+from ctxkernel.core.nodes.node_base import (
     NOTHING,
     Async,
     GraphBase,
@@ -22,10 +23,9 @@ from ctxkernel.core.nodes.base import (
     recorded,
     show_value,
 )
-from ctxkernel.core.nodes.lost_target import LostSource
 from ctxkernel.core.nodes.policy import parse_pos
-from ctxkernel.core.nodes.record import change_summary
 from ctxkernel.core.ports import Budget, Rendered, RenderRequest, Source
+from ctxkernel.core.timeline_events import NONE, Delta, Json
 
 CHANGE_TOKENS = 400
 """Budget of the diff in the delta feed."""

@@ -9,10 +9,10 @@ from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any, cast
 
-from ctxkernel.core.events import Json
 from ctxkernel.core.replay import Divergence
 from ctxkernel.core.timeline import ChangeInfo, TypeInfo
-from ctxkernel.core.turn import DeltaItem
+from ctxkernel.core.timeline_events import Json
+from ctxkernel.core.turn_values import DeltaItem
 
 Mask = Callable[[str], str]
 unmasked: Mask = str

@@ -14,11 +14,11 @@ import json
 from functools import lru_cache
 from typing import NamedTuple, cast
 
-from ctxkernel.core.events import Json
 from ctxkernel.core.image_headers import Image, image_of, pixels
 from ctxkernel.core.ports import Picture
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Artifact, Execution
+from ctxkernel.core.timeline_events import Json
 from ctxkernel.history.capabilities import Capabilities, budget_of, image_tokens
 
 PICTURE = "picture"

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.history.events import Events, HistoryEvent
-from ctxkernel.history.invariants.base import Property
+from ctxkernel.history.invariants.property import Property
 
 
 class TokenLimit(Property):
