@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxkernel.agent.ask_turn import AskTurn, ResponseRecord, Stopped
+from ctxkernel.agent.ask_turn import AskStopped, AskTurn, ResponseRecord
 from ctxkernel.agent.asks import Ask, AskEnding, Bounds, Spent
 from ctxkernel.agent.failures import ModelFailure
 from ctxkernel.agent.streaming import CallDelta, Response, StreamEvent, TextDelta
@@ -121,7 +121,7 @@ class Bench:
         try:
             return await work
         except KeyboardInterrupt:
-            raise Stopped from None
+            raise AskStopped from None
 
     def clock(self) -> float:
         return self.turns.now

@@ -21,7 +21,7 @@ from ctxkernel.agent.asks import NOTHING, Ask, AskEnding, Bounds, Spent, reached
 from ctxkernel.agent.failures import AT_WORK, ModelFailure
 from ctxkernel.agent.fenced_cells import FencedCells
 from ctxkernel.agent.meter import Meter
-from ctxkernel.agent.reply import Reply, read_reply, reply_events
+from ctxkernel.agent.reply import ModelReply, read_reply, reply_events
 from ctxkernel.agent.rerun import STATUS
 from ctxkernel.agent.streaming import Response, StreamEvent, TextDelta, UsageReport
 from ctxkernel.core.text import join_names
@@ -46,7 +46,7 @@ T = TypeVar("T")
 Observe = Callable[[Execution], Iterable[HistoryEvent]]
 
 
-class Stopped(Exception):
+class AskStopped(Exception):
     """The user interrupted an await."""
 
 
@@ -346,10 +346,10 @@ class AskTurn:
 
         try:
             response = await bench.interruptible(self._model.send(request, on_event))
-        except (Stopped, ModelFailure, _BoundReached) as fault:
+        except (AskStopped, ModelFailure, _BoundReached) as fault:
             failure = fault if isinstance(fault, ModelFailure) else None
             again = failure is not None and failure.kind == "thinking_refused" and not self._unbound
-            screen.end("stopped" if isinstance(fault, Stopped) else _UNBOUND if again else "")
+            screen.end("stopped" if isinstance(fault, AskStopped) else _UNBOUND if again else "")
             seconds = bench.clock() - began
             spent = meter.spent(seconds, accepted=failure is None or failure.kind in AT_WORK)
             bound = str(fault) if isinstance(fault, _BoundReached) else ""
@@ -439,7 +439,7 @@ class AskTurn:
 
     def _events(
         self,
-        reply: Reply,
+        reply: ModelReply,
         request: Projection,
         response: Response,
         cells: list[Action],

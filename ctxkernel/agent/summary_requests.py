@@ -70,7 +70,7 @@ class SummaryRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class SummaryAnswer:
     """The outcome of a request: an answer, a failure, or neither if it was stopped; and its cost."""
 
     response: Response | None = None
@@ -119,7 +119,7 @@ def answer_text(response: Response) -> str:
 
 async def request_summary(
     request: SummaryRequest, client: ModelClient, stopped: Callable[[], bool], alive: Callable[[], None]
-) -> Answered:
+) -> SummaryAnswer:
     """Send a request, and close the client; `stopped` and `alive` are called ten times a second."""
     meter, start = Meter(request.model, request.text), time.monotonic()
     task = asyncio.ensure_future(
@@ -136,10 +136,10 @@ async def request_summary(
             if stopped() and not task.done():
                 task.cancel()
                 await asyncio.wait({task})
-        return Answered(task.result(), spent=spent())
+        return SummaryAnswer(task.result(), spent=spent())
     except asyncio.CancelledError:
-        return Answered(spent=spent())
+        return SummaryAnswer(spent=spent())
     except ModelFailure as failure:
-        return Answered(failure=failure, spent=spent(failure))
+        return SummaryAnswer(failure=failure, spent=spent(failure))
     finally:
         await client.aclose()

@@ -36,8 +36,8 @@ from ctxkernel.store.trust_registry import (
     trust_registry,
 )
 
-State = Literal["yours", "shipped", "trusted", "untrusted", "unreadable"]
-STATES: dict[State, str] = {
+TrustStatus = Literal["yours", "shipped", "trusted", "untrusted", "unreadable"]
+STATES: dict[TrustStatus, str] = {
     "yours": "yours",
     "shipped": "came with ctxkernel",
     "trusted": "trusted by you",
@@ -54,7 +54,7 @@ class Reviewed:
 
     kind: Kind
     path: Path
-    state: State
+    state: TrustStatus
     subject: str = ""
     """The digest of its content, or the id of the session; empty if it cannot be read."""
     effects: tuple[str, ...] = ()
@@ -165,7 +165,7 @@ def _turns(path: Path) -> Reviewed:
     content = read_turn_file(path, path.parent)
     asks, digest = asks_in(content, path), content_digest(content)
     word = trust_registry().word(TURNS, digest)
-    state: State = "shipped" if is_shipped(content) else "trusted" if is_trusted(TURNS, digest) else "untrusted"
+    state: TrustStatus = "shipped" if is_shipped(content) else "trusted" if is_trusted(TURNS, digest) else "untrusted"
     if word is not None and word.get("by") == "record" and state == "trusted":
         state = "yours"
     return Reviewed(TURNS, path, state, digest, tuple(_of_asks(asks)))
@@ -219,7 +219,7 @@ def _session(path: Path) -> Reviewed:
         session_id = reader.session_id
     asks = [ask for ask in asks_of_log(path, signatures.signer()) if ask.answered]
     effects += _of_asks(asks) if asks else ()
-    state: State = "yours" if own and all(ask.trusted for ask in asks) else "untrusted"
+    state: TrustStatus = "yours" if own and all(ask.trusted for ask in asks) else "untrusted"
     return Reviewed(SESSION, path, state, session_id, tuple(effects))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ctxkernel.core.jobs import Job, Kind, Preparer, Summarise, Summarised
+from ctxkernel.core.jobs import Job, JobKind, Preparer, Summarise, Summarised
 from ctxkernel.core.nodes.graph import Graph
 from ctxkernel.core.nodes.group import GroupHandle
 from ctxkernel.core.nodes.node_base import Async, Freq, NodeBase, Periodic, Sync, TickResult
@@ -38,7 +38,7 @@ class UpdatePayload:
     prepared_at: float
     basis: Mapping[str, str]
     """`obj_digest_hash`, `policy_hash` and `deps_hash` of the node that it was made from."""
-    kind: Kind
+    kind: JobKind
     data: Any
     """What `Job.run` returned or published, or the exception that it raised."""
     cost: Mapping[str, float] = field(default_factory=dict[str, float])

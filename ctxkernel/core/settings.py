@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from ctxkernel.core.errors import BadPolicy
 
-Value = bool | int | float | str
+SettingValue = bool | int | float | str
 T = TypeVar("T", bool, int, float, str)
 
 _MODEL = re.compile(r"[A-Za-z0-9][\w.:/@-]{0,199}")
@@ -217,7 +217,9 @@ class Settings:
     store_seconds: float = _is(30.0, "s", "least time between two pushes to `store`", 1, 86_400, personal=True)
 
 
-DEFAULTS: Mapping[str, Value] = {one.name: cast("Value", one.default) for one in dataclasses.fields(Settings)}
+DEFAULTS: Mapping[str, SettingValue] = {
+    one.name: cast("SettingValue", one.default) for one in dataclasses.fields(Settings)
+}
 SPECS: Mapping[str, Spec] = {one.name: one.metadata["spec"] for one in dataclasses.fields(Settings)}
 
 
@@ -235,7 +237,7 @@ def allowed(name: str) -> str:
     return f"{kind} {bounds}{', or auto' if default == AUTO else ''}"
 
 
-def shown(name: str, value: Value) -> str:
+def shown(name: str, value: SettingValue) -> str:
     """Return a value with its unit, for people."""
     unit = SPECS[name].unit
     if isinstance(value, bool):
@@ -248,7 +250,7 @@ def shown(name: str, value: Value) -> str:
     return f"{text} {unit}" if unit else text
 
 
-def checked(name: str, value: object) -> Value:
+def checked(name: str, value: object) -> SettingValue:
     """Return a valid value of a setting, in its type. Raises BadPolicy that says what is allowed."""
     default, spec = DEFAULTS[name], SPECS[name]
     if isinstance(default, float) and type(value) is int:
@@ -266,7 +268,7 @@ def checked(name: str, value: object) -> Value:
     raise BadPolicy(f"{name} is {allowed(name)}")
 
 
-def from_text(name: str, text: str) -> Value:
+def from_text(name: str, text: str) -> SettingValue:
     """Return the value that a text means: `8_000`, `8,000`, `1e-6`, `on`. Raises BadPolicy as `checked`."""
     default, word = DEFAULTS[name], text.strip()
     found: object = word

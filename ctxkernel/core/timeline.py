@@ -195,7 +195,8 @@ class _Head(Enum):
 HEAD: Final = _Head.HEAD
 """Stands for the place of HEAD. None is another place: before all statements."""
 
-Path = list[tuple[Statement, Execution]]
+Run = tuple[Statement, Execution]
+Path = list[Run]
 """Executions from a root on, each with its statement."""
 
 

@@ -56,7 +56,7 @@ from ctxkernel.kernel.messages.wire import SavedPage
 from ctxkernel.kernel.returning.checkpoint_health import Health, Room
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.returning.store_mirror import StoreMirror
-from ctxkernel.kernel.services import Session
+from ctxkernel.kernel.services import KernelServices
 from ctxkernel.kernel.turn.kept_cells import KeptCells
 from ctxkernel.kernel.turn.turns import Turns
 from ctxkernel.projection.engine import ProjectionEngine
@@ -227,7 +227,7 @@ class Runtime:
 
     def _make_commands(self) -> None:
         """Make the asks, the summaries and the commands."""
-        self.models = Models(self._made(Session))
+        self.models = Models(self._made(KernelServices))
         self.loop.summarise = self.models.want
         self.turns.collect_summaries, self.turns.forget_copies = self.models.collect, self.models.forget_copies
         self.context = self._made(CommandContext)
@@ -335,11 +335,11 @@ class Runtime:
         setattr(builtins, NAMES[-1], All)
 
     def _checkpoints(self) -> Returning:
-        from ctxkernel.kernel.returning.return_services import ReturnSession
+        from ctxkernel.kernel.returning.return_services import ReturnServices
         from ctxkernel.kernel.returning.returns import Returning
 
         namespace = self.shell.user_ns
-        made = Returning(self._made(ReturnSession, namespace=namespace, remember=self.panel.remember))
+        made = Returning(self._made(ReturnServices, namespace=namespace, remember=self.panel.remember))
         made.chunks.hint = self.mirror.hint
         return made
 

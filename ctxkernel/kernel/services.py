@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class KernelServices:
     """The parts of one kernel that asks and commands use."""
 
     kernel: Any

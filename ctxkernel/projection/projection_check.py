@@ -19,7 +19,7 @@ from ctxkernel.core.timeline_events import NONE
 from ctxkernel.history.capabilities import Capabilities
 from ctxkernel.history.clauses import MAX_IMAGE_BASE64, MAX_PIXELS_OF_MANY
 from ctxkernel.history.request import text_fault
-from ctxkernel.history.rules import Report, check
+from ctxkernel.history.rules import RuleReport, check
 from ctxkernel.projection import receipt as receipts
 from ctxkernel.projection.binding import BindingCheck, BoundTo, StoredResponse, refusal
 from ctxkernel.projection.displayed_images import IMAGE_START, number_of_images, picture_extent
@@ -31,7 +31,7 @@ _FAR_MESSAGES = 90_000
 _DOT = Piece("", "", "", 0, "", ".")
 
 
-class Checking:
+class ProjectionCheck:
     """Checks the projections of one engine."""
 
     def __init__(self, opening: str, capabilities: Capabilities, bound_to: BoundTo | None = None) -> None:
@@ -58,7 +58,7 @@ class Checking:
 
     def report(
         self, projection: Projection, sent: receipts.Receipts, stored: Mapping[str, StoredResponse] = NONE
-    ) -> Report:
+    ) -> RuleReport:
         """Return what the rules find in a projection; `sent` has made its receipt, `stored` are its responses."""
         tail, pieces = projection.tail, projection.run.pieces
         if projection.run is not self._run:
@@ -70,7 +70,7 @@ class Checking:
         if self._bound is not None:
             bound = self._bound.copy()
             if found.ok and (faults := bound.faults(new, stored)):
-                return Report(False, tuple([refusal(path_of(projection, piece)) for piece in faults]))
+                return RuleReport(False, tuple([refusal(path_of(projection, piece)) for piece in faults]))
             self._bound = bound
         if found.ok:
             self._keep(new)
@@ -174,4 +174,4 @@ def _call_id(piece: Piece) -> str:
     return json.loads(piece.text)["id"]
 
 
-_FINE = Report(ok=True)
+_FINE = RuleReport(ok=True)

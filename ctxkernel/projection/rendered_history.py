@@ -48,7 +48,7 @@ from ctxkernel.projection.receipt import ANCHOR, Receipts
 from ctxkernel.projection.value import BlockRun, LeftOut, Piece
 
 Path = Sequence[tuple[Statement, Execution]]
-Records = Mapping[str, Sequence[Any]]
+RecordsByExecution = Mapping[str, Sequence[Any]]
 """Execution → the history events that were recorded with it, in order."""
 
 _OPENING = "[What came before is condensed or left out.]"
@@ -242,7 +242,7 @@ class Past:
     def catch_up(
         self,
         path: Path,
-        records: Records,
+        records: RecordsByExecution,
         cap: int,
         spare: int,
         views: Views = MappingProxyType({}),
@@ -270,7 +270,7 @@ class Past:
             self._begin_entries(cap, spare, image_cap)
         self._grow(shown)
 
-    def _continues(self, path: Path, records: Records) -> bool:
+    def _continues(self, path: Path, records: RecordsByExecution) -> bool:
         """Whether `path` begins with the executions that were fed."""
         newest, name = len(self._fed) - 1, self._fed[-1] if self._fed else ""
         if len(path) <= newest or (name and path[newest][1].execution_id != name):
@@ -284,7 +284,7 @@ class Past:
             for place, (_, told) in self._partial.items()
         )
 
-    def _feed(self, path: Path, records: Records) -> None:
+    def _feed(self, path: Path, records: RecordsByExecution) -> None:
         """Append the events of the path that are new."""
         fed, partial = self._fed, self._partial
         for place in range(max(len(fed) - 1, 0), len(path)):

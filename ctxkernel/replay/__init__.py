@@ -9,16 +9,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ctxkernel.replay.cause_finder import Details
+    from ctxkernel.replay.cause_finder import StatementDetails
     from ctxkernel.replay.divergence import compare, table, to_json
     from ctxkernel.replay.normalisation import RULES, normalise
     from ctxkernel.replay.outputs import DivergenceSettings
 
-__all__ = ["RULES", "Details", "DivergenceSettings", "compare", "normalise", "table", "to_json"]
+__all__ = ["RULES", "DivergenceSettings", "StatementDetails", "compare", "normalise", "table", "to_json"]
 
 # A kernel starts without them: each name is imported when it is asked for.
 _HOMES = {
-    "Details": "cause_finder",
+    "StatementDetails": "cause_finder",
     "DivergenceSettings": "outputs",
     **dict.fromkeys(("compare", "table", "to_json"), "divergence"),
     **dict.fromkeys(("RULES", "normalise"), "normalisation"),

@@ -17,7 +17,7 @@ from ctxkernel.replay.causes import NONE, Causes, Flow, flow, names_used
 
 
 @dataclass(frozen=True, slots=True)
-class Details:
+class StatementDetails:
     """What is known about the statement beyond its executions. Each may be left out; then fewer causes are named."""
 
     source: str = ""
@@ -57,7 +57,7 @@ _PARTS = {
 class CauseFinder:
     """Finds the causes of differences; `read_files` differ if the statement read a file that changed."""
 
-    def __init__(self, details: Details) -> None:
+    def __init__(self, details: StatementDetails) -> None:
         self._details = details
         self.read_files = False
 

@@ -16,7 +16,7 @@ from ctxkernel.core.replay import Comparison, Divergence
 from ctxkernel.core.text import format_duration, format_table, one_line
 from ctxkernel.core.timeline import Artifact, ChangeInfo, Execution, TypeInfo
 from ctxkernel.core.timeline_events import Json, plain
-from ctxkernel.replay.cause_finder import Details
+from ctxkernel.replay.cause_finder import StatementDetails
 from ctxkernel.replay.outputs import DivergenceSettings, OutputComparison, divergence
 
 
@@ -26,7 +26,7 @@ def compare(
     *,
     old_state: Mapping[str, str],
     new_state: Mapping[str, str],
-    details: Details | None = None,
+    details: StatementDetails | None = None,
     settings: DivergenceSettings | None = None,
 ) -> Comparison:
     """Return the differences of `new`, the re-run, from `old`.
@@ -35,7 +35,7 @@ def compare(
     Only names that one of the two added, changed or deleted are compared.
     """
     settings = settings or DivergenceSettings()
-    work = _RunComparison(old, new, old_state, new_state, details or Details(), settings)
+    work = _RunComparison(old, new, old_state, new_state, details or StatementDetails(), settings)
     return Comparison(
         execution_id=new.execution_id,
         against=old.execution_id,
@@ -54,7 +54,7 @@ class _RunComparison(OutputComparison):
         new: Execution,
         old_state: Mapping[str, str],
         new_state: Mapping[str, str],
-        details: Details,
+        details: StatementDetails,
         settings: DivergenceSettings,
     ) -> None:
         super().__init__(old, new, details, settings)

@@ -11,7 +11,7 @@ from ctxkernel.core.replay import Divergence, DivergenceKind
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.core.timeline import Artifact, Execution
 from ctxkernel.core.timeline_events import Json
-from ctxkernel.replay.cause_finder import CauseFinder, Details
+from ctxkernel.replay.cause_finder import CauseFinder, StatementDetails
 from ctxkernel.replay.image_comparison import compare_images, plain_svg
 from ctxkernel.replay.normalisation import RULES, normalise
 from ctxkernel.replay.text_comparison import Tolerance, as_json, compare_grids, read_html, same_json, same_text
@@ -61,7 +61,7 @@ def divergence(
 class OutputComparison:
     """Two executions of one statement, `new` being the re-run, and their rich outputs compared."""
 
-    def __init__(self, old: Execution, new: Execution, details: Details, settings: DivergenceSettings) -> None:
+    def __init__(self, old: Execution, new: Execution, details: StatementDetails, settings: DivergenceSettings) -> None:
         self.old, self.new = old, new
         self.settings = settings
         self.tolerance = settings.tolerance

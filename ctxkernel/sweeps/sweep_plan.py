@@ -66,7 +66,7 @@ class TaskCell:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SweepTask:
     """Cells that run in order from one state."""
 
     key: str
@@ -86,7 +86,7 @@ class SweepPlan:
     """The tasks, parents first."""
 
     combinations: Sequence[Combination]
-    tasks: Sequence[Task]
+    tasks: Sequence[SweepTask]
     cells_run: int
     cells_shared: int
     """Cells of combinations that are the same as those of another combination, or that ran before."""
@@ -122,7 +122,7 @@ def make_plan(
     begin = cells[first - 1].execution_id if first else place
     growing = _Tree(cells, by_place, {name for name, (_, replaced) in changes.items() if replaced}, combinations)
     growing.collected = tuple(collected)
-    top: Task | None = None
+    top: SweepTask | None = None
     if first < levels[0]:  # cells that all combinations share, and that have no state to return to
         top = growing.add(None, begin, root, first, levels[0], {}, ())
     growing.grow(levels, 0, top, begin, f"{root} {begin}", range(len(combinations)))
@@ -185,10 +185,16 @@ class _Tree:
         self._replaced = replaced
         self._combinations = combinations
         self.collected: tuple[str, ...] = ()
-        self.tasks: list[Task] = []
+        self.tasks: list[SweepTask] = []
 
     def grow(
-        self, levels: Sequence[int], level: int, parent: Task | None, place: str | None, path: str, rows: Sequence[int]
+        self,
+        levels: Sequence[int],
+        level: int,
+        parent: SweepTask | None,
+        place: str | None,
+        path: str,
+        rows: Sequence[int],
     ) -> None:
         """Add the tasks of a level, and those below them."""
         at = levels[level]
@@ -209,14 +215,14 @@ class _Tree:
 
     def add(
         self,
-        parent: Task | None,
+        parent: SweepTask | None,
         place: str | None,
         path: str,
         start: int,
         end: int,
         values: Mapping[str, Any],
         rows: tuple[int, ...],
-    ) -> Task:
+    ) -> SweepTask:
         """Add the task of the cells from `start` to `end`; parameters get their values at the first one."""
         inside = {name: value for name, value in values.items() if name in self._replaced}
         before = {name: value for name, value in values.items() if name not in self._replaced}
@@ -231,7 +237,7 @@ class _Tree:
             seconds += cell.seconds
         named = [[one.source, one.author] for one in made]
         key = digest(path, named, list(self.collected) if rows else [])
-        task = Task(
+        task = SweepTask(
             key, parent.key if parent is not None else None, None if parent else place, tuple(made), rows, seconds
         )
         self.tasks.append(task)

@@ -45,7 +45,7 @@ _kept: dict[str, WorkerKernel] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TaskLimits:
     """The limits of a task; 0 means no limit."""
 
     seconds: float = 0.0
@@ -223,7 +223,7 @@ class WorkerKernel:
             "omitted": task.get("omitted", []),
         }
         path.write_bytes(seal(self._key, f"run {path.name}", given))
-        limits = Limits(**task["limits"])
+        limits = TaskLimits(**task["limits"])
         try:
             self._execute(f"__import__({_COMMAND!r}, fromlist=['run_task']).run_task({str(path)!r})", limits)
             done = path.with_suffix(".done")
@@ -240,7 +240,7 @@ class WorkerKernel:
         finally:
             path.unlink(missing_ok=True)
 
-    def _execute(self, line: str, limits: Limits) -> None:
+    def _execute(self, line: str, limits: TaskLimits) -> None:
         """Execute a line and wait for its reply within the limits. Raises TaskFailed."""
         client = self._client
         msg_id = client.execute(line, store_history=False, allow_stdin=False)

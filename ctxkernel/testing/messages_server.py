@@ -30,10 +30,10 @@ from urllib.parse import urlsplit
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.clauses import MAX_BYTES
 from ctxkernel.history.request import mapping
-from ctxkernel.history.rules import Report, check
+from ctxkernel.history.rules import RuleReport, check
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.testing import answers
-from ctxkernel.testing.answers import Answer, Block, HttpError, Place, Script, error
+from ctxkernel.testing.answers import Answer, ContentBlock, CutPlace, HttpError, Script, error
 from ctxkernel.testing.remembering import PromptCache, RequestPart, part, parts_of, signature, unbound
 
 _SECRET = ("authorization", "x-api-key", "cookie")
@@ -63,7 +63,7 @@ class Received:
     """The port of the client: the same for all requests over one connection."""
     body: Any = None
     """The JSON, or None."""
-    report: Report | None = None
+    report: RuleReport | None = None
     """The result of the rules, if they were checked."""
     status: int = 0
     usage: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -151,7 +151,7 @@ class MessagesServer:
     def _message(self, seen: Received, made: Answer, parts: list[RequestPart]) -> tuple[Answer, dict[str, Any]]:
         """Return an answer with ids and signatures in its blocks, and its message."""
         model = seen.body["model"]
-        blocks: list[Block] = []
+        blocks: list[ContentBlock] = []
         before = list(parts)
         for block in made.blocks:
             if block["type"] == "thinking":
@@ -219,7 +219,7 @@ class MessagesServer:
         fault = made.fault
         streamed = bool(http.seen.body.get("stream"))
 
-        def reached(place: Place) -> None:
+        def reached(place: CutPlace) -> None:
             nonlocal fault
             if fault is not None and fault.at == place:
                 now, fault = fault, None
@@ -306,7 +306,7 @@ class _Handler(BaseHTTPRequestHandler):
         for start in range(0, len(raw), step):
             self.send_chunk(raw[start : start + step])
 
-    def fail(self, fault: answers.Fault) -> None:
+    def fail(self, fault: answers.StreamFault) -> None:
         """Do what the fault says."""
         match fault:
             case answers.Stall():

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Self, cast
 
 from ctxkernel.core.errors import BadPolicy, BadTarget, CtxError
-from ctxkernel.core.jobs import RENDERING, Job, Preparation, PreparedRendering, Summarised, Summary
+from ctxkernel.core.jobs import RENDERING, Job, ModelSummary, Preparation, PreparedRendering, Summarised
 from ctxkernel.core.nodes.handle_history import change_summary
 from ctxkernel.core.nodes.lost_target import LostSource
 from ctxkernel.core.nodes.node_base import (
@@ -448,7 +448,7 @@ class ViewHandle(NodeBase):
         """Give the source a result of its preparation; a running view shows it once it is complete."""
         complete = cast("Any", self._source).accept(data)
         self._accepted += complete
-        summary = data if isinstance(data, Summary) else None
+        summary = data if isinstance(data, ModelSummary) else None
         notice: str = getattr(data, "notice", "") if summary is None or self._lod == 2 else ""
         if complete and notice and self._mode == "paused":
             return TickResult(looked=True, notice=f"{notice}; {self.obj_id}.refresh() shows it")

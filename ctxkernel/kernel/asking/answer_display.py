@@ -28,7 +28,7 @@ EASY = 10_000
 PROPOSAL_MIME = "application/vnd.ctxkernel.proposal+json"
 
 
-class Answers:
+class AnswerDisplay:
     """Displays the responses, cells and remarks of one turn, each in a display of its own (`agent.turn.Screen`)."""
 
     def __init__(self, notices: Notices, *, scripts: bool) -> None:

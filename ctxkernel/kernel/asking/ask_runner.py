@@ -18,7 +18,7 @@ from threading import Thread
 from typing import Any, cast
 
 from ctxkernel.agent.ask_turn import AskTurn, Model
-from ctxkernel.agent.asks import Ask, AskEnding, AskState, Bounds, Mode
+from ctxkernel.agent.asks import Ask, AskEnding, AskMode, AskState, Bounds
 from ctxkernel.agent.client import ModelClient
 from ctxkernel.agent.failures import ModelFailure
 from ctxkernel.agent.recorded import Recorded, RecordedAsk, ask_key, find_recorded, position_of
@@ -27,13 +27,13 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.timeline import Execution
 from ctxkernel.core.turn_values import OpenTurn
 from ctxkernel.history.events import Action, Ruling, UserQuestion, Verdict
-from ctxkernel.kernel.asking.answer_display import Answers
+from ctxkernel.kernel.asking.answer_display import AnswerDisplay
 from ctxkernel.kernel.asking.ask_session import AskSession, Execute
 from ctxkernel.kernel.asking.model_connections import ModelConnections
 from ctxkernel.kernel.asking.seen_state import SeenState
 from ctxkernel.kernel.execution.authority import refuse_model
 from ctxkernel.kernel.execution.cell import CellRequest
-from ctxkernel.kernel.services import Session
+from ctxkernel.kernel.services import KernelServices
 from ctxkernel.projection.value import Projection
 
 _WAITS = "the ask waits for you: %ctx approve, %ctx edit or %ctx reject REASON"
@@ -78,7 +78,7 @@ class LiveModel:
 class AskRunner:
     """The asks of one kernel."""
 
-    def __init__(self, session: Session, connections: ModelConnections) -> None:
+    def __init__(self, session: KernelServices, connections: ModelConnections) -> None:
         self._session, self._connections = session, connections
         self._seen = SeenState(session.loop, session.shell)
         self._bench: AskSession | None = None
@@ -121,9 +121,9 @@ class AskRunner:
             self._end_waiting(turn, "the person asked something else", "you asked something else")
         self._unpark()
         loop.record(UserQuestion(loop.next_event_id, question))
-        chosen = cast("Mode", mode or settings.mode)
+        chosen = cast("AskMode", mode or settings.mode)
         ask = Ask(running.execution.execution_id, question, key, settings.model, chosen, bounds)
-        screen = Answers(session.notices, scripts=session.configuration.engine.dialect == "script")
+        screen = AnswerDisplay(session.notices, scripts=session.configuration.engine.dialect == "script")
         self._bench = AskSession(session, self._seen, screen, ask, model, warning)
         self._continue()
 

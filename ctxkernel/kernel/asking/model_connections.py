@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ctxkernel.agent.keys import Key, model_key
+from ctxkernel.agent.keys import ApiKey, model_key
 from ctxkernel.agent.logged_asks import asks_of_log, sign_ask, signed_parts
 from ctxkernel.agent.recorded import SUFFIX, RecordedAsk, dump_turns, has_decisions, load_turns, of_path
 from ctxkernel.agent.turn_files import asks_in, read_turn_file, turn_files
@@ -38,7 +38,7 @@ class ModelConnections:
         self._own: set[tuple[str, ...]] = set()
         """The parts of the asks that were answered in this kernel."""
 
-    def key(self) -> Key | None:
+    def key(self) -> ApiKey | None:
         """Return the key for the model's server, or None."""
         return model_key(os.environ)
 

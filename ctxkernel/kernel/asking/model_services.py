@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.jobs import Preparation, Summarised
 from ctxkernel.core.timeline import Execution
-from ctxkernel.kernel.services import Session
+from ctxkernel.kernel.services import KernelServices
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.asking.agent_cells import AgentCells
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Models:
     """The asks and the summaries of one kernel."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: KernelServices) -> None:
         self._session = session
         self._connections: ModelConnections | None = None
         self._asks: AskRunner | None = None

@@ -14,7 +14,7 @@ from ctxkernel.kernel.execution.interrupts import Timeout
 from ctxkernel.kernel.returning.checkpoint_health import Health
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.returning.store_mirror import StoreMirror
-from ctxkernel.kernel.services import Session
+from ctxkernel.kernel.services import KernelServices
 from ctxkernel.projection.value import Projection
 
 MARKS = {
@@ -25,7 +25,7 @@ MARKS = {
 
 
 @dataclass(frozen=True, slots=True)
-class CommandContext(Session):
+class CommandContext(KernelServices):
     """The session, and the parts of the kernel that only commands use."""
 
     models: Models

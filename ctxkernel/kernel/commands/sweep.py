@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.core.report import Mask, Report, ReportTable
+from ctxkernel.core.masking import Mask
+from ctxkernel.core.report import Report, ReportTable
 from ctxkernel.core.text import one_line, plural, show_hidden
 from ctxkernel.kernel.commands.context import CommandContext
 from ctxkernel.kernel.execution.authority import require_person

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.core.report import WIDTH, Mask, Preformatted, Report, ReportTable
+from ctxkernel.core.masking import Mask
+from ctxkernel.core.report import WIDTH, Preformatted, Report, ReportTable
 from ctxkernel.core.settings import MODES
 from ctxkernel.core.text import show_hidden, suggest
 from ctxkernel.kernel.commands.context import MARKS, CommandContext

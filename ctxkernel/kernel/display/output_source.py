@@ -27,10 +27,10 @@ from ctxkernel.sources.files.files import TextSource
 PLACE = re.compile(r"(s\d{1,12})(\.\d{1,9})?")
 """The id of a statement, or of one execution."""
 
-History = Callable[[], Sequence[tuple[Statement, Execution]]]
+PathSource = Callable[[], Sequence[tuple[Statement, Execution]]]
 
 
-def open_output(place: str, log: StatementLog, history: History) -> OutputSource:
+def open_output(place: str, log: StatementLog, history: PathSource) -> OutputSource:
     """Return the source for `s12`, or `s12.2` for one execution. Raises BadTarget if there is none."""
     found = PLACE.fullmatch(place)
     if found is None or log.get(found[1]) is None or (found[2] and place not in log):
@@ -50,7 +50,7 @@ class OutputSource(TextSource):
 
     kind = "statement"
 
-    def __init__(self, place: str, log: StatementLog, history: History) -> None:
+    def __init__(self, place: str, log: StatementLog, history: PathSource) -> None:
         super().__init__(place)
         self.spec = place
         self._log, self._history = log, history

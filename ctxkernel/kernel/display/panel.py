@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ctxkernel._version import __version__
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop
+from ctxkernel.core.masking import Mask
 from ctxkernel.core.nodes import GroupHandle
 from ctxkernel.core.replay import CheckpointInfo, Comparison
 from ctxkernel.core.settings import Settings
@@ -31,7 +32,7 @@ from ctxkernel.kernel.display.history_rows import HistoryRows, HistorySnapshot, 
 from ctxkernel.kernel.display.panel_answers import PanelAnswers, StateQueries
 from ctxkernel.kernel.display.panel_rows import StateNotes, TurnFacts
 from ctxkernel.kernel.display.projection_rows import projection_sizes
-from ctxkernel.kernel.display.section_answers import Answers
+from ctxkernel.kernel.display.section_answers import AnswerTable
 from ctxkernel.kernel.display.timeline_pages import PAGE, Run, TimelinePages
 from ctxkernel.kernel.execution.capture import Capture
 from ctxkernel.kernel.execution.cell import moves_head
@@ -39,7 +40,7 @@ from ctxkernel.kernel.messages import timeline_messages
 from ctxkernel.kernel.messages import wire as messages
 from ctxkernel.kernel.messages.page_input import is_short, request_fields
 from ctxkernel.projection.rendered_history import Past
-from ctxkernel.store.log.row_masking import Mask, mask_for, masked_json, unmasked
+from ctxkernel.store.log.row_masking import mask_for, masked_json, unmasked
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Mapping[str, Any])
-Request = Mapping[str, Any]
 
 TARGET = "ctxkernel.panel"
 PROTOCOL = 1
@@ -233,7 +233,7 @@ class Panel:
         return TimelinePages(self.loop.log, self._row)
 
     @property
-    def _answers(self) -> Answers:
+    def _answers(self) -> AnswerTable:
         """What answers each kind of request now: a resume replaces the log."""
         return PanelAnswers(
             timeline=self._timeline,
@@ -449,8 +449,8 @@ def _deliver(send: Callable[[Any], object], message: Any) -> None:
         send(without_surrogates(message))
 
 
-def _mapping(value: object) -> Request:
-    return cast("Request", value) if isinstance(value, dict) else {}
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _data(message: object) -> object:

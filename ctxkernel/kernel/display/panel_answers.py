@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.masking import Mask
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.turn_values import TurnResult
 from ctxkernel.kernel.display.cell_marks import CellMarks
 from ctxkernel.kernel.display.cell_versions import cell_versions
 from ctxkernel.kernel.display.history_rows import HistorySnapshot
 from ctxkernel.kernel.display.panel_rows import StateNotes
-from ctxkernel.kernel.display.section_answers import Answers, SectionAnswers
+from ctxkernel.kernel.display.section_answers import AnswerTable, SectionAnswers
 from ctxkernel.kernel.display.timeline_pages import TimelinePages
 from ctxkernel.kernel.messages import wire as messages
 from ctxkernel.kernel.messages.cells import CellTable, CellVersions
 from ctxkernel.kernel.messages.projection import Prices
 from ctxkernel.projection.value import Projection
-from ctxkernel.store.log.row_masking import Mask
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class PanelAnswers:
     verdicts: Callable[[], dict[str, str]]
     """What the comparisons of re-runs found, by execution."""
 
-    def answers(self) -> Answers:
+    def answers(self) -> AnswerTable:
         """Return what answers each kind of request."""
         sections = SectionAnswers(
             projection=lambda: self._projection_after(None),

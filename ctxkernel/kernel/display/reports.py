@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ctxkernel.core.masking import Mask
 from ctxkernel.core.replay import Comparison
-from ctxkernel.core.report import CellLink, ComparedValue, Mask, Report, ReportPart, ReportTable, masked_value
+from ctxkernel.core.report import CellLink, ComparedValue, Report, ReportPart, ReportTable, masked_value
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import StatementLog
 from ctxkernel.core.timeline_events import plain

@@ -23,7 +23,7 @@ from ctxkernel.core.value_difference import ValueDifference
 from ctxkernel.kernel.execution.cell import CellRequest, on_handles, only_commands
 from ctxkernel.kernel.returning.cell_runs import CellFacts, cell_run
 from ctxkernel.kernel.returning.live_state import AMBIENT, LiveState, without
-from ctxkernel.kernel.returning.return_services import ReturnSession
+from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.kernel.returning.value_differences import ComparedPlace, StateDifferences, StateValues
 from ctxkernel.replay.dependencies import CellRun
 from ctxkernel.state.ambient import passive
@@ -32,7 +32,7 @@ from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.checkpoints.states import States
 
 if TYPE_CHECKING:
-    from ctxkernel.replay.cause_finder import Details
+    from ctxkernel.replay.cause_finder import StatementDetails
     from ctxkernel.replay.outputs import DivergenceSettings
 
 DETAIL_SECONDS = 1.0
@@ -127,7 +127,7 @@ class Comparisons:
     """Compares executions with those that they re-ran."""
 
     def __init__(
-        self, session: ReturnSession, live: LiveState, facts: RunFacts, states: States, restorer: Restorer
+        self, session: ReturnServices, live: LiveState, facts: RunFacts, states: States, restorer: Restorer
     ) -> None:
         self._session = session
         self._live = live
@@ -272,9 +272,11 @@ class Comparisons:
 # -- the names that a cell uses ------------------------------------------------------------------------
 
 
-def details(namespace: Mapping[str, Any], source: str, old_source: str, upstream: Mapping[str, str]) -> Details:
+def details(
+    namespace: Mapping[str, Any], source: str, old_source: str, upstream: Mapping[str, str]
+) -> StatementDetails:
     """Return what the namespace says about a statement: the functions it may call, the meaning of its names."""
-    from ctxkernel.replay.cause_finder import Details
+    from ctxkernel.replay.cause_finder import StatementDetails
     from ctxkernel.replay.causes import names_used
 
     functions: dict[str, str] = {}
@@ -303,7 +305,9 @@ def details(namespace: Mapping[str, Any], source: str, old_source: str, upstream
         elif type(value) in (set, frozenset):
             kinds[name] = type(value).__name__
     old = old_source if old_source != source else None
-    return Details(source=source, old_source=old, functions=functions, meaning=meaning, upstream=upstream, types=kinds)
+    return StatementDetails(
+        source=source, old_source=old, functions=functions, meaning=meaning, upstream=upstream, types=kinds
+    )
 
 
 def _dotted(value: Any) -> str:

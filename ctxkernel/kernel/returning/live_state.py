@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ctxkernel.kernel.returning.return_services import ReturnSession
+from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.state.ambient import PARTS, Ambient, passive
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.base.own_modules import IN_PLACE, LOGGING, PREFIX, PYPLOT, OwnModule, OwnModules
@@ -43,7 +43,7 @@ def without(prefix: str, names: Collection[str]) -> list[str]:
 class LiveState:
     """The present state of the interpreter, and what of it changed since the last checkpoint."""
 
-    def __init__(self, session: ReturnSession) -> None:
+    def __init__(self, session: ReturnServices) -> None:
         self._session = session
         self._tracker, self._graph = session.tracker, session.loop.graph
         self.own_modules = session.packer.own_modules

@@ -17,7 +17,7 @@ from ctxkernel.core.text import format_size, join_names
 from ctxkernel.core.timeline import StatementLog
 from ctxkernel.kernel.messages import plan_messages as messages
 from ctxkernel.kernel.returning.comparisons import RunFacts
-from ctxkernel.kernel.returning.return_services import ReturnSession
+from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.kernel.returning.targets import ReturnJob, Target
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
@@ -32,7 +32,7 @@ from ctxkernel.store.log.session import SessionReader
 class Resumption:
     """The way to the session of an earlier kernel."""
 
-    def __init__(self, session: ReturnSession, checkpoints: Checkpointer, chunks: ChunkStore, facts: RunFacts) -> None:
+    def __init__(self, session: ReturnServices, checkpoints: Checkpointer, chunks: ChunkStore, facts: RunFacts) -> None:
         self._session = session
         self._store = session.store
         self._checkpoints = checkpoints

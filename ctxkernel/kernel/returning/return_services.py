@@ -22,7 +22,7 @@ from ctxkernel.store.log.session import SessionStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReturnSession:
+class ReturnServices:
     """The parts of a session that returns read and change."""
 
     shell: Any

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # the ambient state remembers the process as it is when it is
     from ctxkernel.state.checkpoints.comparison import Difference
     from ctxkernel.store.log.resumable_runs import Resumable
 
-Action = Literal["goto", "undo", "rerun", "resume"]
+ReturnAction = Literal["goto", "undo", "rerun", "resume"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Target:
 class ReturnJob:
     """A return that a cell asked for."""
 
-    action: Action
+    action: ReturnAction
     target: Target
     difference: Difference
     statements: tuple[tuple[Statement, Execution], ...] = ()

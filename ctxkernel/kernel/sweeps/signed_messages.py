@@ -20,7 +20,7 @@ from ctxkernel.store.mirror import RemoteFiles
 from ctxkernel.sweeps.chunk_exchange import ChunkExchange
 from ctxkernel.sweeps.combinations import Combination
 from ctxkernel.sweeps.seal import Unsealed, seal, unseal
-from ctxkernel.sweeps.sweep_plan import SweepPlan, Task, digest
+from ctxkernel.sweeps.sweep_plan import SweepPlan, SweepTask, digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Messages:
         """Tasks that need all variables of the state that they begin with."""
         self._id = digest(time.time(), os.getpid())
 
-    def task(self, task: Task, states: TaskStates) -> bytes:
+    def task(self, task: SweepTask, states: TaskStates) -> bytes:
         """Return the message of a task."""
         chain = [task]
         while chain[-1].parent is not None:
@@ -99,7 +99,7 @@ class Messages:
         }
         return seal(self._key, f"task {task.key}", message)
 
-    def result(self, task: Task, message: Mapping[str, Any]) -> dict[str, Any]:
+    def result(self, task: SweepTask, message: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result in a driver's message; one that cannot be used says why."""
         if "failed" in message:
             return {"status": "error", "fault": f"no worker could run it: {message['why']}"}

@@ -36,7 +36,7 @@ from ctxkernel.store.log.session import SessionReader, SessionStore
 from ctxkernel.store.mirror import RemoteFiles
 from ctxkernel.sweeps.driver_client import DriverClient
 from ctxkernel.sweeps.environment import differences, packages_here
-from ctxkernel.sweeps.sweep_plan import SweepPlan, SweptCell, Task, digest, make_plan
+from ctxkernel.sweeps.sweep_plan import SweepPlan, SweepTask, SweptCell, digest, make_plan
 from ctxkernel.sweeps.sweep_table import SweepRow, SweepTable
 
 TABLE = "sweep_table"
@@ -127,7 +127,7 @@ class Sweeper:
         request: SweepRequest,
         plan: SweepPlan,
         cells: Sequence[SweptCell],
-        todo: Sequence[Task],
+        todo: Sequence[SweepTask],
         states: TaskStates,
         tell: Tell,
     ) -> None:

@@ -12,7 +12,7 @@ from ctxkernel.core.text import strip_ansi, truncate_middle
 from ctxkernel.core.timeline import Artifact, Cost, ExceptionInfo, Execution, Status
 from ctxkernel.core.turn_values import OpenTurn, Outcome, TurnResult
 from ctxkernel.kernel.execution.capture import Collector
-from ctxkernel.kernel.execution.cell import CellRequest, Reply
+from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply
 from ctxkernel.store.chunks.manifest import CheckpointRow
 
 TRACE_CHARS = 4000
@@ -38,7 +38,7 @@ class CellTurn:
     started: float = 0.0
     """Value of the performance counter when the user's code began, in seconds."""
 
-    reply: Reply = field(default_factory=dict[str, Any])
+    reply: ExecuteReply = field(default_factory=dict[str, Any])
     interrupted: bool = False
     timed_out: float | None = None
     """Seconds after which the time limit stopped the cell; None: it did not."""
@@ -100,7 +100,7 @@ def outcome_of_kept(execution: Execution, recalled: str = "") -> Outcome:
 
 
 def status_of(
-    reply: Reply, interrupted: bool, timed_out: bool, *, none_came: bool = False
+    reply: ExecuteReply, interrupted: bool, timed_out: bool, *, none_came: bool = False
 ) -> tuple[Status, ExceptionInfo | None]:
     """Return the status and the exception for an execute reply.
 

@@ -35,7 +35,7 @@ from ctxkernel.kernel.display.notices import Notices, masked_notice
 from ctxkernel.kernel.display.panel import Panel
 from ctxkernel.kernel.execution.activity import Activity
 from ctxkernel.kernel.execution.capture import Capture, Collector
-from ctxkernel.kernel.execution.cell import CellRequest, Reply, Then
+from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply, Then
 from ctxkernel.kernel.execution.fd_streams import Streams
 from ctxkernel.kernel.execution.guard import Guard, line_of
 from ctxkernel.kernel.execution.interrupts import Interrupts
@@ -236,7 +236,7 @@ class Turns:
 
     # -- end ------------------------------------------------------------------------------------
 
-    def shut(self, reply: Reply, interrupted: bool = False, timed_out: float | None = None) -> Reply:
+    def shut(self, reply: ExecuteReply, interrupted: bool = False, timed_out: float | None = None) -> ExecuteReply:
         """End the turn of a cell, whichever step fails. Return the cell's reply: an error if its return failed."""
         cell, running, self.running = self.cell, self.running, None
         if cell is None or running is None or os.getpid() != self._pid:  # a forked child has no timeline of its own
@@ -387,7 +387,7 @@ class Turns:
         """
         before = self.interrupts.mask()
         self.forget_copies()
-        reply: Reply = {"status": "ok"}
+        reply: ExecuteReply = {"status": "ok"}
         try:
             self.open(request)
             try:

@@ -13,7 +13,7 @@ import re
 from array import array
 from dataclasses import dataclass, field, replace
 
-from ctxkernel.core.jobs import Publish, Stopped
+from ctxkernel.core.jobs import IsCancelled, Publish
 from ctxkernel.core.text import plural
 from ctxkernel.sources.base.file_reader import Gone, read_at, read_regular
 from ctxkernel.sources.base.large_files import proof_of, shown_line
@@ -153,7 +153,7 @@ class _Look:
             self.last = self.last[-KEPT:]
 
 
-def search_file(path: str, known: Search, pattern: Pattern, stopped: Stopped, publish: Publish) -> Search:
+def search_file(path: str, known: Search, pattern: Pattern, stopped: IsCancelled, publish: Publish) -> Search:
     """Return `known` searched up to the match that is meant, or to the end; for a worker.
 
     Raises OSError for a file that can be read no more.

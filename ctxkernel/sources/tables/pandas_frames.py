@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ctxkernel.core.jobs import Preparation, Publish, Stopped
+from ctxkernel.core.jobs import IsCancelled, Preparation, Publish
 from ctxkernel.core.text import format_size, one_line
 from ctxkernel.sources.base.positions import MOST_NAMES, find_pattern, no_place, pattern_of, unbracketed
 from ctxkernel.sources.base.rendering import Names, Place, titled
@@ -91,7 +91,7 @@ class FrameSource(TableSource):
             return None
         return Preparation(f"frame {id(self.target):x}", self._look_through)
 
-    def _look_through(self, stopped: Stopped, publish: Publish) -> Ranges:
+    def _look_through(self, stopped: IsCancelled, publish: Publish) -> Ranges:
         stamp, frame = self.stamp(), self._frame()
         facts: list[str] = []
         for at in range(min(frame.shape[1], _SHOWN_COLUMNS)):

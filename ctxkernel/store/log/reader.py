@@ -32,7 +32,7 @@ from ctxkernel.store.chunks.data_folder import is_session_id
 from ctxkernel.store.chunks.manifest import Manifest
 from ctxkernel.store.log import rows, session_marks
 from ctxkernel.store.log.location import CHECK, belongs, existing_sessions, is_named, session_path
-from ctxkernel.store.log.session_file import Found, SessionFile
+from ctxkernel.store.log.session_file import LogRow, SessionFile
 
 _MOST_TEXTS = 4096
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -213,7 +213,7 @@ class SessionReader(SessionFile):
                 found[execution_id] = {str(name): str(one) for name, one in made.parse().get("f", {}).items()}
         return found
 
-    def _manifests(self, all_roots: bool) -> Iterator[tuple[Found, Manifest]]:
+    def _manifests(self, all_roots: bool) -> Iterator[tuple[LogRow, Manifest]]:
         runs = self._runs(all_roots)
         ids = dict(self.select(f"SELECT seq, execution_id FROM executions WHERE run IN ({_marks(runs)})", *runs))
         results = {
@@ -234,7 +234,7 @@ class SessionReader(SessionFile):
             return rows.comparisons_from_rows(found, names)
         return []
 
-    def _with_executions(self, table: str, all_roots: bool) -> tuple[list[Found], dict[int, str]]:
+    def _with_executions(self, table: str, all_roots: bool) -> tuple[list[LogRow], dict[int, str]]:
         """Return the rows of a table with a `seq`, in order, and the ids of all executions by `seq`."""
         with self.snapshot():
             runs = self._runs(all_roots)
@@ -254,7 +254,7 @@ class SessionReader(SessionFile):
                 made.setdefault(names[row["seq"]], []).append(rows.history_event_from_row(row))
         return made
 
-    def _executions(self, starts: Sequence[Found]) -> dict[int, list[Execution]]:
+    def _executions(self, starts: Sequence[LogRow]) -> dict[int, list[Execution]]:
         """Return the executions of rows of `executions` by the index of their statement."""
         first, last = starts[0]["seq"], starts[-1]["seq"]
         between = "seq BETWEEN ? AND ?"
@@ -428,7 +428,7 @@ class SessionReader(SessionFile):
             self._texts[address] = text
         return self._texts[address]
 
-    def _one(self, table: str, seq: int) -> Found | None:
+    def _one(self, table: str, seq: int) -> LogRow | None:
         return next(iter(self.rows(table, "seq = ?", seq)), None)
 
 

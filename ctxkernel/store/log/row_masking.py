@@ -9,12 +9,12 @@ from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any, cast
 
+from ctxkernel.core.masking import Mask
 from ctxkernel.core.replay import Divergence
 from ctxkernel.core.timeline import ChangeInfo, TypeInfo
 from ctxkernel.core.timeline_events import Json
 from ctxkernel.core.turn_values import DeltaItem
 
-Mask = Callable[[str], str]
 unmasked: Mask = str
 """Returns a text as it is."""
 

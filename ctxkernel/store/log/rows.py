@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, cast, get_args
 from xxhash import xxh3_64_intdigest
 
 from ctxkernel.core.json_input import load_json
+from ctxkernel.core.masking import Mask
 from ctxkernel.core.replay import Comparison, Divergence
 from ctxkernel.core.timeline import (
     Artifact,
@@ -37,7 +38,6 @@ from ctxkernel.core.typed_json import read_json
 from ctxkernel.history.events import HistoryEvent, event_from_json, event_to_json
 from ctxkernel.history.responses import as_it_came
 from ctxkernel.store.log.row_masking import (
-    Mask,
     as_assignment,
     dump_json,
     first_quote,
@@ -46,10 +46,10 @@ from ctxkernel.store.log.row_masking import (
     masked_json,
     unmasked,
 )
-from ctxkernel.store.log.schema import Value
+from ctxkernel.store.log.schema import ColumnValue
 from ctxkernel.store.signatures import RowSigner
 
-Row = tuple[Value, ...]
+Row = tuple[ColumnValue, ...]
 Rows = list[tuple[str, Row]]
 """Rows, each with its table."""
 SUMMARY, NOT_SENT = "summary", "not sent"

@@ -26,7 +26,7 @@ MOST = 2**62
 """The bound of the numbers of runs, statements and executions."""
 LAST_TIME = 250_000_000_000.0
 """The bound of numbers with a fraction: times up to the year 9892, in Unix seconds."""
-Value = str | int | float | None
+ColumnValue = str | int | float | None
 """The type of a value in a row."""
 
 TABLES: dict[str, str] = {

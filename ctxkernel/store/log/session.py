@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from ctxkernel.core.masking import Mask
 from ctxkernel.core.replay import CheckpointState, Comparison
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.timeline_events import Event, Json
@@ -31,7 +32,7 @@ from ctxkernel.store import signatures
 from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log import opening, rows
 from ctxkernel.store.log.reader import SessionReader
-from ctxkernel.store.log.row_masking import Mask, dump_json, mask_for
+from ctxkernel.store.log.row_masking import dump_json, mask_for
 from ctxkernel.store.log.rows import HandleSeries, RecordSeries, Rows, with_signature
 from ctxkernel.store.log.writer import SPARE, Writer, both
 

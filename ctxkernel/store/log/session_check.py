@@ -190,11 +190,13 @@ def _checkpoints(
         yield f"{_called(ids)} cannot be returned to{' whole' * (ids[0] in report.gaps)}: {why}"
 
 
-State = dict[str, str] | str
+StateFaults = dict[str, str] | str
 """The names of a state, each with the fault of its data or an empty text; or why there is no state."""
 
 
-def _states(manifests: Mapping[str, Manifest], presence: Presence | None) -> Iterator[tuple[str, Manifest, State]]:
+def _states(
+    manifests: Mapping[str, Manifest], presence: Presence | None
+) -> Iterator[tuple[str, Manifest, StateFaults]]:
     """Yield the execution, manifest and state of each checkpoint, oldest first."""
 
     def faults(unit: Unit) -> dict[str, str]:
@@ -202,7 +204,7 @@ def _states(manifests: Mapping[str, Manifest], presence: Presence | None) -> Ite
 
     parsed = {one.checkpoint_id: _parsed(one) for one in manifests.values()}
     waiting = Counter(base for base, _ in parsed.values() if base)
-    states: dict[str, State] = {}
+    states: dict[str, StateFaults] = {}
     for execution_id, made in manifests.items():
         cid = made.checkpoint_id
         base, broken = parsed[cid]
@@ -235,7 +237,13 @@ def _parsed(made: Manifest) -> tuple[str | None, str]:
 
 
 def _judge(
-    report: SessionReport, damaged: dict[str, str], info: CheckpointInfo, made: Manifest, state: State, *, looked: bool
+    report: SessionReport,
+    damaged: dict[str, str],
+    info: CheckpointInfo,
+    made: Manifest,
+    state: StateFaults,
+    *,
+    looked: bool,
 ) -> None:
     """Record a checkpoint that cannot be restored whole; `looked` says whether its data were checked."""
     cid = info.checkpoint_id

@@ -59,7 +59,7 @@ def sign_rows(connection: sqlite3.Connection, session_id: str, user: Signer, *, 
         keys, columns = schema.KEYS[table], schema.COLUMNS[table]
         query = f"SELECT {', '.join((*keys, *columns))} FROM {table}"
         update = f"UPDATE {table} SET mac = ? WHERE {' AND '.join(f'{key} = ?' for key in keys)}"
-        made: list[tuple[schema.Value, ...]] = []
+        made: list[tuple[schema.ColumnValue, ...]] = []
         for found in connection.execute(query):
             key, (*values, checksum, before) = found[: len(keys)], found[len(keys) :]
             row, faults = typed(table, values)
