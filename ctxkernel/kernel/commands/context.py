@@ -58,12 +58,16 @@ class CommandContext(KernelServices):
         return self.loop.projection
 
 
-def split_flags(args: Sequence[str], known: Sequence[str], sub: str) -> tuple[list[str], list[str]]:
-    """Return the options and the other words of a command. Raises BadCommand for an unknown option."""
+def split_flags(args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the options of a command, none of which takes a value, and its other words.
+
+    `dispatch` has refused options that the command does not have. Raises BadCommand for an option with a value.
+    """
     flags = [arg for arg in args if arg.startswith("--")]
     for flag in flags:
-        if flag not in known:
-            raise BadCommand(f"%ctx {sub} has no option {flag}; it has {', '.join(known) or 'none'}")
+        name, equals, _ = flag.partition("=")
+        if equals:
+            raise BadCommand(f"{name} takes no value: write {name} alone, not {flag}")
     return flags, [arg for arg in args if not arg.startswith("--")]
 
 

@@ -20,7 +20,7 @@ from ctxkernel.history.events import (
     content_of,
 )
 from ctxkernel.history.redact_tool import Acknowledged, Refusal, validate
-from ctxkernel.kernel.commands.context import CommandContext, matches, split_flags
+from ctxkernel.kernel.commands.context import CommandContext, matches
 from ctxkernel.kernel.commands.inspection import condensed_away
 from ctxkernel.projection.layout import clean
 from ctxkernel.projection.tokens import count_tokens
@@ -72,17 +72,19 @@ def _require_untouched(ctx: CommandContext, *words: str) -> None:
             raise BadCommand(f"this cell has a command on {target} already: one at a time, run it in a cell of its own")
 
 
-def _split_exclusive(args: Sequence[str], known: Sequence[str], sub: str) -> tuple[str, list[str]]:
+def _split_exclusive(args: Sequence[str], sub: str) -> tuple[str, list[str]]:
     """Return the only option of a command, empty for none, and the other words."""
-    flags, rest = split_flags(args, known, sub)
-    if len(set(flags)) > 1:
-        raise BadCommand(f"%ctx {sub} {' '.join(flags)}: use one option at a time")
-    return (flags[0] if flags else ""), rest
+    from ctxkernel.kernel.commands.table import COMMANDS
+
+    flags = {arg for arg in args if arg in COMMANDS[sub].options}
+    if len(flags) > 1:
+        raise BadCommand(f"%ctx {sub} {' '.join(sorted(flags))}: use one option at a time")
+    return "".join(flags), [arg for arg in args if arg not in flags]
 
 
 def condense(ctx: CommandContext, args: Sequence[str]) -> str:
     """Ask for a condensation, leave one statement out, take this back, or show the events behind it."""
-    flag, rest = _split_exclusive(args, ("--undo", "--show", "--list", "--leave"), "condense")
+    flag, rest = _split_exclusive(args, "condense")
     past = ctx.past
     if flag == "--leave":
         return _leave_out(ctx, rest)
@@ -140,7 +142,7 @@ def left_out_event(ctx: CommandContext, event_id: str, condensation_id: str) -> 
 
 def redact(ctx: CommandContext, args: Sequence[str]) -> str:
     """Replace an output by a note, or take that back."""
-    flag, rest = _split_exclusive(args, ("--undo", "--list"), "redact")
+    flag, rest = _split_exclusive(args, "redact")
     redactions = ctx.past.redactions
     if flag == "--list":
         rows = [

@@ -262,7 +262,7 @@ def record(ctx: CommandContext, args: Sequence[str]) -> str:
 
 def private(ctx: CommandContext, args: Sequence[str]) -> str:
     """Keep names out of every projection, or let them in again."""
-    flags, names = split_flags(args, ("--off",), "private")
+    flags, names = split_flags(args)
     for name in names:
         if not name.isidentifier():
             raise BadCommand(f"%ctx private {name}: give the name of a variable or a handle")
@@ -274,7 +274,7 @@ def private(ctx: CommandContext, args: Sequence[str]) -> str:
 
 def allow(ctx: CommandContext, args: Sequence[str]) -> str:
     """Show values or kinds of credentials that are masked, or mask them again."""
-    flags, names = split_flags(args, ("--off",), "allow")
+    flags, names = split_flags(args)
     masker = ctx.masker
     known = masker.allowed if flags else {*masker.counts, *masker.known.names}
     for name in names:

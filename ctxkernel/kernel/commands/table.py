@@ -29,7 +29,7 @@ from ctxkernel.kernel.execution.cell import HANDLING, MOVING, NAMING, READING
 from ctxkernel.store.log.row_masking import masked_json
 
 HELP_WORDS = ("?", "??", "--help", "-h")
-_OPTION = re.compile(r"--?[A-Za-z][\w-]*")
+_OPTION = re.compile(r"-[A-Za-z][\w-]*|--[\w-]*")
 _STATEMENTS = 50
 """Most statements and events among the completions: the newest."""
 

@@ -15,13 +15,11 @@ from ctxkernel.kernel.execution.authority import refuse_model
 from ctxkernel.store import config
 from ctxkernel.store.trust_registry import SESSION, SETTINGS, TURNS, Kind
 
-OPTIONS = ("--revoke", "--list")
-
 
 def trust(ctx: CommandContext, args: Sequence[str]) -> str:
     """Show what there is beside the notebook, or at a path, and trust it; or revoke that, or only list it."""
     refuse_model("%ctx trust")
-    flags, rest = split_flags(args, OPTIONS, "trust")
+    flags, rest = split_flags(args)
     if len(rest) > 1 or len(flags) > 1:
         raise BadCommand("%ctx trust [PATH] [--revoke|--list]: one path at most, and one option")
     files = _named(rest[0]) if rest else _beside(ctx)

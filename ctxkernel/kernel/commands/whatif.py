@@ -67,7 +67,7 @@ class Supposition:
 
 def whatif(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     """Compare the projection with one under other policies, settings or events; nothing is applied."""
-    flags, rest = split_flags(args, ("--json",), "whatif")
+    flags, rest = split_flags(args)
     if not rest:
         raise BadCommand(f"%ctx whatif: give at least one change; {USAGE}")
     supposed, old = _supposition(ctx, rest), ctx.projection()

@@ -113,6 +113,20 @@ _MOST_DEPTH = 8
 _MOST_TEXT = 10_000
 """Most characters of a text in a manifest."""
 Check = Callable[[Any], bool]
+FACT_KEYS: Mapping[str, str] = {
+    "reads": "r",
+    "bound": "b",
+    "doubtful": "d",
+    "parts": "p",
+    "settings": "c",
+    "beyond": "a",
+    "modules": "m",
+    "unknown": "u",
+    "opaque": "o",
+    "taken_from": "t",
+    "draws": "s",
+}
+"""Fields of `CellFacts` → the keys under which a manifest has them."""
 
 
 def _is_text(value: Any) -> bool:
@@ -176,6 +190,11 @@ def _is_unit(value: Any) -> bool:
     return _fits_unit(value) and bool(value.get("n"))
 
 
+_FACT_FORMS: Mapping[str, Check] = {
+    **dict.fromkeys(("unknown", "opaque", "taken_from", "draws"), _is_text),
+    "modules": _map_of(_is_text),
+}
+"""The forms of facts that are no lists of texts."""
 _is_manifest = _fits(
     {
         "v": _is_number,
@@ -186,7 +205,7 @@ _is_manifest = _fits(
         "u": _map_of(_are_texts),
         "f": _map_of(_is_text),
         "t": _are_texts,
-        "r": _fits({**dict.fromkeys("rbdpac", _are_texts), **dict.fromkeys("uots", _is_text), "m": _map_of(_is_text)}),
+        "r": _fits({key: _FACT_FORMS.get(name, _are_texts) for name, key in FACT_KEYS.items()}),
     }
 )
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import takewhile
 from typing import Any, NamedTuple, cast, get_args
@@ -37,6 +37,7 @@ from ctxkernel.core.turn_values import DeltaItem, HandleState
 from ctxkernel.core.typed_json import read_json
 from ctxkernel.history.events import HistoryEvent, event_from_json, event_to_json
 from ctxkernel.history.responses import as_it_came
+from ctxkernel.store.chunks.manifest import FACT_KEYS
 from ctxkernel.store.log.row_masking import (
     as_assignment,
     dump_json,
@@ -254,20 +255,23 @@ def restore(base: Record, delta: Record) -> dict[str, Json]:
     return out
 
 
+_REASONS = (FACT_KEYS["unknown"], FACT_KEYS["opaque"])
+
+
 def manifest_text(manifest: Mapping[str, Json], mask: Mask) -> str:
     """Return the text of a checkpoint's manifest. Reasons quote the user's values, so they are masked."""
     text = dump_json(manifest)
     facts = cast("Mapping[str, Json]", manifest.get("r") or {})
-    if '"m":' not in text and '"p":' not in text and facts.keys().isdisjoint("uo"):
+    if '"m":' not in text and '"p":' not in text and facts.keys().isdisjoint(_REASONS):
         return text
     units = cast("Sequence[Mapping[str, Json]]", manifest.get("units", ()))
     safe: dict[str, Json] = {"units": [_masked_fields(one, "mp", mask) for one in units]}
     if facts:
-        safe["r"] = _masked_fields(facts, "uo", mask)
+        safe["r"] = _masked_fields(facts, _REASONS, mask)
     return dump_json({**manifest, **safe})
 
 
-def _masked_fields(value: Mapping[str, Json], fields: str, mask: Mask) -> dict[str, Json]:
+def _masked_fields(value: Mapping[str, Json], fields: Collection[str], mask: Mask) -> dict[str, Json]:
     return {key: masked_json(one, mask) if key in fields else one for key, one in value.items()}
 
 
