@@ -301,7 +301,7 @@ def test_the_tool_is_one_that_a_request_may_carry_and_states_its_limits():
         ({"event_id": [], "summary_text": WHY}, "names 0 events"),
         ({"event_id": " ", "summary_text": WHY}, "or a blank one"),
         ({"event_id": [f"o{n}" for n in range(MAX_IDS + 1)], "summary_text": WHY}, f"name 1 to {MAX_IDS}"),
-        ({"event_id": "o1", "summary_text": ["x"]}, "summary_text is no text"),
+        ({"event_id": "o1", "summary_text": ["x"]}, "summary_text is not a text"),
         ({"event_id": "o1", "summary_text": WHY, "all": True}, "all is no field of it"),
     ],
 )

@@ -400,7 +400,7 @@ def _verdict(row: Any, at: str) -> RecordedRuling:
     if ruling not in ("approved", "edited", "rejected"):
         raise _Misfit(f"{at}: invalid verdict: expected 'approved', 'edited' or 'rejected', and a text")
     if not isinstance(text, str):
-        raise _Misfit(f"{at}[1] is no text")
+        raise _Misfit(f"{at}[1] is not a text")
     return ruling, text
 
 
@@ -415,7 +415,7 @@ def _field(row: Any, name: str, at: str) -> Any:
 def _text(row: Any, name: str, at: str, *, most: int = MOST_BYTES) -> str:
     value = _field(row, name, at)
     if not isinstance(value, str):
-        raise _Misfit(f"{at}.{name} is no text")
+        raise _Misfit(f"{at}.{name} is not a text")
     if len(value) > most:
         raise _Misfit(f"{at}.{name} has more than {most:,} characters")
     return value

@@ -30,7 +30,7 @@ from ctxkernel.store.trust_registry import (
     SESSION,
     SETTINGS,
     TURNS,
-    Kind,
+    TrustKind,
     content_digest,
     is_trusted,
     trust_registry,
@@ -44,7 +44,7 @@ STATES: dict[TrustStatus, str] = {
     "untrusted": "not trusted",
     "unreadable": "cannot be used",
 }
-NAMES: dict[Kind, str] = {TURNS: "recorded turns", SETTINGS: "settings", SESSION: "session"}
+NAMES: dict[TrustKind, str] = {TURNS: "recorded turns", SETTINGS: "settings", SESSION: "session"}
 _MOST_CODE_LINES = 60
 
 
@@ -52,7 +52,7 @@ _MOST_CODE_LINES = 60
 class Reviewed:
     """A file, and what happens with it once it is trusted."""
 
-    kind: Kind
+    kind: TrustKind
     path: Path
     state: TrustStatus
     subject: str = ""
@@ -66,7 +66,7 @@ class Reviewed:
         return "\n".join([head, *(f"  {line}" for line in self.effects)])
 
 
-def files_beside(path: Path) -> list[tuple[Kind, Path]]:
+def files_beside(path: Path) -> list[tuple[TrustKind, Path]]:
     """Return the files that `ctxkernel trust PATH` means: one file, or those beside a notebook. Raises BadCommand."""
     if path.name.endswith(SUFFIX):
         return [(TURNS, path)]
@@ -76,7 +76,7 @@ def files_beside(path: Path) -> list[tuple[Kind, Path]]:
         return [(SESSION, path)]
     if path.suffix == ".ipynb":
         session = newest_session(path)
-        made: list[tuple[Kind, Path]] = []
+        made: list[tuple[TrustKind, Path]] = []
         if session is not None:
             made.append((SESSION, session))
         made.append((TURNS, path.with_suffix(SUFFIX)))
@@ -87,7 +87,7 @@ def files_beside(path: Path) -> list[tuple[Kind, Path]]:
     raise BadCommand(f"{path}: give a notebook, a session (.sqlite), recorded turns (*{SUFFIX}) or a {config.FILE}")
 
 
-def review(kind: Kind, path: Path) -> Reviewed:
+def review(kind: TrustKind, path: Path) -> Reviewed:
     """Return what there is to know about a file before it is trusted. Never raises for its content."""
     try:
         return (_session if kind == SESSION else _turns if kind == TURNS else _settings)(path)

@@ -86,7 +86,7 @@ def living(root: Path) -> set[str]:
 
 def _as_text(value: dict[str, Any]) -> str:
     """Return the JSON of the command as text."""
-    thin, remove = ("would give up", "would be removed") if value["dry_run"] else ("gave up", "removed")
+    thin, remove = ("would delete", "would be removed") if value["dry_run"] else ("deleted", "removed")
     removed = {one["session"] for one in value["removed"]}
     told: dict[str, str] = {}
     for one in value["sessions"]:

@@ -229,7 +229,7 @@ def _read(given: Mapping[str, Json]) -> tuple[Sequence[str], str | Refusal]:
     elif not 1 <= len(named) <= MAX_IDS or not all(map(str.strip, named)):
         why = f"event_id names {len(named)} events or a blank one; name 1 to {MAX_IDS}"
     elif not isinstance(summary, str):
-        why = "summary_text is no text"
+        why = "summary_text is not a text"
     else:
         return named, summary
     form = 'give {"event_id": an id or a list of ids, "summary_text": text}'

@@ -171,7 +171,7 @@ class Configuration:
         self._keep_mark(name, "property", "on")
 
     def hide(self, names: Iterable[str], *, hidden: bool) -> None:
-        """Keep names out of every projection from now on, or let them in again."""
+        """Keep names out of every projection from now on, or show them again."""
         refuse_model("%ctx private")
         named = frozenset(names)
         self.private = self.private | named if hidden else self.private - named

@@ -35,7 +35,7 @@ _OUTPUT_TOKENS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class AgentCell:
+class AgentCellResult:
     """What became of a cell that an agent sent."""
 
     state: str
@@ -78,15 +78,15 @@ class Log:
         log = self.timeline.log
         return [(statement, run) for statement in log for run in log.executions(statement.statement_id)]
 
-    def cell_state(self, call: str) -> AgentCell:
+    def cell_state(self, call: str) -> AgentCellResult:
         """Return what became of a cell, by the id that it was sent with, or by the name that it waits under."""
         for (subject, mark), value in reversed(self.marks.items()):
             if mark == "cell" and isinstance(value, dict):
                 found = {key: str(one) for key, one in cast("dict[str, Any]", value).items() if isinstance(one, str)}
                 if call in (subject.removeprefix("agent "), found.get("name")):
                     fields = ("state", "name", "reason", "execution")
-                    return AgentCell(*(found.get(field, "") for field in fields))
-        return AgentCell("")
+                    return AgentCellResult(*(found.get(field, "") for field in fields))
+        return AgentCellResult("")
 
     def execution_of_call(self, call: str) -> Execution | None:
         """Return the execution of a cell of an agent, by the id that it was sent with."""

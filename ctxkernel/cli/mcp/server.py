@@ -135,7 +135,7 @@ class Desk:
             return "not run: a cell before it failed, and the kernel dropped what was queued; send it again", []
         return f"not run: {answer.get('ename', '')} {answer.get('evalue', '')}".strip(), []
 
-    def _waiting(self, state: agent_texts.AgentCell, call: str) -> str:
+    def _waiting(self, state: agent_texts.AgentCellResult, call: str) -> str:
         own = (
             " No front end shows this kernel: the person can connect with `jupyter console --existing "
             f"{self.kernel.file}`, or start the server with --mode auto."

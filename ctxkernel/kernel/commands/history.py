@@ -113,7 +113,7 @@ def condense(ctx: CommandContext, args: Sequence[str]) -> str:
     gone = set(chosen.forgotten_event_ids)
     if flag == "--undo":
         ctx.loop.record(Withdrawal(_next_id(ctx), chosen.event_id, "asked for"))
-        return f"{chosen.event_id} is taken back: its {len(gone)} events stand in the projection after this cell"
+        return f"{chosen.event_id} is taken back: its {len(gone)} events are in the projection again after this cell"
     lines = [f"{chosen.event_id} stands for {len(gone)} events ({chosen.reason or 'asked for'})"]
     lines += [f"--- summary\n{one.text}" for one in chosen.summaries]
     lines += [f"--- {event.event_id}\n{content_of(event)}" for event in past.events if event.event_id in gone]
@@ -162,7 +162,7 @@ def redact(ctx: CommandContext, args: Sequence[str]) -> str:
         if not named:
             raise BadCommand(f"%ctx redact --undo {rest[0]}: it is not redacted; %ctx redact --list shows what is")
         ctx.loop.record(Withdrawal(_next_id(ctx), named[-1].event_id, "asked for"))
-        return f"{named[-1].target_id}: its output stands in the projection {when}"
+        return f"{named[-1].target_id}: its output is in the projection again {when}"
     event_id, summary = event_named(ctx, rest[0]), " ".join(rest[1:])
     if not summary.strip():
         raise BadCommand(f"%ctx redact {rest[0]}: give a summary after it: %ctx redact {rest[0]} WHAT MATTERED IN IT")

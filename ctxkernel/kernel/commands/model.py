@@ -261,7 +261,7 @@ def record(ctx: CommandContext, args: Sequence[str]) -> str:
 
 
 def private(ctx: CommandContext, args: Sequence[str]) -> str:
-    """Keep names out of every projection, or let them in again."""
+    """Keep names out of every projection, or show them again."""
     flags, names = split_flags(args)
     for name in names:
         if not name.isidentifier():

@@ -51,7 +51,7 @@ def why_stale(ctx: CommandContext, args: Sequence[str]) -> str:
     runs = {run.statement_id: run for run in graph.cells()}
     if name not in runs:
         raise BadCommand(
-            f"{name} is no newest execution of a cell on the path to HEAD; %ctx stale lists those that are stale"
+            f"{name} is not the newest execution of a cell on the path to HEAD; %ctx stale lists the stale ones"
         )
     if "--json" in flags:
         return json.dumps(_node(graph, runs[name]))

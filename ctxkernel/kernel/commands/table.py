@@ -180,7 +180,7 @@ _TABLE = (
     Command(
         _late("model.allow"),
         "allow [NAME|KIND …] [--off]",
-        "show a value or a kind of key that is masked, since it is no secret",
+        "show a masked value, or a kind of masked key, that is not a secret",
         ("--off",),
     ),
     Command(_late("model.cost"), "cost", "show the cost of this session by ask and by model; an estimate has a ~"),
@@ -202,7 +202,7 @@ _TABLE = (
     Command(
         _late("status.timeout"),
         "timeout [SECONDS|off]",
-        "stop cells after so many seconds; status `timeout`",
+        "stop each cell after this number of seconds, with the status `timeout`",
         ("off",),
     ),
     Command(
@@ -220,7 +220,7 @@ _TABLE = (
     Command(
         _late("navigation.rerun"),
         "rerun N[..M] | --affected [--dry-run]",
-        "return to the state before N, run N..M again, and say what differs; --affected: run what a change affects",
+        "return to the state before N, run N..M again, list differences; --affected: run the cells that changes affect",
         ("--affected", "--dry-run", "--json", "--yes", "--lose", "--notebook", "--stepwise"),
     ),
     Command(

@@ -13,7 +13,7 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
 from ctxkernel.kernel.execution.authority import refuse_model
 from ctxkernel.store import config
-from ctxkernel.store.trust_registry import SESSION, SETTINGS, TURNS, Kind
+from ctxkernel.store.trust_registry import SESSION, SETTINGS, TURNS, TrustKind
 
 
 def trust(ctx: CommandContext, args: Sequence[str]) -> str:
@@ -34,16 +34,16 @@ def trust(ctx: CommandContext, args: Sequence[str]) -> str:
     return "\n".join([*lines, trust_review.verdict(found, faults, revoked=revoked)])
 
 
-def _named(text: str) -> list[tuple[Kind, Path]]:
+def _named(text: str) -> list[tuple[TrustKind, Path]]:
     path = Path(text).expanduser().absolute()
     if not path.is_file():
         raise BadCommand(f"%ctx trust {text}: there is no such file")
     return files_beside(path)
 
 
-def _beside(ctx: CommandContext) -> list[tuple[Kind, Path]]:
+def _beside(ctx: CommandContext) -> list[tuple[TrustKind, Path]]:
     session, turns = ctx.store.path, ctx.models.connections.path
-    made: list[tuple[Kind, Path]] = []
+    made: list[tuple[TrustKind, Path]] = []
     if session is not None:
         made.append((SESSION, session))
     made.extend((TURNS, one) for one in ([turns] if turns is not None else turn_files(ctx.configuration.folder)))

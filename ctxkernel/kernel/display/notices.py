@@ -22,7 +22,7 @@ def masked_notice(kinds: Sequence[str]) -> str:
     first = f'"{kinds[0]}"' if " " in kinds[0] else kinds[0]
     return (
         f"masked in the log, the projection and the panel: {named}. "
-        f"If it is no secret, %ctx allow {first} shows it; %ctx status counts what is masked"
+        f"If it is not a secret, %ctx allow {first} shows it; %ctx status counts what is masked"
     )
 
 
