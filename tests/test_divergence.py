@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ctxkernel.core.replay import Comparison, Divergence
 from ctxkernel.core.timeline import Artifact, ChangeInfo, Cost, ExceptionInfo, Execution, NamespaceDiff, TypeInfo
-from ctxkernel.replay import RULES, Details, DivergenceSettings, compare, normalise, table, to_json
+from ctxkernel.replay import RULES, DivergenceSettings, StatementDetails, compare, normalise, table, to_json
 from ctxkernel.replay.causes import flow
 from ctxkernel.replay.divergence import text_table
 from ctxkernel.replay.text_comparison import Tolerance, read_html, same_text
@@ -51,7 +51,7 @@ def found(
     settings: DivergenceSettings | None = None,
     **details: Any,
 ) -> Comparison:
-    known = Details(source=source, **details)
+    known = StatementDetails(source=source, **details)
     return compare(old, new, old_state=states[0], new_state=states[1], details=known, settings=settings)
 
 

@@ -6,7 +6,7 @@ Rule 1: a command changes nothing itself: it records an event with the statement
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import format_table, join_names, one_line, suggest
@@ -20,7 +20,7 @@ from ctxkernel.history.events import (
     content_of,
 )
 from ctxkernel.history.redact_tool import Acknowledged, Refusal, validate
-from ctxkernel.kernel.commands.context import CommandContext, matches
+from ctxkernel.kernel.commands.context import CommandContext, matches, split_flags
 from ctxkernel.kernel.commands.inspection import condensed_away
 from ctxkernel.projection.layout import clean
 from ctxkernel.projection.tokens import count_tokens
@@ -72,19 +72,18 @@ def _require_untouched(ctx: CommandContext, *words: str) -> None:
             raise BadCommand(f"this cell has a command on {target} already: one at a time, run it in a cell of its own")
 
 
-def _split_exclusive(args: Sequence[str], sub: str) -> tuple[str, list[str]]:
-    """Return the only option of a command, empty for none, and the other words."""
-    from ctxkernel.kernel.commands.table import COMMANDS
-
-    flags = {arg for arg in args if arg in COMMANDS[sub].options}
-    if len(flags) > 1:
-        raise BadCommand(f"%ctx {sub} {' '.join(sorted(flags))}: use one option at a time")
-    return "".join(flags), [arg for arg in args if arg not in flags]
+def _only_option(flags: Iterable[str], sub: str) -> str:
+    """Return the option of a command that takes one at a time; empty for none. Raises BadCommand for two."""
+    given = dict.fromkeys(flags)
+    if len(given) > 1:
+        raise BadCommand(f"%ctx {sub} {' '.join(given)}: use one option at a time")
+    return "".join(given)
 
 
 def condense(ctx: CommandContext, args: Sequence[str]) -> str:
     """Ask for a condensation, leave one statement out, take this back, or show the events behind it."""
-    flag, rest = _split_exclusive(args, "condense")
+    flags, rest = split_flags(args)
+    flag = _only_option(flags, "condense")
     past = ctx.past
     if flag == "--leave":
         return _leave_out(ctx, rest)
@@ -142,7 +141,8 @@ def left_out_event(ctx: CommandContext, event_id: str, condensation_id: str) -> 
 
 def redact(ctx: CommandContext, args: Sequence[str]) -> str:
     """Replace an output by a note, or take that back."""
-    flag, rest = _split_exclusive(args, "redact")
+    flag = _only_option([arg for arg in args if arg in ("--undo", "--list")], "redact")
+    rest = [arg for arg in args if arg != flag]  # the summary may have any other word, as --important
     redactions = ctx.past.redactions
     if flag == "--list":
         rows = [
