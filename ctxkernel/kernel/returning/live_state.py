@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ctxkernel.kernel.execution.cell import CellRequest
-from ctxkernel.kernel.returning.session import ReturnSession
+from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.state.ambient import LIBRARY_ATTRIBUTES, PARTS, Ambient, passive
 from ctxkernel.state.ambient.library_attributes import find_loaded
 from ctxkernel.state.base.namespace import NOTHING
@@ -46,7 +46,7 @@ def without(prefix: str, names: Collection[str]) -> list[str]:
 class LiveState:
     """The present state of the interpreter, and what of it changed since the last checkpoint."""
 
-    def __init__(self, session: ReturnSession) -> None:
+    def __init__(self, session: ReturnServices) -> None:
         self._session = session
         self._tracker, self._graph = session.tracker, session.loop.graph
         self.own_modules = session.packer.own_modules
