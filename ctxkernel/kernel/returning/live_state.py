@@ -13,7 +13,7 @@ from typing import Any
 from ctxkernel.kernel.returning.session import ReturnSession
 from ctxkernel.state.ambient import PARTS, Ambient, passive
 from ctxkernel.state.base.namespace import NOTHING
-from ctxkernel.state.base.own_modules import IN_PLACE, LOGGING, PREFIX, PYPLOT, OwnModule, OwnModules
+from ctxkernel.state.base.own_modules import IN_PLACE, LOGGING, PREFIX, PYPLOT, OwnModule, loaded_own_modules
 from ctxkernel.state.checkpoints.units import State
 
 LAST = "ambient:last results"
@@ -57,7 +57,6 @@ class LiveState:
         """Execution → ambient parts that it changed."""
         self._outs: set[int] = set()
         """Numbers of the watched entries of `Out`."""
-        self._loaded_modules = OwnModules()
         self._logging: Any = next(part for part in PARTS if part.name == "logging")
         self._figures: Any = next(part for part in PARTS if part.name == "pyplot")
         IN_PLACE[LOGGING] = self._logging.own_objects
@@ -138,7 +137,7 @@ class LiveState:
 
     def _follow_modules(self) -> None:
         """Watch the variables of the user's own modules, pyplot's figures and the user's log handlers."""
-        loaded, known = self._loaded_modules(), self.own_modules
+        loaded, known = loaded_own_modules(), self.own_modules
         more: list[str] = []
         if PYPLOT in sys.modules and PYPLOT not in known:
             more.append(PYPLOT)
