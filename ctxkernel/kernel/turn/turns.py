@@ -223,6 +223,12 @@ class Turns:
         Step("session store", _store_beginning, needs=("open",)),
         Step("checkpoints", _take_outside, gives="outside_row", needs=("open",), when="cell.open.outside"),
         Step("checkpoints", "checkpoints.before_first", when="checkpoints.is_first"),
+        Step(
+            "checkpoints",
+            "checkpoints.returning.live.watch_libraries",
+            needs=("request",),
+            when="checkpoints.returning",
+        ),
         Step("namespace diff", "tracker.release"),
         Step("settings", "configuration.tell_once", when="configuration.untold"),
         Step("kept files", "file_states.begin", when="file_states.on"),
