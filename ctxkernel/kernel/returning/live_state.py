@@ -15,7 +15,7 @@ from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.state.ambient import LIBRARY_ATTRIBUTES, PARTS, Ambient, passive
 from ctxkernel.state.ambient.library_attributes import find_loaded
 from ctxkernel.state.base.namespace import NOTHING
-from ctxkernel.state.base.own_modules import IN_PLACE, LOGGING, PREFIX, PYPLOT, OwnModule, OwnModules
+from ctxkernel.state.base.own_modules import IN_PLACE, LOGGING, PREFIX, PYPLOT, OwnModule, loaded_own_modules
 from ctxkernel.state.checkpoints.units import State
 from ctxkernel.state.tracking.set_attributes import set_attributes
 
@@ -60,7 +60,6 @@ class LiveState:
         """Execution → ambient parts that it changed."""
         self._outs: set[int] = set()
         """Numbers of the watched entries of `Out`."""
-        self._loaded_modules = OwnModules()
         self._logging: Any = next(part for part in PARTS if part.name == "logging")
         self._figures: Any = next(part for part in PARTS if part.name == "pyplot")
         IN_PLACE[LOGGING] = self._logging.own_objects
@@ -150,7 +149,7 @@ class LiveState:
 
     def _follow_modules(self) -> None:
         """Watch the variables of the user's own modules, pyplot's figures and the user's log handlers."""
-        loaded, known = self._loaded_modules(), self.own_modules
+        loaded, known = loaded_own_modules(), self.own_modules
         more: list[str] = []
         if PYPLOT in sys.modules and PYPLOT not in known:
             more.append(PYPLOT)
