@@ -397,7 +397,7 @@ _COMMANDS = {
     "bench": "bench",
     "mcp": "mcp.command",
     "trust": "trust",
-    "gc": "storage",
+    "gc": "gc",
     "store": "mirror",
     "install": "kernelspec",
     "doctor": "doctor",
