@@ -131,7 +131,6 @@ class LiveKernel:
         environ = {
             **os.environ,
             HINT: str(notebook.resolve()),
-            "JPY_SESSION_NAME": str(notebook.resolve()),
             RESUME: "1",
         }
         if self.mode is not None:
