@@ -243,7 +243,8 @@ def test_a_notebook_that_a_program_executes_is_found_by_its_cells(desk, capsys: 
 
 TOGETHER = """
 import asyncio, nbformat, nbclient
-WAIT = "import pathlib, time\\npathlib.Path('began{}').touch()\\nwhile len(list(pathlib.Path().glob('began*'))) < 3: time.sleep(.1)"
+BEGAN = "import pathlib, time\\npathlib.Path('began{}').touch()\\n"
+WAIT = BEGAN + "while len(list(pathlib.Path().glob('began*'))) < 3: time.sleep(.1)"
 async def main():
     books = [nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(WAIT.format(n))]) for n in range(3)]
     kernels = [nbclient.NotebookClient(book, kernel_name="ctxkernel", timeout=90) for book in books]
