@@ -179,6 +179,23 @@ def test_nbconvert_and_jupyter_execute_name_the_session_after_the_notebook(desk,
         assert "print(alpha + 1)" in capsys.readouterr().out
 
 
+def test_the_output_of_a_run_leads_to_the_session_of_its_notebook(desk, capsys: pytest.CaptureFixture[str]):
+    """So does a copy of it, by the times of its cells; another notebook with the same cells does not."""
+    folder, _ = desk
+    execute(desk, "-m", "ctxkernel", "run", "in.ipynb", "--output", "done.ipynb")
+
+    assert main(["timeline", "done.ipynb"]) == 0
+    shown = capsys.readouterr()
+    assert "print(alpha + 1)" in shown.out
+    assert "executed: " in shown.err
+    assert str(folder / ".ctxkernel" / "in.sqlite") in shown.err
+    same = nbformat.read(folder / "done.ipynb", 4)
+    for cell in same.cells:
+        cell.metadata.pop("execution", None)
+    nbformat.write(same, folder / "same.ipynb")
+    assert main(["timeline", "same.ipynb"]) == 1
+
+
 PROGRAMS = {
     (PYTHON, "/home/me/pipeline.py", "in.ipynb"): "pipeline.program",
     (PYTHON, "-X", "dev", "-m", "flows.nightly"): "flows.nightly.program",
