@@ -106,8 +106,8 @@ def import_session(arguments: argparse.Namespace) -> int:
         say(safe_line(line))
     if made.statements:
         quoted = shlex.quote(name)
-        session = shlex.quote(safe_line(str(made.session)))
-        shown = f"--session {session} {quoted}" if arguments.session is not None else quoted
+        option = f"--session {shlex.quote(safe_line(str(made.session)))} " if arguments.session is not None else ""
+        shown = f"{option}{quoted}"
         say(
             f"  ctxkernel timeline {shown}   shows them with their outputs\n"
             f"  ctxkernel rerun {shown} 1    runs them here, and compares the outputs with those of the file\n"
