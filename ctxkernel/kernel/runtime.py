@@ -91,7 +91,9 @@ class Runtime:
         self._forget_inherited_notebook()
         self.account = Account()
         self.masker = Masker()
-        self.secrets = SecretValues(masker=self.masker, namespace=self.shell.user_ns)
+        self.secrets = SecretValues(
+            masker=self.masker, namespace=self.shell.user_ns, open_names=lambda: self.tracker.pending.open
+        )
         self.notices = Notices(kernel, lambda: self.capture, self.masker)
         self.guard = Guard(self.notices.tell)
         self.interrupts = Interrupts()
