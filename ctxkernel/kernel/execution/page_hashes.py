@@ -24,9 +24,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ctxkernel.core.ports import Expired
 from ctxkernel.state.tracking.groups import CHUNK, chunk_address, chunks_of
 from ctxkernel.state.types.file_objects import buffer_address
-from ctxkernel.state.types.parts import Expired, OutOfTime, Unfinished, never
+from ctxkernel.state.types.parts import OutOfTime, Unfinished, never
 
 if os.name == "posix":
     import fcntl

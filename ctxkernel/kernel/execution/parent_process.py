@@ -20,7 +20,7 @@ _MOST_BYTES = 100_000
 _MOST_ENVIRONMENT = 4_000_000
 
 
-class Command(NamedTuple):
+class CommandLine(NamedTuple):
     """The command line of a process."""
 
     words: list[str]
@@ -29,9 +29,9 @@ class Command(NamedTuple):
     pid: int
 
 
-def parent_commands() -> list[Command]:
+def parent_commands() -> list[CommandLine]:
     """Return the launchers of this kernel and the program above them, the nearest first."""
-    found: list[Command] = []
+    found: list[CommandLine] = []
     own = {word for word in sys.argv[1:] if word.endswith(".json")}
     with contextlib.suppress(Exception):  # another user's process, or a platform without these facts
         for command in _from_proc() if os.path.isdir("/proc/self") else _from_elsewhere():
@@ -41,7 +41,7 @@ def parent_commands() -> list[Command]:
     return found
 
 
-def has_variable(command: Command, name: str, value: str) -> bool:
+def has_variable(command: CommandLine, name: str, value: str) -> bool:
     """Return whether a process was started with an environment variable of this value; False if that is not known."""
     with contextlib.suppress(Exception):
         if os.path.isdir("/proc/self"):
@@ -54,18 +54,18 @@ def has_variable(command: Command, name: str, value: str) -> bool:
     return False
 
 
-def _from_proc() -> Iterator[Command]:
+def _from_proc() -> Iterator[CommandLine]:
     pid = os.getppid()
     while pid > 1:
         folder = Path("/proc") / str(pid)
         with (folder / "cmdline").open("rb") as file:
             words = os.fsdecode(file.read(_MOST_BYTES)).split("\0")
-        yield Command(words[:-1], os.readlink(folder / "cwd"), pid)
+        yield CommandLine(words[:-1], os.readlink(folder / "cwd"), pid)
         # "pid (name) state ppid …": the name may contain spaces and parentheses.
         pid = int((folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
 
 
-def _from_elsewhere() -> Iterator[Command]:
+def _from_elsewhere() -> Iterator[CommandLine]:
     try:
         import psutil  # pyright: ignore[reportMissingModuleSource]: it need not be installed
     except ImportError:
@@ -73,15 +73,15 @@ def _from_elsewhere() -> Iterator[Command]:
         return
     process: Any = psutil.Process(os.getppid())
     while process is not None:
-        yield Command(list(process.cmdline()), str(process.cwd()), int(process.pid))
+        yield CommandLine(list(process.cmdline()), str(process.cwd()), int(process.pid))
         process = process.parent()
 
 
-def _from_ps() -> Iterator[Command]:
+def _from_ps() -> Iterator[CommandLine]:
     """Yield what `ps` tells: a word with a space in it comes as several, and no working directory."""
     pid = os.getppid()
     while pid > 1:
         command = ["ps", "-ww", "-o", "ppid=,args=", "-p", str(pid)]
         told = subprocess.run(command, capture_output=True, text=True, timeout=2, check=True).stdout.split()  # noqa: S603
-        yield Command(told[1:], "", pid)
+        yield CommandLine(told[1:], "", pid)
         pid = int(told[0])
