@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -458,6 +459,15 @@ def strange(tmp_path: Path) -> Path:
     path = tmp_path / "strange.ipynb"
     path.write_text(json.dumps({**new_notebook(cells=cells), "metadata": {"signature": "sha256:forged"}}))
     return path
+
+
+def test_the_commands_that_an_import_names_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """A path with a space is quoted."""
+    path = tmp_path / "my study.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("x = 1")]), path)
+    assert main(["import", str(path)]) == 0
+    [line] = [one for one in capsys.readouterr().err.splitlines() if one.startswith("  ctxkernel timeline")]
+    assert main(shlex.split(line.split("   ")[0])[1:]) == 0
 
 
 def test_an_imported_session_says_that_nothing_ran_here(strange: Path, capsys: pytest.CaptureFixture[str]):

@@ -768,3 +768,12 @@ def test_a_cell_is_transformed_once_and_a_cell_that_it_runs_anew(start_kernel):
     assert kernel.run("LOUD").error["ename"] == "NameError"
     assert kernel.run("%pwd").status == "ok"
     assert kernel.run("import asyncio; await asyncio.sleep(0); print('awaited')").stdout == "awaited\n"
+
+
+def test_garbage_is_collected_again_before_any_code_of_the_user_runs(start_kernel, tmp_path):
+    """Also in a startup file of IPython: the collection is off only while the kernel loads its modules."""
+    startup = tmp_path / "ipython" / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "00.py").write_text("import gc; at_startup = gc.isenabled()")
+    kernel = start_kernel(env={"IPYTHONDIR": str(tmp_path / "ipython")})
+    assert kernel.evaluate("(at_startup, gc.isenabled())") == "(True, True)"

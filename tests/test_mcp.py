@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
-from kernels import RunningKernel
+from kernels import RunningKernel, StartKernel
 from test_kernel import timeline
+from test_panel import Front
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession
@@ -273,6 +274,66 @@ def test_a_notebook_without_a_kernel_gets_one_of_its_own(tmp_path: Path):
         assert "42" in again.call("run_cell", code="print(x + 1)")
     finally:
         again.close()
+
+
+def test_a_cell_of_an_agent_replaces_the_text_of_a_cell_of_the_notebook(start_kernel: StartKernel, tmp_path: Path):
+    """The panel is told what to put into it, when the person has approved; without a front end it is refused."""
+    cells = [nbformat.v4.new_code_cell(text, id=f"{n}234567890abc") for n, text in enumerate(("x = 41", "x"))]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "note.ipynb")
+    kernel = start_kernel(tmp_path)
+    kernel.run("x = 41", metadata={"cellId": cells[0].id})
+    agent = Agent("--kernel", str(kernel.manager.connection_file), cwd=tmp_path)
+    try:
+        assert "[0] code 02345678, ran as s1.1" in agent.call("notebook")
+        assert "no front end shows note.ipynb" in agent.call("run_cell", code="x = 42", cell="02345678")
+        front = Front(kernel)
+        assert "no code cell of the saved notebook has an id that begins" in agent.call("run_cell", code="1", cell="9")
+        waits = agent.call("run_cell", code="x = 42", cell="02345678", wait=5)
+        card = front._told(lambda data: data["type"] == "proposal")["proposal"]
+        assert card["told"] == "test-agent wants to replace the cell s1 (x = 41) by this text, and run it."
+        kernel.client.execute("%ctx approve")
+        told = front._told(lambda data: data["type"] == "turn" and data["statement"]["author"] == "agent")
+        copy = told["insert"]
+        assert (copy["after"], copy["into"], copy["source"]) == (cells[0].id, True, "x = 42")
+        assert "x = 42" in agent.call("statement", id=call_id(waits), wait=10)
+        [own] = [one for one in timeline(kernel) if one["author"] == "agent"]
+        assert own["cell_id"] == cells[0].id
+    finally:
+        agent.close()
+
+
+def test_one_server_is_for_all_notebooks_with_a_kernel(start_kernel: StartKernel, tmp_path: Path):
+    """With one it is that one; of several the agent chooses."""
+    runtime = {"JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
+    (tmp_path / "runtime").mkdir()
+
+    def begin(name: str) -> None:
+        nbformat.write(nbformat.v4.new_notebook(), tmp_path / f"{name}.ipynb")
+        kernel = start_kernel(tmp_path, notebook=f"{name}.ipynb")
+        kernel.run(f"here = {name!r}")
+        file = Path(kernel.manager.connection_file)
+        (tmp_path / "runtime" / f"kernel-{name}.json").write_bytes(file.read_bytes())
+
+    begin("a")
+    agent = Agent("--mode", "auto", cwd=tmp_path, env=runtime)
+    try:
+        assert {one.name for one in agent.wait(agent.session.list_tools()).tools} - set(TOOLS) == {"notebooks"}
+        assert "here = 'a'" in agent.call("timeline")
+        begin("b")
+        assert "here = 'a'" in agent.call("timeline")
+        listed = agent.call("notebooks")
+        assert f"* {tmp_path / 'a.ipynb'}" in listed
+        assert f"- {tmp_path / 'b.ipynb'}" in listed
+        assert f"* {tmp_path / 'b.ipynb'}" in agent.call("notebooks", choose="b.ipynb")
+        assert "here = 'b'" in agent.call("timeline")
+        assert "there is no such notebook" in agent.call("notebooks", choose="c.ipynb")
+    finally:
+        agent.close()
+    agent = Agent(cwd=tmp_path, env=runtime)
+    try:
+        assert "2 notebooks with a ctxkernel: call notebooks" in agent.call("timeline")
+    finally:
+        agent.close()
 
 
 def test_over_http_it_answers_on_loopback_with_its_token_only(shared_kernel: RunningKernel):

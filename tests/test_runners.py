@@ -20,7 +20,7 @@ from ctxkernel.cli import main
 from ctxkernel.kernel.execution import parent_process
 from ctxkernel.store.log.executed import find_run
 from ctxkernel.store.log.reader import SessionReader
-from ctxkernel.store.log.runners import RunnerCommand, run_notebook, runner_command
+from ctxkernel.store.log.runners import RunnerCommand, program_name, run_notebook, runner_command
 
 PYTHON = "/opt/venv/bin/python3.12"
 COMMANDS = {
@@ -97,8 +97,10 @@ def test_the_programs_above_a_process_are_read_by_every_way(monkeypatch: pytest.
     expected = parent_process.parent_commands()
     assert len(expected) == 1
     assert list(islice(parent_process._from_elsewhere(), 1)) == expected
-    [(words, folder)] = islice(parent_process._from_ps(), 1)
-    assert (" ".join(words), folder) == (" ".join(" ".join(expected[0][0]).split()), "")
+    [(words, folder, pid)] = islice(parent_process._from_ps(), 1)
+    assert (" ".join(words), folder, pid) == (" ".join(" ".join(expected[0].words).split()), "", os.getppid())
+    assert parent_process.has_variable(expected[0], "PATH", os.environ["PATH"])
+    assert not parent_process.has_variable(expected[0], "PATH", "/nowhere")
 
 
 # -- real runners ------------------------------------------------------------------------------------------
@@ -177,9 +179,49 @@ def test_nbconvert_and_jupyter_execute_name_the_session_after_the_notebook(desk,
         assert "print(alpha + 1)" in capsys.readouterr().out
 
 
+def test_the_output_of_a_run_leads_to_the_session_of_its_notebook(desk, capsys: pytest.CaptureFixture[str]):
+    """So does a copy of it, by the times of its cells; another notebook with the same cells does not."""
+    folder, _ = desk
+    execute(desk, "-m", "ctxkernel", "run", "in.ipynb", "--output", "done.ipynb")
+
+    assert main(["timeline", "done.ipynb"]) == 0
+    shown = capsys.readouterr()
+    assert "print(alpha + 1)" in shown.out
+    assert "executed: " in shown.err
+    assert str(folder / ".ctxkernel" / "in.sqlite") in shown.err
+    same = nbformat.read(folder / "done.ipynb", 4)
+    for cell in same.cells:
+        cell.metadata.pop("execution", None)
+    nbformat.write(same, folder / "same.ipynb")
+    assert main(["timeline", "same.ipynb"]) == 1
+
+
+PROGRAMS = {
+    (PYTHON, "/home/me/pipeline.py", "in.ipynb"): "pipeline.program",
+    (PYTHON, "-X", "dev", "-m", "flows.nightly"): "flows.nightly.program",
+    (PYTHON, "/opt/venv/bin/pytest", "-q"): "pytest.program",
+    (PYTHON, "-c", "import papermill"): "python.program",
+    (PYTHON, "-"): "python.program",
+    (PYTHON,): "python.program",
+    (PYTHON, "/opt/venv/bin/jupyter-console", "--kernel", "ctxkernel"): None,
+    (PYTHON, "/opt/venv/bin/jupyterhub-singleuser"): None,
+    (PYTHON, "-m", "jupyterlab"): None,
+    (PYTHON, "-m", "notebook"): None,
+    (PYTHON, "/opt/venv/bin/ctxkernel", "run", "in.ipynb"): None,
+    (PYTHON, "/opt/venv/bin/spyder"): None,
+    ("/usr/share/code/code", "--type=utility"): None,
+    (): None,
+}
+
+
+@pytest.mark.parametrize("words", PROGRAMS)
+def test_a_session_without_a_notebook_is_named_after_the_program_that_started_the_kernel(words):
+    """A console and a server's kernel keep the name `console`."""
+    assert program_name(words) == PROGRAMS[words]
+
+
 PROGRAM = """
 import nbformat, nbclient, papermill, os
-os.environ.pop("JPY_SESSION_NAME")
 nb = nbformat.read("in.ipynb", 4)
 nbclient.NotebookClient(nb).execute()
 nbformat.write(nb, "client.ipynb")
@@ -189,10 +231,11 @@ for alpha in (7, 8):
 
 
 def test_a_notebook_that_a_program_executes_is_found_by_its_cells(desk, capsys: pytest.CaptureFixture[str]):
-    """The kernel is told no name: the three runs are kernel starts of one session."""
+    """The kernel is told no name: the three runs are kernel starts of one session, that of the program."""
     folder, _ = desk
     (folder / "pipeline.py").write_text(PROGRAM)
     execute(desk, "pipeline.py")
+    assert [one.name for one in (folder / ".ctxkernel").glob("*.sqlite")] == ["pipeline.program.sqlite"]
 
     found: dict[str, list[str]] = {}
     kinds: dict[str, list[str]] = {}
@@ -213,3 +256,30 @@ def test_a_notebook_that_a_program_executes_is_found_by_its_cells(desk, capsys: 
     nbformat.write(other, folder / "other.ipynb")
     assert find_run(folder / "other.ipynb", {}, folder) is None
     assert main(["timeline", "other.ipynb"]) == 1
+
+
+TOGETHER = """
+import asyncio, nbformat, nbclient
+BEGAN = "import pathlib, time\\npathlib.Path('began{}').touch()\\n"
+WAIT = BEGAN + "while len(list(pathlib.Path().glob('began*'))) < 3: time.sleep(.1)"
+async def main():
+    books = [nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(WAIT.format(n))]) for n in range(3)]
+    kernels = [nbclient.NotebookClient(book, kernel_name="ctxkernel", timeout=90) for book in books]
+    await asyncio.gather(*(kernel.async_execute() for kernel in kernels))
+    for n, book in enumerate(books):
+        nbformat.write(book, f"{n}.ipynb")
+asyncio.run(main())
+"""
+
+
+def test_kernels_of_a_program_at_one_time_have_sessions_of_their_own(desk, capsys: pytest.CaptureFixture[str]):
+    folder, _ = desk
+    (folder / "together.py").write_text(TOGETHER)
+    execute(desk, "together.py")
+
+    made = {one.name for one in (folder / ".ctxkernel").glob("*.sqlite")}
+    assert made == {f"together.program{end}.sqlite" for end in ("", "-2", "-3")}
+    for n in range(3):
+        assert main(["timeline", f"{n}.ipynb", "--json"]) == 0
+        [statement] = json.loads(capsys.readouterr().out)["statements"]
+        assert f"began{n}" in statement["source"]

@@ -280,7 +280,13 @@ def _add_mcp(command: AddCommand) -> None:
         "Serves on standard input and output. The agent's cells are statements of the notebook's timeline; in mode ask "
         "each waits for your approval, in the notebook or the panel.",
     )
-    mcp.add_argument("notebook", nargs="?", type=Path, metavar="NOTEBOOK")
+    mcp.add_argument(
+        "notebook",
+        nargs="?",
+        type=Path,
+        metavar="NOTEBOOK",
+        help="without it the agent works in the notebooks that have a live kernel, and chooses among them",
+    )
     mcp.add_argument("--kernel", type=Path, metavar="CONNECTION", help="connection file of a live kernel")
     mcp.add_argument("--attach", action="store_true", help="start no kernel where the notebook has none")
     mcp.add_argument(

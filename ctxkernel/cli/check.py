@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -116,7 +117,7 @@ def _read(path: Path) -> str:
 
 
 def _not_a_body(path: Path, kind: str) -> Unusable:
-    where = "NOTEBOOK" if str(path) == "-" else path
+    where = "NOTEBOOK" if str(path) == "-" else shlex.quote(str(path))
     return Unusable(
         f"{path} is a {kind}, not the body of a request: `ctxkernel projection {where}` shows and checks one."
     )

@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import sys
 from pathlib import Path
 
@@ -104,7 +105,9 @@ def import_session(arguments: argparse.Namespace) -> int:
     for line in made.left_out[:20]:
         say(safe_line(line))
     if made.statements:
-        shown = f"--session {safe_line(str(made.session))} {name}" if arguments.session is not None else name
+        quoted = shlex.quote(name)
+        option = f"--session {shlex.quote(safe_line(str(made.session)))} " if arguments.session is not None else ""
+        shown = f"{option}{quoted}"
         say(
             f"  ctxkernel timeline {shown}   shows them with their outputs\n"
             f"  ctxkernel rerun {shown} 1    runs them here, and compares the outputs with those of the file\n"

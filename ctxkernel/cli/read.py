@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -69,7 +70,8 @@ def _session_of(notebook: Path) -> ExecutedRun:
     if notebook.suffix != ".ipynb":
         raise Unusable(f"{notebook} is neither a notebook nor a session; give an .ipynb or a .sqlite file.")
     raise Failed(
-        f"{notebook} has no session yet: run it on the ctxkernel in JupyterLab, or with `ctxkernel run {notebook}`."
+        f"{notebook} has no session yet: run it on the ctxkernel in JupyterLab, "
+        f"or with `ctxkernel run {shlex.quote(str(notebook))}`."
     )
 
 

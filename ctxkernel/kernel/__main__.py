@@ -9,8 +9,8 @@ if __name__ == "__main__":
         del sys.path[0]
 
     # Modules leave next to no garbage, and each collection while they load looks at all objects anew.
+    # `CtxKernelApp` switches it on again before any code of the user runs.
     gc.disable()
     from ctxkernel.kernel.app import main
 
-    gc.enable()
     main()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import signal
 import sys
@@ -427,6 +428,12 @@ class CtxKernelApp(IPKernelApp):
         stock: Any = super()
         stock.initialize(argv)
         self.log.setLevel(self.log_level)
+
+    def init_kernel(self) -> None:
+        """Make the kernel, which loads most modules, and switch on the garbage collection that is off until then."""
+        stock: Any = super()
+        stock.init_kernel()
+        gc.enable()
 
 
 def main() -> None:

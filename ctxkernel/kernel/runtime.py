@@ -44,7 +44,7 @@ from ctxkernel.kernel.execution.guard import Guard
 from ctxkernel.kernel.execution.interrupts import Interrupts, Timeout
 from ctxkernel.kernel.execution.notebook_cells import NotebookCells
 from ctxkernel.kernel.execution.page_hashes import Memory
-from ctxkernel.kernel.execution.parent_process import parent_commands
+from ctxkernel.kernel.execution.parent_process import has_variable, parent_commands
 from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.execution.secret_values import SecretValues
 from ctxkernel.kernel.execution.stopped_queue import StoppedQueue
@@ -66,7 +66,7 @@ from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.state.types.packer import Packer
 from ctxkernel.store.log.location import HINT, is_named, notebook_folder, notebook_name, session_path
-from ctxkernel.store.log.runners import run_notebook
+from ctxkernel.store.log.runners import program_name, run_notebook
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
@@ -86,6 +86,9 @@ class Runtime:
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
         self.shell = kernel.shell
+        self.above = parent_commands()
+        self.program = program_name(self.above[-1].words) if self.above else None
+        self._forget_inherited_notebook()
         self.account = Account()
         self.masker = Masker()
         self.secrets = SecretValues(
@@ -122,12 +125,12 @@ class Runtime:
         self.streams = Streams()
         self.transform = SingleTransform(self.shell)
         self.stopped_queue = StoppedQueue()
-        executed = run_notebook(parent_commands(), os.environ, Path.cwd())
+        executed = run_notebook(((one.words, one.folder) for one in self.above), os.environ, Path.cwd())
         place = str(executed.path) if executed is not None else self._notebook_of_vscode()
         named = place or is_named(os.environ) or notebook_name(None, os.environ, os.getcwd())
         self.notebook_cells = NotebookCells(executed, None if named else Path.cwd())
         self.store = SessionStore.open(
-            session_path(place, os.environ, os.getcwd()),
+            session_path(place, os.environ, os.getcwd(), self.program),
             environment={**self.environment(), **(executed.facts if executed is not None else {})},
             notebook=notebook_name(place, os.environ, os.getcwd()),
             named=is_named(os.environ),
@@ -253,6 +256,15 @@ class Runtime:
         """Pass new settings on to the parts."""
         self.capture.settings = self.files.settings = self.file_states.settings = self.tracker.settings = settings
         self.loop.reconfigure(settings)
+
+    def _forget_inherited_notebook(self) -> None:
+        """Remove the notebook's name from the environment if it is that of a kernel in which a program was started.
+
+        The program passed on its own environment: its notebooks are not that one.
+        """
+        hint = os.environ.get(HINT)
+        if hint and self.program and not is_named(os.environ) and has_variable(self.above[-1], HINT, hint):
+            del os.environ[HINT]
 
     def _notebook_of_vscode(self) -> str | None:
         """Return the notebook that VS Code names in a variable, which is there before `%load_ext`; None otherwise."""

@@ -724,9 +724,10 @@ export interface Asking {
   since: number;
 }
 
-/** A cell that the front end inserts below the ask. */
+/** A cell that the front end inserts below the ask, or puts into the cell `after` itself. */
 export interface Copy {
   after: string | null;
+  into: boolean;
   ask: string;
   statement: string;
   ends: boolean;

@@ -30,6 +30,8 @@ from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
 from ctxkernel.store.log.reader import SessionReader
 
 MOST_TOKENS = 8_000
+_ID = 8
+"""Characters of a cell's id that are told."""
 _OUTPUT_TOKENS = 300
 """Of the outputs of a cell in `notebook`."""
 
@@ -247,14 +249,30 @@ def _cell(log: Log | None, number: int, cell: nbformat.NotebookNode, ran: tuple[
     if cell.cell_type != "code":
         return f"[{number}] {cell.cell_type}\n{source}"
     if ran is None or log is None:
-        return f"[{number}] code, not run on this branch\n{source}"
+        return f"[{number}] code {short_id(cell)}, not run on this branch\n{source}"
     statement, run = log.shown(*ran)
     same = "" if ran[0].source == str(cell.source) else ", with another text than it has now"
     outputs = [text.strip("\n") for _, _, text in sections(run)]
     if statement.statement_id in log.redacted:
         outputs = ["[redacted]"]
     told = "\n".join(f"→ {trimmed(text, _OUTPUT_TOKENS)}" for text in outputs)
-    return f"[{number}] code, ran as {run.execution_id}{same}\n{source}" + (f"\n{told}" if told else "")
+    head = f"[{number}] code {short_id(cell)}, ran as {run.execution_id}{same}"
+    return "\n".join([head, source, *([told] if told else [])])
+
+
+def short_id(cell: nbformat.NotebookNode) -> str:
+    """Return the beginning of a cell's id: few tokens that tell the cells of a notebook apart."""
+    return str(cell.get("id", ""))[:_ID]
+
+
+def cell_id(notebook: Path, short: str) -> str:
+    """Return the id of the only code cell whose id begins so. Raises CtxError."""
+    ids = [str(cell.get("id", "")) for cell in read_notebook(notebook).cells if cell.cell_type == "code"]
+    found = [one for one in ids if short and one.startswith(short)]
+    if len(found) != 1:
+        many = f"{len(found)} code cells have" if found else "no code cell of the saved notebook has"
+        raise BadCommand(f"{many} an id that begins with {short!r}: notebook lists them")
+    return found[0]
 
 
 # -- budgets -----------------------------------------------------------------------------------------

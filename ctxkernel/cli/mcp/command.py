@@ -20,8 +20,8 @@ def mcp(arguments: argparse.Namespace) -> int:
     """Carry out `ctxkernel mcp`."""
     notebook: Path | None = arguments.notebook
     connection: Path | None = arguments.kernel
-    if (notebook is None) == (connection is None):
-        raise Unusable("give the notebook, or the connection file of a live kernel with --kernel")
+    if notebook is not None and connection is not None:
+        raise Unusable("give the notebook, or the connection file of a live kernel with --kernel, but not both")
     if notebook is not None:
         check_notebook(notebook)
     if connection is not None and not connection.is_file():
@@ -38,7 +38,7 @@ def mcp(arguments: argparse.Namespace) -> int:
     if connection is not None and (found := notebook_of(connection)) is not None and found.is_file():
         notebook = found
     kernel = LiveKernel(notebook, connection, mode=arguments.mode, may_start=not arguments.attach)
-    server = make_server(kernel)
+    server = make_server(kernel, is_open=notebook is None and connection is None)
     if arguments.http:
         _serve(server, arguments.port)
     else:

@@ -131,7 +131,6 @@ class LiveKernel:
         environ = {
             **os.environ,
             HINT: str(notebook.resolve()),
-            "JPY_SESSION_NAME": str(notebook.resolve()),
             RESUME: "1",
         }
         if self.mode is not None:
@@ -221,10 +220,10 @@ class LiveKernel:
             raise NoKernel(f"the kernel failed to answer ({found.get('ename')}); %ctx status in the notebook says why")
         return json.loads(ast.literal_eval(found["data"]["text/plain"]))
 
-    async def about(self, seconds: float = 5.0, *, start: bool = True) -> About:
-        """Return what the kernel says of itself. Raises NoKernel."""
+    async def about(self, seconds: float = 5.0, *, start: bool = True, anew: bool = False) -> About:
+        """Return what the kernel says of itself; `anew`: now, not when it was found. Raises NoKernel."""
         await self.client(start=start)
-        if self._about is None:
+        if self._about is None or anew:
             found = await self.value(_ABOUT, seconds)
             path = str(found["session"])
             self._about = About(Path(path) if path else None, str(found["mode"]), bool(found["attended"]))
@@ -237,6 +236,24 @@ def notebook_of(file: Path) -> Path | None:
         named = json.loads(file.read_text("utf-8")).get("jupyter_session")
         return Path(named).resolve() if isinstance(named, str) and named else None
     return None
+
+
+async def live_notebooks() -> list[Path]:
+    """Return the notebooks for which a ctxkernel of this user lives, by their paths."""
+
+    async def named(file: Path) -> Path | None:
+        if (notebook := notebook_of(file)) is None:
+            return None
+        with contextlib.suppress(OSError, ValueError):  # gone meanwhile, or damaged
+            client = _client_of(file)
+            try:
+                return notebook if await _is_ctxkernel(client) else None
+            finally:
+                client.stop_channels()
+        return None
+
+    found = await asyncio.gather(*map(named, Path(jupyter_runtime_dir()).glob("kernel-*.json")))
+    return sorted({one for one in found if one is not None and one.is_file()})
 
 
 def _client_of(file: Path) -> AsyncKernelClient:

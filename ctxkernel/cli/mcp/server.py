@@ -29,9 +29,10 @@ from mcp.types import ToolAnnotations
 
 from ctxkernel._version import __version__
 from ctxkernel.cli.mcp import agent_texts
-from ctxkernel.cli.mcp.live import LiveKernel, NoKernel
+from ctxkernel.cli.mcp.live import LiveKernel, NoKernel, live_notebooks
+from ctxkernel.cli.read import check_notebook
 from ctxkernel.core.errors import BadCommand, CtxError
-from ctxkernel.core.text import one_line
+from ctxkernel.core.text import one_line, plural
 from ctxkernel.store.log.reader import newest_session
 
 INSTRUCTIONS = (
@@ -42,6 +43,7 @@ INSTRUCTIONS = (
 )
 MOST_WAIT = 45.0
 RESOURCES = ("ctxkernel://projection", "ctxkernel://timeline", "ctxkernel://handles")
+_CHOOSE = "call notebooks, and then notebooks(choose=PATH)"
 _POLL = 0.3
 _WATCH_SECONDS = 1.0
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -54,14 +56,49 @@ Told = tuple[str, list[Any]]
 
 
 class Desk:
-    """The notebook that the tools act on."""
+    """The notebook that the tools act on; where none is given, one of those whose kernels live."""
 
-    def __init__(self, kernel: LiveKernel) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: LiveKernel, *, is_open: bool = False) -> None:
+        """`is_open`: the agent may choose the notebook."""
+        self._kernel = kernel
+        self._is_open = is_open
         self.seen: str | None = None
         """HEAD as it was told last."""
         self._path: Path | None = None
         self._log = agent_texts.KeptLog()
+
+    # -- the notebook ------------------------------------------------------------------------
+
+    async def kernel(self) -> LiveKernel:
+        """Return the kernel of the notebook; where none was chosen, of the only one that lives. Raises CtxError."""
+        if self._is_open and self._kernel.notebook is None:
+            live = await live_notebooks()
+            if len(live) != 1:
+                raise BadCommand(f"{plural(len(live), 'notebooks')} with a ctxkernel: {_CHOOSE}")
+            await self.choose(live[0])
+        return self._kernel
+
+    async def choose(self, notebook: Path) -> None:
+        """Work in another notebook from now on. Raises CtxError."""
+        check_notebook(notebook)
+        before = self._kernel
+        if before.notebook is None or before.notebook.resolve() != notebook.resolve():
+            self._kernel = LiveKernel(notebook, mode=before.mode, may_start=before.may_start)
+            self.seen = self._path = None
+            await before.close()
+
+    async def listed(self) -> str:
+        """Return the notebooks whose kernels live, the chosen one marked."""
+        chosen = self._kernel.notebook.resolve() if self._kernel.notebook is not None else None
+        live = await live_notebooks()
+        lines = [f"{'*' if one == chosen else '-'} {one}" for one in live]
+        if chosen is not None and chosen not in live:
+            lines.append(f"* {chosen} (no kernel runs; run_cell starts one)")
+        return "\n".join([f"{plural(len(live), 'notebooks')} with a ctxkernel; * is the chosen one", *lines])
+
+    async def close(self) -> None:
+        """Leave the kernel."""
+        await self._kernel.close()
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -72,15 +109,16 @@ class Desk:
 
     async def _session(self, start: bool) -> Path:
         """Return the session's file: of the live kernel, else the newest of the notebook. Raises CtxError."""
-        notebook = self.kernel.notebook
+        kernel = await self.kernel()
+        notebook = kernel.notebook
         try:
-            about = await self.kernel.about(start=start)
+            about = await kernel.about(start=start)
             if about.session is None:
                 raise BadCommand("this kernel keeps its session in memory, so there is no timeline to read")
             return about.session
         except NoKernel:
             found = newest_session(notebook) if notebook is not None and not start else None
-            if found is None and not start and notebook is not None and self.kernel.may_start:
+            if found is None and not start and notebook is not None and kernel.may_start:
                 raise BadCommand(f"nothing has been run in {notebook} yet: run_cell starts a kernel for it") from None
             if found is None:
                 raise
@@ -99,17 +137,32 @@ class Desk:
 
     # -- cells -------------------------------------------------------------------------------
 
-    async def run(self, agent: str, code: str, wait: float, revision: str | None) -> Told:
-        """Send a cell, and return what became of it within `wait` seconds."""
+    async def run(self, agent: str, code: str, wait: float, revision: str | None, cell: str | None = None) -> Told:
+        """Send a cell, and return what became of it within `wait` seconds.
+
+        `cell`: the beginning of the id of the notebook's cell whose text it replaces. Raises CtxError.
+        """
         call = uuid.uuid4().hex[:16]
         seen = self.seen if revision is None else revision
-        metadata = {"ctxkernel": {"agent": {"name": agent, "call": call, "seen": seen or ""}}}
+        metadata: dict[str, Any] = {"ctxkernel": {"agent": {"name": agent, "call": call, "seen": seen or ""}}}
         session = await self.session(start=True)
-        reply = await self.kernel.send(code, metadata)
+        kernel = await self.kernel()
+        if cell is not None:
+            metadata["cellId"] = await self._replaced(kernel, cell)
+        reply = await kernel.send(code, metadata)
         await asyncio.wait([reply], timeout=max(0.0, min(wait, MOST_WAIT)))
         answer = reply.result() if reply.done() and not reply.cancelled() else {}
         with self._log.opened(session) as log:
             return agent_texts.refusing(lambda: self._told(log, call, answer))
+
+    async def _replaced(self, kernel: LiveKernel, cell: str) -> str:
+        """Return the id of a cell of the notebook that a front end shows. Raises CtxError."""
+        notebook = kernel.notebook
+        if notebook is None:
+            raise BadCommand("the notebook's file is not known here, and so no cell of it: leave `cell` out")
+        if not (await kernel.about(anew=True)).attended:
+            raise BadCommand(f"no front end shows {notebook.name}: leave `cell` out, or edit the file")
+        return agent_texts.refusing(lambda: agent_texts.cell_id(notebook, cell))
 
     def _told(self, log: agent_texts.Log, call: str, answer: dict[str, Any] | None = None, budget: int = 2000) -> Told:
         """Return what became of a cell, or of a statement: its text and its images. Raises CtxError."""
@@ -138,8 +191,8 @@ class Desk:
     def _waiting(self, state: agent_texts.AgentCellResult, call: str) -> str:
         own = (
             " No front end shows this kernel: the person can connect with `jupyter console --existing "
-            f"{self.kernel.file}`, or start the server with --mode auto."
-            if self.kernel.is_own
+            f"{self._kernel.file}`, or start the server with --mode auto."
+            if self._kernel.is_own
             else ""
         )
         return (
@@ -176,15 +229,15 @@ class Desk:
             with self._log.opened(session) as log:
                 if (note := log.redacted.get(name.partition(".")[0])) is not None:
                     return f"[{name} is redacted: {note}]", []
-        found = await self.kernel.value(with_json, 20.0)
+        found = await (await self.kernel()).value(with_json, 20.0)
         if "refused" in found:
             raise BadCommand(str(found["refused"]))
         return str(found["text"]), [found["image"]] if found.get("image") else []
 
 
-def make_server(kernel: LiveKernel) -> MCPServer:
-    """Return the server for one notebook."""
-    desk = Desk(kernel)
+def make_server(kernel: LiveKernel, *, is_open: bool = False) -> MCPServer:
+    """Return the server for one notebook; `is_open`: for any of the user's notebooks, which the agent chooses."""
+    desk = Desk(kernel, is_open=is_open)
 
     bus = InMemorySubscriptionBus()
 
@@ -205,7 +258,7 @@ def make_server(kernel: LiveKernel) -> MCPServer:
             yield
         finally:
             watch.cancel()
-            await kernel.close()
+            await desk.close()
 
     server = MCPServer(
         "ctxkernel",
@@ -230,12 +283,25 @@ def make_server(kernel: LiveKernel) -> MCPServer:
     def tool(kind: ToolAnnotations) -> Callable[[Any], Any]:
         return server.tool(annotations=kind, structured_output=False)
 
+    if is_open:
+
+        @tool(_READS)
+        async def notebooks(choose: str | None = None) -> Any:
+            """List the notebooks with a live kernel. choose: the path of the notebook to work in from now on."""
+
+            async def made() -> str:
+                if choose is not None:
+                    await desk.choose(Path(choose).expanduser())
+                return await desk.listed()
+
+            return await told(made())
+
     @tool(_READS)
     async def notebook(budget: int = 3000) -> Any:
-        """Read the notebook's cells as its file has them, each with the statement that ran it last and its output."""
+        """Read the notebook's cells as its file has them, each with its id, and the statement that ran it last."""
 
         async def made() -> str:
-            path = kernel.notebook
+            path = (await desk.kernel()).notebook
             if path is None:
                 raise BadCommand("the notebook's file is not known here: timeline and statement show what was run")
             try:
@@ -280,13 +346,16 @@ def make_server(kernel: LiveKernel) -> MCPServer:
         return await told(desk.read(lambda log: agent_texts.diff_text(log, old, new, budget)))
 
     @tool(_CHANGES)
-    async def run_cell(ctx: Context, code: str, revision: str | None = None, wait: float = 20) -> Any:
+    async def run_cell(
+        ctx: Context, code: str, cell: str | None = None, revision: str | None = None, wait: float = 20
+    ) -> Any:
         """Run Python code in the notebook's kernel as a statement of yours; it may wait for the person's approval.
 
-        revision: HEAD as you know it (default: as told last); if others changed what the code uses since, it is not
-        run. wait: seconds (up to 45) for the result; a longer cell goes on, and statement tells its end.
+        cell: the id of a code cell that the code replaces in the notebook (default: none). revision: HEAD as you know
+        it (default: as told last); if others changed what the code uses since, it is not run. wait: seconds (up to 45)
+        for the result; a longer cell goes on, and statement tells its end.
         """
-        return await told(desk.run(_agent(ctx), code, wait, revision))
+        return await told(desk.run(_agent(ctx), code, wait, revision, cell))
 
     async def command(ctx: Context, *words: str, wait: float = 20) -> Any:
         line = "%ctx " + " ".join(map(shlex.quote, words))

@@ -18,6 +18,7 @@ from typing import Any
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import plural
+from ctxkernel.core.timeline_table import gist
 from ctxkernel.kernel.asking.answer_display import AnswerDisplay, proposal_bundle
 from ctxkernel.kernel.asking.seen_state import SeenState
 from ctxkernel.kernel.execution.authority import AUTHOR, refuse_model
@@ -42,6 +43,8 @@ class AgentCell:
     code: str
     sent: float | None
     """When it was sent, by the clock of the sender."""
+    cell_id: str | None = None
+    """The cell of the notebook whose text it replaces."""
     is_told: bool = False
     """Whether an approval that was sent before it was refused once."""
 
@@ -72,7 +75,8 @@ class AgentCells:
         if len(self.waiting) >= MOST_WAITING:
             return self._refusal(call, "full", f"{MOST_WAITING} cells wait for the user already")
         self._count += 1
-        one = AgentCell(f"a{self._count}", str(cell.tags["agent"]), call, cell.code, sending_time(session.kernel))
+        sent = sending_time(session.kernel)
+        one = AgentCell(f"a{self._count}", str(cell.tags["agent"]), call, cell.code, sent, cell.cell_id)
         self.waiting.append(one)
         self._mark(call, "waits", one.name)
         self.show()
@@ -122,11 +126,19 @@ class AgentCells:
             "kind": "cell",
             "ask": "",
             "code": one.code if code is None else code,
-            "told": f"{one.agent} wants to run this cell.",
+            "told": self._request(one),
             "more": max(0, len(self.waiting) - 1),
             "state": state,
             "reason": reason,
         }
+
+    def _request(self, one: AgentCell) -> str:
+        """Return what an agent asks for with a cell."""
+        if one.cell_id is None:
+            return f"{one.agent} wants to run this cell."
+        ran = next((made for made, _ in reversed(self._session.loop.history) if made.cell_id == one.cell_id), None)
+        which = f"the cell {ran.statement_id} ({gist(ran.source)})" if ran else "a cell that has not run on this branch"
+        return f"{one.agent} wants to replace {which} by this text, and run it."
 
     def approve(self, *, code: str | None = None, rest: bool = False) -> None:
         """Run the cell that waits after the running cell, or `code` instead; with `rest` all that wait.
@@ -172,6 +184,7 @@ class AgentCells:
             AnswerDisplay(session.notices, scripts=False).show(proposal_bundle(self._card(one, state, code)))
             tags = {"agent": one.agent, "call": one.call}
             cell = CellRequest(code, outer.msg_id, recorded=True, author="agent", tags=tags, keeps_number=True)
+            cell.cell_id = one.cell_id
             cell.kind = "meta" if cell.moves_head else "python"
             cell.silent = outer.silent
             before = session.turns.last

@@ -1,4 +1,4 @@
-"""The cells that a front end inserts below an ask, and those of agents (setting `insert_cells`)."""
+"""The cells that a front end inserts for a model or an agent (`insert_cells`), and those that an agent replaces."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ def notebook_copy(log: StatementLog, result: TurnResult, execution_count: int) -
 
     statement, execution = result.statement, result.execution
     by_agent = statement.author == "agent" and statement.kind == "python"
-    ask = _last_cell(log, execution) if by_agent else statement.tags.get("ask")
+    into = by_agent and statement.cell_id is not None
+    ask = execution.execution_id if into else _last_cell(log, execution) if by_agent else statement.tags.get("ask")
     if not (by_agent or statement.author == "model") or not isinstance(ask, str) or statement.tags.get("held"):
         return None
     copy: messages.Copy = {
         "after": log.statement(ask.partition(".")[0]).cell_id,
+        "into": into,
         "ask": ask,
         "statement": statement.statement_id,
         "ends": False,

@@ -348,10 +348,8 @@ class Panel:
             message["outside"] = self._row(*result.outside, self._notes)
         if before != self._notes:
             message["rows"] = self._timeline.amended(before, self._notes)
-        if (
-            self.settings().insert_cells
-            and (copy := notebook_copy(self.loop.log, result, self.kernel.execution_count)) is not None
-        ):
+        copy = notebook_copy(self.loop.log, result, self.kernel.execution_count)
+        if copy is not None and (copy["into"] or self.settings().insert_cells):
             message["insert"] = copy
         return message
 

@@ -1,4 +1,4 @@
-"""The program that started this kernel: its command line and working directory.
+"""The program that started this kernel: its command line, working directory and environment.
 
 Rule 1: Only the processes above this one are read. A fault gives no program.
 Rule 2: A launcher of this kernel (`conda run`, that of a virtual environment on Windows) is not the program: the one
@@ -13,12 +13,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _MOST = 4
 _MOST_BYTES = 100_000
-CommandLine = tuple[list[str], str]
-"""The words of a command line, and the working directory of its process."""
+_MOST_ENVIRONMENT = 4_000_000
+
+
+class CommandLine(NamedTuple):
+    """The command line of a process."""
+
+    words: list[str]
+    folder: str
+    """The working directory; empty if it is not known."""
+    pid: int
 
 
 def parent_commands() -> list[CommandLine]:
@@ -26,11 +34,24 @@ def parent_commands() -> list[CommandLine]:
     found: list[CommandLine] = []
     own = {word for word in sys.argv[1:] if word.endswith(".json")}
     with contextlib.suppress(Exception):  # another user's process, or a platform without these facts
-        for words, folder in _from_proc() if os.path.isdir("/proc/self") else _from_elsewhere():
-            found.append((words, folder))
-            if own.isdisjoint(words) or len(found) == _MOST:
+        for command in _from_proc() if os.path.isdir("/proc/self") else _from_elsewhere():
+            found.append(command)
+            if own.isdisjoint(command.words) or len(found) == _MOST:
                 break
     return found
+
+
+def has_variable(command: CommandLine, name: str, value: str) -> bool:
+    """Return whether a process was started with an environment variable of this value; False if that is not known."""
+    with contextlib.suppress(Exception):
+        if os.path.isdir("/proc/self"):
+            with (Path("/proc") / str(command.pid) / "environ").open("rb") as file:
+                return os.fsencode(f"{name}={value}") in file.read(_MOST_ENVIRONMENT).split(b"\0")
+        import psutil  # pyright: ignore[reportMissingModuleSource]: it need not be installed
+
+        process: Any = psutil.Process(command.pid)
+        return process.environ().get(name) == value
+    return False
 
 
 def _from_proc() -> Iterator[CommandLine]:
@@ -39,7 +60,7 @@ def _from_proc() -> Iterator[CommandLine]:
         folder = Path("/proc") / str(pid)
         with (folder / "cmdline").open("rb") as file:
             words = os.fsdecode(file.read(_MOST_BYTES)).split("\0")
-        yield words[:-1], os.readlink(folder / "cwd")
+        yield CommandLine(words[:-1], os.readlink(folder / "cwd"), pid)
         # "pid (name) state ppid …": the name may contain spaces and parentheses.
         pid = int((folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
 
@@ -52,7 +73,7 @@ def _from_elsewhere() -> Iterator[CommandLine]:
         return
     process: Any = psutil.Process(os.getppid())
     while process is not None:
-        yield list(process.cmdline()), str(process.cwd())
+        yield CommandLine(list(process.cmdline()), str(process.cwd()), int(process.pid))
         process = process.parent()
 
 
@@ -62,5 +83,5 @@ def _from_ps() -> Iterator[CommandLine]:
     while pid > 1:
         command = ["ps", "-ww", "-o", "ppid=,args=", "-p", str(pid)]
         told = subprocess.run(command, capture_output=True, text=True, timeout=2, check=True).stdout.split()  # noqa: S603
-        yield told[1:], ""
+        yield CommandLine(told[1:], "", pid)
         pid = int(told[0])

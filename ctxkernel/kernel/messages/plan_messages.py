@@ -114,9 +114,10 @@ class Asking(TypedDict):
 
 
 class Copy(TypedDict):
-    """A cell that the front end inserts below the ask."""
+    """A cell that the front end inserts below the ask, or puts into the cell `after` itself."""
 
     after: str | None
+    into: bool
     ask: str
     statement: str
     ends: bool

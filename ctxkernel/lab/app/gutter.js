@@ -221,7 +221,8 @@ class Gutter {
   look(cell) {
     const { model } = cell;
     const ran = model.outputs.length > 0 || model.executionCount !== null;
-    return this.marks.look(model.id, model.sharedModel.getSource(), shownOf(cell), ran);
+    const said = dict(model.getMetadata('ctxkernel'));
+    return this.marks.look(model.id, model.sharedModel.getSource(), shownOf(cell), ran, said);
   }
 
   /** The execution whose outputs a cell shows. @param {Cell} cell @param {Partial<CellMark>} mark */

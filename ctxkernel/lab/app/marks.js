@@ -20,9 +20,15 @@ import { dict, list, textOf } from './values.js';
  * @property {string} newest the newest execution of the cell then: a later one ends this
  * @property {string} digest of the text that the execution ran
  *
+ * What the metadata of a cell say that was inserted for a statement of a model or of an agent.
+ * @typedef {object} CopyOf
+ * @property {string} statement
+ * @property {string} session
+ * @property {string} digest of the text
+ *
  * A cell as its gutter shows it.
  * @typedef {object} Look
- * @property {'fresh' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown' | 'running' | 'queued' | 'none'} state
+ * @property {'fresh' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown' | 'running' | 'queued' | 'copy' | 'none'} state
  * @property {string} name `s14`, of a later run `s14.2`
  * @property {string} word empty if there is nothing to say
  * @property {string} sentence
@@ -41,6 +47,7 @@ const STATES = {
   unknown: ['?', 'whether it is fresh is not known'],
   running: ['running', 'runs now'],
   queued: ['waits', 'waits for its turn in the re-run'],
+  copy: ['copy', 'a copy of this statement, which a model or an agent ran; run the cell to make a statement of its own'],
   none: ['unrecorded', 'no run of it is in the timeline of this session']
 };
 
@@ -109,6 +116,8 @@ class Marks {
     this.behind = false;
     /** Whether the kernel tells marks at all. */
     this.known = false;
+    /** The id of the session. */
+    this.session = '';
     /** HEAD's execution; null: before all. @type {string | null} */
     this.head = null;
     /** The cell that runs now. @type {string | null} */
@@ -126,6 +135,7 @@ class Marks {
     /** @type {Set<string>} */
     const changed = new Set();
     if (msg?.type === 'snapshot') {
+      this.session = textOf(msg.session);
       this.known = msg.cells !== undefined;
       this.cells = new Map();
       this.names = [];
@@ -201,17 +211,21 @@ class Marks {
    * @param {string} source its text
    * @param {Partial<Shown> | null} [shown]
    * @param {boolean} [hasRun] whether it shows outputs, or the number of a run
+   * @param {Partial<CopyOf>} [of] the statement that it is a copy of
    * @returns {Look | null} null: nothing is known of it, and there is nothing to say
    */
-  look(id, source, shown = null, hasRun = false) {
+  look(id, source, shown = null, hasRun = false, of = {}) {
     const mark = this.cells.get(id);
     const runs = this.running === id ? 'running' : this.queued.has(id) ? 'queued' : null;
     if (!mark) {
       // A command that only reads, or moves HEAD, leaves no execution of its cell.
-      const state = runs ?? (hasRun && !COMMAND.test(source) ? 'none' : null);
+      const copied = Boolean(of.session) && of.session === this.session;
+      const state = runs ?? (copied ? 'copy' : hasRun && !COMMAND.test(source) ? 'none' : null);
       if (!state) return null;
       const [word, sentence] = STATES[state];
-      return { state, name: '', word, sentence, because: [], edited: false, foreign: false };
+      const edited = state === 'copy' && fingerprint(source) !== of.digest;
+      const name = state === 'copy' ? clean(textOf(of.statement)) : '';
+      return { state, name, word, sentence, because: [], edited, foreign: false };
     }
     const execution = this.shownBy(mark, shown);
     const foreign = mark.on_head !== execution;

@@ -6,6 +6,7 @@
  * Rule 2: cells run one after the other, each when the one before has ended well, so that a stop is a stop.
  */
 
+import { fingerprint } from './marks.js';
 import { reasonOf } from './text.js';
 import { list } from './values.js';
 
@@ -165,12 +166,17 @@ class NotebookHands {
   /**
    * Put what the model said or ran below the cell that asked, after what stands there of the same ask; never twice. Where
    * an ask is answered again the same way, its old copies become the new ones. When it is answered its own output is
-   * folded, or all of it would stand there twice; JupyterLab unfolds it when the ask is run again.
+   * folded, or all of it would stand there twice; JupyterLab unfolds it when the ask is run again. A text that replaces a
+   * cell is put into that cell.
    * @param {Copy} copy
    */
   insert(copy) {
     const { model } = this.content;
     if (!model) return;
+    if (copy.into) {
+      this.replace(copy);
+      return;
+    }
     const { sharedModel } = model;
     const said = sharedModel.cells.map((cell) => cell.getMetadata('ctxkernel') ?? {});
     if (said.some((one) => one.statement === copy.statement && one.ask === copy.ask)) return;
@@ -179,7 +185,8 @@ class NotebookHands {
     if (copy.ends) this.content.widgets[at - 1].outputHidden = true;
     while (at < said.length && said[at].ask === copy.ask) at += 1;
     const { cell_type, source, outputs, execution_count } = copy;
-    const ctxkernel = { statement: copy.statement, ask: copy.ask, after: copy.after };
+    const { session } = this.link.gutter.marks;
+    const ctxkernel = { statement: copy.statement, ask: copy.ask, after: copy.after, session, digest: fingerprint(source) };
     const old = sharedModel.cells[at];
     if (said[at]?.after === copy.after && old.cell_type === cell_type && old.getSource() === source) {
       old.setMetadata('ctxkernel', ctxkernel);
@@ -189,6 +196,14 @@ class NotebookHands {
     const made = { cell_type, source, metadata };
     sharedModel.insertCell(at, cell_type === 'code' ? { ...made, outputs, execution_count } : made);
     if (cell_type === 'markdown') this.content.widgets[at].rendered = true;
+  }
+
+  /** Put the text and the outputs of an agent's cell into the cell that it replaces. @param {Copy} copy */
+  replace(copy) {
+    const cell = this.content.widgets.find((one) => one.model.id === copy.after);
+    if (cell?.model.type !== 'code') return;
+    const { source, outputs, execution_count: count } = copy;
+    this.link.versions.show(cell, { execution_id: copy.ask, source, outputs, count, digest: fingerprint(source) });
   }
 
   /** The notebook's code cells from one on, in order; null where it has none of that id. @param {string} cellId */

@@ -1,11 +1,12 @@
 """The session in which a notebook was executed that has no session of its own name.
 
-A runner read it and wrote another (papermill), or a program executed it and told the kernel no name (nbclient).
+A runner read it and wrote another (papermill), `ctxkernel run --output` wrote it, or a program executed it and told the
+kernel no name (nbclient).
 
 Rule 1: Only sessions beside the notebook, in the working directory, and those that this user listed in the cache are
         read. No path that a file names is opened.
-Rule 2: A run without a name is the notebook's only if its statements are the notebook's cells, in their order, and
-        began when the notebook says so.
+Rule 2: Any other run is the notebook's only if its statements are the notebook's cells, in their order, and began when
+        the notebook says so. A run of a notebook with another name counts only if the notebook says so of each cell.
 """
 
 from __future__ import annotations
@@ -84,19 +85,23 @@ def _listed(root: Path) -> Iterator[Path]:
 
 def _run_of(reader: SessionReader, notebook: Path, cells: Sequence[FileCell]) -> tuple[float, ExecutedRun] | None:
     """Return the newest run of a session that executed the notebook, with the time of its start."""
+    began = [_began(cell) for cell in cells if cell.count is not None]
+    timed = bool(began) and None not in began
     with reader.snapshot():
         runs = reader.rows("runs", "1 ORDER BY run DESC LIMIT ?", _MOST_RUNS)
         ran = [row for row in runs if reader.select("SELECT 1 FROM statements WHERE run = ? LIMIT 1", row["run"])]
         for row in ran:
             source = read_json(dict[str, Any], rows.loaded(row["environment"])).get(SOURCE)
             folder = reader.path.absolute().parent.parent
-            if isinstance(source, str):
+            named = isinstance(source, str)
+            if named:
                 fits = os.path.realpath(folder / source) == os.path.realpath(notebook)
             else:
-                fits = row["notebook"] is None and _fits(cells, _statements(reader, row["run"]))
+                told = row["notebook"] is None or timed
+                fits = told and _fits(cells, _statements(reader, row["run"]))
             if fits:
                 before = None if row is ran[0] else row["run"] + 1
-                return row["started_at"], ExecutedRun(reader.path, before, row["notebook"])
+                return row["started_at"], ExecutedRun(reader.path, before, row["notebook"] if named else None)
     return None
 
 

@@ -35,16 +35,20 @@ _MOST_NAME_BYTES = 180
 _MOST_SESSIONS = 1000
 
 
-def session_path(notebook: str | None, env: Mapping[str, str], cwd: str | os.PathLike[str]) -> Path:
+def session_path(
+    notebook: str | None, env: Mapping[str, str], cwd: str | os.PathLike[str], program: str | None = None
+) -> Path:
     """Return the absolute path of the session of `notebook`, or of the notebook that the environment names.
 
-    In this order: `CTXKERNEL_SESSION` (relative to `cwd`) · `notebook` · `JPY_SESSION_NAME` · `console`.
+    In this order: `CTXKERNEL_SESSION` (relative to `cwd`) · `notebook` · `JPY_SESSION_NAME` · `program` · `console`.
     The session is not read, and need not exist.
     """
     override = env.get(OVERRIDE, "").strip()
     if override:
         return Path(cwd) / Path(override).expanduser()
     folder, name = _hinted(env.get(HINT, ""), Path(cwd))
+    if name == CONSOLE and program is not None:
+        name = program
     if notebook:
         at = Path(cwd) / Path(notebook).expanduser()
         folder, name = at.parent, at.name

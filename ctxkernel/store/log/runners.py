@@ -4,6 +4,7 @@ papermill, nbconvert, `jupyter execute` and jupytext do not tell a kernel which 
 
 Rule 1: The command is data: nothing is executed or read. A command that is not understood names no notebook.
 Rule 2: A session belongs to the notebook that the runner writes; if it writes none, to the one that it reads.
+Rule 3: The session of a kernel that another Python program started, without a notebook's name, is that program's.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ _PAPERMILL = _Options(
 _APPS = _Options(dict.fromkeys(_FLAGS_OF_APPS.split(), 0))
 _JUPYTEXT = _Options(dict.fromkeys(_FLAGS_OF_JUPYTEXT.split(), 0))
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.w]*(?:\.exe)?", re.IGNORECASE)
+_FRONT_ENDS = re.compile(r"jupyter.*|notebook|spyder.*|ctxkernel")
+"""Programs in Python that name the notebook of a kernel, or have none."""
 
 
 def runner_command(command: Sequence[str]) -> RunnerCommand | None:
@@ -72,6 +75,17 @@ def runner_command(command: Sequence[str]) -> RunnerCommand | None:
     if program in ("jupyter-execute", "nbclient"):
         return _jupyter_execute(words)
     return _jupytext(words) if program == "jupytext" else None
+
+
+def program_name(command: Sequence[str]) -> str | None:
+    """Return the name of the session of a kernel that a Python program started; None for a front end."""
+    words = list(command)
+    if not words or not _PYTHON.fullmatch(PurePath(words[0]).name):
+        return None
+    name = _program(words)[0]
+    if _FRONT_ENDS.fullmatch(name):
+        return None
+    return f"{'python' if name in ('', '-', '-c') else name.removesuffix('.py')}.program"
 
 
 def _program(command: list[str]) -> tuple[str, list[str]]:
