@@ -53,6 +53,7 @@ class TaskRun:
         self._back = turns.checkpoints.needed()
         if not TaskRun.count:
             turns.store.stop()
+            turns.loop.projects = False
 
     async def carry_out(self, execute: Execute, outer: CellRequest, reply: Reply) -> Reply:
         """Run the task, and write its result beside its file."""
