@@ -32,6 +32,7 @@ from ctxkernel.kernel.display.panel_answers import PanelAnswers, StateQueries
 from ctxkernel.kernel.display.panel_rows import StateNotes, TurnFacts
 from ctxkernel.kernel.display.projection_rows import projection_sizes
 from ctxkernel.kernel.display.section_answers import Answers
+from ctxkernel.kernel.display.sweep_tables import RunningSweep
 from ctxkernel.kernel.display.timeline_pages import PAGE, Run, TimelinePages
 from ctxkernel.kernel.execution.capture import Capture
 from ctxkernel.kernel.execution.cell import moves_head
@@ -41,6 +42,7 @@ from ctxkernel.kernel.messages.page_input import is_short, request_fields
 from ctxkernel.projection.history import Past
 from ctxkernel.store.log.masking import Mask, mask_for, masked_json, unmasked
 from ctxkernel.store.log.session import SessionStore
+from ctxkernel.sweeps.table import SweepTable
 
 if TYPE_CHECKING:
     from ctxkernel.agent.asks import Account
@@ -103,6 +105,7 @@ class Panel:
     _was_sent: bool = False
     _warned: bool = False
     """Whether an unknown message of a page was reported."""
+    _sweep: RunningSweep | None = None
     _checked: int = 0
     """Number of statements already checked for answers of a model."""
 
@@ -245,6 +248,7 @@ class Panel:
             last=lambda: self._last,
             history=lambda: self._history,
             verdicts=lambda: self._verdicts,
+            sweep=lambda: self._sweep,
         ).answers()
 
     # -- events of the kernel -----------------------------------------------------------------
@@ -294,9 +298,18 @@ class Panel:
             # The log now contains an earlier kernel's executions, which no front end knows.
             self._send(self.snapshot)  # already masked: masking it again changes nothing
 
-    def grown(self) -> None:
-        """Send everything: the timeline has executions of which no turn told."""
-        self._checked = 0
+    def sweep(self, execution_id: str, table: SweepTable, done: int, tasks: int, workers: int) -> None:
+        """Keep the table of the running sweep, and send how far it is."""
+        before = self._sweep
+        self._sweep = RunningSweep(execution_id, table, {"done": done, "tasks": tasks, "workers": workers})
+        self._sweep.told_at = before.told_at if before is not None else 0.0
+        if self._sweep.is_due():
+            progress = self._sweep.progress
+            self._send(lambda: {"type": "sweeping", "execution_id": execution_id, "progress": progress})
+
+    def swept(self) -> None:
+        """Send everything: a sweep has ended, and the timeline has executions of which no turn told."""
+        self._sweep, self._checked = None, 0
         self._send(self.snapshot)
 
     def _forget_old_facts(self) -> None:

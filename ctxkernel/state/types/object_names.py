@@ -153,10 +153,14 @@ class Named(ById):
 
     def replace(self, name: str, obj: Any) -> None:
         """Take `obj` as the only object of a name. Raises TypeError."""
+        self.take_from(name)
+        self.add(name, obj)
+
+    def take_from(self, name: str) -> None:
+        """Have no object of this name; the newest one that has it has no name any more."""
         before = self.object(name)
         self.forget(name)
         self._known.pop(id(before), None)
-        self.add(name, obj)
 
     def forget(self, name: str) -> None:
         """Have no object of this name; those that have it keep it for `get`."""
