@@ -775,7 +775,7 @@ def test_the_panel_shows_a_running_sweep_and_those_of_the_log():
     assert found["rows"][0]["values"] == [{"text": 'float("inf")', "number": None}]
     assert earlier["progress"] is None
     assert [one["told"] for one in found["sweeps"]] == [
-        "1 combination of alpha, model, 2.00 s",
+        "1 combination of alpha, model, 2.0 s",
         "1 combination of alpha",
     ]
     assert earlier["rows"][0]["values"] == [
