@@ -88,7 +88,9 @@ class Runtime:
         self.shell = kernel.shell
         self.account = Account()
         self.masker = Masker()
-        self.secrets = SecretValues(masker=self.masker, namespace=self.shell.user_ns)
+        self.secrets = SecretValues(
+            masker=self.masker, namespace=self.shell.user_ns, open_names=lambda: self.tracker.pending.open
+        )
         self.notices = Notices(kernel, lambda: self.capture, self.masker)
         self.guard = Guard(self.notices.tell)
         self.interrupts = Interrupts()
