@@ -760,6 +760,10 @@ def test_a_table_comes_back_from_its_mark():
     assert (found.rows, found.seconds, found.parameters, found.collected) == ([row], 3.0, ["alpha"], ["r2"])
     mark["rows"][0] |= {"status": 7, "branch": None, "parameters": []}
     assert SweepTable.from_mark(mark).rows[0].status == "waiting"
+    for forged in ({}, {"rows": 3}, {"rows": [1, None, {}], "seconds": "x"}, {"rows": [{"parameters": {"a": 1}}, {}]}):
+        found = SweepTable.from_mark(forged)
+        if found.rows:
+            assert len(sweep_answer({"s1.1": found}, None, None)["rows"]) == len(found.rows)
 
 
 def test_the_panel_shows_a_running_sweep_and_those_of_the_log():
@@ -780,7 +784,7 @@ def test_the_panel_shows_a_running_sweep_and_those_of_the_log():
     ]
     assert earlier["rows"][0]["values"] == [
         {"text": "0.5", "number": 0.5},
-        {"text": "ridge", "number": None},
+        {"text": "'ridge'", "number": None},
         {"text": "Figure", "number": None},
     ]
     for of in ("s9.1", 7):

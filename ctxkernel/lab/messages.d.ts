@@ -886,6 +886,7 @@ export interface SnapshotMessage {
   resume: Resume | null;
   sent: boolean;
   work: readonly string[];
+  sweeps?: number;
   type: 'snapshot';
   protocol: number;
   version: string;

@@ -91,13 +91,15 @@ class SweepTable:
     @classmethod
     def from_mark(cls, mark: Mapping[str, Any]) -> SweepTable:
         """Return the table of a mark; a field of another type is left out."""
-        rows = [SweepRow({}) for _ in mark.get("rows") or ()]
-        for row, one in zip(rows, mark.get("rows") or (), strict=True):
+        listed, seconds = mark.get("rows"), mark.get("seconds")
+        told = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        rows = [SweepRow({}) for _ in told]
+        for row, one in zip(rows, cast("list[dict[str, Any]]", told), strict=True):
             for name in _FIELDS:
                 example = getattr(row, name)
                 if isinstance(one.get(name), type(example) if example is not None else str):
                     setattr(row, name, one[name])
-        return cls(rows, seconds=float(mark.get("seconds") or 0.0))
+        return cls(rows, seconds=seconds if isinstance(seconds, float) else 0.0)
 
     @property
     def parameters(self) -> list[str]:

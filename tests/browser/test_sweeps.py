@@ -33,7 +33,7 @@ def swept(stage):
     table |= {"parameters": ["alpha", "model"], "collected": ["r2"], "rows": rows}
     stage.evaluate("given => { host.answers.sweep = async () => ({ sweep: given, error: null }) }", table)
     expect(stage.locator("[data-tab=sweeps]")).to_be_hidden()
-    stage.evaluate("view.snapshot(S.snapshot)")
+    stage.evaluate("view.snapshot({...S.snapshot, sweeps: 1})")
     stage.locator("[data-tab=sweeps]").click()
     return stage
 

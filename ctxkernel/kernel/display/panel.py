@@ -32,7 +32,7 @@ from ctxkernel.kernel.display.panel_answers import PanelAnswers, StateQueries
 from ctxkernel.kernel.display.panel_rows import StateNotes, TurnFacts
 from ctxkernel.kernel.display.projection_rows import projection_sizes
 from ctxkernel.kernel.display.section_answers import Answers
-from ctxkernel.kernel.display.sweep_tables import RunningSweep
+from ctxkernel.kernel.display.sweep_tables import RunningSweep, stored_sweeps
 from ctxkernel.kernel.display.timeline_pages import PAGE, Run, TimelinePages
 from ctxkernel.kernel.execution.capture import Capture
 from ctxkernel.kernel.execution.cell import moves_head
@@ -106,6 +106,8 @@ class Panel:
     _warned: bool = False
     """Whether an unknown message of a page was reported."""
     _sweep: RunningSweep | None = None
+    _swept: int | None = None
+    """The number of sweeps in the log; None if it was not counted yet."""
     _checked: int = 0
     """Number of statements already checked for answers of a model."""
 
@@ -294,7 +296,7 @@ class Panel:
             self._forget_old_facts()
         self._send(lambda: self._turn_message(result))
         if result.moved is not None and result.moved.reason == "resume":
-            self._checked = 0
+            self._swept, self._checked = None, 0
             # The log now contains an earlier kernel's executions, which no front end knows.
             self._send(self.snapshot)  # already masked: masking it again changes nothing
 
@@ -309,7 +311,7 @@ class Panel:
 
     def swept(self) -> None:
         """Send everything: a sweep has ended, and the timeline has executions of which no turn told."""
-        self._sweep, self._checked = None, 0
+        self._sweep, self._swept, self._checked = None, None, 0
         self._send(self.snapshot)
 
     def _forget_old_facts(self) -> None:
@@ -391,6 +393,10 @@ class Panel:
             # The whole feed, for a page that was reloaded; a turn contains only its own part.
             "deltas": [rows.panel_delta(item) for one in tuple(self._facts.values()) for item in one.deltas][-DELTAS:],
         }
+        if self._swept is None:
+            self._swept = len(stored_sweeps(path))
+        if sweeps := self._swept + (self._sweep is not None):
+            message["sweeps"] = sweeps
         return self._masked(message)
 
     def _state(self, result: TurnResult | None) -> messages.State:

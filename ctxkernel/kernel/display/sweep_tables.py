@@ -40,7 +40,7 @@ class RunningSweep:
 
 def stored_sweeps(path: Path | None) -> dict[str, SweepTable]:
     """Return the tables in a log by the executions that swept, oldest first."""
-    if path is None:
+    if path is None or not path.exists():
         return {}
     with SessionReader(path) as reader:
         marks = reader.marks()
@@ -76,7 +76,7 @@ def _entry(execution_id: str, table: SweepTable) -> SweepEntry:
 
 
 def _line(row: SweepRow, table: SweepTable) -> SweepLine:
-    values = [_value(row.parameters[name], text_of(row.parameters[name])) for name in table.parameters]
+    values = [_value(value := row.parameters.get(name), text_of(value)) for name in table.parameters]
     for name in table.collected:
         value = row.collected.get(name)
         values.append(_value(value, shown_value(value) if name in row.collected else ""))

@@ -50,6 +50,7 @@ class State(TypedDict):
 class SnapshotMessage(State):
     """All data of a panel."""
 
+    sweeps: NotRequired[int]
     type: Literal["snapshot"]
     protocol: int
     version: str

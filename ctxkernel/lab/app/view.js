@@ -268,7 +268,7 @@ class View extends Session {
     else this.refresh(...TABS);
     this.drawHeader();
     this.drawBanners();
-    void this.sweeps.ask();
+    if (msg.sweeps) void this.sweeps.ask();
   }
 
   /** @param {Partial<BeginMessage>} msg */
