@@ -92,13 +92,15 @@ class SweepTable:
     def from_mark(cls, mark: Mapping[str, Any]) -> SweepTable:
         """Return the table of a mark; a field of another type is left out."""
         listed, seconds = mark.get("rows"), mark.get("seconds")
-        told = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        rows = [SweepRow({}) for _ in told]
-        for row, one in zip(rows, cast("list[dict[str, Any]]", told), strict=True):
+        rows: list[SweepRow] = []
+        for each in cast("list[Any]", listed) if isinstance(listed, list) else ():
+            one = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
+            row = SweepRow({})
             for name in _FIELDS:
                 example = getattr(row, name)
                 if isinstance(one.get(name), type(example) if example is not None else str):
                     setattr(row, name, one[name])
+            rows.append(row)
         return cls(rows, seconds=seconds if isinstance(seconds, float) else 0.0)
 
     @property

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import format_duration, one_line, plural
@@ -44,8 +44,11 @@ def stored_sweeps(path: Path | None) -> dict[str, SweepTable]:
         return {}
     with SessionReader(path) as reader:
         marks = reader.marks()
-    found: Any = {subject: value for (subject, mark), value in marks.items() if mark == MARK}
-    return {subject: SweepTable.from_mark(value) for subject, value in found.items() if isinstance(value, dict)}
+    return {
+        subject: SweepTable.from_mark(cast("dict[str, Any]", value))
+        for (subject, mark), value in marks.items()
+        if mark == MARK and isinstance(value, dict)
+    }
 
 
 def sweep_answer(stored: Mapping[str, SweepTable], running: RunningSweep | None, of: object) -> SweepTables:
