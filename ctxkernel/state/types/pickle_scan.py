@@ -14,8 +14,12 @@ _TEXT = b"==SUPPRESS=="
 _NANS = (b"G\x7f\xf8", b"G\xff\xf8", b"\0\0\xf8\x7f")
 """The bytes of NaN as a float and, the other way round, as a `numpy.float64`."""
 _LONG = 1024
-_LENGTHS = {pickletools.TAKEN_FROM_ARGUMENT1: 1, pickletools.TAKEN_FROM_ARGUMENT4: 4}
-_LENGTHS |= {pickletools.TAKEN_FROM_ARGUMENT4U: 4, pickletools.TAKEN_FROM_ARGUMENT8U: 8}
+_LENGTHS = {
+    pickletools.TAKEN_FROM_ARGUMENT1: 1,
+    pickletools.TAKEN_FROM_ARGUMENT4: 4,
+    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
+    pickletools.TAKEN_FROM_ARGUMENT8U: 8,
+}
 _HEADS = {
     ord(one.code): _LENGTHS[one.arg.n] for one in pickletools.opcodes if one.arg is not None and one.arg.n in _LENGTHS
 }
