@@ -693,7 +693,7 @@ def test_hardly_a_line_of_ten_notebooks_and_of_installed_packages_is_masked(reco
 
 
 def test_keys_of_mappings_are_masked_too():
-    from ctxkernel.store.log.masking import mask_for, masked_json
+    from ctxkernel.store.log.row_masking import mask_for, masked_json
 
     key = made(ISSUED["GitHub"], "key")
     for value in ({key: 1}, {"a": {key: {"b": 2}}}, [{key: "x"}]):

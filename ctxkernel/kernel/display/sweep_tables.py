@@ -14,7 +14,7 @@ from ctxkernel.core.text import format_duration, one_line, plural
 from ctxkernel.kernel.messages.sweeps import SweepEntry, SweepLine, SweepProgress, SweepTables, SweepValue
 from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.sweeps.combinations import text_of
-from ctxkernel.sweeps.table import MARK, SweepRow, SweepTable, shown_value
+from ctxkernel.sweeps.sweep_table import MARK, SweepRow, SweepTable, shown_value
 
 MOST_ROWS = 2000
 _EVERY_SECONDS = 0.5

@@ -104,12 +104,12 @@ class Checkpointer:
         self.tracker.pack_rest()
         pending = self.tracker.take_pending()
         try:
-            return self._take(execution_id, pending, plain, gone, whole=whole)
+            return self._make_manifest(execution_id, pending, plain, gone, whole=whole)
         except BaseException:
             self.tracker.pending.names |= pending.names
             raise
 
-    def _take(
+    def _make_manifest(
         self, execution_id: str, pending: Pending, plain: Mapping[str, Any], gone: Iterable[str], *, whole: bool
     ) -> Taken:
         start = time.perf_counter()

@@ -19,7 +19,7 @@ from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.copy_check import MOST_SECONDS, unfaithful
 from ctxkernel.state.checkpoints.units import Buffer, State, Unit
 from ctxkernel.state.tracking.groups import CHUNK, Moment, PackPiece, pack_key
-from ctxkernel.state.tracking.late_changes import Content
+from ctxkernel.state.tracking.late_changes import OwnContent
 from ctxkernel.state.types.packer import Opened, Packer, relabelled
 
 INLINE_BYTES = 4 * 1024 * 1024
@@ -71,7 +71,7 @@ class Storage:
     address: Callable[[Any], str]
     value: Callable[[str], Any]
     handle: Callable[[str], Any]
-    content: Callable[[Moment, str], Content | None]
+    content: Callable[[Moment, str], OwnContent | None]
     """What a name holds by itself, as packed at a moment."""
     streams: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     """Digest → the blob that holds the stream, and which of its streams it is."""

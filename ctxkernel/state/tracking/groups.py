@@ -18,11 +18,12 @@ from typing import Any
 
 from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
 
+from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import class_of, is_any
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.types.file_objects import buffer_address
 from ctxkernel.state.types.packer import Packed, Packer
-from ctxkernel.state.types.parts import Expired, OutOfTime, Unfinished, never
+from ctxkernel.state.types.parts import OutOfTime, Unfinished, never
 
 MOST_SHARED = 32
 """Objects with packs of their own that two names may have in common: those that have more are packed together."""

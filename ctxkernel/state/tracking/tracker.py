@@ -28,9 +28,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
+from ctxkernel.core.timeline_events import NONE
 from ctxkernel.state.base.namespace import (
     NOTHING,
     NameSnapshot,

@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from dataclasses import dataclass, field
 from typing import Any
 
+from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import class_of, is_own_class
 from ctxkernel.state.types import fallbacks
 from ctxkernel.state.types.classes import Again
@@ -34,18 +35,7 @@ from ctxkernel.state.types.connections import Connection
 from ctxkernel.state.types.object_names import ObjectNames
 from ctxkernel.state.types.object_paths import places
 from ctxkernel.state.types.pack_state import PackFindings, PackState
-from ctxkernel.state.types.parts import (
-    BEFORE_NAME,
-    SEEDS,
-    SMALL,
-    Expired,
-    Lost,
-    OutOfTime,
-    never,
-    part_seed,
-    plain_name,
-    said,
-)
+from ctxkernel.state.types.parts import BEFORE_NAME, SEEDS, SMALL, Lost, OutOfTime, never, part_seed, plain_name, said
 from ctxkernel.state.types.pickle_scan import needs_identities
 from ctxkernel.state.types.reducers import FINALIZED, Cache, Dispatcher
 from ctxkernel.state.types.restorer import Loader, StreamRestorer
