@@ -137,17 +137,16 @@ if (HERE / "sweeps.py").exists():
     @benchmark("sweeps")
     def sweeps(size: Size) -> Figures:
         """A grid of parameters on two workers, against the cells that must run and against papermill."""
-        from sweeps import necessary, papermill, sweep
+        from sweeps import papermill, sweep
 
         count = size.of(24, 200)
-        needed = necessary(count)
         with tempfile.TemporaryDirectory() as folder:
-            table, used, _, _ = sweep(Path(folder) / "sweep", count)
+            swept = sweep(Path(folder) / "sweep", count)
             _, theirs, _ = papermill(Path(folder), count, size.of(4, 0))
         aim = Aim(1.15, "ratio") if size.full else None
-        yield Figure(f"{count} combinations, CPU", used, "s", "the cells that must run", needed, aim)
-        yield Figure(f"{count} combinations, CPU, beside papermill", used, "s", "papermill", theirs)
-        yield Figure("tasks that failed", sum(row["status"] != "ok" for row in table["rows"]), "", aim=Aim(0))
+        yield Figure(f"{count} combinations, CPU", swept.cpu, "s", "the cells that must run", swept.cells, aim)
+        yield Figure(f"{count} combinations, CPU, beside papermill", swept.cpu, "s", "papermill", theirs)
+        yield Figure("tasks that failed", sum(row["status"] != "ok" for row in swept.table["rows"]), "", aim=Aim(0))
 
 
 @benchmark("history")

@@ -50,13 +50,14 @@ class Desk:
         return self.kernel._sent.getvalue()
 
     def state(self) -> Snapshot:
-        """Return the variables, the generator of `random`, and the files."""
+        """Return the variables, the generator of `random`, the environment, and the files."""
         files = {
             f"file {one.name}": one.read_text()
             for one in sorted(self.folder.iterdir())
             if one.suffix in (".txt", ".csv")
         }
         names = {**self.kernel.roots(outputs=False), "random state": random.getstate(), **files}
+        names["environment"] = dict(os.environ)
         names = {
             name: f"module {value.__name__}" if type(value).__name__ == "module" else value
             for name, value in names.items()
@@ -136,8 +137,8 @@ def compared(cells: Cells, edited: Cells, part: dict[str, Any], whole: dict[str,
     for at in part["ran"]:
         cell, source = edited[at]
         old, text = place.get(cell, (0, None))
-        # A snapshot has no settings, and does not tell two generators apart.
-        if re.search(r"settings|\b[qr] changed", part["why"][str(at)]):
+        # A snapshot has no settings but the environment, and does not tell two generators apart.
+        if re.search(r"(?<!the environment) settings|\b[qr] changed", part["why"][str(at)]):
             continue
         if text == source and not differences(part["before"][old], whole["before"][at]):
             needless.append(f"cell {at} ran ({part['why'][str(at)]})")

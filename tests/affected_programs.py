@@ -142,6 +142,51 @@ print(t.query('u > @a').to_dict())
 import json\n{s} = json.dumps({i})
 print(f'{{i}:>{n}}')
 """.strip().splitlines()
+CLASS_TEMPLATES = r"""
+class K:\n k = {n}\n def __init__(s, v=0): s.v = v\n def get(s): return s.v, s.k, {i}\n __repr__ = lambda s: 'K'
+class {k}:\n k = {n}\n items = [{n}]\n def __init__(s, v=0): s.items.append(v)\n def get(s): return list(s.items)
+class {k}(K):\n def get(s): return super().get(), {n}
+class {k}({k}):\n def get(s): return {n}, K.k
+class {k}(K):\n def __eq__(s, other): return type(other) is type(s)\n def __hash__(s): return {n}
+class {k}:\n __slots__ = ('v',)\n k = {n}\n def __init__(s, v=0): s.v = v\n @property\n def get(s): return lambda: s.v
+class {k}:\n k = {n}\n class Inner:\n  n = {n}\n def __init__(s, v=0): s.v = s.Inner()\n get = lambda s: s.v.n
+class {k}:\n k = {n}\n @classmethod\n def make(c): return c()\n @staticmethod\n def get(): return {i}
+{o} = {k}.make() if hasattr({k}, 'make') else {k}({n})
+{o}.__class__ = {k}
+print({k}.k, {k}.__name__, isinstance({o}, {k}), issubclass({k}, K))
+print(type({o}) is {k}, {o} == {k}({n}))
+{l} = [{k}, {o}]
+{l} = sorted(n for n in vars({k}) if n[0] != '_')
+def {g}(v=None): return {k}(v).get()
+setattr({k}, 'k', {a})
+{k}.items = {l}
+""".strip().splitlines()
+"""Definitions of classes, and what depends on them."""
+ARRAY_TEMPLATES = r"""
+v = np.arange({n}, {n} + 6)\nw = v[1:]
+{v} = {v}[::-1]
+{v} = {v}.reshape(-1, 1)
+{v} *= {n}
+{v} += {v}
+np.add({v}, {n}, out={v})
+{v}.sort()
+{v}.fill({n})
+{v}.flat[{n} % max({v}.size, 1):] = {n}
+{v}[{v} > {n}] = {n}
+{l} = [{v}, {v}[1:]]
+{l}[0][:1] += 1
+def {g}(v={v}):\n    v[:1] = {n}\n    return v.sum()
+{o}.v = {v}
+{o}.v[:2] -= 1
+{t} = pd.DataFrame({'u': np.arange(4.0), 'v': {n}})\n{v} = {t}['v'].to_numpy(copy=True)
+x = memoryview({v})
+print({v}.tolist(), np.shares_memory(v, w), {v}.flags.owndata)
+{i} = float({v}.sum() + w.sum())
+{v}.setflags(write={n} != 0)
+""".strip().splitlines()
+"""Arrays that share memory, and changes in place."""
+TEMPLATES += CLASS_TEMPLATES + ARRAY_TEMPLATES
+EDITS = ("edit", "edit", "number", "number", "comment", "insert", "delete", "move", "double", "class", "array")
 
 
 def cell(choose: random.Random, template: str = "") -> str:
@@ -163,9 +208,13 @@ def edits(choose: random.Random, cells: list[str], count: int) -> list[list[obje
     edited: list[list[object]] = [[at, source] for at, source in enumerate(cells)]
     for _ in range(count):
         at = choose.randrange(len(edited))
-        match choose.choice(("edit", "edit", "number", "number", "comment", "insert", "delete", "move", "double")):
+        match choose.choice(EDITS):
             case "edit":
                 edited[at][1] = cell(choose)
+            case "class":
+                edited[at][1] = cell(choose, choose.choice(CLASS_TEMPLATES))
+            case "array":
+                edited[at][1] = cell(choose, choose.choice(ARRAY_TEMPLATES))
             case "number":
                 text = str(edited[at][1])
                 edited[at][1] = text.replace(choose.choice("01234"), choose.choice("01234"))

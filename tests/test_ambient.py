@@ -598,3 +598,14 @@ def test_going_back_in_a_kernel_brings_the_process_back(kernel):
     assert kernel.run(told).stdout == before != changed
     assert changed.split() == ["2", "5", "1"]
     assert kernel.run(draws).stdout == first
+
+
+def test_a_variable_that_is_there_at_the_start_is_no_change_although_it_was_looked_at_before(monkeypatch):
+    """A state is told from the start on, so that a return to it finds the environment equal."""
+    state = Ambient([Environment()])
+    monkeypatch.setenv("SET_BEFORE_THE_START", "1")
+    assert state.capture()["environment"]["set"] == {"SET_BEFORE_THE_START": "1"}
+
+    state.begin()
+
+    assert state.capture() == {"environment": {"set": {}, "removed": []}}

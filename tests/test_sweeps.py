@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import os
 import random
 import signal
@@ -22,6 +23,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from ctxkernel.cli import main
 from ctxkernel.core.errors import BadCommand
+from ctxkernel.kernel.display.sweep_tables import RunningSweep, sweep_answer
 from ctxkernel.state.tracking.read_names import names_read_first
 from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.sweeps.assignments import sets, with_values
@@ -730,6 +732,68 @@ def test_no_combination_uses_a_generator_that_another_one_has_used(tmp_path, wor
     assert "ran without it" in errors
 
 
+def test_no_combination_finds_a_lock_as_another_one_left_it(tmp_path):
+    """A free lock is a new free one for each. A held one has no equal elsewhere: each row is told to lack it."""
+    notebook = write(
+        tmp_path / "locks.ipynb",
+        "import threading\nfree, held = threading.Lock(), threading.Lock()\n_ = held.acquire()",
+        "alpha = 1; beta = 1",
+        "own = threading.Lock(); _ = own.acquire(); x = alpha",
+        "r2 = [free.acquire(False), held.acquire(False), beta]\nif own.locked():\n    own.release()",
+    )
+    assert main(["run", str(notebook)]) == 0
+
+    rows, errors = rows_of(notebook, "--from", "1", "alpha=1,2", "beta=1,2", "--collect", "r2", "--workers", "1")
+
+    assert [row["collected"] for row in rows] == [{"r2": [True, True, beta]} for _ in (1, 2) for beta in (1, 2)], errors
+    assert [sorted(row["lost"]) for row in rows] == [["held", "own"]] * 4
+    assert "all 4 combinations ran without it" in errors
+
+
+def test_a_table_comes_back_from_its_mark():
+    """With what only the panel shows; a field of another type is left out."""
+    row = SweepRow({"alpha": 1}, {"r2": 2.5}, "error", "s9.1", 1.5, 0.5, "the last line", True, "KeyError: 'a'")
+    mark = json.loads(json.dumps(SweepTable([row], seconds=3.0).to_mark()))
+
+    found = SweepTable.from_mark(mark)
+
+    assert (found.rows, found.seconds, found.parameters, found.collected) == ([row], 3.0, ["alpha"], ["r2"])
+    mark["rows"][0] |= {"status": 7, "branch": None, "parameters": []}
+    assert SweepTable.from_mark(mark).rows[0].status == "waiting"
+    for forged in ({}, {"rows": 3}, {"rows": [1, None, {}], "seconds": "x"}, {"rows": [{"parameters": {"a": 1}}, {}]}):
+        found = SweepTable.from_mark(forged)
+        if found.rows:
+            assert len(sweep_answer({"s1.1": found}, None, None)["rows"]) == len(found.rows)
+
+
+def test_the_panel_shows_a_running_sweep_and_those_of_the_log():
+    """The newest one if none is named; numbers are sent as numbers, so that pages can sort by them."""
+    row = SweepRow({"alpha": 0.5, "model": "ridge"}, {"fig": {"image/png": "abc", "told": "Figure"}}, "ok", "s9.1")
+    old, new = SweepTable([row], seconds=2.0), SweepTable([SweepRow({"alpha": math.inf})])
+    running = RunningSweep("s12.1", new, {"done": 1, "tasks": 3, "workers": 2})
+
+    found = sweep_answer({"s8.1": old}, running, None)
+    earlier = sweep_answer({"s8.1": old}, running, "s8.1")
+
+    assert (found["of"], found["progress"]) == ("s12.1", {"done": 1, "tasks": 3, "workers": 2})
+    assert found["rows"][0]["values"] == [{"text": 'float("inf")', "number": None}]
+    assert earlier["progress"] is None
+    assert [one["told"] for one in found["sweeps"]] == [
+        "1 combination of alpha, model, 2.0 s",
+        "1 combination of alpha",
+    ]
+    assert earlier["rows"][0]["values"] == [
+        {"text": "0.5", "number": 0.5},
+        {"text": "'ridge'", "number": None},
+        {"text": "Figure", "number": None},
+    ]
+    for of in ("s9.1", 7):
+        with pytest.raises(BadCommand, match="did not sweep"):
+            sweep_answer({"s8.1": old}, None, of)
+    with pytest.raises(BadCommand, match="nothing was swept"):
+        sweep_answer({}, None, None)
+
+
 def test_what_was_lost_is_told_once_for_all_its_combinations():
     table = SweepTable([SweepRow({"alpha": n, "model": "x"}, status="ok") for n in range(6)])
     for row in table.rows[:5]:
@@ -743,7 +807,7 @@ def test_what_was_lost_is_told_once_for_all_its_combinations():
         "steps could not be restored in a worker (it is a generator): alpha=5 model='x' ran without it",
     ]
     assert "lost" not in SweepRow({"alpha": 1}).to_json()
-    assert table.table()[1][-4] == "ok, without lock"
+    assert table.table()[1][-5] == "ok, without lock"
 
 
 def test_packages_that_differ_are_named():

@@ -91,6 +91,8 @@ class Loop(Position):
         """Why the changes of the last statement are not known completely; empty where they are."""
         self._suspected = ""
         """Why the tracker must compare every name; empty once it was told so."""
+        self.projects = True
+        """Whether a projection is built; not where no model is asked, as in a worker of a sweep."""
         self.projection: Any = None
         self.state = Turn((), (), (), 0, ())
         """The state that the projection was built from."""
@@ -346,8 +348,8 @@ class Loop(Position):
         Step("delta feed", _list_changes, gives="changes", needs=("execution", "moved"), otherwise=Changes()),
         Step("variables", _list_variables, gives="variables", otherwise=Variables()),
         Step("timeline", _collect_state, gives="state", needs=("handles", "variables", "changes"), essential=True),
-        Step("history", _tend_history, gives="tended", needs=("state", "moved"), otherwise=()),
-        Step("projection", _project, gives="projection", needs=("state", "tended")),
+        Step("history", _tend_history, gives="tended", needs=("state", "moved"), otherwise=(), when="projects"),
+        Step("projection", _project, gives="projection", needs=("state", "tended"), when="projects"),
     )
     """What happens when the code of a statement has ended, in this order."""
 
@@ -409,7 +411,8 @@ class Loop(Position):
         changes = self._tell_move(moved, restored or Restored(), *self._taken())
         variables = self._guard("variables", self.names.table, Variables())
         self.state = self._state(handles, variables, changes.untold)
-        self.projection = self._guard("projection", self._projector.project, None, self.state)
+        if self.projects:
+            self.projection = self._guard("projection", self._projector.project, None, self.state)
 
     def _move(self, move: HeadMove, by: str | None) -> HeadMove:
         self.log.move_head(move.to, by=by)

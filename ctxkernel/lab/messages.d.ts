@@ -816,6 +816,51 @@ export interface StateDifference {
   more: number;
 }
 
+/** A value of a parameter or a collected variable; `number` is null if it is no finite number. */
+export interface SweepValue {
+  text: string;
+  number: number | null;
+}
+
+/** A combination. `values` are those of the parameters, then of the collected variables, in the order of the names.
+
+    `branch` is an argument of `%ctx goto`, null if there is no state; `seconds` and `cpu` include shared cells.
+     */
+export interface SweepLine {
+  values: readonly SweepValue[];
+  status: string;
+  why: string;
+  branch: string | null;
+  seconds: number;
+  cpu: number;
+  diverged: boolean;
+  output: string;
+}
+
+/** How far a running sweep is. */
+export interface SweepProgress {
+  done: number;
+  tasks: number;
+  workers: number;
+}
+
+/** A sweep of the session, by the execution that swept. */
+export interface SweepEntry {
+  execution_id: string;
+  told: string;
+}
+
+/** The table of a sweep: `of` is the execution that swept; `more` rows are left out. */
+export interface SweepTables {
+  sweeps: readonly SweepEntry[];
+  of: string;
+  parameters: readonly string[];
+  collected: readonly string[];
+  rows: readonly SweepLine[];
+  more: number;
+  progress: SweepProgress | null;
+}
+
 /** The fields that a snapshot and a turn have in common. */
 export interface State {
   history?: History;
@@ -842,6 +887,7 @@ export interface SnapshotMessage {
   resume: Resume | null;
   sent: boolean;
   work: readonly string[];
+  sweeps?: number;
   type: 'snapshot';
   protocol: number;
   version: string;
@@ -907,6 +953,13 @@ export interface AskingMessage {
   asking: Asking | null;
   rows?: readonly AmendedRow[];
   cells?: CellTable;
+}
+
+/** How far a running sweep is. */
+export interface SweepingMessage {
+  type: 'sweeping';
+  execution_id: string;
+  progress: SweepProgress;
 }
 
 /** The fields that all answers have: the request's id, and an error instead of a result. */
@@ -1068,6 +1121,14 @@ export interface CostAnswer {
   cost: Costs | null;
 }
 
+/** The answer to a `sweep` request. */
+export interface SweepAnswer {
+  id: any;
+  error: string | null;
+  type: 'sweep';
+  sweep: SweepTables | null;
+}
+
 /** The answer to a `cells` request. */
 export interface CellsAnswer {
   id: any;
@@ -1092,9 +1153,9 @@ export interface DifferenceAnswer {
   difference: StateDifference | null;
 }
 
-export type Answer = PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | MarksAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | HandleAnswer | ExportAnswer;
+export type Answer = PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | MarksAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | SweepAnswer | HandleAnswer | ExportAnswer;
 
-export type KernelMessage = SnapshotMessage | BeginMessage | TurnMessage | CheckpointMessage | ProposalMessage | AskingMessage | PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | MarksAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | HandleAnswer | ExportAnswer;
+export type KernelMessage = SnapshotMessage | BeginMessage | TurnMessage | CheckpointMessage | ProposalMessage | AskingMessage | SweepingMessage | PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | MarksAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | SweepAnswer | HandleAnswer | ExportAnswer;
 
 /** The data of the comm's opening. */
 export interface OpenRequest {
@@ -1217,6 +1278,13 @@ export interface CostRequest {
   id: string;
 }
 
+/** Asks for the table of the sweep of the execution `of`, or of the newest sweep. */
+export interface SweepRequest {
+  type: 'sweep';
+  id: string;
+  of?: string;
+}
+
 /** Asks for the session as a page. Ask on the control channel: servers limit the rate of the others. */
 export interface ExportRequest {
   type: 'export';
@@ -1230,7 +1298,7 @@ export interface HandleRequest {
   of: string;
 }
 
-export type PanelRequest = SnapshotRequest | PlanRequest | EventsRequest | CompareRequest | DifferenceRequest | CellsRequest | MarksRequest | RowsRequest | DetailsRequest | SearchRequest | ProjectionRequest | BodyRequest | ImageRequest | WhatIfRequest | CostRequest | HandleRequest | ExportRequest;
+export type PanelRequest = SnapshotRequest | PlanRequest | EventsRequest | CompareRequest | DifferenceRequest | CellsRequest | MarksRequest | RowsRequest | DetailsRequest | SearchRequest | ProjectionRequest | BodyRequest | ImageRequest | WhatIfRequest | CostRequest | SweepRequest | HandleRequest | ExportRequest;
 
 /** The widget's trait `facts`; `tokens` is null for no limit. */
 export interface HandleFacts {

@@ -14,6 +14,7 @@ import type {
 import type {
   BodyRequest,
   CostRequest,
+  SweepRequest,
   ExportRequest,
   HandleRequest,
   ImageRequest,
@@ -39,6 +40,7 @@ export type Requests = {
   image: Asked<ImageRequest>;
   whatif: Asked<WhatIfRequest>;
   cost: Asked<CostRequest>;
+  sweep: Asked<SweepRequest>;
   cells: Asked<CellsRequest>;
   marks: Asked<MarksRequest>;
   handle: Asked<HandleRequest>;

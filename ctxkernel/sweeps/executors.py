@@ -164,6 +164,8 @@ class DaskExecutor:
 
     def workers(self) -> int:
         """Return the number of workers that the scheduler knows."""
+        if self._cluster is not None:  # its scheduler is in this process
+            return len(self._cluster.scheduler.workers)
         try:
             return len(self._client.scheduler_info(n_workers=-1)["workers"])
         except TypeError:  # an older version lists all

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import Any, cast
 
 from ctxkernel.core.text import format_duration, join_names, one_line, plural
 from ctxkernel.sweeps.combinations import text_of
 
+MARK = "sweep_table"
+"""The mark of an execution that swept, with the table."""
 _MOST_NAMED = 3
 """Combinations that a note names."""
 _MOST_LOSSES = 8
@@ -28,6 +30,10 @@ class SweepRow:
     """The execution at the end of its branch, which is an argument of `%ctx goto`."""
     seconds: float = 0.0
     """The time of its cells, including those that it shares with other combinations."""
+    cpu: float = 0.0
+    """The processor time of its tasks, including those that it shares, in seconds."""
+    output: str = ""
+    """The last line that its cells printed."""
     diverged: bool = False
     """Whether the result of one of its cells differs from that of the run before the sweep."""
     why: str = ""
@@ -52,6 +58,10 @@ class SweepRow:
         }
         return {**told, "lost": self.lost} if self.lost else told
 
+    def to_mark(self) -> dict[str, Any]:
+        """Return it with all that is known, as JSON."""
+        return {**self.to_json(), "cpu": round(self.cpu, 3), "output": self.output, "why": self.why}
+
 
 @dataclass(slots=True)
 class SweepTable:
@@ -74,6 +84,35 @@ class SweepTable:
         rows = [row.to_json() for row in self.rows]
         return {"rows": rows, "cells_run": self.cells_run, "cells_shared": self.cells_shared}
 
+    def to_mark(self) -> dict[str, Any]:
+        """Return it with all that is known of its rows, as JSON."""
+        return {**self.to_json(), "rows": [row.to_mark() for row in self.rows], "seconds": round(self.seconds, 3)}
+
+    @classmethod
+    def from_mark(cls, mark: Mapping[str, Any]) -> SweepTable:
+        """Return the table of a mark; a field of another type is left out."""
+        listed, seconds = mark.get("rows"), mark.get("seconds")
+        rows: list[SweepRow] = []
+        for each in cast("list[Any]", listed) if isinstance(listed, list) else ():
+            one = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
+            row = SweepRow({})
+            for name in _FIELDS:
+                example = getattr(row, name)
+                if isinstance(one.get(name), type(example) if example is not None else str):
+                    setattr(row, name, one[name])
+            rows.append(row)
+        return cls(rows, seconds=seconds if isinstance(seconds, float) else 0.0)
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names of the parameters."""
+        return list(self.rows[0].parameters) if self.rows else []
+
+    @property
+    def collected(self) -> list[str]:
+        """The names of the collected variables that have a value in some row."""
+        return list(dict.fromkeys(name for row in self.rows for name in row.collected))
+
     @property
     def failed(self) -> int:
         """The number of combinations without the status `ok`."""
@@ -82,9 +121,8 @@ class SweepTable:
     def table(self, rows: Sequence[SweepRow] | None = None) -> list[list[str]]:
         """Return the rows as texts, the head first."""
         rows = self.rows if rows is None else rows
-        parameters = list(self.rows[0].parameters) if self.rows else []
-        collected = list(dict.fromkeys(name for row in self.rows for name in row.collected))
-        head = [*parameters, *collected, "status", "branch", "time", "diverged"]
+        parameters, collected = self.parameters, self.collected
+        head = [*parameters, *collected, "status", "branch", "time", "cpu", "diverged"]
         return [head, *(self._texts(row, parameters, collected) for row in rows)]
 
     @staticmethod
@@ -93,7 +131,8 @@ class SweepTable:
         values = [shown_value(row.collected[name]) if name in row.collected else "" for name in collected]
         status = f"{row.status}: {one_line(row.why, 80)}" if row.why else row.status
         status += f", without {join_names(row.lost, 3)}" if row.lost else ""
-        return [*shown, *values, status, row.branch or "", format_duration(row.seconds), "yes" if row.diverged else ""]
+        took = [format_duration(row.seconds), format_duration(row.cpu)]
+        return [*shown, *values, status, row.branch or "", *took, "yes" if row.diverged else ""]
 
     def losses(self) -> list[str]:
         """Return which variables the workers could not restore, and which combinations ran without them."""
@@ -136,6 +175,10 @@ def shown_value(value: Any) -> str:
     return one_line(text_of(value), 40)
 
 
+_IN_FRAME = ("status", "branch", "seconds", "cpu", "diverged")
+_FIELDS = [one.name for one in fields(SweepRow)]
+
+
 class Sweep:
     """A sweep as a value: `sweep(...)` returns it.
 
@@ -167,7 +210,7 @@ class Sweep:
         pandas: Any = import_module("pandas")
         return pandas.DataFrame(
             [
-                {**row.parameters, **row.collected, "status": row.status, "branch": row.branch, "seconds": row.seconds}
+                {**row.parameters, **row.collected, **{name: getattr(row, name) for name in _IN_FRAME}}
                 for row in self._table.rows
             ]
         )

@@ -53,7 +53,7 @@ def _run(ctx: CommandContext, sweeper: Any, request: SweepRequest) -> SweepTable
         table: SweepTable = sweeper.run(request, progress.tell)
     finally:
         progress.end()
-        ctx.panel.grown()
+        ctx.panel.swept()
     for note in (*table.notes, *table.losses(), *failures(table)):
         ctx.notices.tell(f"ctxkernel: {note}")
     return table
@@ -239,12 +239,14 @@ class _Progress:
     """One line in the output of the cell, which is overwritten."""
 
     def __init__(self, ctx: CommandContext) -> None:
-        self._notices = ctx.notices
+        self._notices, self._panel, self._loop = ctx.notices, ctx.panel, ctx.loop
         self._id = uuid.uuid4().hex
         self._shown = ""
 
-    def tell(self, done: int, total: int, workers: int) -> None:
+    def tell(self, table: SweepTable, done: int, total: int, workers: int) -> None:
         """Show how many tasks are done."""
+        if self._loop.opened is not None:
+            self._panel.sweep(self._loop.opened.execution.execution_id, table, done, total, workers)
         self._show(f"sweep: {done} of {total} tasks done, {workers} workers")
 
     def end(self) -> None:

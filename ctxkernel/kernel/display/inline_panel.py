@@ -22,6 +22,7 @@ STYLES = (
     "branches.css",
     "returning.css",
     "comparisons.css",
+    "sweeps.css",
     "proposal.css",
     "differences.css",
     "rendering.css",

@@ -33,6 +33,7 @@ from ctxkernel.kernel.display.panel_answers import PanelAnswers, StateQueries
 from ctxkernel.kernel.display.panel_rows import StateNotes, TurnFacts
 from ctxkernel.kernel.display.projection_rows import projection_sizes
 from ctxkernel.kernel.display.section_answers import AnswerTable
+from ctxkernel.kernel.display.sweep_tables import RunningSweep, stored_sweeps
 from ctxkernel.kernel.display.timeline_pages import PAGE, Run, TimelinePages
 from ctxkernel.kernel.execution.capture import Capture
 from ctxkernel.kernel.execution.cell import moves_head
@@ -42,6 +43,7 @@ from ctxkernel.kernel.messages.page_input import is_short, request_fields
 from ctxkernel.projection.rendered_history import Past
 from ctxkernel.store.log.row_masking import mask_for, masked_json, unmasked
 from ctxkernel.store.log.session import SessionStore
+from ctxkernel.sweeps.sweep_table import SweepTable
 
 if TYPE_CHECKING:
     from ctxkernel.agent.asks import Account
@@ -103,6 +105,9 @@ class Panel:
     _was_sent: bool = False
     _warned: bool = False
     """Whether an unknown message of a page was reported."""
+    _sweep: RunningSweep | None = None
+    _swept: int | None = None
+    """The number of sweeps in the log; None if it was not counted yet."""
     _checked: int = 0
     """Number of statements already checked for answers of a model."""
 
@@ -245,6 +250,7 @@ class Panel:
             last=lambda: self._last,
             history=lambda: self._history,
             verdicts=lambda: self._verdicts,
+            sweep=lambda: self._sweep,
         ).answers()
 
     # -- events of the kernel -----------------------------------------------------------------
@@ -290,13 +296,22 @@ class Panel:
             self._forget_old_facts()
         self._send(lambda: self._turn_message(result))
         if result.moved is not None and result.moved.reason == "resume":
-            self._checked = 0
+            self._swept, self._checked = None, 0
             # The log now contains an earlier kernel's executions, which no front end knows.
             self._send(self.snapshot)  # already masked: masking it again changes nothing
 
-    def grown(self) -> None:
-        """Send everything: the timeline has executions of which no turn told."""
-        self._checked = 0
+    def sweep(self, execution_id: str, table: SweepTable, done: int, tasks: int, workers: int) -> None:
+        """Keep the table of the running sweep, and send how far it is."""
+        before = self._sweep
+        self._sweep = RunningSweep(execution_id, table, {"done": done, "tasks": tasks, "workers": workers})
+        self._sweep.told_at = before.told_at if before is not None else 0.0
+        if self._sweep.is_due():
+            progress = self._sweep.progress
+            self._send(lambda: {"type": "sweeping", "execution_id": execution_id, "progress": progress})
+
+    def swept(self) -> None:
+        """Send everything: a sweep has ended, and the timeline has executions of which no turn told."""
+        self._sweep, self._swept, self._checked = None, None, 0
         self._send(self.snapshot)
 
     def _forget_old_facts(self) -> None:
@@ -376,6 +391,10 @@ class Panel:
             # The whole feed, for a page that was reloaded; a turn contains only its own part.
             "deltas": [rows.panel_delta(item) for one in tuple(self._facts.values()) for item in one.deltas][-DELTAS:],
         }
+        if self._swept is None:
+            self._swept = len(stored_sweeps(path))
+        if sweeps := self._swept + (self._sweep is not None):
+            message["sweeps"] = sweeps
         return self._masked(message)
 
     def _state(self, result: TurnResult | None) -> messages.State:

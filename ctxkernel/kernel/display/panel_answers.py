@@ -18,10 +18,12 @@ from ctxkernel.kernel.display.cell_versions import cell_versions
 from ctxkernel.kernel.display.history_rows import HistorySnapshot
 from ctxkernel.kernel.display.panel_rows import StateNotes
 from ctxkernel.kernel.display.section_answers import AnswerTable, SectionAnswers
+from ctxkernel.kernel.display.sweep_tables import RunningSweep, stored_sweeps, sweep_answer
 from ctxkernel.kernel.display.timeline_pages import TimelinePages
 from ctxkernel.kernel.messages import wire as messages
 from ctxkernel.kernel.messages.cells import CellTable, CellVersions
 from ctxkernel.kernel.messages.projection import Prices
+from ctxkernel.kernel.messages.sweeps import SweepTables
 from ctxkernel.projection.value import Projection
 from ctxkernel.store.log.session import SessionStore
 
@@ -74,6 +76,7 @@ class PanelAnswers:
     """The model's history at the end of the last turn."""
     verdicts: Callable[[], dict[str, str]]
     """What the comparisons of re-runs found, by execution."""
+    sweep: Callable[[], RunningSweep | None]
 
     def answers(self) -> AnswerTable:
         """Return what answers each kind of request."""
@@ -97,6 +100,7 @@ class PanelAnswers:
             "rows": lambda asked: self.timeline.rows(asked, self.states.notes()),
             "details": self.timeline.details,
             "search": lambda asked: self.timeline.search(asked, self.verdicts(), self.states.notes()),
+            "sweep": self._sweep,
             **sections.answers(),
         }
 
@@ -106,6 +110,9 @@ class PanelAnswers:
             raise BadCommand(f"there is no plan for {action!r} of {target!r}")
         before, upto = asked.get("before") is True, upto if isinstance(upto, str) else None
         return self.states.plan(action, target, before=before, upto=upto)
+
+    def _sweep(self, asked: PageRequest) -> SweepTables:
+        return sweep_answer(stored_sweeps(self.store.path), self.sweep(), asked.get("of"))
 
     def _events(self, asked: PageRequest) -> messages.CondensedEvents:
         """Return the events behind a condensation, as of the last turn."""

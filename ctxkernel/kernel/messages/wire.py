@@ -17,6 +17,7 @@ from ctxkernel.kernel.messages.projection import (
     ProjectionBlocks,
     RequestBody,
 )
+from ctxkernel.kernel.messages.sweeps import SweepProgress, SweepTables
 from ctxkernel.kernel.messages.timeline_messages import (
     AmendedRow,
     BegunStatement,
@@ -49,6 +50,7 @@ class State(TypedDict):
 class SnapshotMessage(State):
     """All data of a panel."""
 
+    sweeps: NotRequired[int]
     type: Literal["snapshot"]
     protocol: int
     version: str
@@ -110,6 +112,14 @@ class AskingMessage(TypedDict):
     asking: Asking | None
     rows: NotRequired[Sequence[AmendedRow]]
     cells: NotRequired[CellTable]
+
+
+class SweepingMessage(TypedDict):
+    """How far a running sweep is."""
+
+    type: Literal["sweeping"]
+    execution_id: str
+    progress: SweepProgress
 
 
 class AnswerFields(TypedDict):
@@ -267,6 +277,13 @@ class CostAnswer(AnswerFields):
     cost: Costs | None
 
 
+class SweepAnswer(AnswerFields):
+    """The answer to a `sweep` request."""
+
+    type: Literal["sweep"]
+    sweep: SweepTables | None
+
+
 class CellsAnswer(AnswerFields):
     """The answer to a `cells` request."""
 
@@ -303,13 +320,21 @@ Answer = (
     | ImageAnswer
     | WhatIfAnswer
     | CostAnswer
+    | SweepAnswer
     | HandleAnswer
     | ExportAnswer
 )
 
 
 KernelMessage = (
-    SnapshotMessage | BeginMessage | TurnMessage | CheckpointMessage | ProposalMessage | AskingMessage | Answer
+    SnapshotMessage
+    | BeginMessage
+    | TurnMessage
+    | CheckpointMessage
+    | ProposalMessage
+    | AskingMessage
+    | SweepingMessage
+    | Answer
 )
 
 
@@ -450,6 +475,14 @@ class CostRequest(TypedDict):
     id: str
 
 
+class SweepRequest(TypedDict):
+    """Asks for the table of the sweep of the execution `of`, or of the newest sweep."""
+
+    type: Literal["sweep"]
+    id: str
+    of: NotRequired[str]
+
+
 class ExportRequest(TypedDict):
     """Asks for the session as a page. Ask on the control channel: servers limit the rate of the others."""
 
@@ -481,6 +514,7 @@ PanelRequest = (
     | ImageRequest
     | WhatIfRequest
     | CostRequest
+    | SweepRequest
     | HandleRequest
     | ExportRequest
 )

@@ -30,7 +30,7 @@ from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, TARGET, LiveS
 from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.kernel.returning.targets import ReturnAction, ReturnJob, Target, Trail, place_in
 from ctxkernel.state.base import own_modules
-from ctxkernel.state.base.namespace import some_of
+from ctxkernel.state.base.namespace import is_atom, some_of
 from ctxkernel.state.base.own_modules import PREFIX
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.comparison import Difference
@@ -409,6 +409,8 @@ class Returning:
     def _release(self, replaced: dict[str, Any]) -> dict[str, str]:
         """Release the replaced objects; return the names that a `__del__` of theirs changed, and why."""
         tracker = self._session.tracker
+        if all(map(is_atom, replaced.values())):
+            return {}
         if not any("__del__" in vars(cls) for cls in own_classes(self._session.packer.module)):
             return {}
         known = tracker.contents()

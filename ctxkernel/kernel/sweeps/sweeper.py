@@ -37,10 +37,9 @@ from ctxkernel.store.mirror import RemoteFiles
 from ctxkernel.sweeps.driver_client import DriverClient
 from ctxkernel.sweeps.environment import differences, packages_here
 from ctxkernel.sweeps.sweep_plan import SweepPlan, SweepTask, SweptCell, digest, make_plan
+from ctxkernel.sweeps.sweep_table import MARK as TABLE
 from ctxkernel.sweeps.sweep_table import SweepRow, SweepTable
 
-TABLE = "sweep_table"
-"""The mark of the execution that swept, with the table."""
 _SHARE = 0.8
 """The part of the free memory that the kernels of the workers may take together."""
 
@@ -99,7 +98,7 @@ class Sweeper:
             )
         running = self._loop.opened
         if running is not None:
-            self._keep_mark(running.execution.execution_id, TABLE, table.to_json())
+            self._keep_mark(running.execution.execution_id, TABLE, table.to_mark())
         return table
 
     def _recall(self, plan: SweepPlan, states: TaskStates) -> None:

@@ -22,11 +22,12 @@ from ctxkernel.kernel.sweeps.signed_messages import Messages
 from ctxkernel.kernel.sweeps.task_states import TaskStates
 from ctxkernel.sweeps.driver_client import DriverClient
 from ctxkernel.sweeps.sweep_plan import SweepTask
+from ctxkernel.sweeps.sweep_table import SweepTable
 
 _WAIT_SECONDS = 0.5
 _NO_WORKER_SECONDS = 60.0
-Tell = Callable[[int, int, int], None]
-"""(done, all, workers): shows the progress."""
+Tell = Callable[[SweepTable, int, int, int], None]
+"""(table, done, all, workers): shows the progress."""
 
 
 class TaskLoop:
@@ -55,7 +56,7 @@ class TaskLoop:
         for task in self._children.get(None, ()):
             self._submit(task)
         seen = time.monotonic()
-        self._tell(0, len(todo), self._driver.workers)
+        self._tell(self._states.table, 0, len(todo), self._driver.workers)
         while self._waiting:
             message = self._driver.next(_WAIT_SECONDS)
             if self._driver.workers:
@@ -67,7 +68,7 @@ class TaskLoop:
             if message is not None and task is not None:
                 with self.protected():
                     self._end(task, self._messages.result(task, message))
-            self._tell(self._done, len(todo), self._driver.workers)
+            self._tell(self._states.table, self._done, len(todo), self._driver.workers)
 
     @contextmanager
     def protected(self) -> Generator[None]:
@@ -122,14 +123,15 @@ class TaskLoop:
         diverged = any(
             self._branches.differs(one, cell.against, names) for one, cell in zip(records, task.cells, strict=False)
         )
+        mark: dict[str, Any] = {"cpu": float(ended.get("cpu", 0.0))}
         if records:
             states.table.overheads.append(float(ended.get("wall", 0.0)) - seconds)
             self._messages.keep(records)
-            mark = {"key": task.key if status == "ok" else "", "own": seconds, "diverged": diverged}
+            mark |= {"key": task.key if status == "ok" else "", "own": seconds, "diverged": diverged}
             mark |= {"collected": ended.get("collected") or {}, "lost": ended.get("lost") or {}}
             ids = self._branches.graft(states.start(task), records, mark)
         if status == "ok":
-            states.end(task, ids, seconds, diverged=diverged)
+            states.end(task, ids, mark)
         return ids[-1] if ids else states.start(task)
 
     def _fail(self, task: SweepTask, status: str) -> None:

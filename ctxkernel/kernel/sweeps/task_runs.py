@@ -22,13 +22,11 @@ from ctxkernel.core.timeline_events import plain
 from ctxkernel.core.typed_json import read_json
 from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply, asks
 from ctxkernel.kernel.execution.guard import line_of
-from ctxkernel.kernel.returning.live_state import is_variable
 from ctxkernel.kernel.returning.targets import ReturnJob, Target
 from ctxkernel.kernel.sweeps.collected_values import collect
 from ctxkernel.kernel.sweeps.run_records import RunRecord, manifest_of
 from ctxkernel.kernel.turn.reruns import Execute
 from ctxkernel.kernel.turn.turns import Turns
-from ctxkernel.state.checkpoints.comparison import Difference
 from ctxkernel.sweeps.seal import seal, unseal
 from ctxkernel.sweeps.worker import FOLDER, SECRET
 
@@ -53,6 +51,7 @@ class TaskRun:
         self._back = turns.checkpoints.needed()
         if not TaskRun.count:
             turns.store.stop()
+            turns.loop.projects = False
 
     async def carry_out(self, execute: Execute, outer: CellRequest, reply: ExecuteReply) -> ExecuteReply:
         """Run the task, and write its result beside its file."""
@@ -117,12 +116,22 @@ class TaskRun:
         log.start_after(_FIRST + TaskRun.count)
         log.load(known.values(), place)
         loop.log = log
-        difference = without_used(back.restorer.compare(place))
+        self._forget_living(place)
+        difference = back.restorer.compare(place)
         lose = frozenset(difference.absent)
         job = ReturnJob("goto", Target(place, "the state of the task"), difference, as_json=True, lose=lose)
         move, restored = back.commit(back.prepare(job))
         loop.move(move, restored)
         return dict(restored.lost)
+
+    def _forget_living(self, place: str | None) -> None:
+        """Forget the objects of a state that are not stored: an earlier task may have used them."""
+        checkpoints = self._back.checkpoints
+        checkpoints.held.pop(place, None)
+        for name, unit in checkpoints.state(place).items():
+            for token in checkpoints.living(unit) if not name.startswith("ambient:") else ():
+                checkpoints.shelf.pop(token, None)
+                checkpoints.storage.packer.tokens.take_from(token)
 
     def _take_in(self, execution_id: str, manifest: Mapping[str, Any], root: str) -> None:
         """Take in the manifest of a state, unless it is known; `root` names that of the whole state, or of a part."""
@@ -162,31 +171,6 @@ class TaskRun:
         manifest = manifest_of(checkpoints, execution_id) | self._back.facts.to_manifest(execution_id)
         execution = self._loop.log.execution(execution_id)
         return replace(record, execution=execution, manifest=manifest, info=replace(info, state="durable"))
-
-
-def without_used(difference: Difference) -> Difference:
-    """Return a difference that removes the variables without a stored form that another task may have used.
-
-    A generator, for example: the result of a task must not depend on the tasks that its worker ran before.
-    """
-    target = difference.target
-    stale = [name for name in difference.stale if name in target and is_variable(name)]
-    missing = {name: target[name].missing[name] for name in stale if name in target[name].missing}
-    used = {
-        name: f"{why}; what it was is gone"
-        for name, why in missing.items()
-        if missing.keys() >= set(target[name].names)
-    }
-    return replace(
-        difference,
-        target={name: unit for name, unit in target.items() if name not in used},
-        stale={one: told for one, told in difference.stale.items() if one not in used},
-        lost={**difference.lost, **used},
-        keep=tuple(name for name in difference.keep if name not in used),
-        load=tuple(unit for unit in difference.load if used.keys().isdisjoint(unit.names)),
-        held={name: value for name, value in difference.held.items() if name not in used},
-        drop=tuple(sorted({*difference.drop, *used})),
-    )
 
 
 def path_json(statement: Statement, execution: Execution, manifest: Mapping[str, Any] | None) -> dict[str, Any]:

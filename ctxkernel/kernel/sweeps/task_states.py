@@ -14,6 +14,8 @@ from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.sweeps.sweep_plan import SweepTask
 from ctxkernel.sweeps.sweep_table import SweepTable
 
+_MOST_OUTPUT = 200
+
 
 class TaskStates:
     """The tasks that have ended, by their keys."""
@@ -25,6 +27,10 @@ class TaskStates:
         """Task → its last execution; None is the place before all statements."""
         self.seconds: dict[str, float] = {}
         """Task → the time of its cells and of those above."""
+        self.cpu: dict[str, float] = {}
+        """Task → its processor time, with that of the tasks above."""
+        self.outputs: dict[str, str] = {}
+        """Task → the last line that its cells, or those above, printed."""
         self.diverged: dict[str, bool] = {}
         self.lost: dict[str, dict[str, str]] = {}
         """Task → the variables that its worker, or that of a task above, could not restore, and why."""
@@ -39,9 +45,12 @@ class TaskStates:
         """Return the execution with whose state a task begins."""
         return self.ends[task.parent] if task.parent is not None else task.place
 
-    def end(self, task: SweepTask, ids: Sequence[str], seconds: float, *, diverged: bool) -> None:
-        """Note that a task ended well, with these executions."""
-        above = task.parent or ""
+    def end(self, task: SweepTask, ids: Sequence[str], mark: Mapping[str, Any]) -> None:
+        """Note that a task ended well, with these executions; `mark` says what it took."""
+        above, seconds, diverged = task.parent or "", float(mark.get("own", 0.0)), bool(mark.get("diverged"))
+        self.cpu[task.key] = self.cpu.get(above, 0.0) + float(mark.get("cpu", 0.0))
+        printed = (_last_line(self._loop.log.execution(one).stdout) for one in reversed(ids))
+        self.outputs[task.key] = next(filter(None, printed), self.outputs.get(above, ""))
         self.seconds[task.key] = self.seconds.get(above, 0.0) + seconds
         self.diverged[task.key] = diverged or self.diverged.get(above, False)
         self.ends[task.key] = ids[-1] if ids else self.start(task)
@@ -63,7 +72,7 @@ class TaskStates:
         start = self.start(task)
         own = path[path.index(start) + 1 :] if start in path else path
         self.lose(task, mark.get("lost") or {})
-        self.end(task, own, float(mark.get("own", 0.0)), diverged=bool(mark.get("diverged")))
+        self.end(task, own, mark)
         count = sum(1 for one in task.cells if one.origin)
         self.table.cells_run -= count
         self.table.cells_shared += count
@@ -83,6 +92,7 @@ class TaskStates:
             row.status, row.why, row.collected, row.branch = status, why, dict(collected), branch
             row.seconds = self.seconds.get(task.key, 0.0)
             row.diverged = self.diverged.get(task.key, False)
+            row.cpu, row.output = self.cpu.get(task.key, 0.0), self.outputs.get(task.key, "")
             row.lost = dict(self.lost.get(task.key, {}))
 
     def cancel_rest(self) -> None:
@@ -100,3 +110,8 @@ class TaskStates:
                     if artifact.kind == "file":
                         writers.setdefault(artifact.name, set()).add(key)
         return sorted(name for name, keys in writers.items() if len(keys) > 1)
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return one_line(lines[-1], _MOST_OUTPUT) if lines else ""

@@ -102,12 +102,14 @@ function drawHeader(view) {
     cost: 0,
     history: historySize(view.history),
     changes: view.deltas.length,
-    rerun: view.compared.filter((row) => verdict(row.comparison).word === 'differs').length
+    rerun: view.compared.filter((row) => verdict(row.comparison).word === 'differs').length,
+    sweeps: view.sweeps.table?.rows?.length ?? 0
   };
   for (const tab of TABS) view.frame.counts[tab].textContent = counts[tab] ? count(counts[tab]) : '';
   view.frame.tabs.history.hidden = !view.history && view.tab !== 'history';
   view.frame.tabs.cost.hidden = !view.sent && view.tab !== 'cost';
   view.frame.tabs.rerun.hidden = !view.compared.length && view.tab !== 'rerun';
+  view.frame.tabs.sweeps.hidden = !view.sweeps.exist && view.tab !== 'sweeps';
   view.returning.draw();
 }
 

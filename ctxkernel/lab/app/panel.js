@@ -33,6 +33,7 @@ const STYLES = [
   'branches.css',
   'returning.css',
   'comparisons.css',
+  'sweeps.css',
   'proposal.css',
   'notebook.css',
   'differences.css',

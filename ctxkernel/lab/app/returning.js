@@ -191,6 +191,19 @@ class Returning {
     }, () => this.goBack(row));
   }
 
+  /** Go to the state after an execution. @param {string} target @param {string} title @param {string} detail @returns {Promise<void>} */
+  goTo(target, title, detail) {
+    return this.propose({
+      title,
+      detail,
+      confirm: 'Go there',
+      request: { action: 'goto', target },
+      code: `%ctx goto ${target}`,
+      done: `At the state after ${target}.`,
+      next: { text: 'Undo', run: () => this.undo() }
+    }, () => this.goTo(target, title, detail));
+  }
+
   /** @param {string} cellId */
   goBackToCell(cellId) {
     const node = this.view.nodeOfCell(cellId);

@@ -8,11 +8,12 @@ import { drawHandles } from './handles.js';
 import { drawHistory } from './history.js';
 import { makeNow } from './lazylist.js';
 import { drawProjection } from './projection.js';
+import { drawSweeps } from './sweeps.js';
 
 /** @import {Child} from '../types.js' */
 /** @import {View} from './view.js' */
 
-const TABS = /** @type {const} */ (['timeline', 'handles', 'projection', 'cost', 'history', 'changes', 'rerun']);
+const TABS = /** @type {const} */ (['timeline', 'handles', 'projection', 'cost', 'history', 'changes', 'rerun', 'sweeps']);
 /** @typedef {(typeof TABS)[number]} Tab */
 
 /** @type {Record<Tab, string>} */
@@ -23,7 +24,8 @@ const TAB_LABELS = {
   cost: 'Cost',
   history: 'History',
   changes: 'Changes',
-  rerun: 'Re-run'
+  rerun: 'Re-run',
+  sweeps: 'Sweeps'
 };
 /** @type {Record<Exclude<Tab, 'timeline'>, (view: View) => Child>} */
 const DRAW = {
@@ -32,7 +34,8 @@ const DRAW = {
   cost: drawCosts,
   history: drawHistory,
   changes: drawChanges,
-  rerun: drawComparisons
+  rerun: drawComparisons,
+  sweeps: drawSweeps
 };
 
 /**

@@ -20,6 +20,7 @@ import { STATUSES, keyOf, label, statusOf } from './rownames.js';
 import { DRAW, TABS, keyboardIn } from './sections.js';
 import { Session, deltaKey, headOf } from './session.js';
 import { clean } from './text.js';
+import { Sweeps } from './sweeps.js';
 import { Timeline } from './timeline.js';
 import { sorted, stubsOf } from './tree.js';
 import { dict, list, number } from './values.js';
@@ -94,6 +95,7 @@ class View extends Session {
     /** @type {number | undefined} */
     this.asker = undefined;
     this.decisions = new Decisions(this);
+    this.sweeps = new Sweeps(this);
     this.frame = new Frame(this);
     this.root = this.frame.root;
     this.id = this.frame.id;
@@ -209,6 +211,8 @@ class View extends Session {
         return this.decisions.take(msg);
       case 'asking':
         return this.asks(msg);
+      case 'sweeping':
+        return this.sweeps.take(msg);
     }
   }
 
@@ -236,6 +240,7 @@ class View extends Session {
       this.blocks = null;
       this.blocksAsked = '';
       this.costs = null;
+      this.sweeps.forget();
       this.grown = false;
       this.returning.close(false);
       this.returning.tell('');
@@ -263,6 +268,7 @@ class View extends Session {
     else this.refresh(...TABS);
     this.drawHeader();
     this.drawBanners();
+    if (msg.sweeps) void this.sweeps.ask();
   }
 
   /** @param {Partial<BeginMessage>} msg */

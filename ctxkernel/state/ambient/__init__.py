@@ -108,6 +108,7 @@ class Ambient:
         """Take in that the first cell runs next."""
         for part in self._parts:
             part.begin()
+        self._stamps.clear()  # values may be relative to the start, and this is another one
 
     def capture(self, *, bound: Collection[str] | None = None) -> dict[str, Any]:
         """Return the values of the parts that differ from the last capture.

@@ -150,7 +150,7 @@ class Restorer(StateComparison):
 
     def fetch(self, difference: Difference) -> Fetched:
         """Load differing values; only a `__setstate__` changes anything. Raises CheckpointError without memory."""
-        free = self._free_memory()
+        free = self._free_memory() if difference.nbytes > _UNCHECKED else None
         if free is not None and difference.nbytes * _MARGIN > free:
             raise CheckpointError(
                 f"this state needs {format_size(difference.nbytes)} that are not in memory now, and "

@@ -25,9 +25,6 @@ from ctxkernel.state.base.own_modules import OwnModule
 LABELS = ("class:", "shared:")
 """Prefixes of the names that stored states give to classes of the user's, and to objects that several names share."""
 _TEXT = "==SUPPRESS=="
-_NANS = (b"G\x7f\xf8", b"G\xff\xf8", b"\0\0\xf8\x7f")
-"""The bytes of NaN as a float and, the other way round, as a `numpy.float64`."""
-_LONG = 1024
 MOST_IN_A_PACK = 1000
 """Objects that get a token in one pack; others are stored by value."""
 _MOST = 10_000
@@ -35,20 +32,6 @@ _MOST = 10_000
 _MOST_WALKED = 100_000
 """Objects among which one is searched that the garbage collector does not know."""
 _CONSTANTS = (("math", "nan"), ("numpy", "nan"), ("argparse", "SUPPRESS"))
-
-
-def needs_identities(stream: bytes) -> bool:
-    """Return whether a part of a stream may contain NaN or the text `argparse.SUPPRESS`."""
-    if _TEXT.encode() in stream:
-        return True
-    numpy = sys.modules.get("numpy")
-    if numpy is None or len(stream) < _LONG:
-        return any(one in stream for one in _NANS)
-    data = numpy.frombuffer(stream, "u1")  # a search for bytes would stop often in a list of numbers
-    at = numpy.flatnonzero(data == 0xF8)
-    one, two, after = data[at - 1], data[at - 2], data[(at + 1) % len(data)]
-    found = (two == ord("G")) & ((one == 0x7F) | (one == 0xFF)) | (two == 0) & (one == 0) & (after == 0x7F)
-    return bool(found.any())
 
 
 class Identities:
@@ -170,10 +153,14 @@ class Named(ById):
 
     def replace(self, name: str, obj: Any) -> None:
         """Take `obj` as the only object of a name. Raises TypeError."""
+        self.take_from(name)
+        self.add(name, obj)
+
+    def take_from(self, name: str) -> None:
+        """Have no object of this name; the newest one that has it has no name any more."""
         before = self.object(name)
         self.forget(name)
         self._known.pop(id(before), None)
-        self.add(name, obj)
 
     def forget(self, name: str) -> None:
         """Have no object of this name; those that have it keep it for `get`."""

@@ -32,10 +32,11 @@ from ctxkernel.core.reflection import class_of, is_own_class
 from ctxkernel.state.types import fallbacks
 from ctxkernel.state.types.classes import Again
 from ctxkernel.state.types.connections import Connection
-from ctxkernel.state.types.object_names import ObjectNames, needs_identities
+from ctxkernel.state.types.object_names import ObjectNames
 from ctxkernel.state.types.object_paths import places
 from ctxkernel.state.types.pack_state import PackFindings, PackState
 from ctxkernel.state.types.parts import BEFORE_NAME, SEEDS, SMALL, Lost, OutOfTime, never, part_seed, plain_name, said
+from ctxkernel.state.types.pickle_scan import needs_identities
 from ctxkernel.state.types.reducers import FINALIZED, Cache, Dispatcher
 from ctxkernel.state.types.restorer import Loader, StreamRestorer
 
@@ -162,7 +163,7 @@ class _Tries:
         if pack.targets and self.members is None:
             known = pickler.memo.copy()
             self.members = {id(one) for one in pack.targets if id(one) in known}
-        elif not self.identify and any(map(needs_identities, out.pieces)):
+        elif not self.identify and needs_identities(out.pieces, {at for at, _ in out.cuts}):
             self.identify = True
         elif again and pack.missing:  # the methods of a class may know how to store these
             self.own_way |= again

@@ -1,0 +1,115 @@
+"""The section Sweeps: a table that sorts and filters, a plot, progress, and the way to a row's state."""
+
+# ruff: noqa: F811
+from __future__ import annotations
+
+import re
+
+import pytest
+from notebook_moves import run_all
+from playwright.sync_api import expect
+
+from browser.test_renderer import page, stage  # noqa: F401
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
+
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+def line(alpha, model, r2, status="ok", **others):
+    """A row of a table, as the kernel sends it."""
+    numbers = [None if not isinstance(one, int | float) else float(one) for one in (alpha, model, r2)]
+    values = [{"text": str(one), "number": number} for one, number in zip((alpha, model, r2), numbers, strict=True)]
+    told = {"values": values, "status": status, "why": "", "branch": f"s9.{alpha}", "seconds": 0.5, "cpu": 0.25}
+    return {**told, "diverged": False, "output": "", **others}
+
+
+@pytest.fixture
+def swept(stage):
+    """A panel whose session has one sweep of four combinations."""
+    rows = [line(2, "ridge", 0.5), line(10, "lasso", 0.7), line(1, EVIL, 0.9)]
+    rows.append(line(3, "lasso", "", "error", why=f"ValueError: {EVIL}", branch=None))
+    table = {"sweeps": [{"execution_id": "s8.1", "told": "4 combinations"}], "of": "s8.1", "more": 0, "progress": None}
+    table |= {"parameters": ["alpha", "model"], "collected": ["r2"], "rows": rows}
+    stage.evaluate("given => { host.answers.sweep = async () => ({ sweep: given, error: null }) }", table)
+    expect(stage.locator("[data-tab=sweeps]")).to_be_hidden()
+    stage.evaluate("view.snapshot({...S.snapshot, sweeps: 1})")
+    stage.locator("[data-tab=sweeps]").click()
+    return stage
+
+
+def shown(page):
+    """The values of alpha, row by row."""
+    return page.locator(".ctxk-sweeptable tbody tr td:nth-child(2)").all_inner_texts()
+
+
+def test_a_sweep_is_sorted_and_filtered_by_its_columns(swept):
+    """Numbers in their order, twice the other way round, the third time as they came; texts are shown as texts."""
+    alpha = swept.get_by_role("columnheader", name="alpha")
+    assert shown(swept) == ["2", "10", "1", "3"]
+    for order, sort in ((["1", "2", "3", "10"], "ascending"), (["10", "3", "2", "1"], "descending")):
+        alpha.get_by_role("button").click()
+        assert shown(swept) == order
+        expect(alpha).to_have_attribute("aria-sort", sort)
+    alpha.get_by_role("button").click()
+    assert shown(swept) == ["2", "10", "1", "3"]
+    field = swept.get_by_role("textbox", name="Filter combinations")
+    for words, left in (
+        ("alpha>=2", ["2", "10", "3"]),
+        ("alpha>=2 model=lasso", ["10", "3"]),
+        ("r2>0.6", ["10", "1"]),
+        ("onerror", ["1"]),
+        ("status=error", ["3"]),
+    ):
+        field.fill(words)
+        assert shown(swept) == left
+        expect(field).to_be_focused()
+    assert swept.locator(".ctxk-sweeptable img").count() == 0
+
+
+def test_the_lines_of_the_plot_are_those_of_the_rows_that_are_shown(swept):
+    plot = swept.get_by_role("img", name=re.compile("3 combinations as lines over alpha, model, r2"))
+    expect(plot).to_be_visible()
+    expect(plot.locator("polyline")).to_have_count(3)
+    swept.get_by_role("textbox", name="Filter combinations").fill("alpha>=2")
+    expect(swept.locator(".ctxk-parallel polyline")).to_have_count(2)
+    swept.locator(".ctxk-parallel polyline").first.dispatch_event("pointerenter")
+    expect(swept.locator("tr.ctxk-chosen")).to_have_attribute("data-branch", "s9.2")
+
+
+def test_any_row_with_a_state_is_gone_to(swept):
+    expect(swept.locator(".ctxk-sweeptable tbody button")).to_have_count(3)
+    swept.get_by_role("button", name=re.compile(r"^s9.10: go to the state of alpha=10 model=lasso")).click()
+    expect(swept.locator(".ctxk-told")).to_contain_text("At the state after s9.10.")
+    assert swept.evaluate("host.gestures") == ["%ctx goto s9.10"]
+
+
+def test_a_running_sweep_shows_how_far_it_is_and_can_be_cancelled(swept):
+    swept.evaluate("() => { host.answers.sweep = async () => ({ sweep: null, error: 'busy' }) }")
+    progress = {"done": 3, "tasks": 12, "workers": 2}
+    swept.evaluate("progress => view.message({type: 'sweeping', execution_id: 's9.1', progress})", progress)
+    expect(swept.locator(".ctxk-sweepline progress")).to_have_attribute("value", "3")
+    expect(swept.locator(".ctxk-sweepline").first).to_contain_text("3 of 12 tasks done, 2 workers")
+    expect(swept.get_by_role("button", name="Cancel")).to_be_visible()
+
+
+def test_a_sweep_of_a_notebook_is_in_the_panel(desk, tmp_path):
+    """A real sweep: its table is there when it has ended, and a row's state is loaded."""
+    run_all(
+        desk,
+        "swept.ipynb",
+        [
+            "alpha = 1; model = 'ridge'",
+            "r2 = alpha * len(model)\nprint('r2 is', r2)",
+            "%ctx sweep --from 0 alpha=1,2,3 model=ridge,lasso2 --collect r2 --workers 1",
+        ],
+    )
+    expect(desk.cell(2).locator(".jp-OutputArea")).to_contain_text("6 combinations, 6 ok", timeout=200_000)
+    desk.view.locator("[data-tab=sweeps]").click()
+    table = desk.view.get_by_role("table", name="Combinations of the sweep")
+    expect(table.locator("tbody tr")).to_have_count(6)
+    expect(table).to_contain_text("r2 is 18")
+    table.get_by_role("button", name="r2", exact=True).click()
+    desk.page.screenshot(path=str(tmp_path / "sweeps.png"))
+    table.locator("tbody tr").last.get_by_role("button").click()
+    expect(desk.view.locator(".ctxk-told")).to_contain_text("3 names restored", timeout=60_000)
