@@ -30,7 +30,8 @@ from ctxkernel.core.reflection import class_of, type_name
 from ctxkernel.core.text import one_line
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.amounts import Line, lines_within, moved
-from ctxkernel.sources.base.planner import NO_CAP, Emphasis, plan, said, said_of, squeezed
+from ctxkernel.sources.base.fitting import NO_CAP, squeezed
+from ctxkernel.sources.base.planner import Emphasis, plan, said, said_of
 from ctxkernel.sources.base.positions import (
     find_name,
     find_pattern,
