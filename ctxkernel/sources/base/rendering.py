@@ -380,7 +380,7 @@ class BaseSource:
         try:
             found = self.find(request.pos)
         except NotFound as fault:
-            return last or Place(), str(fault)
+            return last or parse_place(request.near) or Place(), str(fault)
         except BadPolicy as fault:
             if from_end is not None:
                 return self._end(None, request), ""
