@@ -188,7 +188,8 @@ def column_facts(column: Any, about: str = "", stopped: Callable[[], bool] = lam
     ends = (min(low for low, _ in found), max(high for _, high in found)) if found else None
     span = _span(column.dtype, ends)
     told = about + span if span else "" if about else _categories(column, nulls)
-    return ", ".join(filter(None, [str(column.dtype), nulls and about + plural(nulls, "nulls"), told]))
+    counted = about + plural(nulls, "nulls") if nulls else ""
+    return ", ".join(filter(None, [str(column.dtype), counted, told]))
 
 
 def _categories(column: Any, nulls: int) -> str:
