@@ -83,7 +83,7 @@ def test_level_1_of_a_frame_is_columns_types_nulls_ranges_and_head():
     text = render(opened(df, "df"), 1).text
 
     assert "\nn: int64, 0 … 99\nx: float64, 1 null, 0.0 … 14.142857142857142\n" in text
-    assert "\nwhen: datetime64[us], 2024-01-01 … 2024-04-09\nok: bool\nfirst rows:\n" in text
+    assert "\nwhen: datetime64[us], 2024-01-01 … 2024-04-09\nok: bool, 50 True, 50 False\nfirst rows:\n" in text
 
 
 def test_level_2_of_a_frame_is_what_describe_says():

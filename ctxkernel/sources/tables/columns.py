@@ -196,6 +196,10 @@ def _categories(column: Any, nulls: int) -> str:
     """Return how many distinct values a column has, and the most frequent ones; empty for none, and for a long one."""
     if len(column) == nulls or len(column) > _COUNTED_ROWS or not _hashable(column):
         return ""
+    _, pandas = modules()
+    if pandas.api.types.is_bool_dtype(column.dtype):
+        true = int(column.sum())
+        return f"{true:,} True, {len(column) - nulls - true:,} False"
     distinct, most = _most_frequent(column)
     if distinct == len(column) - nulls and distinct > 1:
         return f"{distinct:,} distinct, such as {most[0][0]!r}"

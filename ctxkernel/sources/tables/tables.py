@@ -21,9 +21,9 @@ from ctxkernel.projection.tokens import count_tokens, largest, most_chars
 from ctxkernel.sources.base.amounts import FULL_ADVICE, Line, marked, more, more_lines
 from ctxkernel.sources.base.column_lines import column_line, with_number_table
 from ctxkernel.sources.base.fitting import NO_CAP, advised, beginning, fit, fullest
-from ctxkernel.sources.base.planner import MOST_NAMED
+from ctxkernel.sources.base.planner import MOST_NAMED, said_of
 from ctxkernel.sources.base.positions import MOST_NAMES
-from ctxkernel.sources.base.rendering import PAST_END, Draft, Place, TargetSource, as_now, fit_lines, less
+from ctxkernel.sources.base.rendering import EMPHASIS, PAST_END, Draft, Place, TargetSource, as_now, fit_lines, less
 from ctxkernel.sources.tables.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, spans
 
 _WINDOW_ROWS = 2_000
@@ -133,10 +133,15 @@ def columns_within(window: TableWindow, width: int, room: int, *, named: bool = 
     return max(1, largest(len(window.names), fits, guess=8))
 
 
-def described_part(columns: int, budget: int) -> Sequence[int]:
-    """Return the columns whose values are looked at: the first ones, more than have room, and the last one."""
+def described_part(names: Sequence[str], budget: int) -> Sequence[int]:
+    """Return the columns whose values are looked at: the first ones, more than have room, those asked for, the last."""
+    columns, emphasis = len(names), EMPHASIS.get()
     most = min(columns, max(budget // _LEAST_LINE + 1, _LOOKED_AT))
-    return range(columns) if most == columns else [*range(most - 1), columns - 1]
+    if most == columns:
+        return range(columns)
+    asked = emphasis.asked if emphasis is not None else ()
+    wanted = [at for at, name in enumerate(names) if not asked.isdisjoint(said_of(name))] if asked else []
+    return sorted({*range(most - 1), *wanted, columns - 1})
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +262,7 @@ class TableSource(TargetSource):
         rows, width = self.table_shape(facts)
         names = self.columns(min(width, MOST_NAMES if budget >= NO_CAP else MOST_NAMED))
         known = min(len(names), self.most_described)
-        at = described_part(known, budget)
+        at = described_part([name for name, _ in names[:known]], budget)
         note, told = self.statistics(at) if lod == 2 else self.schema(at)
         facts_of = dict(zip(at, told, strict=True))
         told_of = [
