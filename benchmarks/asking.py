@@ -27,7 +27,7 @@ from kernels import Kernel
 from ctxkernel.agent.client import ModelClient
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.core.turn import Turn
+from ctxkernel.core.turn_values import Turn
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.rules import check
 from ctxkernel.projection.engine import ProjectionEngine

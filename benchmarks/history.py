@@ -25,7 +25,7 @@ from pathlib import Path
 
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.core.turn import Turn
+from ctxkernel.core.turn_values import Turn
 from ctxkernel.history.events import (
     Action,
     AssistantMessage,

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from ctxkernel.core.ports import VariableLine
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.core.turn import DeltaItem, Turn
+from ctxkernel.core.turn_values import DeltaItem, Turn
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.events import (
     Action,

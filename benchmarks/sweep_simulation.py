@@ -50,7 +50,7 @@ def measure(tasks: int) -> Costs:
     for source in ("rows = list(range(1000))", "alpha = 1", "fit = sum(rows) * alpha", "r2 = fit / 3"):
         kernel.run(source)
     told = kernel.run(
-        "import json, time\nfrom ctxkernel import sweep\nfrom ctxkernel.kernel.sweeps.messages import Messages\n"
+        "import json, time\nfrom ctxkernel import sweep\nfrom ctxkernel.kernel.sweeps.signed_messages import Messages\n"
         "sizes = {'task': [], 'result': []}\nstock = Messages.task, Messages.result\n"
         "def task(self, *given):\n    made = stock[0](self, *given); sizes['task'].append(len(made)); return made\n"
         "def result(self, task, message):\n    sizes['result'].append(len(message.get('result', '')) * 3 // 4)\n"

@@ -34,11 +34,11 @@ from ctxkernel.core.loop import Loop
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.scheduler import Tick
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.turn import Outcome
+from ctxkernel.core.turn_values import Outcome
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
 from ctxkernel.sources import open_named, open_source
 from ctxkernel.testing import AtOnce
-from ctxkernel.testing.turns import FakeTracker, KeepingProjector
+from ctxkernel.testing.fake_loop import FakeTracker, KeepingProjector
 
 Row = dict[str, Any]
 TOKENS = 2000

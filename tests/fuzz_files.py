@@ -606,9 +606,9 @@ def run_case(seed_place: Place, kind: str, seed: int, work: Path) -> User:
         shutil.rmtree(work / "home", ignore_errors=True)
     os.chdir(place.project)
     os.environ.update(place.env())
-    importlib.import_module("ctxkernel.store.trust")._known.clear()
+    importlib.import_module("ctxkernel.store.signatures")._known.clear()
     told, user = "", User(place)
-    from ctxkernel.store.trust import signer
+    from ctxkernel.store.signatures import signer
 
     signer()  # the secret is there before
     # What the case itself puts outside of our folders, such as a link, is no harm: so it is looked at after the change.

@@ -6,7 +6,8 @@ characters. Beside it: the test of the quick run that holds the claim, or why no
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
+import re
+from fnmatch import translate
 
 LONG = {
     "test_network_files.py::*without mappings]": "the same with mappings",
@@ -124,7 +125,9 @@ LONG = {
 }
 
 
+_ANY = re.compile("|".join(translate(pattern.replace("[", "[[]")) for pattern in LONG))
+
+
 def is_long(nodeid: str) -> bool:
     """Return whether the quick run leaves out a test."""
-    name = nodeid.rpartition("tests/")[2]
-    return any(fnmatchcase(name, pattern.replace("[", "[[]")) for pattern in LONG)
+    return _ANY.match(nodeid.rpartition("tests/")[2]) is not None

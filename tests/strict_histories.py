@@ -29,7 +29,7 @@ from ctxkernel.agent.reply import read_reply, reply_events
 from ctxkernel.core.ports import VariableLine
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.core.turn import DeltaItem, HandleState, Turn
+from ctxkernel.core.turn_values import DeltaItem, HandleState, Turn
 from ctxkernel.history.events import (
     Action,
     AgentError,

@@ -14,7 +14,7 @@ from asking import FAULTS, KEY, MODEL, ask, body, failed
 
 from ctxkernel.agent.client import ModelClient
 from ctxkernel.agent.failures import KINDS, ModelFailure
-from ctxkernel.agent.keys import Key, model_key
+from ctxkernel.agent.keys import ApiKey, model_key
 from ctxkernel.agent.streaming import StreamEvent
 from ctxkernel.testing import MessagesServer, StreamError, answer, error, say
 
@@ -156,9 +156,9 @@ def test_a_key_is_looked_for_in_the_environment_and_then_in_the_keyring(monkeypa
 
 
 def test_a_key_does_not_show_itself():
-    key = Key(KEY)
+    key = ApiKey(KEY)
 
     assert KEY not in repr(key)
     assert KEY not in repr({"headers": [key]})
     assert key.scrub(f"before {KEY} after") == "before [masked: key] after"
-    assert Key().scrub("text") == "text"
+    assert ApiKey().scrub("text") == "text"

@@ -14,7 +14,7 @@ from ctxkernel.agent.reply import read_reply, reply_events
 from ctxkernel.core.ports import VariableLine
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.core.turn import DeltaItem, Turn
+from ctxkernel.core.turn_values import DeltaItem, Turn
 from ctxkernel.history.events import HistoryEvent, Observation, Redaction, UserQuestion
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.tokens import count_tokens

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxkernel.agent.stale_views import MOST_TOLD, StaleObject, changes_text, find_stale
+from ctxkernel.agent.stale_objects import MOST_TOLD, StaleObject, changes_text, find_stale
 from ctxkernel.state.tracking.cell_names import names_used
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ctxkernel.agent.ask_turn import AskStopped, AskTurn, ResponseRecord
 from ctxkernel.agent.asks import Ask, AskEnding, Bounds, Spent
 from ctxkernel.agent.failures import ModelFailure
 from ctxkernel.agent.streaming import CallDelta, Response, StreamEvent, TextDelta
-from ctxkernel.agent.turn import AskTurn, ResponseRecord, Stopped
 from ctxkernel.agent.unfinished import left_open
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Execution
@@ -74,7 +74,7 @@ class Bench:
     def received(self, response: Response | None, failure: ModelFailure | None, spent: Spent) -> None: ...
 
     def _statement(self, source: str, observe: Callable[[Execution], Iterable[Any]], before: Any = None) -> Execution:
-        from ctxkernel.core.turn import Outcome
+        from ctxkernel.core.turn_values import Outcome
 
         loop = self.turns.loop
         turn = loop.begin(source, now=self.turns.now, author="model", kind="meta")
@@ -94,7 +94,7 @@ class Bench:
         return [Observation(f"{execution_id}:{number}", action.tool_call_id, "done")]
 
     async def run(self, action: Action, code: str, observe: Callable[[Execution], Iterable[Any]]) -> Execution:
-        from ctxkernel.core.turn import Outcome
+        from ctxkernel.core.turn_values import Outcome
 
         loop = self.turns.loop
         loop.begin(code, now=self.turns.now, author="model")
@@ -121,7 +121,7 @@ class Bench:
         try:
             return await work
         except KeyboardInterrupt:
-            raise Stopped from None
+            raise AskStopped from None
 
     def clock(self) -> float:
         return self.turns.now
@@ -156,7 +156,7 @@ decisions = st.lists(st.sampled_from(["approve", "edit", "reject", "all", "ask"]
 
 
 def begin(bench: Bench, question: str, script: Sequence[Any], mode: Any) -> AskTurn:
-    from ctxkernel.core.turn import Outcome
+    from ctxkernel.core.turn_values import Outcome
 
     loop = bench.turns.loop
     turn = loop.begin(f"%%ask\n{question}", now=bench.turns.now, kind="meta")
@@ -169,7 +169,7 @@ def begin(bench: Bench, question: str, script: Sequence[Any], mode: Any) -> AskT
 
 def decide(bench: Bench, turn: AskTurn, what: str) -> None:
     """Do what a command does in a statement of its own."""
-    from ctxkernel.core.turn import Outcome
+    from ctxkernel.core.turn_values import Outcome
 
     loop = bench.turns.loop
     loop.begin(f"%ctx {what}", now=bench.turns.now, kind="meta")

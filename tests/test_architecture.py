@@ -1,4 +1,4 @@
-"""What docs/architecture.md and CONTRIBUTING.md say of the code is so."""
+"""The architecture: what its page and CONTRIBUTING.md say of the code, and the names of modules."""
 
 from __future__ import annotations
 
@@ -42,3 +42,12 @@ def test_each_step_of_a_turn_finds_what_it_needs():
     assert unmet_needs(Turns.END, begun) == []
     assert unmet_needs(Loop.END, ("turn", "outcome", "now", "expired", "move", "restored", "observe")) == []
     assert unmet_needs(tuple(reversed(Turns.END)), begun)
+
+
+def test_a_module_has_a_name_of_its_own():
+    """Except for commands: a module of `cli` or `kernel/commands` has the name of the thing that it controls."""
+    files = [path.relative_to(ROOT / "ctxkernel") for path in (ROOT / "ctxkernel").rglob("[!_]*.py")]
+    of_commands = ("cli", "kernel/commands")
+    names = [path.name for path in files if not path.as_posix().startswith(of_commands)]
+
+    assert [name for name in names if names.count(name) > 1] == []

@@ -16,9 +16,9 @@ from scale import share
 from test_kernel_asking import KEY, Bench, bench_in, cell
 
 from ctxkernel.testing import OVERFLOW, Cut, End, Garbage, MessagesServer, Stall, StreamError, answer, error, say, think
-from ctxkernel.testing.answers import Place
+from ctxkernel.testing.answers import CutPlace
 
-PLACES: tuple[Place, ...] = get_args(Place)
+PLACES: tuple[CutPlace, ...] = get_args(CutPlace)
 AT_ONCE = {"retry-after-ms": "1"}
 SPOKEN = [think("first this"), say("I begin."), cell("a = 1"), say("and then"), cell("b = a + 1")]
 ERRORS: dict[str, list[Any]] = {

@@ -282,6 +282,24 @@ def test_what_names_share_comes_back_wherever_the_time_to_pack_them_ends(
         assert all(why.endswith("at a time that is not known") for why in told.values()), told
 
 
+@pytest.mark.parametrize("late", [(True, True), (True, False), (False, True), (False, False)])
+def test_a_class_is_as_it_was_before_its_last_variable_was_bound_anew(
+    bench: Bench, late: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
+):
+    """No variable refers to it any more, and it was not known yet which class the variable had."""
+    is_late = False
+    monkeypatch.setattr(Moment, "_pack", late_if(lambda: is_late))
+    is_late = late[0]
+    first = bench.run("class G:\n    rows = [4]")
+    is_late = late[1]
+    bench.run("G.n = 4; G.rows.append(5); G = [7]")
+    is_late = False
+
+    assert not bench.goto(first)
+
+    assert (bench["G"].rows, hasattr(bench["G"], "n")) == ([4], False)
+
+
 def test_a_name_that_is_one_object_with_a_text_in_its_value_is_packed_as_any_other_name():
     """A value has the same bytes before it was stored and after it was loaded."""
     name, other = "k", pickle.loads(b"\x8c\x01k.")
@@ -304,6 +322,30 @@ def test_what_is_packed_in_the_background_and_only_alive_stays_alive(bench: Benc
 
     assert bench["x"][1] is alive
     assert bool(lost) == used
+
+
+@pytest.mark.parametrize("names", ["x", "x = y"])
+def test_what_two_jobs_in_the_background_find_alive_is_one_object(
+    bench: Bench, names: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Two processes pack one generator at the same time: it has the same token in both states, and is kept."""
+    monkeypatch.setattr(Moment, "_pack", late_if(lambda: True))
+    poll, bench.checkpoints.poll = bench.checkpoints.poll, list
+    first = bench.run(f"{names} = [[1], (n for n in range(9))]")
+    second = bench.run("x[0].append(2)")
+    third = bench.run("x[0].append(3)")
+    bench.checkpoints.poll = poll
+    now = bench["x"]
+    kept, alive = list(now), now[1]
+
+    assert not bench.goto(third)
+    assert all(one is other for one, other in zip(bench["x"], kept, strict=True))
+    for target, rows in ((first, [1]), (second, [1, 2]), (third, [1, 2, 3])):
+        bench.goto(target)
+        assert bench["x"][0] == rows
+        assert bench["x"][1] is alive
+        tokens = {token for token, _ in bench.checkpoints.state(target)["x"].live}
+        assert tokens == {bench.tracker.packer.token(alive)}
 
 
 def test_an_object_that_the_garbage_collector_does_not_know_stays_alive(bench: Bench):

@@ -21,7 +21,7 @@ from kernels import RunningKernel, starter
 from nbformat.v4 import new_code_cell, new_notebook
 
 from ctxkernel.cli import main
-from ctxkernel.cli.resume import CodeCell, continuation
+from ctxkernel.cli.continuation import CodeCell, continuation
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.store.chunks import data_folder
 from ctxkernel.store.chunks.chunk_store import ChunkStore, address_of
@@ -517,7 +517,7 @@ def test_gc_gives_up_large_data_of_the_oldest_session_until_they_fit(stored: Pat
 
     assert [one["session"] for one in planned["thinned"]] == ["old"]
     assert status == 0
-    assert "gave up" in out
+    assert "deleted" in out
     assert left["before"] < 1_500_000
     store = ChunkStore(stored / "old", readonly=True)
     assert store.has(address_of(b"few bytes"))

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxkernel.core.timeline import Artifact, ChangeInfo, ExceptionInfo, Execution, NamespaceDiff, Statement, TypeInfo
-from ctxkernel.core.turn import HandleState
+from ctxkernel.core.turn_values import HandleState
 from ctxkernel.replay.differences import Differences, differences
-from ctxkernel.testing.turns import Turns
+from ctxkernel.testing.fake_loop import Turns
 
 Path = list[tuple[Statement, Execution]]
 

@@ -18,7 +18,7 @@ from ctxkernel.core.timeline import Artifact, ChangeInfo, Cost, ExceptionInfo, E
 from ctxkernel.replay import RULES, Details, DivergenceSettings, compare, normalise, table, to_json
 from ctxkernel.replay.causes import flow
 from ctxkernel.replay.divergence import text_table
-from ctxkernel.replay.texts import Tolerance, read_html, same_text
+from ctxkernel.replay.text_comparison import Tolerance, read_html, same_text
 from ctxkernel.replay.values import same_values
 
 MONDAY = 1_795_311_713.25

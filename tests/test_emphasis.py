@@ -20,8 +20,8 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.amounts import NamedLine
 from ctxkernel.sources.base.planner import Emphasis, plan
+from ctxkernel.testing.fake_loop import Turns
 from ctxkernel.testing.renderings import opened, written
-from ctxkernel.testing.turns import Turns
 
 
 def frame() -> pd.DataFrame:

@@ -22,7 +22,7 @@ from scale import examples
 from ctxkernel.cli import main
 from ctxkernel.cli.notebook_files import read_notebook
 from ctxkernel.core.timeline import Artifact, ExceptionInfo, Execution, Statement
-from ctxkernel.core.turn import TurnResult
+from ctxkernel.core.turn_values import TurnResult
 from ctxkernel.export import BranchNotebook, import_notebook, notebook_text
 from ctxkernel.export import imports as limits
 from ctxkernel.projection.masker import Masker

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxkernel.core.delta import LIMIT, ORDER, Feed, format_deltas, size_told
-from ctxkernel.core.nodes.record import change_summary
+from ctxkernel.core.nodes.handle_history import change_summary
 from ctxkernel.core.timeline import ChangeInfo, ExceptionInfo, Execution, NamespaceDiff, TypeInfo
-from ctxkernel.core.turn import DeltaItem
+from ctxkernel.core.turn_values import DeltaItem
 from ctxkernel.testing import FakeSource, Turns
 
 

@@ -43,7 +43,7 @@ def test_a_text_is_compared_by_lines_and_a_table_by_cells_where_contents_are_kep
     assert found["wine.csv"]["told"].endswith("DataFrame 3×2: 1 cell differs in ash")
     assert found["wine.csv"]["value"]["columns"] == {"ash": 1}
     assert {"-two", "+2"} <= set(found["notes.txt"]["value"]["diff"])
-    assert found["raw.bin"]["value"]["reason"] == "not compared: it is no text"
+    assert found["raw.bin"]["value"]["reason"] == "not compared: it is not a text"
     text = kernel.run("%ctx diff s2 s3").data[0]["text/plain"]
     assert "+2" in text
 
@@ -86,9 +86,9 @@ def test_a_parquet_file_is_compared_by_cells():
 @pytest.mark.parametrize(
     ("name", "old", "new", "reason"),
     [
-        ("a.parquet", b"PAR1", b"PAR1\0", "it is no text"),
+        ("a.parquet", b"PAR1", b"PAR1\0", "it is not a text"),
         ("a.txt", b"x" * (MOST_TEXT + 1), b"y", f"it has more than {MOST_TEXT:,} bytes"),
-        ("a.txt", b"\xff\xfe", b"ab", "it is no text"),
+        ("a.txt", b"\xff\xfe", b"ab", "it is not a text"),
     ],
 )
 def test_what_cannot_be_compared_says_why(name, old, new, reason):

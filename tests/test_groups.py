@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ctxkernel.core.nodes.shares import divide, split_room
 from ctxkernel.core.ports import All
-from ctxkernel.core.turn import Outcome
+from ctxkernel.core.turn_values import Outcome
 from ctxkernel.history.events import UserQuestion
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
 from ctxkernel.sources.registry import open_named

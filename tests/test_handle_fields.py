@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.core.events import MethodCalled, NodeChanged
-from ctxkernel.core.nodes.base import TickResult
+from ctxkernel.core.nodes.node_base import TickResult
 from ctxkernel.core.ports import Picture, Rendered
+from ctxkernel.core.timeline_events import MethodCalled, NodeChanged
 from ctxkernel.testing import FakeSource, Turns
 
 COMMON = (

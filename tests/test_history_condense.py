@@ -29,8 +29,8 @@ from ctxkernel.core.errors import BadPolicy, CtxError, NothingToCondense
 from ctxkernel.history.condense import (
     Condensing,
     Forward,
-    Limits,
-    Record,
+    HistoryLimits,
+    RecordCondensation,
     condense,
     extractive,
 )
@@ -77,18 +77,18 @@ def text_words(text: str) -> int:
 SHORT = Condensing(keep_first=1, least=0.05, share=0.7)
 
 
-def step_of(events: Events, limits: Limits, **given) -> Forward | Record:
+def step_of(events: Events, limits: HistoryLimits, **given) -> Forward | RecordCondensation:
     given = {"policy": SHORT, **given}
     return condense(HistoryView(events), "k1", words, limits, **given)
 
 
-def recorded(events: Events, limits: Limits, **given) -> Condensation:
+def recorded(events: Events, limits: HistoryLimits, **given) -> Condensation:
     done = step_of(events, limits, **given)
-    assert isinstance(done, Record)
+    assert isinstance(done, RecordCondensation)
     return done.condensation
 
 
-def after(events: Events, limits: Limits, **given) -> list[str]:
+def after(events: Events, limits: HistoryLimits, **given) -> list[str]:
     return ids(HistoryView([*events, recorded(events, limits, **given)]).events)
 
 
@@ -100,22 +100,22 @@ NOTES = [N(n) for n in range(8)]  # 80 tokens
 @pytest.mark.parametrize(
     ("limits", "due"),
     [
-        (Limits(), ""),
-        (Limits(tokens=80, events=8, window=80), ""),
-        (Limits(tokens=79), "the history is 80 tokens, over its limit of 79"),
-        (Limits(events=7), "the history is 8 events, over its limit of 7"),
-        (Limits(window=79), "the history is 80 tokens, over the model's window of 79"),
+        (HistoryLimits(), ""),
+        (HistoryLimits(tokens=80, events=8, window=80), ""),
+        (HistoryLimits(tokens=79), "the history is 80 tokens, over its limit of 79"),
+        (HistoryLimits(events=7), "the history is 8 events, over its limit of 7"),
+        (HistoryLimits(window=79), "the history is 80 tokens, over the model's window of 79"),
         (
-            Limits(tokens=50, events=7),
+            HistoryLimits(tokens=50, events=7),
             "the history is 80 tokens, over its limit of 50, the history is 8 events, over its limit of 7",
         ),
     ],
 )
-def test_a_condensation_is_due_over_a_limit_and_says_over_which(limits: Limits, due: str):
+def test_a_condensation_is_due_over_a_limit_and_says_over_which(limits: HistoryLimits, due: str):
     done = step_of(NOTES, limits)
 
     if due:
-        assert isinstance(done, Record)
+        assert isinstance(done, RecordCondensation)
         assert done.condensation.reason == due
         assert done.after < done.before == 80
     else:
@@ -124,15 +124,15 @@ def test_a_condensation_is_due_over_a_limit_and_says_over_which(limits: Limits, 
 
 
 def test_a_request_is_a_condensation_that_is_due_at_any_length():
-    made = recorded([*NOTES, CondensationRequest("k0")], Limits())
+    made = recorded([*NOTES, CondensationRequest("k0")], HistoryLimits())
 
     assert made.reason == "a condensation was asked for"
     assert not HistoryView([*NOTES, CondensationRequest("k0"), made]).unhandled_request
 
 
 def test_the_oldest_goes_until_the_target_is_reached():
-    assert after(NOTES, Limits(tokens=79)) == ["s0.1", "k1~summary1", "s7.1"]
-    assert after(NOTES, Limits(tokens=79), policy=Condensing(keep_first=1, share=0.7, target=0.9)) == [
+    assert after(NOTES, HistoryLimits(tokens=79)) == ["s0.1", "k1~summary1", "s7.1"]
+    assert after(NOTES, HistoryLimits(tokens=79), policy=Condensing(keep_first=1, share=0.7, target=0.9)) == [
         "s0.1",
         "k1~summary1",
         "s4.1",
@@ -140,20 +140,20 @@ def test_the_oldest_goes_until_the_target_is_reached():
         "s6.1",
         "s7.1",
     ]
-    assert after(NOTES, Limits(events=7)) == ["s0.1", "k1~summary1", "s7.1"]
+    assert after(NOTES, HistoryLimits(events=7)) == ["s0.1", "k1~summary1", "s7.1"]
 
 
 def test_no_more_stretches_go_than_are_needed():
     events = [*(N(n) for n in range(5)), Q(5), *(N(n) for n in range(6, 11))]
 
-    made = recorded(events, Limits(tokens=101), policy=Condensing(keep_first=1, target=0.95, least=0, share=0.7))
+    made = recorded(events, HistoryLimits(tokens=101), policy=Condensing(keep_first=1, target=0.95, least=0, share=0.7))
 
     assert made.forgotten_event_ids == ("s1.1", "s2.1", "s3.1")
 
 
 def test_a_stretch_too_short_for_its_summary_is_made_longer():
     """One note would do, but what is said of it costs more than it may."""
-    made = recorded(NOTES, Limits(tokens=79), policy=Condensing(keep_first=1, target=0.98, least=0, share=0.7))
+    made = recorded(NOTES, HistoryLimits(tokens=79), policy=Condensing(keep_first=1, target=0.98, least=0, share=0.7))
 
     assert made.forgotten_event_ids == ("s1.1", "s2.1")
 
@@ -173,15 +173,15 @@ def test_one_event_alone_makes_no_way_for_fewer_events():
     def hundred(event: HistoryEvent) -> int:
         return words(event) if isinstance(event, Summary) else 100
 
-    done = condense(HistoryView(events), "k1", hundred, Limits(events=6), policy=SHORT)
+    done = condense(HistoryView(events), "k1", hundred, HistoryLimits(events=6), policy=SHORT)
 
-    assert isinstance(done, Record)
+    assert isinstance(done, RecordCondensation)
     assert done.condensation.forgotten_event_ids == ("s3.1", "s4.1", "s5.1")
 
 
 # -- what never goes -------------------------------------------------------------------------------
 
-ALL = Limits(tokens=1)
+ALL = HistoryLimits(tokens=1)
 THINKS = [call(1, thinking=True), O(1), A(2), O(2)]
 
 
@@ -229,7 +229,7 @@ THINKS = [call(1, thinking=True), O(1), A(2), O(2)]
 )
 def test_what_is_protected_stays_and_the_rest_is_summarised_where_it_stood(events: Events, given, shown: str):
     done = step_of(events, ALL, **given)
-    records = [done.condensation] if isinstance(done, Record) else []
+    records = [done.condensation] if isinstance(done, RecordCondensation) else []
 
     assert ids(HistoryView([*events, *records]).events) == shown.split()
 
@@ -247,18 +247,18 @@ def test_a_call_that_waits_is_there_when_its_result_comes():
 
 
 def test_what_was_taken_back_is_not_condensed_by_itself_but_on_request():
-    made = recorded(NOTES, Limits(tokens=79))
+    made = recorded(NOTES, HistoryLimits(tokens=79))
     events = [*NOTES, made, Withdrawal("w1", "k1")]
     again = HistoryView(events)
     assert ids(again.events) == ids(NOTES)
 
-    done = condense(again, "k2", words, Limits(tokens=79), policy=SHORT)
+    done = condense(again, "k2", words, HistoryLimits(tokens=79), policy=SHORT)
     assert isinstance(done, Forward)
     assert "6 taken back from a condensation" in done.reason
 
     again.append(CondensationRequest("k3"))
-    done = condense(again, "k4", words, Limits(tokens=79), policy=SHORT)
-    assert isinstance(done, Record)
+    done = condense(again, "k4", words, HistoryLimits(tokens=79), policy=SHORT)
+    assert isinstance(done, RecordCondensation)
     assert set(done.condensation.forgotten_event_ids) == again.restored
 
 
@@ -268,7 +268,7 @@ def test_what_was_taken_back_is_not_condensed_by_itself_but_on_request():
 def test_where_nothing_can_go_softly_the_view_goes_on_and_says_why():
     view = HistoryView([N(0), Q(1), N(2)])
 
-    done = condense(view, "k1", words, Limits(tokens=5), policy=SHORT)
+    done = condense(view, "k1", words, HistoryLimits(tokens=5), policy=SHORT)
 
     assert isinstance(done, Forward)
     assert done.view is view
@@ -281,11 +281,13 @@ def test_where_nothing_can_go_softly_the_view_goes_on_and_says_why():
 @pytest.mark.parametrize(
     ("events", "limits", "event"),
     [
-        ([N(0), Q(1), N(2)], Limits(window=5), "the history is 22 tokens, over the model's window of 5"),
-        ([N(0), CondensationRequest("k0")], Limits(), "a condensation was asked for"),
+        ([N(0), Q(1), N(2)], HistoryLimits(window=5), "the history is 22 tokens, over the model's window of 5"),
+        ([N(0), CondensationRequest("k0")], HistoryLimits(), "a condensation was asked for"),
     ],
 )
-def test_where_nothing_can_go_that_must_the_error_names_what_it_is_and_what_to_do(events, limits: Limits, event: str):
+def test_where_nothing_can_go_that_must_the_error_names_what_it_is_and_what_to_do(
+    events, limits: HistoryLimits, event: str
+):
     with pytest.raises(NothingToCondense) as refused:
         step_of(events, limits)
 
@@ -298,12 +300,12 @@ def test_where_nothing_can_go_that_must_the_error_names_what_it_is_and_what_to_d
 def test_an_error_can_be_recorded_as_the_answer_to_a_request():
     events = [N(0), CondensationRequest("k0")]
     with pytest.raises(NothingToCondense) as refused:
-        step_of(events, Limits())
+        step_of(events, HistoryLimits())
 
     view = HistoryView([*events, Condensation("k1", reason=str(refused.value))])
 
     assert not view.unhandled_request
-    assert isinstance(condense(view, "k2", words, Limits()), Forward)
+    assert isinstance(condense(view, "k2", words, HistoryLimits()), Forward)
 
 
 def test_a_condensation_that_saves_too_little_is_not_made():
@@ -311,16 +313,18 @@ def test_a_condensation_that_saves_too_little_is_not_made():
     kept = {event.event_id for event in (N(n) for n in range(3, 100))}
     notes = [N(n) for n in range(100)]
 
-    done = step_of(notes, Limits(tokens=100), pinned=kept, policy=Condensing(keep_first=1, share=0.6, least=0.02))
+    done = step_of(
+        notes, HistoryLimits(tokens=100), pinned=kept, policy=Condensing(keep_first=1, share=0.6, least=0.02)
+    )
     assert isinstance(done, Forward)
     assert "the rest would save 8 of 1000 tokens" in done.reason
 
     # But where just that brings it under the limit, it is; and where the window is met, the softer limit can wait.
     policy = Condensing(keep_first=1, share=0.6, least=0.02)
-    for limits in (Limits(tokens=995), Limits(window=995), Limits(tokens=100, window=995)):
-        assert isinstance(step_of(notes, limits, pinned=kept, policy=policy), Record)
+    for limits in (HistoryLimits(tokens=995), HistoryLimits(window=995), HistoryLimits(tokens=100, window=995)):
+        assert isinstance(step_of(notes, limits, pinned=kept, policy=policy), RecordCondensation)
     with pytest.raises(NothingToCondense):
-        step_of(notes, Limits(window=100), pinned=kept, policy=policy)
+        step_of(notes, HistoryLimits(window=100), pinned=kept, policy=policy)
 
 
 # -- summarisers ----------------------------------------------------------------------------------------
@@ -422,9 +426,9 @@ def test_a_filler_is_no_question_of_the_users():
     log = [statement(1, "x"), statement(2, "y"), *said, statement(9, "z")]
     view = HistoryView(log, properties=(*PROPERTIES, MessagePairing()))
 
-    step = condense(view, "k1", lambda event: len(str(event)), Limits(tokens=2000))
+    step = condense(view, "k1", lambda event: len(str(event)), HistoryLimits(tokens=2000))
 
-    assert isinstance(step, Record)
+    assert isinstance(step, RecordCondensation)
     assert {"m4", "m5", "m6", "m7"} <= set(step.condensation.forgotten_event_ids)
 
 
@@ -467,12 +471,12 @@ class Agent:
     """The smallest agent: it condenses or calls its model, once a step, and records what comes of it."""
 
     log: list[HistoryEvent]
-    limits: Limits
+    limits: HistoryLimits
     sent: list[list[str]] = field(default_factory=list)
 
     def step(self) -> None:
         done = condense(HistoryView(self.log), f"k{len(self.log)}", words, self.limits, policy=SHORT)
-        if isinstance(done, Record):
+        if isinstance(done, RecordCondensation):
             self.log.append(done.condensation)
             return
         self.sent.append(ids(done.view.events))
@@ -481,7 +485,7 @@ class Agent:
 
 def test_a_view_goes_to_the_model():
     """Seed 004: the condenser returns a view, and it is sent."""
-    agent = Agent([Q(0), A(1), O(1)], Limits(tokens=100))
+    agent = Agent([Q(0), A(1), O(1)], HistoryLimits(tokens=100))
 
     agent.step()
 
@@ -491,7 +495,7 @@ def test_a_view_goes_to_the_model():
 
 def test_a_condensation_is_recorded_and_the_model_is_not_called():
     """Seed 004: the condenser returns a condensation; the next step sends the shorter view."""
-    agent = Agent(list(NOTES), Limits(tokens=79))
+    agent = Agent(list(NOTES), HistoryLimits(tokens=79))
 
     agent.step()
     assert agent.sent == []
@@ -502,7 +506,7 @@ def test_a_condensation_is_recorded_and_the_model_is_not_called():
 
 
 def test_a_long_session_condenses_now_and_then_and_folds_its_summaries():
-    agent = Agent([Q(0)], Limits(tokens=200, window=400))
+    agent = Agent([Q(0)], HistoryLimits(tokens=200, window=400))
     for _ in range(60):
         agent.step()
 
@@ -526,7 +530,7 @@ policies = st.builds(
     most=st.sampled_from([12, 30, 800]),
 )
 limited = st.builds(
-    Limits,
+    HistoryLimits,
     tokens=st.none() | st.integers(1, 200),
     events=st.none() | st.integers(1, 20),
     window=st.none() | st.integers(100, 300),
@@ -540,7 +544,9 @@ def cost(events: Events) -> int:
 
 @settings(max_examples=examples(300))
 @given(long, limited, policies, st.data())
-def test_condensing_comes_to_an_end_and_keeps_every_promise(history, limits: Limits, policy, data: st.DataObject):
+def test_condensing_comes_to_an_end_and_keeps_every_promise(
+    history, limits: HistoryLimits, policy, data: st.DataObject
+):
     view = HistoryView(history)
     shown = ids(view.events)
     pinned = frozenset(data.draw(st.lists(st.sampled_from(shown), max_size=3))) if shown else frozenset()
@@ -604,7 +610,7 @@ def _before(events: Events, gone: set[str], first: int) -> str:
 
 @settings(max_examples=examples(300))
 @given(long, limited, policies)
-def test_a_condensation_that_is_withdrawn_is_not_made_again_by_itself(history, limits: Limits, policy):
+def test_a_condensation_that_is_withdrawn_is_not_made_again_by_itself(history, limits: HistoryLimits, policy):
     view = HistoryView(history)
     shown = list(view.events)
     if view.unhandled_request:
@@ -622,5 +628,5 @@ def test_a_condensation_that_is_withdrawn_is_not_made_again_by_itself(history, l
         again = condense(view, "z3", words, limits, policy=policy)
     except NothingToCondense:
         return
-    gone = set(again.condensation.forgotten_event_ids) if isinstance(again, Record) else set()
+    gone = set(again.condensation.forgotten_event_ids) if isinstance(again, RecordCondensation) else set()
     assert gone.isdisjoint(done.condensation.forgotten_event_ids)

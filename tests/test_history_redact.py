@@ -30,8 +30,8 @@ from ctxkernel.history.events import (
 from ctxkernel.history.invariants import PROPERTIES
 from ctxkernel.history.redact import (
     MAX_SUMMARY,
+    CachePrices,
     Outlook,
-    Prices,
     Redactions,
     apply,
     content,
@@ -301,7 +301,7 @@ def test_the_tool_is_one_that_a_request_may_carry_and_states_its_limits():
         ({"event_id": [], "summary_text": WHY}, "names 0 events"),
         ({"event_id": " ", "summary_text": WHY}, "or a blank one"),
         ({"event_id": [f"o{n}" for n in range(MAX_IDS + 1)], "summary_text": WHY}, f"name 1 to {MAX_IDS}"),
-        ({"event_id": "o1", "summary_text": ["x"]}, "summary_text is no text"),
+        ({"event_id": "o1", "summary_text": ["x"]}, "summary_text is not a text"),
         ({"event_id": "o1", "summary_text": WHY, "all": True}, "all is no field of it"),
     ],
 )
@@ -520,7 +520,7 @@ def thinks(n: int) -> list[HistoryEvent]:
 
 # -- when a batch pays ---------------------------------------------------------------------------------
 
-NOW = {"cache_cold": False, "limit_near": False, "prices": Prices(1.25, 0.1), "expected_turns": 10}
+NOW = {"cache_cold": False, "limit_near": False, "prices": CachePrices(1.25, 0.1), "expected_turns": 10}
 
 
 @pytest.mark.parametrize(
@@ -537,7 +537,7 @@ NOW = {"cache_cold": False, "limit_near": False, "prices": Prices(1.25, 0.1), "e
         (Outlook(1000, 1000), {"expected_turns": 11.6}, True, "cost"),
         (Outlook(1000, 0), {"expected_turns": 1}, True, "cost"),
         # At 0.05 reading is cheaper, so the same takes 24 turns.
-        (Outlook(1000, 1000), {"expected_turns": 23, "prices": Prices(1.25, 0.05)}, False, "wait"),
+        (Outlook(1000, 1000), {"expected_turns": 23, "prices": CachePrices(1.25, 0.05)}, False, "wait"),
     ],
 )
 def test_a_batch_pays(ahead: Outlook, more: dict, pays: bool, cause: str):
@@ -556,7 +556,7 @@ def test_a_decision_is_recorded_with_its_reason():
 
 @pytest.mark.parametrize(
     "more",
-    [{"prices": Prices(1.25, 0)}, {"prices": Prices(0.05, 0.1)}, {"expected_turns": -1}, {"threshold": -1}],
+    [{"prices": CachePrices(1.25, 0)}, {"prices": CachePrices(0.05, 0.1)}, {"expected_turns": -1}, {"threshold": -1}],
 )
 def test_prices_and_numbers_that_cannot_be_are_refused(more: dict):
     with pytest.raises(BadPolicy, match=r"due: .*; give"):

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scale import examples
 
-from ctxkernel.core.events import MethodCalled
 from ctxkernel.core.nodes.detached import Detached
-from ctxkernel.core.turn import Outcome
+from ctxkernel.core.timeline_events import MethodCalled
+from ctxkernel.core.turn_values import Outcome
 from ctxkernel.testing import FakeSource, Turns
 
 

@@ -22,14 +22,14 @@ from ctxkernel.core.image_headers import is_whole
 from ctxkernel.core.ports import Picture
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Artifact, Execution, Statement
-from ctxkernel.core.turn import HandleState, Turn
+from ctxkernel.core.turn_values import HandleState, Turn
 from ctxkernel.history.capabilities import CAUTIOUS, MODELS, capabilities_for, image_tokens
 from ctxkernel.history.events import Action, HistoryEvent, Observation, Pin, UserQuestion
 from ctxkernel.history.rules import check
 from ctxkernel.kernel.execution.pictures import scaled_pictures
 from ctxkernel.projection.budget import HistoryFold
+from ctxkernel.projection.displayed_images import image_displays, image_limits, images_of, number_of_images
 from ctxkernel.projection.engine import Projection, ProjectionEngine
-from ctxkernel.projection.images import image_displays, image_limits, images_of, number_of_images
 from ctxkernel.projection.layout import result_text
 from ctxkernel.projection.masker import Masker
 from ctxkernel.projection.secrets import mask

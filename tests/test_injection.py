@@ -19,7 +19,7 @@ from ctxkernel.agent.scripts import split_scripts
 from ctxkernel.core.replay import HeadMove
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Artifact, ExceptionInfo, Execution, Statement
-from ctxkernel.core.turn import Outcome, Turn
+from ctxkernel.core.turn_values import Outcome, Turn
 from ctxkernel.history.events import (
     Action,
     AgentError,
@@ -34,7 +34,7 @@ from ctxkernel.history.events import (
 )
 from ctxkernel.projection.engine import Projection, ProjectionEngine
 from ctxkernel.projection.tokens import count_tokens
-from ctxkernel.testing.turns import FakeSource, Turns
+from ctxkernel.testing.fake_loop import FakeSource, Turns
 
 LONG = "line of output\n" * 200
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}

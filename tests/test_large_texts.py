@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from scale import examples
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.sources.base import file_reader, searches, surveys
+from ctxkernel.sources.base import file_reader, surveys
+from ctxkernel.sources.base import file_search as searches
 from ctxkernel.sources.base.file_reader import make_text
 from ctxkernel.sources.outlines.logs import LogFacts
-from ctxkernel.sources.outlines.table_facts import TableFacts
+from ctxkernel.sources.outlines.table_facts import SampleFacts
 from ctxkernel.sources.outlines.tabular import read_table
 from ctxkernel.testing import HeldJobs, Turns
 from ctxkernel.testing.renderings import opened, render, written
@@ -158,7 +159,7 @@ def test_a_table_that_is_read_part_by_part_says_what_one_that_is_read_at_once_sa
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([[f"name{at}" for at in range(len(rows[0]))], *rows])
     text = out.getvalue()
-    facts = TableFacts()
+    facts = SampleFacts()
     pieces = text.splitlines(keepends=True)
     facts.take("".join(pieces[:60]).encode())
     for at in range(60, len(pieces), cut):

@@ -17,13 +17,13 @@ from tracker_rows import Notebook
 
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff
-from ctxkernel.state.tracking.late_changes import Content, LateChanges, OpenChange
+from ctxkernel.state.tracking.late_changes import LateChanges, OpenChange, OwnContent
 
 INFO = ChangeInfo("list", "[…]")
 
 
-def content(number: int) -> Content:
-    return Content(bytes([number]), ())
+def content(number: int) -> OwnContent:
+    return OwnContent(bytes([number]), ())
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=8), st.integers(0, 2), st.randoms())

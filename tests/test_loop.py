@@ -12,18 +12,9 @@ from hypothesis import strategies as st
 from ctxkernel.core import scheduler
 from ctxkernel.core.delta import format_deltas
 from ctxkernel.core.errors import BadPolicy, BadTarget, CyclicGroup, OutsideTurn
-from ctxkernel.core.events import (
-    AsyncPayloadApplied,
-    AsyncPayloadPrepared,
-    GroupRecomputed,
-    MethodCalled,
-    StatementExecuted,
-    TickApplied,
-    event_to_json,
-)
 from ctxkernel.core.names import is_imported
 from ctxkernel.core.nodes import Async, Periodic, Sync
-from ctxkernel.core.nodes.base import ALIASES, parse_freq
+from ctxkernel.core.nodes.node_base import ALIASES, parse_freq
 from ctxkernel.core.ports import All
 from ctxkernel.core.scheduler import ReadyQueue, UpdatePayload
 from ctxkernel.core.settings import Settings
@@ -37,9 +28,18 @@ from ctxkernel.core.timeline import (
     statement_fingerprint,
     statement_to_json,
 )
-from ctxkernel.core.turn import Outcome
+from ctxkernel.core.timeline_events import (
+    AsyncPayloadApplied,
+    AsyncPayloadPrepared,
+    GroupRecomputed,
+    MethodCalled,
+    StatementExecuted,
+    TickApplied,
+    event_to_json,
+)
+from ctxkernel.core.turn_values import Outcome
 from ctxkernel.testing import AtOnce, FakeSource, Turns
-from ctxkernel.testing.turns import count_words
+from ctxkernel.testing.fake_loop import count_words
 
 
 def with_view(**policy):

@@ -12,19 +12,15 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
 from kernels import RunningKernel
 from test_kernel import timeline
 
-pytest.importorskip("mcp")
-
-from mcp import Client
-from mcp.client.session import ClientSession
-from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp.types import Implementation
+if TYPE_CHECKING:
+    from mcp.client.session import ClientSession
 
 TOOLS = [
     "notebook",
@@ -47,6 +43,8 @@ class Agent:
     """A client of the server, driven from a test's thread."""
 
     def __init__(self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> None:
+        from mcp.client.stdio import StdioServerParameters  # an import of a second, which only few workers need
+
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -62,6 +60,10 @@ class Agent:
         self.session: ClientSession = asyncio.run_coroutine_threadsafe(self._ready.get(), self._loop).result(60)
 
     async def _serve(self) -> None:
+        from mcp.client.session import ClientSession
+        from mcp.client.stdio import stdio_client
+        from mcp.types import Implementation
+
         about = Implementation(name="test-agent", version="1")
         async with (
             stdio_client(self.parameters) as (read, write),
@@ -235,6 +237,8 @@ def test_the_resources_are_there_and_their_changes_are_told(shared_kernel: Runni
     assert "the text of a handle" in found.text
 
     async def told() -> str:
+        from mcp import Client
+
         async with Client(agent.parameters) as client:
             await client.call_tool("timeline", {})
             async with client.listen(resource_subscriptions=["ctxkernel://timeline"]) as changes:

@@ -13,10 +13,11 @@ import pytest
 from frontend.message_types import TARGET, declarations
 from test_panel import Front
 
-from ctxkernel.core import replay, timeline, turn
+from ctxkernel.core import replay, timeline
+from ctxkernel.core import turn_values as turn
 from ctxkernel.history import rules
-from ctxkernel.kernel.messages import projection, states, wire
-from ctxkernel.kernel.messages import timeline as rows
+from ctxkernel.kernel.messages import plan_messages, projection, wire
+from ctxkernel.kernel.messages import timeline_messages as rows
 from ctxkernel.replay import plan
 
 
@@ -96,11 +97,11 @@ SERIALISED = [
     (timeline.NamespaceDiff, rows.NamespaceDiff, {"more"}),
     (turn.DeltaItem, rows.DeltaItem, set()),
     (rules.Violation, projection.Violation, {"block", "origin"}),
-    (plan.Plan, states.Plan, {"action", "text", "nbytes", "again"}),
-    (plan.Load, states.Load, set()),
-    (plan.Written, states.WrittenFile, set()),
-    (plan.FileChange, states.FileChange, set()),
-    (plan.PlannedStep, states.Step, set()),
+    (plan.Plan, plan_messages.Plan, {"action", "text", "nbytes", "again"}),
+    (plan.Load, plan_messages.Load, set()),
+    (plan.Written, plan_messages.WrittenFile, set()),
+    (plan.FileChange, plan_messages.FileChange, set()),
+    (plan.PlannedStep, plan_messages.Step, set()),
 ]
 """Dataclasses that are sent as they are, their types, and the fields that are added."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kernels import StartKernel
 
-from ctxkernel.store.log.verify import verify
+from ctxkernel.store.log.session_check import verify
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 pytestmark = pytest.mark.skipif(

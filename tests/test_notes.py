@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.core.events import MethodCalled
 from ctxkernel.core.ports import All
 from ctxkernel.core.settings import Settings
+from ctxkernel.core.timeline_events import MethodCalled
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.testing import Turns

@@ -140,6 +140,24 @@ def test_what_goes_wrong_only_later_is_seen():
     assert found == [None, "later"]
 
 
+@linux
+def test_a_bench_that_cannot_warm_up_says_so():
+    """Without its imports each program would take ten times as long."""
+    found = script(
+        """
+        import json, oracle
+        oracle.WARM_UP_SECONDS = 0
+        try:
+            with oracle.bench():
+                print(json.dumps("ready"))
+        except RuntimeError as fault:
+            print(json.dumps(str(fault)))
+        """
+    )
+
+    assert found.startswith("the program that warms up failed: hang")
+
+
 def shot(
     source: str, tags: oracle_graph.Tags | None = None, names: dict[str, Any] | None = None
 ) -> oracle_graph.Snapshot:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.kernel.display.widgets import gesture_lines
+from ctxkernel.kernel.display.handle_widgets import gesture_lines
 from ctxkernel.kernel.messages.page_input import MOST_NUMBER, MOST_TEXT, is_short, short_fields, short_text
 
 DEEP: Any = []

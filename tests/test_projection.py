@@ -31,7 +31,7 @@ from ctxkernel.core.timeline import (
     Statement,
     TypeInfo,
 )
-from ctxkernel.core.turn import DeltaItem, HandleState, Turn
+from ctxkernel.core.turn_values import DeltaItem, HandleState, Turn
 from ctxkernel.history.rules import check
 from ctxkernel.projection.budget import HistoryFold, fit_text, level, shares
 from ctxkernel.projection.compare import compare_projections

@@ -18,7 +18,7 @@ from scale import examples
 from ctxkernel.core.ports import VariableLine
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Artifact, Execution, Statement
-from ctxkernel.core.turn import DeltaItem, HandleState, Turn
+from ctxkernel.core.turn_values import DeltaItem, HandleState, Turn
 from ctxkernel.history.events import (
     Action,
     AssistantMessage,
@@ -37,7 +37,7 @@ from ctxkernel.history.events import (
     Withdrawal,
 )
 from ctxkernel.history.invariants import PROPERTIES, OwnProperty, Property
-from ctxkernel.history.rules import Report, Violation, check
+from ctxkernel.history.rules import RuleReport, Violation, check
 from ctxkernel.projection.budget import HistoryFold
 from ctxkernel.projection.engine import Projection, ProjectionEngine, from_record
 from ctxkernel.projection.tokens import count_tokens
@@ -561,7 +561,7 @@ def test_a_red_check_names_the_block_and_the_statement():
     projection = engine().project(asked(question(1), call(1), result(1), answer(1)))
     at = Violation("blank_text", "messages[2].content[0].content", "must contain non-whitespace text", "say something")
 
-    [found] = replace(projection, report=Report(False, (at,))).violations
+    [found] = replace(projection, report=RuleReport(False, (at,))).violations
 
     assert found.block is not None
     assert (found.block.id, found.block.kind) == ("o1", "result")

@@ -15,16 +15,16 @@ from hypothesis import settings as profile
 from hypothesis import strategies as st
 from scale import examples
 
-from ctxkernel.core.events import Delta, MethodCalled, NodeChanged
 from ctxkernel.core.ports import VariableLine
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Artifact, ChangeInfo, ExceptionInfo, Execution, NamespaceDiff, Statement, TypeInfo
-from ctxkernel.core.turn import DeltaItem, HandleState, Turn
+from ctxkernel.core.timeline_events import Delta, MethodCalled, NodeChanged
+from ctxkernel.core.turn_values import DeltaItem, HandleState, Turn
 from ctxkernel.history.events import Action, Observation
 from ctxkernel.projection.budget import HistoryFold
 from ctxkernel.projection.engine import Projection, ProjectionEngine
 from ctxkernel.projection.layout import DIALECT_TEXTS, OLD_ERROR_TOKENS, SYSTEM_TEXT, result_text
-from ctxkernel.projection.rows import VariableFacts, imported_row, variable_row, variable_rows
+from ctxkernel.projection.tail_rows import VariableFacts, imported_row, variable_row, variable_rows
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.projection.toolset import tools_json
 

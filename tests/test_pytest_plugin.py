@@ -135,9 +135,9 @@ def test_a_projection_that_the_api_would_refuse_fails_with_its_block_and_stateme
         pytester.path / "red.ipynb",
         code(
             "from ctxkernel.history.rules import Report, Violation\n"
-            "from ctxkernel.projection.check import Checking\n"
+            "from ctxkernel.projection.projection_check import Checking\n"
             "found = Violation('a_rule', 'messages[0].content[0].text', 'it is red', 'mend it')\n"
-            "Checking.report = lambda *given: Report(False, (found,))"
+            "ProjectionCheck.report = lambda *given: Report(False, (found,))"
         ),
     )
 

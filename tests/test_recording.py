@@ -13,7 +13,7 @@ from kernels import RunningKernel, StartKernel
 from test_kernel_asking import KEY, Bench, bench_in, cell, shown
 
 from ctxkernel.agent.recorded import RecordedAsk, ask_key, dump_turns, load_turns
-from ctxkernel.kernel.asking.connections import ModelConnections
+from ctxkernel.kernel.asking.model_connections import ModelConnections
 from ctxkernel.kernel.commands.table import complete
 from ctxkernel.store.log.location import HINT
 from ctxkernel.testing import call, say, think

@@ -22,10 +22,10 @@ from ctxkernel.core.replay import Comparison, Divergence, HeadMove
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.store.chunks.manifest import GIVEN_UP, chain, skipped_manifest
 from ctxkernel.store.log import opening, schema
-from ctxkernel.store.log.masking import unmasked
-from ctxkernel.store.log.resume import load_run, unsettled
+from ctxkernel.store.log.resumable_runs import load_run, unsettled
+from ctxkernel.store.log.row_masking import unmasked
 from ctxkernel.store.log.session import CheckpointRow, SessionReader, SessionStore
-from ctxkernel.store.log.verify import verify
+from ctxkernel.store.log.session_check import verify
 
 
 class Kernel:

@@ -41,6 +41,55 @@ def test_goto_brings_back_variables_outputs_and_handles(kernel):
     assert seen == "([1], True, False, [2], True, 0)"
 
 
+PATCHES = {
+    "a module": ("import colorsys", "colorsys.extra = 3", "hasattr(colorsys, 'extra')"),
+    "a class": (
+        "import fractions",
+        "fractions.Fraction.total = lambda self: 1; fractions.Fraction.limit_denominator = None",
+        "(hasattr(fractions.Fraction, 'total'), fractions.Fraction.limit_denominator is None)",
+    ),
+    "a function that sets it": (
+        "import colorsys\ndef patch(): colorsys.extra = 3",
+        "patch()",
+        "vars(colorsys).get('extra')",
+    ),
+    "setattr": ("import colorsys", "setattr(colorsys, 'extra', 3)", "hasattr(colorsys, 'extra')"),
+    "del": ("import colorsys; colorsys.extra = [1]", "del colorsys.extra", "getattr(colorsys, 'extra', None)"),
+    "another value": ("import colorsys; colorsys.extra = [1]", "colorsys.extra = [2]", "colorsys.extra"),
+    "a magic beside it": (
+        "import colorsys",
+        "%time colorsys.extra = 3\ncolorsys.more = 4",
+        "hasattr(colorsys, 'more')",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PATCHES)
+def test_an_attribute_of_a_library_that_a_cell_set_is_as_it_was(kernel, case):
+    """Back and forward; what it was before the first cell that set it is known, as that is read before it runs."""
+    before, patch, facts = PATCHES[case]
+    run_all(kernel, before)
+    then = kernel.evaluate(facts)
+    run_all(kernel, patch)
+    now = kernel.evaluate(facts)
+    assert now != then
+
+    told = run_all(kernel, "%ctx goto 1").stdout
+    assert kernel.evaluate(facts) == then
+    assert "left as now" not in told
+    run_all(kernel, "%ctx goto 2")
+    assert kernel.evaluate(facts) == now
+
+
+def test_an_attribute_of_a_library_that_the_same_cell_imported_is_named(kernel):
+    """Its value before the cell was never read, so a return leaves it, and says so."""
+    run_all(kernel, "x = 1", "import colorsys; colorsys.extra = 3")
+
+    told = run_all(kernel, "%ctx goto 1").stdout
+
+    assert "library attributes: colorsys.extra: left as now" in told
+
+
 def test_prompt_numbers_never_go_back(kernel):
     """After a return the next cell has the next number."""
     run_all(kernel, "1", "2", "%ctx goto 1")

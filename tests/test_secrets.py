@@ -351,6 +351,15 @@ def test_the_environment_at_the_start_counts_but_for_paths_flags_and_users(monke
     assert masker(text) == "1 /run/secrets/x1 postgres [masked: value of WANDB_API_KEY]"
 
 
+def test_a_variable_that_is_still_being_compared_is_read_for_secrets():
+    masker = Masker()
+    secrets = SecretValues(masker=masker, namespace={"late": {"api_key": PLAIN_VALUE}}, open_names=lambda: ["late"])
+
+    secrets.after_cell(NamespaceDiff(incomplete="still being compared: late"), False)
+
+    assert PLAIN_VALUE not in masker(f"x {PLAIN_VALUE}")
+
+
 def test_reading_a_variable_runs_no_code_of_the_user():
     class Odd(dict[str, Any]):
         def __getattribute__(self, name: str) -> Any:
@@ -365,7 +374,7 @@ def test_reading_a_variable_runs_no_code_of_the_user():
     masker = Masker()
     odd = Odd(api_key=PLAIN_VALUE)
 
-    SecretValues(masker=masker, namespace={"odd": [odd]}).after_cell(NamespaceDiff(incomplete="all"), False)
+    SecretValues(masker=masker, namespace={"odd": [odd]}).after_cell(NamespaceDiff(), True)
 
     assert PLAIN_VALUE not in masker(f"x {PLAIN_VALUE}")
 
@@ -684,7 +693,7 @@ def test_hardly_a_line_of_ten_notebooks_and_of_installed_packages_is_masked(reco
 
 
 def test_keys_of_mappings_are_masked_too():
-    from ctxkernel.store.log.masking import mask_for, masked_json
+    from ctxkernel.store.log.row_masking import mask_for, masked_json
 
     key = made(ISSUED["GitHub"], "key")
     for value in ({key: 1}, {"a": {key: {"b": 2}}}, [{key: "x"}]):

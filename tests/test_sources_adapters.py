@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scale import examples
-from sklearn.linear_model import Ridge
-from sklearn.model_selection import GridSearchCV, cross_validate
 
 from ctxkernel.core.ports import All
 from ctxkernel.sources import AdaptedSource, Adapter, Fact, register, registry
 from ctxkernel.testing.renderings import opened, render
+
+if TYPE_CHECKING:  # its import takes two seconds of each worker
+    from sklearn.model_selection import GridSearchCV
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 3))
@@ -135,6 +136,9 @@ def test_groups_of_very_many_rows_are_of_a_sample():
 @pytest.fixture(scope="module")
 def search() -> GridSearchCV:
     """A fitted search over six candidates."""
+    from sklearn.linear_model import Ridge
+    from sklearn.model_selection import GridSearchCV
+
     found = GridSearchCV(Ridge(), {"alpha": [0.1, 1, 10], "fit_intercept": [True, False]}, cv=3)
     return found.fit(X, X @ [1, 2, 3])
 
@@ -158,6 +162,9 @@ def test_level_2_of_a_search_is_its_best_and_worst_candidate_and_what_was_tried(
 
 
 def test_a_search_that_was_not_fitted_is_an_estimator_and_a_cross_validation_a_table(search: GridSearchCV):
+    from sklearn.linear_model import Ridge
+    from sklearn.model_selection import GridSearchCV, cross_validate
+
     assert "· not fitted" in render(GridSearchCV(Ridge(), {"alpha": [1]}), 1).text
     assert "5 rows × 3 columns" in render(cross_validate(Ridge(), X, X @ [1, 2, 3])).text
 
@@ -348,29 +355,26 @@ def test_an_array_of_anything_else_is_its_rows(array: Any):
 # --- every adapter
 
 
-def targets() -> dict[str, Any]:
-    """Return an object for each adapter that can be made here."""
-    found: dict[str, Any] = {
-        "exception": raised(lambda: fails(3)),
-        "groups": FRAME.groupby("k"),
-        "results": GridSearchCV(Ridge(), {"alpha": [0.1, 1]}, cv=2).fit(X, X @ [1, 2, 3]).cv_results_,
-    }
-    try:
-        import networkx
-
-        found["graph"] = networkx.karate_club_graph()
-    except ImportError:
-        pass
-    return found
+TARGETS: dict[str, Callable[[GridSearchCV], Any]] = {
+    "exception": lambda search: raised(lambda: fails(3)),
+    "graph": lambda search: __import__("networkx").karate_club_graph(),
+    "groups": lambda search: FRAME.groupby("k"),
+    "results": lambda search: search.cv_results_,
+}
+"""An object for each adapter that can be made here, with the fitted search."""
 
 
-TARGETS = targets()
+@pytest.fixture(scope="module")
+def targets(search: GridSearchCV) -> dict[str, Any]:
+    return {name: make(search) for name, make in TARGETS.items()}
 
 
 @settings(max_examples=examples(60))
 @given(st.sampled_from(sorted(TARGETS)), st.integers(0, 3), st.integers(1, 600), st.integers(0, 40))
-def test_every_adapter_keeps_budgets_and_gives_the_same_bytes(name: str, lod: int, tokens: int, line: int):
-    target = TARGETS[name]
+def test_every_adapter_keeps_budgets_and_gives_the_same_bytes(
+    targets: dict[str, Any], name: str, lod: int, tokens: int, line: int
+):
+    target = targets[name]
 
     first = render(opened(target, name), lod, pos=str(line), tokens=tokens)  # asserts the budget
     again = render(opened(target, name), lod, pos=str(line), tokens=tokens)

@@ -17,8 +17,8 @@ from ctxkernel.sources import open_source
 from ctxkernel.sources.files import uris
 from ctxkernel.sources.files.uris import shown_uri
 from ctxkernel.sources.registry import scheme_of
+from ctxkernel.testing.fake_loop import Turns
 from ctxkernel.testing.renderings import opened, render, written
-from ctxkernel.testing.turns import Turns
 
 fsspec = pytest.importorskip("fsspec")
 pytest.importorskip("aiohttp")

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from scale import examples
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.core.events import Delta, MethodCalled, NodeChanged, StatementExecuted
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import (
     Artifact,
@@ -30,18 +29,19 @@ from ctxkernel.core.timeline import (
     execution_to_json,
     statement_to_json,
 )
-from ctxkernel.core.turn import DeltaItem, HandleState, TurnResult
+from ctxkernel.core.timeline_events import Delta, MethodCalled, NodeChanged, StatementExecuted
+from ctxkernel.core.turn_values import DeltaItem, HandleState, TurnResult
 from ctxkernel.history.events import UserQuestion
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.store.log import schema
 from ctxkernel.store.log.location import belongs, notebook_name, session_path
-from ctxkernel.store.log.masking import unmasked
 from ctxkernel.store.log.reader import newest_session
+from ctxkernel.store.log.row_masking import unmasked
 from ctxkernel.store.log.rows import compress, restore
 from ctxkernel.store.log.session import SessionReader, SessionStore
-from ctxkernel.store.log.verify import verify
+from ctxkernel.store.log.session_check import verify
 from ctxkernel.testing import FakeSource, Turns
-from ctxkernel.testing.turns import count_words
+from ctxkernel.testing.fake_loop import count_words
 
 NOTEBOOK = "note.ipynb"
 

@@ -25,7 +25,7 @@ from ctxkernel.store import lock
 from ctxkernel.store.log import opening, session_file, writer
 from ctxkernel.store.log.location import session_path
 from ctxkernel.store.log.session import SessionReader, SessionStore
-from ctxkernel.store.log.verify import verify
+from ctxkernel.store.log.session_check import verify
 
 posix = pytest.mark.skipif(os.name != "posix", reason="forks, signals and limits of POSIX")
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mounts of Linux")
@@ -34,9 +34,9 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mounts 
 WRITER = """
 import os
 from pathlib import Path
-from ctxkernel.core.events import StatementExecuted
+from ctxkernel.core.timeline_events import StatementExecuted
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.core.turn import TurnResult
+from ctxkernel.core.turn_values import TurnResult
 from ctxkernel.store.log.session import SessionStore
 store = SessionStore.open(Path({path!r}), notebook="note.ipynb")
 def cell(index, size=10):

@@ -140,7 +140,7 @@ def test_verifying_changes_nothing(tmp_path, capsys):
 def test_what_a_kernel_adds_meanwhile_is_not_taken_for_damage(tmp_path, monkeypatch):
     """The data of a checkpoint are stored before its row: looked for after all rows were read, they are there."""
     from ctxkernel.state.checkpoints.units import references
-    from ctxkernel.store.log import verify as module
+    from ctxkernel.store.log import session_check as module
 
     path = tmp_path / "a.sqlite"
     chunks = record(path)

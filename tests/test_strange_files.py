@@ -14,11 +14,11 @@ from test_store import statement, turn
 from ctxkernel.core.errors import StoreError
 from ctxkernel.store.lock import SessionLock, holder
 from ctxkernel.store.log import schema
-from ctxkernel.store.log.resume import load_run
+from ctxkernel.store.log.resumable_runs import load_run
 from ctxkernel.store.log.session import SessionReader, SessionStore
-from ctxkernel.store.log.verify import verify
+from ctxkernel.store.log.session_check import verify
 from ctxkernel.store.regular_files import ForeignFileError
-from ctxkernel.store.trust import Signer
+from ctxkernel.store.signatures import Signer
 
 posix = pytest.mark.skipif(os.name != "posix", reason="links and pipes of POSIX")
 TEXT = '[[package]]\nname = "attrs"\n'

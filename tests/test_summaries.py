@@ -14,7 +14,7 @@ from kernels import RunningKernel, starter
 
 from ctxkernel.agent.recorded import of_session
 from ctxkernel.agent.streaming import Response
-from ctxkernel.agent.summaries import MOST_LINES, SENT_TOKENS, answer_text, lines_of, request_for
+from ctxkernel.agent.summary_requests import MOST_LINES, SENT_TOKENS, answer_text, lines_of, request_for
 from ctxkernel.cli import main
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.rules import check

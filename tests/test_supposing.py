@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scale import examples
 
 from ctxkernel.core.errors import CtxError
-from ctxkernel.core.nodes.states import suppose
+from ctxkernel.core.nodes.handle_states import suppose
 from ctxkernel.core.ports import All
 from ctxkernel.kernel.commands.whatif import with_handles
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens

@@ -35,10 +35,10 @@ from ctxkernel.sweeps.combinations import (
 )
 from ctxkernel.sweeps.environment import differences
 from ctxkernel.sweeps.executors import ThreadExecutor
-from ctxkernel.sweeps.plan import SweptCell, make_plan
 from ctxkernel.sweeps.plots import plots_html
 from ctxkernel.sweeps.seal import Unsealed, seal, unseal
-from ctxkernel.sweeps.table import SweepRow, SweepTable
+from ctxkernel.sweeps.sweep_plan import SweptCell, make_plan
+from ctxkernel.sweeps.sweep_table import SweepRow, SweepTable
 
 # -- parameters ------------------------------------------------------------------------------------------
 

@@ -18,17 +18,17 @@ from hypothesis import strategies as st
 from scale import examples
 
 from ctxkernel.core import scheduler
-from ctxkernel.core.events import AsyncPayloadApplied
 from ctxkernel.core.nodes import GroupHandle, ViewHandle
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.scheduler import Tick
 from ctxkernel.core.settings import Settings
+from ctxkernel.core.timeline_events import AsyncPayloadApplied
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources import open_named
 from ctxkernel.sources.files.files import FileSource
 from ctxkernel.testing import AtOnce, FakeSource, HeldJobs, Turns
-from ctxkernel.testing.workers import run
+from ctxkernel.testing.fake_workers import run
 
 FILES = ("model.py", "run.log", "data.csv")
 POLICIES = (

@@ -15,7 +15,6 @@ from scale import examples
 
 from ctxkernel.core.delta import format_comparisons
 from ctxkernel.core.errors import BadPolicy, CtxError, OutsideTurn
-from ctxkernel.core.events import MethodCalled, NodeChanged
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.names import UserNames
 from ctxkernel.core.nodes import NodeBase
@@ -24,13 +23,14 @@ from ctxkernel.core.replay import Comparison, Divergence, HeadMove
 from ctxkernel.core.scheduler import UpdatePayload
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Branch, Execution, Statement, StatementLog
-from ctxkernel.core.turn import Outcome, Turn
+from ctxkernel.core.timeline_events import MethodCalled, NodeChanged
+from ctxkernel.core.turn_values import Outcome, Turn
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.sources import open_named
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.state.types.packer import Packer
 from ctxkernel.testing import AtOnce, FakeSource, Turns
-from ctxkernel.testing.turns import count_words
+from ctxkernel.testing.fake_loop import count_words
 
 # -- the log --------------------------------------------------------------------------------------
 

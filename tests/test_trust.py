@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 from test_store import statement, turn
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.store import trust
+from ctxkernel.store import signatures
 from ctxkernel.store.log import schema
-from ctxkernel.store.log.resume import load_run
+from ctxkernel.store.log.resumable_runs import load_run
 from ctxkernel.store.log.rows import with_signature
 from ctxkernel.store.log.session import CheckpointRow, SessionReader, SessionStore
+from ctxkernel.store.log.session_check import verify
 from ctxkernel.store.log.signing import sign_session
-from ctxkernel.store.log.verify import verify
-from ctxkernel.store.trust import Signer
+from ctxkernel.store.signatures import Signer
 
 posix = pytest.mark.skipif(os.name != "posix", reason="owners and modes of POSIX")
 texts = st.lists(st.text(st.characters() | st.sampled_from(":0123456789\ud800"), max_size=6), max_size=4)
@@ -39,7 +39,7 @@ texts = st.lists(st.text(st.characters() | st.sampled_from(":0123456789\ud800"),
 
 def test_the_secret_is_made_once_and_is_the_users_alone(tmp_path):
     home = tmp_path / "some" / "home"
-    first, second = trust.load_signer(home), trust.load_signer(home)
+    first, second = signatures.load_signer(home), signatures.load_signer(home)
     assert first.fault == second.fault == ""
     assert second.is_signed(first.sign("a"), "a")
     assert os.listdir(home) == ["secret"]
@@ -50,14 +50,14 @@ def test_the_secret_is_made_once_and_is_the_users_alone(tmp_path):
 
 
 def test_another_home_is_another_user(tmp_path):
-    one, other = trust.load_signer(tmp_path / "a"), trust.load_signer(tmp_path / "b")
+    one, other = signatures.load_signer(tmp_path / "a"), signatures.load_signer(tmp_path / "b")
     assert not other.is_signed(one.sign("a"), "a")
 
 
 def test_the_secret_lies_where_the_user_keeps_data(tmp_path):
-    assert trust.user_folder({"CTXKERNEL_HOME": str(tmp_path)}) == tmp_path
-    assert trust.user_folder({}).name == "ctxkernel"
-    assert trust.signer({"CTXKERNEL_HOME": str(tmp_path)}) is trust.signer({"CTXKERNEL_HOME": str(tmp_path)})
+    assert signatures.user_folder({"CTXKERNEL_HOME": str(tmp_path)}) == tmp_path
+    assert signatures.user_folder({}).name == "ctxkernel"
+    assert signatures.signer({"CTXKERNEL_HOME": str(tmp_path)}) is signatures.signer({"CTXKERNEL_HOME": str(tmp_path)})
 
 
 def test_kernels_that_start_at_once_agree_on_one_secret(tmp_path, monkeypatch):
@@ -69,9 +69,9 @@ def test_kernels_that_start_at_once_agree_on_one_secret(tmp_path, monkeypatch):
             home = tmp_path / f"{links}{n}"
             together = threading.Barrier(8)
             with ThreadPoolExecutor(8) as pool:
-                signatures = list(pool.map(lambda _: (together.wait(), trust.load_signer(home))[1].sign("x"), range(8)))  # noqa: B023
-            assert len(set(signatures)) == 1
-            assert None not in signatures
+                made = list(pool.map(lambda _: (together.wait(), signatures.load_signer(home))[1].sign("x"), range(8)))  # noqa: B023
+            assert len(set(made)) == 1
+            assert None not in made
             assert os.listdir(home) == ["secret"]
 
 
@@ -81,16 +81,16 @@ def no_links(*_):
 
 def test_a_file_system_without_hard_links_will_do(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", no_links)
-    assert trust.load_signer(tmp_path).sign("a") == trust.load_signer(tmp_path).sign("a") is not None
+    assert signatures.load_signer(tmp_path).sign("a") == signatures.load_signer(tmp_path).sign("a") is not None
     assert os.listdir(tmp_path) == ["secret"]
 
 
 @pytest.mark.parametrize("content", [b"", b"short", b"x" * 33])
 def test_a_secret_that_is_none_signs_nothing_and_is_left_as_it_is(tmp_path, monkeypatch, content):
-    monkeypatch.setattr(trust, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(signatures, "_PATIENCE_S", 0.0)
     (tmp_path / "secret").write_bytes(content)
     (tmp_path / "secret").chmod(0o600)
-    found = trust.load_signer(tmp_path)
+    found = signatures.load_signer(tmp_path)
     assert "delete it" in found.fault
     assert str(tmp_path / "secret") in found.fault
     assert found.sign("a") is None
@@ -100,41 +100,41 @@ def test_a_secret_that_is_none_signs_nothing_and_is_left_as_it_is(tmp_path, monk
 @posix
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o622, 0o666])
 def test_a_secret_that_others_may_know_is_none(tmp_path, mode):
-    assert trust.load_signer(tmp_path).fault == ""
+    assert signatures.load_signer(tmp_path).fault == ""
     (tmp_path / "secret").chmod(mode)
-    found = trust.load_signer(tmp_path)
+    found = signatures.load_signer(tmp_path)
     assert "chmod 600" in found.fault
     assert not found.is_signed(found.sign("a"), "a")
 
 
 @posix
 def test_a_secret_of_another_user_is_none(tmp_path, monkeypatch):
-    trust.load_signer(tmp_path)
+    signatures.load_signer(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    assert "another user" in trust.load_signer(tmp_path).fault
+    assert "another user" in signatures.load_signer(tmp_path).fault
 
 
 @posix
 def test_a_link_to_a_secret_is_not_followed(tmp_path):
-    trust.load_signer(tmp_path / "theirs")
+    signatures.load_signer(tmp_path / "theirs")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "secret").symlink_to(tmp_path / "theirs" / "secret")
-    assert trust.load_signer(tmp_path / "mine").fault != ""
+    assert signatures.load_signer(tmp_path / "mine").fault != ""
 
 
 def test_where_no_secret_can_be_made_the_reason_is_told(tmp_path):
     (tmp_path / "file").touch()
-    found = trust.load_signer(tmp_path / "file" / "below")
+    found = signatures.load_signer(tmp_path / "file" / "below")
     assert "cannot be used" in found.fault
-    assert trust.signer({"CTXKERNEL_HOME": str(tmp_path / "file" / "below")}).sign("a") is None
+    assert signatures.signer({"CTXKERNEL_HOME": str(tmp_path / "file" / "below")}).sign("a") is None
 
 
 def test_what_was_mended_is_tried_again(tmp_path):
     env = {"CTXKERNEL_HOME": str(tmp_path / "home")}
     (tmp_path / "home").touch()
-    assert trust.signer(env).fault
+    assert signatures.signer(env).fault
     (tmp_path / "home").unlink()
-    assert not trust.signer(env).fault
+    assert not signatures.signer(env).fault
 
 
 # -- signatures ------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def test_what_is_no_signature_is_none(signature):
 
 
 def test_a_signature_is_an_hmac():
-    text = trust._message(("a", "bc"))
+    text = signatures._message(("a", "bc"))
     assert text == b"1:a2:bc"
     assert Signer(b"k" * 32).sign("a", "bc") == hmac.digest(b"k" * 32, text, "sha256").hex()
 
@@ -250,7 +250,7 @@ def tamper(path: Path, *changes: str) -> None:
             *columns, _, _ = schema.COLUMNS[name]
             for found in connection.execute(f"SELECT {', '.join((*columns, *keys))} FROM {name}").fetchall():
                 values, key = found[: len(columns)], found[len(columns) :]
-                checksum = with_signature([(name, values)], trust.unsigned).rows[0][1][-2]
+                checksum = with_signature([(name, values)], signatures.unsigned).rows[0][1][-2]
                 where = " AND ".join(f"{one} = ?" for one in keys)
                 connection.execute(f"UPDATE {name} SET hash = ? WHERE {where}", (checksum, *key))
         for sql in triggers.values():
@@ -424,7 +424,7 @@ def test_a_session_of_version_2_has_to_be_trusted_once(path):
 
 def test_nothing_that_reads_a_session_can_unpickle():
     """The store, and the commands that read: `ctxkernel.state.types` unpacks a state, for the kernel alone."""
-    root = Path(trust.__file__).parent.parent
+    root = Path(signatures.__file__).parent.parent
     files = [*(root / "store").rglob("*.py"), *(root / "cli").rglob("*.py")]
     assert len(files) > 20
     for path in files:
@@ -445,7 +445,7 @@ def test_verify_tells_whose_they_are(path):
     report = verify(path)  # by this process's own secret
     assert report.sound
     assert "none of its rows is signed by you" in report.remarks[0]
-    mine = record(path, trust.signer(), 4, 4)
+    mine = record(path, signatures.signer(), 4, 4)
     mine.close()
     with SessionReader(path) as reader:
         rows = sum(len(reader.rows(table)) for table in schema.TABLES if table not in ("session", "blocks"))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxkernel.store import trust
+from ctxkernel.store import signatures
 from ctxkernel.store.regular_files import ForeignFileError, read_bounded, read_within
 from ctxkernel.store.trust_registry import TrustRegistry, content_digest, trust_registry
 
@@ -22,7 +22,7 @@ SUBJECT = content_digest(b"a file")
 @pytest.fixture
 def registry(tmp_path):
     home = tmp_path / "home"
-    return TrustRegistry(home, trust.load_signer(home))
+    return TrustRegistry(home, signatures.load_signer(home))
 
 
 def only_file(registry):
@@ -33,7 +33,7 @@ def only_file(registry):
 def test_a_word_is_found_again_until_it_is_revoked(registry):
     assert registry.word("turns", SUBJECT) is None
     assert registry.give("turns", SUBJECT, {"path": "/x/a.turns.json", "at": 1.5}) == ""
-    again = TrustRegistry(registry.folder.parent, trust.load_signer(registry.folder.parent))
+    again = TrustRegistry(registry.folder.parent, signatures.load_signer(registry.folder.parent))
     assert again.word("turns", SUBJECT) == {"path": "/x/a.turns.json", "at": 1.5}
     assert [(one.kind, one.subject, one.value["at"]) for one in again.words()] == [("turns", SUBJECT, 1.5)]
     assert again.revoke("turns", SUBJECT) == ""
@@ -72,7 +72,7 @@ def test_a_folder_that_others_may_read_is_closed_to_them(registry):
 
 
 def test_a_word_of_another_user_does_not_count(registry, tmp_path):
-    theirs = TrustRegistry(tmp_path / "theirs", trust.load_signer(tmp_path / "theirs"))
+    theirs = TrustRegistry(tmp_path / "theirs", signatures.load_signer(tmp_path / "theirs"))
     theirs.give("turns", SUBJECT, {})
     registry.folder.mkdir(parents=True)
     path = registry.folder / only_file(theirs).name
@@ -118,7 +118,7 @@ def test_content_that_is_no_word_is_no_word(registry, content):
 @given(st.data())
 def test_a_flipped_byte_never_makes_another_word(tmp_path_factory, data):
     home = tmp_path_factory.mktemp("home", numbered=True)
-    registry = TrustRegistry(home, trust.load_signer(home))
+    registry = TrustRegistry(home, signatures.load_signer(home))
     registry.give("turns", SUBJECT, {"at": 1, "path": "/a"})
     path = only_file(registry)
     content = bytearray(path.read_bytes())
@@ -161,7 +161,7 @@ def test_a_word_is_not_written_through_a_link(registry, tmp_path):
 
 def test_without_a_secret_nothing_is_trusted_and_the_reason_is_said(registry):
     registry.give("turns", SUBJECT, {})
-    none = TrustRegistry(registry.folder.parent, trust.Signer(None, "the secret cannot be used"))
+    none = TrustRegistry(registry.folder.parent, signatures.Signer(None, "the secret cannot be used"))
     assert none.fault == "the secret cannot be used"
     assert none.word("turns", SUBJECT) is None
     assert none.words() == []
@@ -173,7 +173,7 @@ def test_without_a_secret_nothing_is_trusted_and_the_reason_is_said(registry):
 @posix
 def test_a_folder_that_cannot_be_written_is_a_text(tmp_path):
     home = tmp_path / "home"
-    signer = trust.load_signer(home)
+    signer = signatures.load_signer(home)
     (home / "trusted").write_text("no folder")
     found = TrustRegistry(home, signer).give("turns", SUBJECT, {})
     assert str(home / "trusted") in found
@@ -195,7 +195,7 @@ def test_a_value_that_cannot_be_stored_is_a_text(registry, value):
 )
 def test_every_subject_and_value_comes_back(tmp_path_factory, subject, value):
     home = tmp_path_factory.mktemp("home", numbered=True)
-    registry = TrustRegistry(home, trust.load_signer(home))
+    registry = TrustRegistry(home, signatures.load_signer(home))
     assert registry.give("session", subject, value) == ""
     assert registry.word("session", subject) == value
     assert only_file(registry).parent == registry.folder

@@ -11,10 +11,6 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.linear_model import Ridge
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.tree import DecisionTreeClassifier
 
 from ctxkernel.core.typed_json import read_json
 from ctxkernel.core.value_difference import ValueDifference
@@ -82,6 +78,8 @@ def test_a_copy_of_a_value_does_not_differ(value: Any):
 
 
 def test_a_fitted_model_is_compared_by_parameters_and_coefficients():
+    from sklearn.linear_model import Ridge
+
     x, y = np.arange(12.0).reshape(6, 2), np.arange(6.0)
     old, new = Ridge(alpha=1.0).fit(x, y), Ridge(alpha=5.0).fit(x, y)
 
@@ -96,6 +94,10 @@ def test_a_fitted_model_is_compared_by_parameters_and_coefficients():
 
 
 def test_a_pipeline_and_a_tree_are_compared_step_by_step():
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.tree import DecisionTreeClassifier
+
     x, y = np.arange(12.0).reshape(6, 2), np.array([0, 0, 1, 1, 0, 1])
     old = make_pipeline(StandardScaler(), DecisionTreeClassifier(max_depth=1, random_state=0)).fit(x, y)
     new = make_pipeline(StandardScaler(), DecisionTreeClassifier(max_depth=3, random_state=0)).fit(x, y)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ctxkernel.core.value_difference import ValueDifference
 from ctxkernel.replay.frame_values import CELLS, FrameComparer
-from ctxkernel.replay.texts import Tolerance
+from ctxkernel.replay.text_comparison import Tolerance
 
 
 def compared(old: Any, new: Any, *, expired: Any = lambda: False) -> ValueDifference:

@@ -11,8 +11,8 @@ import pytest
 from kernels import RunningKernel
 
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.kernel.display.handles import GONE, HANDLE_MIME, WIDGET_MIME
-from ctxkernel.kernel.display.widgets import FOLDER, STYLES, gesture_lines, widget_module
+from ctxkernel.kernel.display.handle_display import GONE, HANDLE_MIME, WIDGET_MIME
+from ctxkernel.kernel.display.handle_widgets import FOLDER, STYLES, gesture_lines, widget_module
 
 LOOP = "get_ipython().kernel.ctx.loop"
 TEXTS = ["text/html", "text/plain"]

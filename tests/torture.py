@@ -26,17 +26,17 @@ from pathlib import Path
 from typing import Any
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.core.events import StatementExecuted
 from ctxkernel.core.replay import Comparison, Divergence, HeadMove
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
-from ctxkernel.core.turn import TurnResult
+from ctxkernel.core.timeline_events import StatementExecuted
+from ctxkernel.core.turn_values import TurnResult
 from ctxkernel.state.checkpoints import units
 from ctxkernel.store.chunks.background import Background
 from ctxkernel.store.chunks.chunk_store import ChunkStore, address_of, stream_address
 from ctxkernel.store.chunks.manifest import Manifest
-from ctxkernel.store.log.resume import load_run
+from ctxkernel.store.log.resumable_runs import load_run
 from ctxkernel.store.log.session import CheckpointRow, SessionReader, SessionStore
-from ctxkernel.store.log.verify import verify
+from ctxkernel.store.log.session_check import verify
 
 KILLS_PER_SESSION = 20
 MOST_STATEMENTS = 80

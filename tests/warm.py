@@ -21,6 +21,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Mapping
@@ -146,6 +147,10 @@ def become(arguments: list[str], env: dict[str, str], cwd: str) -> None:
     sys.path[0] = cwd
     sys.argv[1:] = arguments
     runpy.run_module(KERNEL, run_name="__main__", alter_sys=True)
+    # As at the end of a Python, but for its modules: to take them apart copies their memory, which is shared.
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    os._exit(0)
 
 
 def main() -> None:
@@ -166,7 +171,6 @@ def main() -> None:
             os.close(leads)
             os.close(lead)
             become(*json.loads(line))
-            return
         os.close(lead)
         os.read(leads, 1)  # until it leads its own group, which is what is sent signals
         os.close(leads)

@@ -6,12 +6,12 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
-from ctxkernel.core.events import Json
 from ctxkernel.core.text import format_duration, one_line, plural
+from ctxkernel.core.timeline_events import Json
 from ctxkernel.projection.displayed_tokens import Anchor
 from ctxkernel.projection.value import Projection
 
-Mode = Literal["ask", "auto", "off"]
+AskMode = Literal["ask", "auto", "off"]
 EndKind = Literal["answered", "parked", "bound", "failed", "stopped"]
 """`parked`: it waits for a decision of the user; `bound`: it reached one of its bounds."""
 _REASON = 60
@@ -41,7 +41,7 @@ class Ask:
     key: str
     """Position among the asks on the path, and a hash of the question; identifies the recorded turn of the ask."""
     model: str
-    mode: Mode
+    mode: AskMode
     bounds: Bounds
 
 

@@ -17,9 +17,9 @@ from typing import Any, cast
 from ctxkernel.agent.asks import NOTHING, SUMMARIES, BookedRequest, Spent
 from ctxkernel.agent.meter import spent_on
 from ctxkernel.core.errors import CtxError, StoreError
-from ctxkernel.core.events import Json
 from ctxkernel.core.report import Report, ReportTable
 from ctxkernel.core.text import format_duration, one_line
+from ctxkernel.core.timeline_events import Json
 from ctxkernel.projection.prefix import common, prefix_break
 from ctxkernel.store.log.reader import SessionReader, stored_projection
 from ctxkernel.store.log.rows import NOT_SENT, REQUEST, SUMMARY

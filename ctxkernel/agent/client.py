@@ -18,8 +18,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ctxkernel.agent.failures import KINDS, Kind, ModelFailure, failure_kind, wait_of
-from ctxkernel.agent.keys import Key
+from ctxkernel.agent.failures import KINDS, FailureKind, ModelFailure, failure_kind, wait_of
+from ctxkernel.agent.keys import ApiKey
 from ctxkernel.agent.streaming import Assembly, BadEvent, Response, Retrying, StreamEvent, UsageReport
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class ModelClient:
         self._max_retries = max_retries
         self._timeout = timeout
         self._answer = Assembly()
-        self._key = Key()
-        self._made: tuple[asyncio.AbstractEventLoop, Key, AsyncAnthropic] | None = None
+        self._key = ApiKey()
+        self._made: tuple[asyncio.AbstractEventLoop, ApiKey, AsyncAnthropic] | None = None
         self._closed = False
 
     @property
@@ -131,7 +131,7 @@ class ModelClient:
 
     async def _client(self, model: str) -> AsyncAnthropic:
         """Return the SDK's client for this event loop and the key as it is now."""
-        key = Key(self._model_key() or "")
+        key = ApiKey(self._model_key() or "")
         if not key and self._base_url is None:
             raise ModelFailure("no_key", model=model)
         if not (key.isascii() and key.isprintable()):
@@ -258,7 +258,7 @@ class ModelClient:
         text = f"{fault.status_code}: {message}"
         return self._failed(kind, text, model, fault.request_id, retryable=asked, wait=wait_of(headers))
 
-    def _failed(self, kind: Kind, message: str, model: str, request_id: str | None, **more: Any) -> ModelFailure:
+    def _failed(self, kind: FailureKind, message: str, model: str, request_id: str | None, **more: Any) -> ModelFailure:
         return ModelFailure(
             kind, self._key.scrub(message), model=model, partial_text=self.partial_text, request_id=request_id, **more
         )

@@ -15,7 +15,7 @@ from ctxkernel.core.errors import CtxError
 from ctxkernel.core.text import truncate
 from ctxkernel.projection.secrets import mask
 
-Kind = Literal[
+FailureKind = Literal[
     "no_key", "authentication", "permission", "not_found", "rate_limited", "overloaded", "server_error", "timeout",
     "connection", "cut", "stream_error", "refused_by_check", "invalid_request", "too_large", "context_overflow",
     "malformed", "interrupted", "no_recording", "thinking_refused", "small_budget",
@@ -31,7 +31,7 @@ class FailureRow(NamedTuple):
     """Whether a retry of the same request can succeed."""
 
 
-KINDS: dict[Kind, FailureRow] = {
+KINDS: dict[FailureKind, FailureRow] = {
     "no_key": FailureRow("there is no key", "set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a local server"),
     "authentication": FailureRow("the server does not accept the key", "check ANTHROPIC_API_KEY"),
     "permission": FailureRow("the key may not do this", "choose another model, or check the account"),
@@ -57,9 +57,9 @@ KINDS: dict[Kind, FailureRow] = {
     "small_budget": FailureRow("nothing was sent", "`%ctx config projection_tokens N` gives more"),
     "interrupted": FailureRow("the client was closed before the answer was there", "ask again", again=True),
 }
-AT_WORK: tuple[Kind, ...] = ("cut", "timeout", "interrupted")
+AT_WORK: tuple[FailureKind, ...] = ("cut", "timeout", "interrupted")
 """Failures after which the request may still cost something: the server may have worked on it."""
-_STATUS: dict[int, Kind] = {
+_STATUS: dict[int, FailureKind] = {
     401: "authentication",
     402: "permission",
     403: "permission",
@@ -84,7 +84,7 @@ def bounded(text: str) -> str:
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in cut)
 
 
-def failure_kind(status: int, message: str) -> Kind:
+def failure_kind(status: int, message: str) -> FailureKind:
     """Return the kind of failure for an HTTP status and the server's message."""
     if status == 400 and _OVERFLOW.search(message):
         return "context_overflow"
@@ -108,7 +108,7 @@ class ModelFailure(CtxError):
 
     def __init__(
         self,
-        kind: Kind,
+        kind: FailureKind,
         message: str = "",
         *,
         model: str = "",
@@ -118,7 +118,7 @@ class ModelFailure(CtxError):
         wait: float | None = None,
     ) -> None:
         row = KINDS[kind]
-        self.kind: Kind = kind
+        self.kind: FailureKind = kind
         self.partial_text = partial_text
         self.request_id = request_id
         self.retryable = row.again if retryable is None else retryable

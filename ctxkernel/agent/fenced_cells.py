@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ctxkernel.agent.fences import IN_PYTHON, code_in
-from ctxkernel.agent.reply import Reply
+from ctxkernel.agent.reply import ModelReply
 from ctxkernel.projection.dialect import RUN_CELL
 from ctxkernel.projection.value import Projection
 
@@ -44,7 +44,7 @@ class FencedCells:
             return False
         return _has_lines(code) or not any(given in _squeezed(source) for source in self._sources())
 
-    def remark(self, reply: Reply, *, tools: bool) -> str:
+    def remark(self, reply: ModelReply, *, tools: bool) -> str:
         """Return a text for the person about an answer that is incomplete or empty, or holds code that did not run."""
         if reply.cut:
             left = "the end of the answer was cut" if reply.text.strip() else "nothing is left of the answer"

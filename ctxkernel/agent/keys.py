@@ -16,7 +16,7 @@ SERVICE, USER = "ctxkernel", "anthropic"
 MASKED = "[masked: key]"
 
 
-class Key(str):
+class ApiKey(str):
     """A key, whose repr is masked."""
 
     __slots__ = ()
@@ -29,14 +29,14 @@ class Key(str):
         return text.replace(str(self), MASKED) if self else text
 
 
-def model_key(environ: Mapping[str, str]) -> Key | None:
+def model_key(environ: Mapping[str, str]) -> ApiKey | None:
     """Return the key of the environment, else that of the keyring if `keyring` is installed, else None."""
     for name in VARIABLES:
         value = environ.get(name, "").strip()
         if value:
-            return Key(value)
+            return ApiKey(value)
     try:
         stored = importlib.import_module("keyring").get_password(SERVICE, USER)
     except Exception:  # not installed, locked, or without a backend: there is no key
         return None
-    return Key(stored.strip()) if isinstance(stored, str) and stored.strip() else None
+    return ApiKey(stored.strip()) if isinstance(stored, str) and stored.strip() else None

@@ -20,7 +20,7 @@ from ctxkernel.core.errors import StoreError
 from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.store.log.session import SessionStore
 from ctxkernel.store.log.signing import sign_session
-from ctxkernel.store.trust import Signer
+from ctxkernel.store.signatures import Signer
 from ctxkernel.store.trust_registry import SESSION, is_trusted
 
 ANSWERED = "answered"

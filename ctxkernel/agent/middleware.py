@@ -19,7 +19,7 @@ from anthropic import APIRequest
 from ctxkernel.agent.failures import bounded
 from ctxkernel.core.errors import CtxError
 from ctxkernel.history.capabilities import capabilities_for
-from ctxkernel.history.rules import Report, Violation, check
+from ctxkernel.history.rules import RuleReport, Violation, check
 from ctxkernel.projection.secrets import mask
 
 BETAS = "anthropic-beta"
@@ -31,7 +31,7 @@ _SHOWN = 3
 class RequestRefused(CtxError, ValueError):
     """A request that was not sent, since the model's API would refuse it; `report` has the violations."""
 
-    def __init__(self, model: str, report: Report) -> None:
+    def __init__(self, model: str, report: RuleReport) -> None:
         self.model = model
         self.report = report
         found = [bounded(f"{v.path or 'the body'}: {v.message} ({v.fix})") for v in report.violations[:_SHOWN]]
@@ -61,7 +61,7 @@ class RequestCheck(anthropic.Middleware):
         self.inspect(request)
         return await call_next(request)
 
-    def inspect(self, request: APIRequest) -> Report | None:
+    def inspect(self, request: APIRequest) -> RuleReport | None:
         """Return the report on a Messages request, None for any other. Raises RequestRefused for a violation."""
         if request.method.upper() != "POST" or not urlsplit(request.url).path.rstrip("/").endswith("/v1/messages"):
             return None
@@ -70,17 +70,17 @@ class RequestCheck(anthropic.Middleware):
             raise RequestRefused(model, report)
         return report
 
-    def _report(self, request: APIRequest) -> tuple[str, Report]:
+    def _report(self, request: APIRequest) -> tuple[str, RuleReport]:
         try:
             body: Any = _body(request)
         except Exception as fault:  # an unreadable body cannot be checked
             message = f"the body cannot be read: {type(fault).__name__}"
-            return "", Report(False, (Violation("json_values", "", message, "send plain JSON values"),))
+            return "", RuleReport(False, (Violation("json_values", "", message, "send plain JSON values"),))
         named = cast("Any", body).get("model") if isinstance(body, Mapping) else None
         model = mask(named) if isinstance(named, str) else ""
         report = check(cast("Any", body), capabilities_for(model, betas=self.betas | _betas(request.headers)))
         found = (Violation(v.rule, mask(v.path), mask(v.message), mask(v.fix)) for v in report.violations)
-        return model, Report(report.ok, tuple(found))
+        return model, RuleReport(report.ok, tuple(found))
 
 
 def _body(request: APIRequest) -> object:

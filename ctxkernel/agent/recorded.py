@@ -27,7 +27,7 @@ from ctxkernel.history.events import Action, AssistantMessage, HistoryEvent, Rul
 from ctxkernel.projection.dialect import RUN_CELL
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.value import Projection
-from ctxkernel.store.log.masking import masked_json
+from ctxkernel.store.log.row_masking import masked_json
 from ctxkernel.store.log.rows import SUMMARY
 
 VERSION = 1
@@ -51,7 +51,7 @@ def ask_key(position: int, question: str) -> str:
     return f"{position}:{digest[:16]}"
 
 
-Decision = tuple[Ruling, str]
+RecordedRuling = tuple[Ruling, str]
 """A ruling, and its reason or code."""
 
 
@@ -66,7 +66,7 @@ class Round:
     usage: Mapping[str, Any] = field(default_factory=dict[str, Any])
     response_id: str = ""
     request_id: str = ""
-    verdicts: tuple[Decision, ...] = ()
+    verdicts: tuple[RecordedRuling, ...] = ()
     """The decision on each cell of the response, in order."""
 
 
@@ -112,7 +112,7 @@ class _Decisions:
         """`records` are the events of each execution, in order."""
         self.questions: dict[str, str] = {}
         self._batches: dict[str, list[tuple[str, list[str]]]] = {}  # by ask: the cells of each response
-        self._verdicts: dict[tuple[str, str], list[Decision]] = {}  # in order: ids may come again
+        self._verdicts: dict[tuple[str, str], list[RecordedRuling]] = {}  # in order: ids may come again
         ask = ""
         for execution_id, events in records:
             for event in events:
@@ -130,7 +130,7 @@ class _Decisions:
                     case _:
                         pass
 
-    def take(self, ask: str, response_id: str, otherwise: Decision) -> tuple[Decision, ...]:
+    def take(self, ask: str, response_id: str, otherwise: RecordedRuling) -> tuple[RecordedRuling, ...]:
         """Return the decisions on the cells of the next response with this id; `otherwise` for cells without one."""
         waiting = self._batches.get(ask, [])
         at = next((n for n, (batch, _) in enumerate(waiting) if batch.partition("~")[0] == response_id), -1)
@@ -183,11 +183,11 @@ def has_decisions(ask: RecordedAsk, records: Mapping[str, Sequence[HistoryEvent]
     return all(one.verdicts == decisions.take(name, one.response_id, ("approved", "")) for one in ask.rounds)
 
 
-Records = Mapping[str, Sequence[HistoryEvent]]
+HistoryRecords = Mapping[str, Sequence[HistoryEvent]]
 Path = Iterable[tuple[Statement, Execution]]
 
 
-def questions(path: Path, records: Records) -> Iterator[tuple[Statement, Execution, str, int]]:
+def questions(path: Path, records: HistoryRecords) -> Iterator[tuple[Statement, Execution, str, int]]:
     """Yield the asks of a path, each with its question and its position among the others.
 
     A cell that asks again keeps its position.
@@ -202,19 +202,19 @@ def questions(path: Path, records: Records) -> Iterator[tuple[Statement, Executi
                 yield statement, execution, event.text, seen.index(name)
 
 
-def position_of(statement: Statement, path: Path, records: Records) -> int:
+def position_of(statement: Statement, path: Path, records: HistoryRecords) -> int:
     """Return the position of a new ask at the end of `path`."""
     found = [(one.cell_id, position) for one, _, _, position in questions(path, records)]
     same = [position for cell_id, position in found if cell_id is not None and cell_id == statement.cell_id]
     return same[0] if same else max((position + 1 for _, position in found), default=0)
 
 
-_NOT_RUN: Decision = ("rejected", "it was not run")
+_NOT_RUN: RecordedRuling = ("rejected", "it was not run")
 
 
 def of_path(
     path: Sequence[tuple[Statement, Execution]],
-    records: Records,
+    records: HistoryRecords,
     known: Sequence[RecordedAsk],
     receipts: Mapping[str, str],
 ) -> tuple[list[RecordedAsk], list[str]]:
@@ -395,12 +395,12 @@ def _block(row: Any, at: str) -> Mapping[str, Any]:
     return row
 
 
-def _verdict(row: Any, at: str) -> Decision:
+def _verdict(row: Any, at: str) -> RecordedRuling:
     ruling, text = cast("Any", row if isinstance(row, list | tuple) and len(cast("Any", row)) == 2 else (None, None))
     if ruling not in ("approved", "edited", "rejected"):
         raise _Misfit(f"{at}: invalid verdict: expected 'approved', 'edited' or 'rejected', and a text")
     if not isinstance(text, str):
-        raise _Misfit(f"{at}[1] is no text")
+        raise _Misfit(f"{at}[1] is not a text")
     return ruling, text
 
 
@@ -415,7 +415,7 @@ def _field(row: Any, name: str, at: str) -> Any:
 def _text(row: Any, name: str, at: str, *, most: int = MOST_BYTES) -> str:
     value = _field(row, name, at)
     if not isinstance(value, str):
-        raise _Misfit(f"{at}.{name} is no text")
+        raise _Misfit(f"{at}.{name} is not a text")
     if len(value) > most:
         raise _Misfit(f"{at}.{name} has more than {most:,} characters")
     return value

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from ctxkernel.agent.fences import split_fences
 from ctxkernel.agent.scripts import split_scripts
-from ctxkernel.core.events import Json
+from ctxkernel.core.timeline_events import Json
 from ctxkernel.history.events import Action, AssistantMessage, Context, HistoryEvent, nth
 from ctxkernel.history.responses import as_it_came
 from ctxkernel.projection.dialect import RUN_CELL, DialectName
@@ -48,7 +48,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ModelReply:
     """A response, read."""
 
     calls: tuple[Call, ...]
@@ -73,7 +73,7 @@ def read_reply(
     complete: bool = True,
     mask: Callable[[str], str] = str,
     is_text: Callable[[str], bool] = lambda code: False,
-) -> Reply:
+) -> ModelReply:
     """Return the calls and texts in the blocks of a response.
 
     `unreadable` are the inputs that are not JSON objects, by call; `complete` is false for a truncated response. `mask`
@@ -105,13 +105,13 @@ def _paragraphs(*parts: str) -> str:
 
 def _reply(
     calls: Sequence[Call], rest: str, blocks: tuple[Mapping[str, Json], ...] = (), *, cut: bool = False
-) -> Reply:
+) -> ModelReply:
     """Return a reply; `rest` and `blocks`, what follows the last call, belong to that call."""
     if not calls:
-        return Reply((), rest, blocks, cut)
+        return ModelReply((), rest, blocks, cut)
     last = calls[-1]
     last = replace(last, text=_paragraphs(last.text, rest), blocks=(*last.blocks, *blocks))
-    return Reply((*calls[:-1], last), "", cut=cut)
+    return ModelReply((*calls[:-1], last), "", cut=cut)
 
 
 def _call(
@@ -132,7 +132,7 @@ def _fault(tool: str, given: Mapping[str, Json]) -> str:
     return ""
 
 
-def _read_scripts(text: str, complete: bool, is_text: Callable[[str], bool]) -> Reply:
+def _read_scripts(text: str, complete: bool, is_text: Callable[[str], bool]) -> ModelReply:
     calls: list[Call] = []
     prose, cut = "", False
     parts = split_scripts(text, complete=complete)
@@ -168,7 +168,7 @@ def as_tool(code: str) -> tuple[str, Mapping[str, Json]]:
 
 
 def reply_events(
-    reply: Reply, request: Projection, execution_id: str, response_id: str, start: int
+    reply: ModelReply, request: Projection, execution_id: str, response_id: str, start: int
 ) -> Iterator[HistoryEvent]:
     """Yield the events of a response to `request`, as events of `execution_id` with numbers from `start`.
 

@@ -22,7 +22,7 @@ from ctxkernel.agent.turn_files import asks_in, is_shipped, read_turn_file
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.text import format_date, one_line, plural
 from ctxkernel.projection.dialect import RUN_CELL
-from ctxkernel.store import config, trust
+from ctxkernel.store import config, signatures
 from ctxkernel.store.log import schema
 from ctxkernel.store.log.reader import SessionReader, newest_session
 from ctxkernel.store.regular_files import read_within
@@ -30,21 +30,21 @@ from ctxkernel.store.trust_registry import (
     SESSION,
     SETTINGS,
     TURNS,
-    Kind,
+    TrustKind,
     content_digest,
     is_trusted,
     trust_registry,
 )
 
-State = Literal["yours", "shipped", "trusted", "untrusted", "unreadable"]
-STATES: dict[State, str] = {
+TrustStatus = Literal["yours", "shipped", "trusted", "untrusted", "unreadable"]
+STATES: dict[TrustStatus, str] = {
     "yours": "yours",
     "shipped": "came with ctxkernel",
     "trusted": "trusted by you",
     "untrusted": "not trusted",
     "unreadable": "cannot be used",
 }
-NAMES: dict[Kind, str] = {TURNS: "recorded turns", SETTINGS: "settings", SESSION: "session"}
+NAMES: dict[TrustKind, str] = {TURNS: "recorded turns", SETTINGS: "settings", SESSION: "session"}
 _MOST_CODE_LINES = 60
 
 
@@ -52,9 +52,9 @@ _MOST_CODE_LINES = 60
 class Reviewed:
     """A file, and what happens with it once it is trusted."""
 
-    kind: Kind
+    kind: TrustKind
     path: Path
-    state: State
+    state: TrustStatus
     subject: str = ""
     """The digest of its content, or the id of the session; empty if it cannot be read."""
     effects: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Reviewed:
         return "\n".join([head, *(f"  {line}" for line in self.effects)])
 
 
-def files_beside(path: Path) -> list[tuple[Kind, Path]]:
+def files_beside(path: Path) -> list[tuple[TrustKind, Path]]:
     """Return the files that `ctxkernel trust PATH` means: one file, or those beside a notebook. Raises BadCommand."""
     if path.name.endswith(SUFFIX):
         return [(TURNS, path)]
@@ -76,7 +76,7 @@ def files_beside(path: Path) -> list[tuple[Kind, Path]]:
         return [(SESSION, path)]
     if path.suffix == ".ipynb":
         session = newest_session(path)
-        made: list[tuple[Kind, Path]] = []
+        made: list[tuple[TrustKind, Path]] = []
         if session is not None:
             made.append((SESSION, session))
         made.append((TURNS, path.with_suffix(SUFFIX)))
@@ -87,7 +87,7 @@ def files_beside(path: Path) -> list[tuple[Kind, Path]]:
     raise BadCommand(f"{path}: give a notebook, a session (.sqlite), recorded turns (*{SUFFIX}) or a {config.FILE}")
 
 
-def review(kind: Kind, path: Path) -> Reviewed:
+def review(kind: TrustKind, path: Path) -> Reviewed:
     """Return what there is to know about a file before it is trusted. Never raises for its content."""
     try:
         return (_session if kind == SESSION else _turns if kind == TURNS else _settings)(path)
@@ -165,7 +165,7 @@ def _turns(path: Path) -> Reviewed:
     content = read_turn_file(path, path.parent)
     asks, digest = asks_in(content, path), content_digest(content)
     word = trust_registry().word(TURNS, digest)
-    state: State = "shipped" if is_shipped(content) else "trusted" if is_trusted(TURNS, digest) else "untrusted"
+    state: TrustStatus = "shipped" if is_shipped(content) else "trusted" if is_trusted(TURNS, digest) else "untrusted"
     if word is not None and word.get("by") == "record" and state == "trusted":
         state = "yours"
     return Reviewed(TURNS, path, state, digest, tuple(_of_asks(asks)))
@@ -217,9 +217,9 @@ def _session(path: Path) -> Reviewed:
         own = all(row["signed"] for table in schema.TABLES for row in reader.each(table))
         effects = list(_of_log(reader))
         session_id = reader.session_id
-    asks = [ask for ask in asks_of_log(path, trust.signer()) if ask.answered]
+    asks = [ask for ask in asks_of_log(path, signatures.signer()) if ask.answered]
     effects += _of_asks(asks) if asks else ()
-    state: State = "yours" if own and all(ask.trusted for ask in asks) else "untrusted"
+    state: TrustStatus = "yours" if own and all(ask.trusted for ask in asks) else "untrusted"
     return Reviewed(SESSION, path, state, session_id, tuple(effects))
 
 

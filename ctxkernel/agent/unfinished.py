@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ctxkernel.agent.turn import source
+from ctxkernel.agent.ask_turn import source
 from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.history.events import Action, HistoryEvent, UserQuestion

@@ -100,9 +100,9 @@ def build_parser() -> argparse.ArgumentParser:
 
     gc = command(
         "gc",
-        "bring the data of all checkpoints under their limit, and say what they take",
-        "Only large data are given up, those of the session that was used longest ago first; a state that lost some is "
-        "computed again or named when you return to it.",
+        "show the disk space of checkpoints, and bring it under the limit",
+        "Only large data are deleted, first those of the session that was used longest ago. A return to a state "
+        "without them computes its values again, or lists them as lost.",
     )
     gc.add_argument(
         "--limit", type=_GIGABYTES, metavar="GB", help="bound of all data (default: CTXKERNEL_QUOTA_GB, 20)"
@@ -110,13 +110,13 @@ def build_parser() -> argparse.ArgumentParser:
     gc.add_argument(
         "--gone",
         action="store_true",
-        help="also remove all data of sessions whose notebook or log is gone; without this they are only named",
+        help="also remove all data of sessions whose notebook or log is gone; without this they are only listed",
     )
-    gc.add_argument("--dry-run", action="store_true", help="say what would be given up, and change nothing")
+    gc.add_argument("--dry-run", action="store_true", help="show what would be deleted, and change nothing")
     gc.add_argument("--json", action="store_true", help="print JSON (docs/cli.md)")
 
     doctor = command(
-        "doctor", "say what works here, what does not, and the next step", "Starts a kernel to see that it answers."
+        "doctor", "check this installation, and report what to do next", "Starts a kernel to see that it answers."
     )
     doctor.add_argument("--json", action="store_true", help="print JSON")
     return parser
@@ -139,7 +139,7 @@ def _add_running(command: AddCommand) -> None:
         "--cell-timeout",
         type=_SECONDS,
         metavar="S",
-        help="seconds that each cell may take (default: no bound)",
+        help="seconds that each cell may take (default: no limit)",
     )
     run.add_argument(
         "-p",
@@ -330,7 +330,7 @@ def _add_reading(command: AddCommand) -> None:
     diff = reader("diff", "compare two states of the timeline: names, outputs, handles")
     diff.add_argument("old", metavar="N", help="statement (10, s10, s10.2), a name, or 0: before all statements")
     diff.add_argument("new", nargs="?", metavar="M", help="the same (default: HEAD)")
-    reader("verify", "check a session, and say what is damaged and what can still be returned to")
+    reader("verify", "check a session: report damage, and the states that can be restored")
 
     check = command(
         "check",

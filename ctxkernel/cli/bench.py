@@ -33,7 +33,7 @@ from ctxkernel.core.settings import DEFAULTS, from_text
 from ctxkernel.core.text import format_duration, one_line, suggest
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.model_bench.catalogue import TASKS
-from ctxkernel.model_bench.results import HEADERS, BenchResults, TaskRun
+from ctxkernel.model_bench.results import HEADERS, BenchResults, PlayedTask
 from ctxkernel.model_bench.task import Task, check_cell
 from ctxkernel.projection.prices import price_of
 from ctxkernel.store.log.reader import SessionReader
@@ -209,7 +209,7 @@ class _Player:
         self.interrupted = True
         self._results.ended = f"interrupted: {len(self._results.runs)} of {len(plan)} runs were played"
 
-    async def _task(self, kernel: TaskKernel, task: Task) -> TaskRun:
+    async def _task(self, kernel: TaskKernel, task: Task) -> PlayedTask:
         began = time.monotonic()
         words, why, spent, drift = "", "", NOTHING, False
         try:
@@ -230,7 +230,7 @@ class _Player:
             why = str(fault)
         except (TimeoutError, CellTimeoutError):
             why = f"the kernel did not answer within {self._arguments.timeout + GRACE_SECONDS:g} s"
-        return TaskRun(task.name, one_line(why, 300), spent, time.monotonic() - began, words, drift)
+        return PlayedTask(task.name, one_line(why, 300), spent, time.monotonic() - began, words, drift)
 
     def _ask(self) -> str:
         budget = self._arguments.budget
@@ -261,7 +261,7 @@ class _Player:
         if self._live:
             print(f"[{number:>{len(str(total))}}/{total}] playing  {task.name}", end="", file=sys.stderr, flush=True)
 
-    def _end(self, number: int, total: int, run: TaskRun) -> None:
+    def _end(self, number: int, total: int, run: PlayedTask) -> None:
         if self._live:
             print("\r\x1b[2K", end="", file=sys.stderr)
         mark = paint("passed" if run.passed else "failed", "green" if run.passed else "red", sys.stderr)

@@ -16,7 +16,7 @@ from ctxkernel.cli import Unusable
 from ctxkernel.cli.output import paint, safe_line, show, show_json
 from ctxkernel.core.text import clip
 from ctxkernel.history.capabilities import capabilities_for
-from ctxkernel.history.rules import Report
+from ctxkernel.history.rules import RuleReport
 from ctxkernel.history.rules import check as look
 
 LIMIT = 64_000_000
@@ -29,7 +29,7 @@ class _Checked(NamedTuple):
     line: int
     model: str
     known: bool
-    report: Report
+    report: RuleReport
 
 
 def check(arguments: argparse.Namespace) -> int:

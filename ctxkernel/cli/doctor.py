@@ -28,7 +28,7 @@ from ctxkernel.cli.kernelspec import KERNEL_NAME, OwnKernelSpecs, find_installed
 from ctxkernel.cli.output import paint, safe_line, show, show_json, status_colour
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.text import format_duration, format_size, width_of
-from ctxkernel.store import trust
+from ctxkernel.store import signatures
 from ctxkernel.store.chunks import quota
 from ctxkernel.store.chunks.background import SWITCH, Background
 from ctxkernel.store.chunks.chunk_store import CACHE, ChunkStore, address_of
@@ -187,7 +187,7 @@ def _run_kernel(folder: Path, log: Path) -> tuple[str | None, dict[str, Any]]:
 
     manager = KernelManager(kernel_name=KERNEL_NAME, kernel_spec_manager=OwnKernelSpecs())
     # Session, secret and checkpoint data are in the scratch folder, so they are removed.
-    own = {"CTXKERNEL_SESSION": "doctor.sqlite", trust.HOME: "home", CACHE: "cache"}
+    own = {"CTXKERNEL_SESSION": "doctor.sqlite", signatures.HOME: "home", CACHE: "cache"}
     environment = {**os.environ, **{name: str(folder / below) for name, below in own.items()}}
     no_history = ["--HistoryManager.hist_file=:memory:"]
     client: Any = None
@@ -293,9 +293,9 @@ def check_background() -> Check:
 
 def check_secret() -> Check:
     """Check whether checkpoints can be signed as this user's."""
-    own_folder = f"set {trust.HOME} to a folder of your own."
+    own_folder = f"set {signatures.HOME} to a folder of your own."
     try:
-        path = trust.user_folder(os.environ) / trust.FILE
+        path = signatures.user_folder(os.environ) / signatures.FILE
     except Exception as error:  # no home at all
         return warn(f"there is no folder for it: {error}", own_folder)
     unsigned = "checkpoints are not signed, and no later kernel loads them"
@@ -303,7 +303,7 @@ def check_secret() -> Check:
         if is_writable(path.parent):
             return ok(f"created at the first start of a kernel, in {path}")
         return warn(f"{path} cannot be written: {unsigned}", own_folder)
-    if fault := trust.load_signer(path.parent).fault:
+    if fault := signatures.load_signer(path.parent).fault:
         return warn(fault, f"without it {unsigned} without asking you.")
     return ok(f"{path}, readable by you alone")
 

@@ -10,16 +10,13 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ctxkernel.cli import Failed, Unusable
 from ctxkernel.cli.output import Colour, paint, safe_line, say, show, show_json, status_colour, terminal_table
 from ctxkernel.core.text import plural
-from ctxkernel.core.timeline_table import RIGHT, STATUS, path_to, timeline_table
+from ctxkernel.core.timeline_table import RIGHT, STATUS, JsonObject, path_to, timeline_table
 from ctxkernel.store.log.executed import ExecutedRun, find_run
 from ctxkernel.store.log.reader import SessionReader, newest_session
-
-Json = Mapping[str, Any]
 
 
 def check_notebook(path: Path) -> None:
@@ -101,7 +98,7 @@ def projection(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def timeline_text(value: Json, path: Path, names: Mapping[str, str] | None = None) -> str:
+def timeline_text(value: JsonObject, path: Path, names: Mapping[str, str] | None = None) -> str:
     """Return a timeline as a table for a terminal; `names` are the user's names of states."""
     if not value["statements"]:
         return f"No statement in this session ({path})."
@@ -117,7 +114,7 @@ def timeline_text(value: Json, path: Path, names: Mapping[str, str] | None = Non
     return f"{body}\n\n{summary} · {made.legend()} · {path}"
 
 
-def projection_table(value: Json) -> str:
+def projection_table(value: JsonObject) -> str:
     """Return a projection as tables: its blocks, the parts left out, and the checks."""
     blocks = value["blocks"]
     rows = [

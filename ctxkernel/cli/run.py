@@ -24,12 +24,12 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from ctxkernel.agent.logged_asks import trust_session_file
 from ctxkernel.agent.trust_review import trusted_subjects
 from ctxkernel.cli import INTERRUPTED, Failed, Unusable
+from ctxkernel.cli.continuation import MAY_FAIL, CodeCell, continuation
 from ctxkernel.cli.kernel import RESUME, OwnKernel, has_statements, keep_off, kernel_log, last_line, resumed_at
 from ctxkernel.cli.notebook_files import is_text_form, read_notebook
 from ctxkernel.cli.output import has_colour, paint, safe_block, safe_line, say, show, show_json, status_colour
 from ctxkernel.cli.parameters import inject_parameters
 from ctxkernel.cli.read import timeline_text
-from ctxkernel.cli.resume import MAY_FAIL, CodeCell, continuation
 from ctxkernel.core.text import clip, format_duration, plural, strip_ansi
 from ctxkernel.core.timeline_table import gist
 from ctxkernel.store.log.location import FOLDER, HINT, OVERRIDE

@@ -49,7 +49,7 @@ def sweep(arguments: argparse.Namespace) -> int:
 
 def _text(told: dict[str, Any]) -> str:
     from ctxkernel.core.report import fitted_lines
-    from ctxkernel.sweeps.table import SweepRow, SweepTable
+    from ctxkernel.sweeps.sweep_table import SweepRow, SweepTable
 
     table = SweepTable([SweepRow(**row) for row in told["rows"]], told["cells_run"], told["cells_shared"])
     return safe_block("\n".join([*fitted_lines(table.table(), 120), "", table.told()]))

@@ -18,8 +18,8 @@ from ctxkernel.store.chunks import quota
 from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.chunks.data_folder import data_folder
 from ctxkernel.store.log.reader import SessionReader
-from ctxkernel.store.log.verify import SessionReport
-from ctxkernel.store.log.verify import verify as look
+from ctxkernel.store.log.session_check import SessionReport
+from ctxkernel.store.log.session_check import verify as look
 
 
 def verify(arguments: argparse.Namespace) -> int:

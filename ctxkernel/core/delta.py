@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from ctxkernel.core.events import NONE, Event, GroupRecomputed, Json, NodeChanged, TickApplied
 from ctxkernel.core.replay import Comparison, HeadMove, Restored
 from ctxkernel.core.text import join_names, one_line
 from ctxkernel.core.timeline import Execution, NamespaceDiff, statement_number
-from ctxkernel.core.turn import DeltaItem, DeltaKind
+from ctxkernel.core.timeline_events import NONE, Event, GroupRecomputed, Json, NodeChanged, TickApplied
+from ctxkernel.core.turn_values import DeltaItem, DeltaKind
 
 LIMIT = 30
 """Most lines of one turn; a last line counts those left out."""

@@ -24,7 +24,6 @@ from itertools import groupby, islice, takewhile
 from operator import itemgetter
 from typing import Any
 
-from ctxkernel.core.events import NONE, Json
 from ctxkernel.core.reflection import (
     AttributePlan,
     attributes,
@@ -43,6 +42,7 @@ from ctxkernel.core.reflection import (
 )
 from ctxkernel.core.text import truncate
 from ctxkernel.core.timeline import TypeInfo
+from ctxkernel.core.timeline_events import NONE, Json
 
 _MORE = "…"
 _SORTED_SET = 1000

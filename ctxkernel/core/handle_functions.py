@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from ctxkernel.core.errors import BadTarget
-from ctxkernel.core.events import Event, MethodCalled, NodeChanged
 from ctxkernel.core.jobs import Preparer, Summarise
 from ctxkernel.core.names import UserNames
 from ctxkernel.core.nodes import Graph, GroupHandle, NodeBase, NoteHandle, ViewHandle
-from ctxkernel.core.nodes.base import Delta, show_value
+from ctxkernel.core.nodes.handle_states import handle_states
 from ctxkernel.core.nodes.identity import ConstructorCalls
-from ctxkernel.core.nodes.states import handle_states
+from ctxkernel.core.nodes.node_base import Delta, show_value
 from ctxkernel.core.ports import Budget, Rendered
 from ctxkernel.core.scheduler import ReadyQueue, Tick, run_tick
-from ctxkernel.core.turn import HandleState, HandleTable
+from ctxkernel.core.timeline_events import Event, MethodCalled, NodeChanged
+from ctxkernel.core.turn_values import HandleState, HandleTable
 
 
 class HandleFunctions:

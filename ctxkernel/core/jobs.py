@@ -12,11 +12,11 @@ from typing import Any, Literal, Protocol
 
 from ctxkernel.core.ports import Rendered, RenderRequest, Source
 
-Kind = Literal["diff", "render", "parse", "index", "other"]
-RENDERING: Mapping[int, Kind] = {0: "render", 1: "parse", 2: "render", 3: "diff"}
+JobKind = Literal["diff", "render", "parse", "index", "other"]
+RENDERING: Mapping[int, JobKind] = {0: "render", 1: "parse", 2: "render", 3: "diff"}
 """The kind of a rendering in the background, by its level of detail."""
 
-Stopped = Callable[[], bool]
+IsCancelled = Callable[[], bool]
 """Returns whether the result is not wanted any more."""
 Publish = Callable[[Any], None]
 """Publishes a partial result; a later one replaces it. None only shows that the worker is alive."""
@@ -29,13 +29,13 @@ class Preparation:
     made_from: str
     """Names the target: equal for sources that can use the same result, so that it is made once for all of them.
     Each source checks which part of a result is still valid."""
-    work: Callable[[Stopped, Publish], Any]
+    work: Callable[[IsCancelled, Publish], Any]
     """Does the work, on a worker's thread. Must call `stopped` often; returns the last result."""
-    kind: Kind = "index"
+    kind: JobKind = "index"
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ModelSummary:
     """A summary of a target by a model, for level 2."""
 
     fingerprint: str
@@ -84,7 +84,7 @@ class Job:
     obj_id: str
     label: str
     """The name of the target in notices."""
-    kind: Kind
+    kind: JobKind
     basis: Mapping[str, str]
     source: Source
     request: RenderRequest
@@ -98,7 +98,7 @@ class Job:
             return self.kind, self.preparation.made_from
         return (self.obj_id, self.kind, *self.basis.values())
 
-    def run(self, stopped: Stopped = lambda: False, publish: Publish = lambda data: None) -> Any:
+    def run(self, stopped: IsCancelled = lambda: False, publish: Publish = lambda data: None) -> Any:
         """Do the work and return the payload's data. Raises what the source raises."""
         if self.preparation is not None:
             return self.preparation.work(stopped, publish)

@@ -12,7 +12,7 @@ import math
 import re
 from typing import NoReturn
 
-from ctxkernel.core.events import Json
+from ctxkernel.core.timeline_events import Json
 
 MOST_BYTES = 16 * 1024 * 1024
 MOST_DEPTH = 64

@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ctxkernel.core.delta import Feed, format_deltas, format_move
-from ctxkernel.core.events import NONE, Json, StatementExecuted
 from ctxkernel.core.masking import mask_diff
 from ctxkernel.core.names import UserNames
 from ctxkernel.core.nodes import Graph
@@ -38,7 +37,8 @@ from ctxkernel.core.timeline import (
     environment_text,
     statement_fingerprint,
 )
-from ctxkernel.core.turn import (
+from ctxkernel.core.timeline_events import NONE, Json, StatementExecuted
+from ctxkernel.core.turn_values import (
     Changes,
     DeltaItem,
     HandleState,

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
 
+Mask = Callable[[str], str]
+"""Returns a text with secrets masked: the same object where there are none."""
 NO_DIFF = NamespaceDiff()
 """The diff of every statement that changed nothing."""
 

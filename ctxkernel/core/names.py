@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from ctxkernel.core.nodes import Graph, NodeBase
-from ctxkernel.core.nodes.base import KINDS
+from ctxkernel.core.nodes.node_base import KINDS
 from ctxkernel.core.ports import Tracker, VariableLine
 from ctxkernel.core.timeline import Execution, NamespaceDiff, Statement, TypeInfo
-from ctxkernel.core.turn import Variables
+from ctxkernel.core.turn_values import Variables
 
 _LOOKED_AT = 2
 """How many times the rows of the variable table are considered, newest first, to fill it."""

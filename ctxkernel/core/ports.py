@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ctxkernel.core.events import NONE, Json
 from ctxkernel.core.text import format_size
+from ctxkernel.core.timeline_events import NONE, Json
 
 if TYPE_CHECKING:
     from ctxkernel.core.timeline import NamespaceDiff, TypeInfo

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ctxkernel.core.events import Event
 from ctxkernel.core.handle_functions import HandleFunctions
 from ctxkernel.core.names import UserNames
 from ctxkernel.core.nodes import Graph
 from ctxkernel.core.nodes.identity import made_again, made_counts
 from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
-from ctxkernel.core.turn import OpenTurn
+from ctxkernel.core.timeline_events import Event
+from ctxkernel.core.turn_values import OpenTurn
 
 
 class Position(HandleFunctions):

@@ -10,7 +10,7 @@ from ctxkernel.core.value_difference import ValueDifference
 
 CheckpointState = Literal["writing", "durable", "skipped", "thinned", "damaged"]
 """`writing`: large data are on their way to the disk · `durable`: survives the kernel · `skipped`: was not taken,
-`reason` says why · `thinned`: its large data were given up for space · `damaged`: its data are gone or changed."""
+`reason` says why · `thinned`: its large data were deleted for space · `damaged`: its data are gone or changed."""
 
 DivergenceKind = Literal["output", "state", "artifact", "error", "file", "timing"]
 

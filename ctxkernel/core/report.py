@@ -7,14 +7,14 @@ Rule 2: a table fits the width that its text is made for: the widest columns are
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
+from ctxkernel.core.masking import Mask
 from ctxkernel.core.text import align, clip, show_hidden, width_of
 from ctxkernel.core.value_difference import ValueDifference, ValuePicture, ValueTable
 
-Mask = Callable[[str], str]
 WIDTH = 120
 """Columns of a text where no terminal gives another number."""
 _LEAST = 6

@@ -12,14 +12,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ctxkernel.core.events import AsyncPayloadApplied, AsyncPayloadPrepared, Delta, GroupRecomputed, Json, TickApplied
-from ctxkernel.core.jobs import Job, Kind, Preparer, Summarise, Summarised
-from ctxkernel.core.nodes.base import Async, Freq, NodeBase, Periodic, Sync, TickResult
+from ctxkernel.core.jobs import Job, JobKind, Preparer, Summarise, Summarised
 from ctxkernel.core.nodes.graph import Graph
 from ctxkernel.core.nodes.group import GroupHandle
-from ctxkernel.core.nodes.view import ViewHandle
+from ctxkernel.core.nodes.node_base import Async, Freq, NodeBase, Periodic, Sync, TickResult
+from ctxkernel.core.nodes.view_handle import ViewHandle
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.settings import EXTRACTIVE
+from ctxkernel.core.timeline_events import (
+    AsyncPayloadApplied,
+    AsyncPayloadPrepared,
+    Delta,
+    GroupRecomputed,
+    Json,
+    TickApplied,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +38,7 @@ class UpdatePayload:
     prepared_at: float
     basis: Mapping[str, str]
     """`obj_digest_hash`, `policy_hash` and `deps_hash` of the node that it was made from."""
-    kind: Kind
+    kind: JobKind
     data: Any
     """What `Job.run` returned or published, or the exception that it raised."""
     cost: Mapping[str, float] = field(default_factory=dict[str, float])

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from ctxkernel.core.errors import BadPolicy
 
-Value = bool | int | float | str
+SettingValue = bool | int | float | str
 T = TypeVar("T", bool, int, float, str)
 
 _MODEL = re.compile(r"[A-Za-z0-9][\w.:/@-]{0,199}")
@@ -131,29 +131,37 @@ class Settings:
         choices=_ANSWERS,
         matters=True,
     )
-    ask_rounds: int = _is(20, "requests", "most requests of one ask. 0: no bound", 0, 10_000, matters=True)
+    ask_rounds: int = _is(20, "requests", "maximal number of requests of one ask. 0: no limit", 0, 10_000, matters=True)
     ask_tokens: int = _is(
-        1_000_000, "tokens", "an ask ends at so many, in and out, cached or not. 0: no bound", matters=True
+        1_000_000,
+        "tokens",
+        "maximal number of tokens of one ask: input and output, cached ones included. 0: no limit",
+        matters=True,
     )
     summary_model: str = _is(
         EXTRACTIVE,
         "name",
-        "model that writes summaries (level 2) of texts, in the background; extractive: none does, nothing is sent",
+        "model that writes summaries (level 2) of texts, in the background; extractive: no model, and nothing is sent",
         personal=True,
     )
     ask_usd: float = _is(
         2.0,
         "USD",
-        "an ask ends when it has cost so much, and a kernel's summaries when they have. 0: no bound",
+        "maximal cost of one ask, and of all summaries of a kernel. 0: no limit",
         0,
         10**6,
         personal=True,
     )
     ask_seconds: float = _is(
-        3600.0, "s", "an ask ends after so long, waiting for you not counted. 0: no bound", 0, 10**7, matters=True
+        3600.0,
+        "s",
+        "maximal time of one ask, without the time that it waits for you. 0: no limit",
+        0,
+        10**7,
+        matters=True,
     )
-    stall_seconds: float = _is(120.0, "s", "a model that sends nothing for so long is given up", 1, 3600)
-    fetch_seconds: float = _is(10.0, "s", "a view of a URI waits so long for the server, and then says so", 0.1, 600)
+    stall_seconds: float = _is(120.0, "s", "end the request to a model that sends nothing for this long", 1, 3600)
+    fetch_seconds: float = _is(10.0, "s", "time that a view of a URI waits for the server", 0.1, 600)
     insert_cells: bool = _is(
         False,
         "",
@@ -161,16 +169,16 @@ class Settings:
         matters=True,
     )
     dialect: str = _is(
-        "", "name", "how the model acts; auto: what suits the model", choices=("", "tools", "script"), matters=True
+        "", "name", "how the model acts; auto: chosen by the model", choices=("", "tools", "script"), matters=True
     )
     enforce_history_invariants: bool = _is(
         False,
         "",
-        "mend the history after a return and before a request (seed 003 §5); what is sent is always checked",
+        "repair the history after a return and before a request (seed 003 §5); what is sent is always checked",
         matters=True,
     )
     auto_recover_from_crash: bool = _is(
-        True, "", "mend the history when a session is loaded (seed 003 §5)", matters=True
+        True, "", "repair the history when a session is loaded (seed 003 §5)", matters=True
     )
     warn_on_invariant_violations: bool = _is(
         True, "", "say what was found broken in the history (seed 003 §5)", matters=True
@@ -217,7 +225,9 @@ class Settings:
     store_seconds: float = _is(30.0, "s", "least time between two pushes to `store`", 1, 86_400, personal=True)
 
 
-DEFAULTS: Mapping[str, Value] = {one.name: cast("Value", one.default) for one in dataclasses.fields(Settings)}
+DEFAULTS: Mapping[str, SettingValue] = {
+    one.name: cast("SettingValue", one.default) for one in dataclasses.fields(Settings)
+}
 SPECS: Mapping[str, Spec] = {one.name: one.metadata["spec"] for one in dataclasses.fields(Settings)}
 
 
@@ -235,7 +245,7 @@ def allowed(name: str) -> str:
     return f"{kind} {bounds}{', or auto' if default == AUTO else ''}"
 
 
-def shown(name: str, value: Value) -> str:
+def shown(name: str, value: SettingValue) -> str:
     """Return a value with its unit, for people."""
     unit = SPECS[name].unit
     if isinstance(value, bool):
@@ -248,7 +258,7 @@ def shown(name: str, value: Value) -> str:
     return f"{text} {unit}" if unit else text
 
 
-def checked(name: str, value: object) -> Value:
+def checked(name: str, value: object) -> SettingValue:
     """Return a valid value of a setting, in its type. Raises BadPolicy that says what is allowed."""
     default, spec = DEFAULTS[name], SPECS[name]
     if isinstance(default, float) and type(value) is int:
@@ -266,7 +276,7 @@ def checked(name: str, value: object) -> Value:
     raise BadPolicy(f"{name} is {allowed(name)}")
 
 
-def from_text(name: str, text: str) -> Value:
+def from_text(name: str, text: str) -> SettingValue:
     """Return the value that a text means: `8_000`, `8,000`, `1e-6`, `on`. Raises BadPolicy as `checked`."""
     default, word = DEFAULTS[name], text.strip()
     found: object = word

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any, Final, Literal
 
 from ctxkernel.core.errors import CtxError
-from ctxkernel.core.events import NONE, Event, Json, event_to_json, plain
+from ctxkernel.core.timeline_events import NONE, Event, Json, event_to_json, plain
 
 Kind = Literal["python", "meta", "parameters", "injected-parameters"]
 """`meta` is a command or a gesture. papermill tags cells as `parameters` (defaults) and `injected-parameters`."""
@@ -195,7 +195,8 @@ class _Head(Enum):
 HEAD: Final = _Head.HEAD
 """Stands for the place of HEAD. None is another place: before all statements."""
 
-Path = list[tuple[Statement, Execution]]
+Run = tuple[Statement, Execution]
+Path = list[Run]
 """Executions from a root on, each with its statement."""
 
 

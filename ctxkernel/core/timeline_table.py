@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ctxkernel.core.text import format_duration, format_time, one_line, plural
 from ctxkernel.core.timeline import PARAMETERS
 
-Json = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 RIGHT = frozenset({4})
 """The columns that are aligned right."""
@@ -34,7 +34,7 @@ class TimelineTable(NamedTuple):
 
 
 def timeline_table(
-    statements: Sequence[Json], head: str | None, on_path: set[str], names: Mapping[str, str]
+    statements: Sequence[JsonObject], head: str | None, on_path: set[str], names: Mapping[str, str]
 ) -> TimelineTable:
     """Return the executions of `statements` as rows. `names` maps the user's names of states to their executions.
 
@@ -51,7 +51,7 @@ def timeline_table(
     )
 
 
-def path_to(statements: Sequence[Json], head: str | None) -> set[str]:
+def path_to(statements: Sequence[JsonObject], head: str | None) -> set[str]:
     """Return the executions on the path to HEAD."""
     parents = {run["execution_id"]: run["parent_execution_id"] for one in statements for run in one["executions"]}
     found: set[str] = set()
@@ -61,9 +61,9 @@ def path_to(statements: Sequence[Json], head: str | None) -> set[str]:
     return found
 
 
-def changed_names(diff: Json, late: Json | None = None) -> str:
+def changed_names(diff: JsonObject, late: JsonObject | None = None) -> str:
     """Return the difference of two namespaces, with what was found later, as `+added ~changed −deleted`."""
-    names: list[Json] = [*diff["changed"], *(late["changed"] if late else ())]
+    names: list[JsonObject] = [*diff["changed"], *(late["changed"] if late else ())]
     signs = (("+", diff["added"]), ("~", names), ("−", diff["deleted"]))
     return " ".join(f"{sign}{name}" for sign, listed in signs for name in listed)
 
@@ -75,7 +75,9 @@ def gist(source: str) -> str:
     return one_line(first) + (f" (+{plural(len(lines) - 1, 'lines')})" if lines[1:] else "")
 
 
-def _row(statement: Json, run: Json, head: str | None, on_path: set[str], named: Mapping[str, str]) -> list[str]:
+def _row(
+    statement: JsonObject, run: JsonObject, head: str | None, on_path: set[str], named: Mapping[str, str]
+) -> list[str]:
     at = run["execution_id"]
     ask = run.get("ask")  # of an ask the answer counts, not the cell, which has ended before it is sent
     name = statement["statement_id"] if len(statement["executions"]) == 1 else at
@@ -92,12 +94,12 @@ def _row(statement: Json, run: Json, head: str | None, on_path: set[str], named:
     ]
 
 
-def _checkpoint(made: Json | None) -> str:
+def _checkpoint(made: JsonObject | None) -> str:
     """Return the state of a checkpoint, and the number of names missing from it."""
     return made["state"] + (f" −{len(made['missing'])}" if made["missing"] else "") if made else ""
 
 
-def _comparison(made: Json | None) -> str:
+def _comparison(made: JsonObject | None) -> str:
     """Return the result of a re-run."""
     if not made or made["same"]:
         return "same" if made else ""
@@ -105,7 +107,7 @@ def _comparison(made: Json | None) -> str:
     return f"{'differs as expected' if made['expected'] else 'differs'}: {', '.join(subjects)}"
 
 
-def _source(statement: Json, exception: Json | None) -> str:
+def _source(statement: JsonObject, exception: JsonObject | None) -> str:
     source = gist(statement["source"])
     shown = f"{statement['kind']}: {source}" if statement["kind"] in PARAMETERS else source
     if not exception:

@@ -13,7 +13,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from ctxkernel.core.events import Json
+from ctxkernel.core.timeline_events import Json
 
 T = TypeVar("T")
 _SCALARS: dict[object, str] = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}

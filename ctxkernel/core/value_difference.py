@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ctxkernel.core.events import Json, plain
 from ctxkernel.core.text import align, one_line
+from ctxkernel.core.timeline_events import Json, plain
 
 Knowledge = Literal["complete", "pending", "unknown"]
 

@@ -20,7 +20,7 @@ SUBJECT, MARK = "notebook", "document"
 STATEMENT = "statement"
 """The key of a cell that names the statement with its source and outputs."""
 _VERSION = 1
-Output = dict[str, Any]
+CellOutput = dict[str, Any]
 
 
 def document(notebook: Mapping[str, Any], statements: Mapping[int, tuple[str, Execution]]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _forms(outputs: Sequence[Mapping[str, Any]], made: Sequence[Mapping[str, Any
     ]
 
 
-def with_forms(execution: Execution, cell: Mapping[str, Any]) -> list[Output]:
+def with_forms(execution: Execution, cell: Mapping[str, Any]) -> list[CellOutput]:
     """Return the outputs of an execution in the forms that the cell of a document has for them."""
     made = notebook_outputs(execution, as_count(cell.get("execution_count")))
     forms = as_objects(cell.get("outputs"))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ctxkernel.core.ports import Picture
 from ctxkernel.core.timeline import Artifact
-from ctxkernel.projection.images import FORMS, base64_of
+from ctxkernel.projection.displayed_images import FORMS, base64_of
 from ctxkernel.sources.base.thumbnails import scaled_down
 
 ALL_BYTES = 2_800_000

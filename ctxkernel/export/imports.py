@@ -26,10 +26,10 @@ from ctxkernel.core.timeline import (
     environment_text,
     statement_fingerprint,
 )
-from ctxkernel.core.turn import TurnResult
+from ctxkernel.core.turn_values import TurnResult
 from ctxkernel.export.documents import MARK, SUBJECT, document, exception_of
 from ctxkernel.projection.masker import Masker
-from ctxkernel.replay.notebook_outputs import KIND, RESULT, STREAMS, Part
+from ctxkernel.replay.notebook_outputs import KIND, RESULT, STREAMS, OutputPart
 from ctxkernel.store.log.session import SessionStore
 from ctxkernel.store.notebook_file import as_object, as_objects, cell_id
 
@@ -135,7 +135,7 @@ class NotebookImport:
         outputs = self._outputs(at, cell)
         texts = dict.fromkeys(STREAMS, "")
         artifacts: list[Artifact] = []
-        parts: list[Part] = []
+        parts: list[OutputPart] = []
         shown = 0
         for one in outputs:
             kind = one["output_type"]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ctxkernel.core.text import plural
-from ctxkernel.core.timeline import Execution, Statement, StatementLog
+from ctxkernel.core.timeline import Execution, Run, Statement, StatementLog
 from ctxkernel.core.timeline import Path as TimelinePath
 from ctxkernel.export.documents import MARK, STATEMENT, SUBJECT, cells_of, metadata_of, with_forms
 from ctxkernel.export.page import replace_text
@@ -36,7 +36,6 @@ _PYTHON = {
 """The notebook is to open where there is no ctxkernel."""
 _TRANSIENT = ("signature", "orig_nbformat", "orig_nbformat_minor", "trusted")
 Cell = dict[str, Any]
-Run = tuple[Statement, Execution]
 
 
 @dataclass(slots=True)

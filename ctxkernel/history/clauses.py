@@ -14,7 +14,7 @@ from typing import Any
 
 from ctxkernel.core.image_headers import pixels
 from ctxkernel.history.capabilities import Capabilities
-from ctxkernel.history.request import Fault, Request, RequestBlock, inner, listed, mapping, text_fault
+from ctxkernel.history.request import Fault, MessagesRequest, RequestBlock, inner, listed, mapping, text_fault
 
 MAX_BYTES = 32 * 1000 * 1000
 MAX_MESSAGES = 100_000
@@ -46,28 +46,28 @@ _GATED_MESSAGE = (
 _GATED_THINKING = (("block_binding", ("thinking-binding-controls-",)),)
 
 Faults = Iterator[Fault]
-Rule = Callable[[Request, Capabilities], Faults]
+Rule = Callable[[MessagesRequest, Capabilities], Faults]
 
 
 # -- the body as a whole ---------------------------------------------------------------------------
 
 
-def shape(r: Request, c: Capabilities) -> Faults:
+def shape(r: MessagesRequest, c: Capabilities) -> Faults:
     """Fields have the right types, and blocks occur only in allowed roles."""
     yield from r.shape
 
 
-def json_values(r: Request, c: Capabilities) -> Faults:
+def json_values(r: MessagesRequest, c: Capabilities) -> Faults:
     """Everything is JSON: string keys, finite numbers, no bytes, bounded depth."""
     yield from r.values
 
 
-def surrogates(r: Request, c: Capabilities) -> Faults:
+def surrogates(r: MessagesRequest, c: Capabilities) -> Faults:
     """No string contains a lone surrogate; the SDK would fail before the API."""
     yield from r.surrogates
 
 
-def size(r: Request, c: Capabilities) -> Faults:
+def size(r: MessagesRequest, c: Capabilities) -> Faults:
     """At most 32 MB and 100,000 messages."""
     if r.size() > MAX_BYTES:
         yield Fault("", f"request_too_large: more than {MAX_BYTES // 1_000_000} MB", "leave out images or old outputs")
@@ -75,7 +75,7 @@ def size(r: Request, c: Capabilities) -> Faults:
         yield Fault("messages", f"more than {MAX_MESSAGES:,} messages", "condense the history")
 
 
-def images(r: Request, c: Capabilities) -> Faults:
+def images(r: MessagesRequest, c: Capabilities) -> Faults:
     """The number, bytes and pixels of images are limited."""
     found = [block for block in r.blocks() if block.type == "image"]
     if len(found) > c.max_images:
@@ -95,7 +95,7 @@ def images(r: Request, c: Capabilities) -> Faults:
             yield Fault(f"{block.path}.source.data", message, "scale the image down")
 
 
-def gated_fields(r: Request, c: Capabilities) -> Faults:
+def gated_fields(r: MessagesRequest, c: Capabilities) -> Faults:
     """A field of a beta requires that beta in the request's header."""
     places: list[tuple[str, Mapping[str, Any], Sequence[tuple[str, tuple[str, ...]]]]] = [
         ("", r.body, _GATED_TOP),
@@ -110,7 +110,7 @@ def gated_fields(r: Request, c: Capabilities) -> Faults:
                 yield Fault(f"{where}{name}", f"{where}{name}: Extra inputs are not permitted", fix)
 
 
-def sampling(r: Request, c: Capabilities) -> Faults:
+def sampling(r: MessagesRequest, c: Capabilities) -> Faults:
     """Newer models refuse the sampling parameters."""
     if not c.sampling:
         for name in ("temperature", "top_p", "top_k"):
@@ -121,14 +121,14 @@ def sampling(r: Request, c: Capabilities) -> Faults:
 # -- roles -----------------------------------------------------------------------------------------
 
 
-def first_role(r: Request, c: Capabilities) -> Faults:
+def first_role(r: MessagesRequest, c: Capabilities) -> Faults:
     """The first message is the user's."""
     if r.messages and r.messages[0].role != "user":
         message = 'first message must use the "user" role'
         yield Fault(f"{r.messages[0].path}.role", message, "begin with a user message")
 
 
-def alternation(r: Request, c: Capabilities) -> Faults:
+def alternation(r: MessagesRequest, c: Capabilities) -> Faults:
     """Roles alternate, unless the server merges messages of one role."""
     if c.merges_roles:
         return
@@ -137,7 +137,7 @@ def alternation(r: Request, c: Capabilities) -> Faults:
             yield Fault(f"{message.path}.role", f"roles must alternate; two {message.role} in a row", "merge the two")
 
 
-def prefill(r: Request, c: Capabilities) -> Faults:
+def prefill(r: MessagesRequest, c: Capabilities) -> Faults:
     """Newer models refuse to continue an assistant message."""
     if r.messages and r.messages[-1].role == "assistant" and not c.prefill:
         message = "This model does not support assistant message prefill."
@@ -145,7 +145,7 @@ def prefill(r: Request, c: Capabilities) -> Faults:
         yield Fault(r.messages[-1].path, message, "end with a user message")
 
 
-def trailing_space(r: Request, c: Capabilities) -> Faults:
+def trailing_space(r: MessagesRequest, c: Capabilities) -> Faults:
     """A prefill does not end in white space."""
     if c.prefill and r.messages and r.messages[-1].role == "assistant" and r.messages[-1].blocks:
         last = r.messages[-1].blocks[-1]
@@ -153,7 +153,7 @@ def trailing_space(r: Request, c: Capabilities) -> Faults:
             yield Fault(last.path, "final assistant content cannot end with trailing whitespace", "strip the text")
 
 
-def system_place(r: Request, c: Capabilities) -> Faults:
+def system_place(r: MessagesRequest, c: Capabilities) -> Faults:
     """A system message follows a user message, and precedes an assistant message or is the last one."""
     for index, message in enumerate(r.messages):
         if message.role != "system":
@@ -178,7 +178,7 @@ def system_place(r: Request, c: Capabilities) -> Faults:
 # -- texts -----------------------------------------------------------------------------------------
 
 
-def blank_text(r: Request, c: Capabilities) -> Faults:
+def blank_text(r: MessagesRequest, c: Capabilities) -> Faults:
     """No text block is empty or blank, and every message has content."""
     for block in [*r.system, *r.blocks()]:
         text = block.data.get("text") if block.type == "text" else None
@@ -192,7 +192,7 @@ def blank_text(r: Request, c: Capabilities) -> Faults:
 # -- calls and results -----------------------------------------------------------------------------
 
 
-def unanswered_calls(r: Request, c: Capabilities) -> Faults:
+def unanswered_calls(r: MessagesRequest, c: Capabilities) -> Faults:
     """Every call of the model is answered in the next user turn."""
     for index, turn in enumerate(r.turns):
         if turn.role != "assistant":
@@ -206,7 +206,7 @@ def unanswered_calls(r: Request, c: Capabilities) -> Faults:
                 yield Fault(block.path, message + block.data["id"][:80], fix)
 
 
-def results_first(r: Request, c: Capabilities) -> Faults:
+def results_first(r: MessagesRequest, c: Capabilities) -> Faults:
     """Results come before all other content of the user."""
     for turn in r.turns:
         if turn.role != "user":
@@ -219,7 +219,7 @@ def results_first(r: Request, c: Capabilities) -> Faults:
                 yield Fault(block.path, "tool_result blocks must come first in a user message", "move it to the front")
 
 
-def orphan_results(r: Request, c: Capabilities) -> Faults:
+def orphan_results(r: MessagesRequest, c: Capabilities) -> Faults:
     """A result answers a call of the previous turn."""
     for index, turn in enumerate(r.turns):
         before = r.turns[index - 1].blocks if index else ()
@@ -230,7 +230,7 @@ def orphan_results(r: Request, c: Capabilities) -> Faults:
                 yield Fault(block.path, message, "leave the result out, or restore its call")
 
 
-def single_results(r: Request, c: Capabilities) -> Faults:
+def single_results(r: MessagesRequest, c: Capabilities) -> Faults:
     """A call has one result."""
     for turn in r.turns:
         seen: set[str] = set()
@@ -241,7 +241,7 @@ def single_results(r: Request, c: Capabilities) -> Faults:
                 seen.add(block.data["tool_use_id"])
 
 
-def unique_calls(r: Request, c: Capabilities) -> Faults:
+def unique_calls(r: MessagesRequest, c: Capabilities) -> Faults:
     """Call ids are unique in the whole request."""
     seen: set[str] = set()
     for block in r.blocks():
@@ -251,7 +251,7 @@ def unique_calls(r: Request, c: Capabilities) -> Faults:
             seen.add(block.data["id"])
 
 
-def call_ids(r: Request, c: Capabilities) -> Faults:
+def call_ids(r: MessagesRequest, c: Capabilities) -> Faults:
     """Call ids consist of letters, digits, _ and -."""
     for block in r.blocks():
         name = {"tool_use": "id", "tool_result": "tool_use_id"}.get(block.type)
@@ -260,7 +260,7 @@ def call_ids(r: Request, c: Capabilities) -> Faults:
             yield Fault(f"{block.path}.{name}", message, "replace other characters with _ in call and result")
 
 
-def tool_names(r: Request, c: Capabilities) -> Faults:
+def tool_names(r: MessagesRequest, c: Capabilities) -> Faults:
     """Tool names are unique and consist of 1 to 64 letters, digits, _ and -."""
     seen: set[str] = set()
     # The server's own tools (with a type) may have no name, and MCP tool sets have none.
@@ -279,14 +279,14 @@ def tool_names(r: Request, c: Capabilities) -> Faults:
             yield Fault(f"{block.path}.name", "String should match pattern '^[a-zA-Z0-9_-]{1,64}$'", "rename the call")
 
 
-def error_results(r: Request, c: Capabilities) -> Faults:
+def error_results(r: MessagesRequest, c: Capabilities) -> Faults:
     """An error result consists of text only."""
     for block in r.blocks():
         if block.type == "tool_result" and block.data.get("is_error") and any(p.type != "text" for p in inner(block)):
             yield Fault(block.path, "all content must be type text if is_error is true", "leave the image out")
 
 
-def forced_choice(r: Request, c: Capabilities) -> Faults:
+def forced_choice(r: MessagesRequest, c: Capabilities) -> Faults:
     """Newer models refuse a forced tool choice."""
     kind = r.tool_choice.get("type") if r.tool_choice else None
     if kind in ("any", "tool") and not c.forced_tool_choice:
@@ -296,7 +296,7 @@ def forced_choice(r: Request, c: Capabilities) -> Faults:
 # -- thinking --------------------------------------------------------------------------------------
 
 
-def thinking_signed(r: Request, c: Capabilities) -> Faults:
+def thinking_signed(r: MessagesRequest, c: Capabilities) -> Faults:
     """A thinking block has its signature. (The body does not show whether it was changed.)"""
     message = "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified"
     for block in r.blocks():
@@ -305,7 +305,7 @@ def thinking_signed(r: Request, c: Capabilities) -> Faults:
             yield Fault(f"{block.path}.{proof}", message, "send the block as it came, or leave it out")
 
 
-def thinking_last(r: Request, c: Capabilities) -> Faults:
+def thinking_last(r: MessagesRequest, c: Capabilities) -> Faults:
     """The last block of a final assistant message is not thinking."""
     if r.messages and r.messages[-1].role == "assistant" and r.messages[-1].blocks:
         last = r.messages[-1].blocks[-1]
@@ -313,7 +313,7 @@ def thinking_last(r: Request, c: Capabilities) -> Faults:
             yield Fault(last.path, "The final block in an assistant message cannot be thinking.", "leave it out")
 
 
-def thinking_budget(r: Request, c: Capabilities) -> Faults:
+def thinking_budget(r: MessagesRequest, c: Capabilities) -> Faults:
     """The budget of manual thinking is ≥ 1024 and below max_tokens."""
     if r.thinking is None or r.thinking.get("type") != "enabled":
         return
@@ -325,7 +325,7 @@ def thinking_budget(r: Request, c: Capabilities) -> Faults:
         yield Fault("thinking.budget_tokens", message, "raise max_tokens")
 
 
-def thinking_first(r: Request, c: Capabilities) -> Faults:
+def thinking_first(r: MessagesRequest, c: Capabilities) -> Faults:
     """With manual thinking on, an open tool loop begins with its thinking.
 
     This applies to the loop, not to each of its messages: such a model thinks once, then calls several times.
@@ -344,7 +344,7 @@ def thinking_first(r: Request, c: Capabilities) -> Faults:
         yield Fault(starts[0].path, message, "send the thinking block that came first, or turn thinking off")
 
 
-def thinking_type(r: Request, c: Capabilities) -> Faults:
+def thinking_type(r: MessagesRequest, c: Capabilities) -> Faults:
     """The model supports this kind of thinking at this effort."""
     kind = r.thinking.get("type") if r.thinking is not None else None
     if r.thinking is not None and (not isinstance(kind, str) or kind not in c.thinking):
@@ -358,7 +358,7 @@ def thinking_type(r: Request, c: Capabilities) -> Faults:
 # -- prompt cache ----------------------------------------------------------------------------------
 
 
-def _breakpoints(r: Request) -> Iterator[tuple[RequestBlock, str]]:
+def _breakpoints(r: MessagesRequest) -> Iterator[tuple[RequestBlock, str]]:
     """Yield the blocks with a cache breakpoint and their time to live, in hashing order."""
     # The content of a result is hashed before the result.
     content = (part for m in r.messages for block in m.blocks for part in (*inner(block), block))
@@ -371,7 +371,7 @@ def _breakpoints(r: Request) -> Iterator[tuple[RequestBlock, str]]:
         yield RequestBlock("", "automatic", {}), str(top.get("ttl") or "5m")
 
 
-def cache_count(r: Request, c: Capabilities) -> Faults:
+def cache_count(r: MessagesRequest, c: Capabilities) -> Faults:
     """There are at most four breakpoints, including the automatic one of the top level."""
     found = list(_breakpoints(r))
     if len(found) > MAX_BREAKPOINTS:
@@ -379,7 +379,7 @@ def cache_count(r: Request, c: Capabilities) -> Faults:
         yield Fault(found[MAX_BREAKPOINTS][0].path, message, "keep the system's and the last ones")
 
 
-def cache_ttl(r: Request, c: Capabilities) -> Faults:
+def cache_ttl(r: MessagesRequest, c: Capabilities) -> Faults:
     """A breakpoint of one hour does not follow one of five minutes."""
     short = False
     for block, ttl in _breakpoints(r):
@@ -391,7 +391,7 @@ def cache_ttl(r: Request, c: Capabilities) -> Faults:
         short = short or ttl == "5m"
 
 
-def cache_target(r: Request, c: Capabilities) -> Faults:
+def cache_target(r: MessagesRequest, c: Capabilities) -> Faults:
     """No breakpoint is on a thinking block."""
     for block, _ in _breakpoints(r):
         if block.type in _THINKING:
@@ -399,7 +399,7 @@ def cache_target(r: Request, c: Capabilities) -> Faults:
             yield Fault(f"{block.path}.cache_control", message, "put it on the block before")
 
 
-def context_edits(r: Request, c: Capabilities) -> Faults:
+def context_edits(r: MessagesRequest, c: Capabilities) -> Faults:
     """The thinking edit is the first of the server's context edits."""
     management = mapping(r.body.get("context_management")) or {}
     for index, edit in enumerate(listed(management.get("edits")) or ()):

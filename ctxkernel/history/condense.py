@@ -39,7 +39,7 @@ from ctxkernel.history.events import (
     UserRejection,
     derived,
 )
-from ctxkernel.history.invariants.messages import is_filler
+from ctxkernel.history.invariants.message_pairing import is_filler
 from ctxkernel.history.pairing import pair
 from ctxkernel.history.view import HistoryView
 
@@ -48,7 +48,7 @@ TextCount = Callable[[str], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class HistoryLimits:
     """The maximal length of a history; None is no limit. Tokens are those of the history alone."""
 
     tokens: int | None = None
@@ -92,7 +92,7 @@ class Forward:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordCondensation:
     """Record the condensation before any other event, and do not send this view."""
 
     condensation: Condensation
@@ -134,11 +134,11 @@ def condense(
     view: HistoryView,
     event_id: str,
     count: EventCount,
-    limits: Limits,
+    limits: HistoryLimits,
     *,
     policy: Condensing = Condensing(),
     pinned: AbstractSet[str] = frozenset(),
-) -> Forward | Record:
+) -> Forward | RecordCondensation:
     """Return the next step: send the view, or record a condensation and call this again.
 
     Over `limits.tokens` or `limits.events`, a condensation is made if possible; otherwise the view is sent, with the
@@ -172,13 +172,13 @@ def condense(
     forgotten = tuple(event.event_id for one in chosen for event in events[one.first : one.end])
     made = Condensation(event_id, forgotten, _summaries(events, chosen, event_id, count), due.why)
     after = total - sum(one.cost for one in chosen) + sum(map(count, made.summary_events()))
-    return Record(made, total, after)
+    return RecordCondensation(made, total, after)
 
 
 # -- the events to remove ----------------------------------------------------------------------------
 
 
-def _due(view: HistoryView, total: int, limits: Limits, policy: Condensing) -> _Due:
+def _due(view: HistoryView, total: int, limits: HistoryLimits, policy: Condensing) -> _Due:
     length = len(view.events)
     must = view.unhandled_request
     why = ["a condensation was asked for"] if must else []

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, cast, get_args
 
 from ctxkernel.core.errors import BadHistory
-from ctxkernel.core.events import Json, plain
 from ctxkernel.core.timeline import Artifact, Execution, Statement
+from ctxkernel.core.timeline_events import Json, plain
 from ctxkernel.core.typed_json import read_json
 
 OutputStatus = Literal["success", "failed", "canceled", "timeout"]

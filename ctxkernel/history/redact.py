@@ -44,7 +44,7 @@ LEAST_PART = 0.5
 
 Count = Callable[[str], int]
 """Returns the tokens of a text, ≥ 0."""
-State = Literal["applied", "again", "waiting", "missing", "kept"]
+DirectiveStatus = Literal["applied", "again", "waiting", "missing", "kept"]
 Cause = Literal["nothing", "cold", "limit", "threshold", "cost", "wait"]
 
 # -- notes ---------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class RedactionOutcome:
     directive_id: str
     target_id: str
     by: By
-    state: State
+    state: DirectiveStatus
     """applied · again: its output already is a note · waiting: for a batch or the end of a loop · missing: the output
     is not shown · kept: the note would not be shorter."""
     tokens_saved: int = 0
@@ -223,7 +223,7 @@ class RedactionReport:
 
     outcomes: tuple[RedactionOutcome, ...] = ()
 
-    def ids(self, state: State) -> tuple[str, ...]:
+    def ids(self, state: DirectiveStatus) -> tuple[str, ...]:
         """Return the directives in `state`."""
         return tuple(one.directive_id for one in self.outcomes if one.state == state)
 
@@ -252,7 +252,7 @@ def apply(shown: Events, redactions: Redactions, *, count: Count) -> Redacted:
         return Redacted(shown, RedactionReport())
     places = Places(shown, {one.target_id for one in redactions.live.values()})
     new: dict[int, HistoryEvent] = {}
-    results: dict[str, tuple[State, int]] = {}
+    results: dict[str, tuple[DirectiveStatus, int]] = {}
     for directive_id, edit in redactions.edits.items():
         place = places.output(edit.directive.target_id, edit.directive.by)
         results[directive_id] = ("missing" if place is None else "again"), 0
@@ -280,7 +280,7 @@ def apply(shown: Events, redactions: Redactions, *, count: Count) -> Redacted:
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class CachePrices:
     """The prices of writing and reading a cached token, relative to an input token. As of November 2026."""
 
     write: float = 1.25
@@ -336,7 +336,7 @@ def outlook(shown: Events, redactions: Redactions, *, count: Count, whole: bool 
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RedactionDecision:
     """Whether the waiting directives take effect now, and why. A `RedactionBatch` records the `reason`."""
 
     pays: bool
@@ -355,10 +355,10 @@ def due(
     *,
     cache_cold: bool,
     limit_near: bool,
-    prices: Prices,
+    prices: CachePrices,
     expected_turns: float,
     threshold: int = THRESHOLD,
-) -> Decision:
+) -> RedactionDecision:
     """Return whether a batch pays off now: a cold cache, a near limit, enough outdated tokens, or the cost model.
 
     The cost model: rewriting T tokens costs T·(w-r) once, and R tokens less save R·r at each turn, so a batch pays off
@@ -371,11 +371,11 @@ def due(
         raise BadPolicy(f"due: {expected_turns} turns, a threshold of {threshold}; give numbers of 0 or more")
     stale, after = ahead.stale_tokens, ahead.tokens_after_first_edit
     if stale <= 0:
-        return Decision(False, "nothing", "nothing is stale")
+        return RedactionDecision(False, "nothing", "nothing is stale")
     turns = (prices.write - prices.read) / prices.read * after / stale
 
-    def decision(pays: bool, cause: Cause, reason: str) -> Decision:
-        return Decision(pays, cause, reason, ahead.directive_ids)
+    def decision(pays: bool, cause: Cause, reason: str) -> RedactionDecision:
+        return RedactionDecision(pays, cause, reason, ahead.directive_ids)
 
     if cache_cold:
         return decision(True, "cold", f"the cache is cold: {stale} stale tokens go for nothing")

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from ctxkernel.core.events import Json
 from ctxkernel.core.text import truncate
+from ctxkernel.core.timeline_events import Json
 from ctxkernel.history.events import (
     Action,
     By,
@@ -229,7 +229,7 @@ def _read(given: Mapping[str, Json]) -> tuple[Sequence[str], str | Refusal]:
     elif not 1 <= len(named) <= MAX_IDS or not all(map(str.strip, named)):
         why = f"event_id names {len(named)} events or a blank one; name 1 to {MAX_IDS}"
     elif not isinstance(summary, str):
-        why = "summary_text is no text"
+        why = "summary_text is not a text"
     else:
         return named, summary
     form = 'give {"event_id": an id or a list of ids, "summary_text": text}'

@@ -35,7 +35,7 @@ from ctxkernel.history.events import (
 from ctxkernel.history.invariants import PROPERTIES, ToolLoopAtomicity
 from ctxkernel.history.pairing import in_order, lay_out, pair
 
-Moment = Literal["load", "rewind", "trim", "request"]
+RepairTrigger = Literal["load", "rewind", "trim", "request"]
 
 TEXTS: Mapping[OutputStatus, str] = {
     "canceled": "The call was interrupted. No output was received.",
@@ -165,7 +165,7 @@ def recover(
 
 def maintain(
     events: Events,
-    moment: Moment,
+    moment: RepairTrigger,
     *,
     switches: Switches | None = None,
     statuses: Mapping[str, OutputStatus] | None = None,

@@ -64,7 +64,7 @@ class RequestTurn(NamedTuple):
 
 
 @dataclass
-class Request:
+class MessagesRequest:
     """A parsed body."""
 
     body: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -123,9 +123,9 @@ def inner(block: RequestBlock) -> Iterator[RequestBlock]:
             yield RequestBlock(f"{block.path}.content[{index}]", data["type"], data)
 
 
-def read(body: object) -> Request:
+def read(body: object) -> MessagesRequest:
     """Return the parsed body. Never raises."""
-    request = Request()
+    request = MessagesRequest()
     data = mapping(body)
     if data is None:
         request.shape.append(Fault("", f"the body is {_name(body)}, not an object", "send a JSON object"))
@@ -150,7 +150,7 @@ def _name(value: object) -> str:
     return "null" if value is None else type(value).__name__
 
 
-def _wrong(request: Request, path: str, value: object, wanted: str) -> None:
+def _wrong(request: MessagesRequest, path: str, value: object, wanted: str) -> None:
     request.shape.append(Fault(path, f"{path}: is {_name(value)}, not {wanted}", f"give {wanted}"))
 
 
@@ -183,7 +183,7 @@ def text_fault(text: str) -> str:
     return "no low surrogate in string" if not text.isascii() and _lone_surrogate(text) else ""
 
 
-def _walk(request: Request) -> None:
+def _walk(request: MessagesRequest) -> None:
     """Read every value once: find values that are not JSON and lone surrogates, and measure the size."""
     stack: list[tuple[object, _Link | None]] = [(request.body, None)]
     seen: set[int] = set()
@@ -232,7 +232,7 @@ _LEAVE = _Leave()
 
 
 def _children(
-    request: Request,
+    request: MessagesRequest,
     value: Mapping[object, object] | Sequence[object],
     link: _Link | None,
     stack: list[tuple[object, _Link | None]],
@@ -249,7 +249,7 @@ def _children(
             request.values.append(Fault(path, f"{path}: a key is {_name(key)}", "use string keys"))
 
 
-def _object(request: Request, path: str, value: object) -> Mapping[str, Any] | None:
+def _object(request: MessagesRequest, path: str, value: object) -> Mapping[str, Any] | None:
     """Return `value` if it is a mapping; otherwise report it."""
     data = mapping(value)
     if data is None:
@@ -257,7 +257,7 @@ def _object(request: Request, path: str, value: object) -> Mapping[str, Any] | N
     return data
 
 
-def _top(request: Request) -> None:
+def _top(request: MessagesRequest) -> None:
     body = request.body
     if not isinstance(body.get("model"), str) or not body["model"]:
         _wrong(request, "model", body.get("model"), "a model's name")
@@ -273,7 +273,7 @@ def _top(request: Request) -> None:
     request.tool_choice = mapping(body.get("tool_choice"))
 
 
-def _cache_control(request: Request, where: str, data: Mapping[str, Any]) -> None:
+def _cache_control(request: MessagesRequest, where: str, data: Mapping[str, Any]) -> None:
     """Check that a breakpoint is an object of the type `ephemeral`."""
     if data.get("cache_control") is not None:
         path = f"{where}.cache_control".removeprefix(".")
@@ -282,7 +282,7 @@ def _cache_control(request: Request, where: str, data: Mapping[str, Any]) -> Non
             request.shape.append(Fault(f"{path}.type", f"{path}.type: Input should be 'ephemeral'", "give ephemeral"))
 
 
-def _system(request: Request) -> None:
+def _system(request: MessagesRequest) -> None:
     if request.body.get("system") is not None:
         request.system = _content(request, "system", request.body["system"], "system") or []
         for block in request.system:
@@ -290,7 +290,7 @@ def _system(request: Request) -> None:
                 _wrong(request, f"{block.path}.type", block.type, "text")
 
 
-def _tools(request: Request) -> None:
+def _tools(request: MessagesRequest) -> None:
     tools = request.body.get("tools")
     if tools is not None and listed(tools) is None:
         _wrong(request, "tools", tools, "a list of tools")
@@ -301,7 +301,7 @@ def _tools(request: Request) -> None:
             _cache_control(request, path, data)
 
 
-def _messages(request: Request) -> None:
+def _messages(request: MessagesRequest) -> None:
     messages = request.body.get("messages")
     if listed(messages) is None:
         _wrong(request, "messages", messages, "a list of messages")
@@ -319,7 +319,7 @@ def _messages(request: Request) -> None:
             request.messages.append(Message(path, role, tuple(blocks), data))
 
 
-def _content(request: Request, path: str, content: object, role: str) -> list[RequestBlock] | None:
+def _content(request: MessagesRequest, path: str, content: object, role: str) -> list[RequestBlock] | None:
     """Return the well-typed blocks of a text or a list; None if it is neither."""
     if isinstance(content, str):
         return [RequestBlock(path, "text", {"type": "text", "text": content})]
@@ -329,7 +329,7 @@ def _content(request: Request, path: str, content: object, role: str) -> list[Re
     return None
 
 
-def _blocks(request: Request, where: str, content: Sequence[Any], role: str) -> list[RequestBlock]:
+def _blocks(request: MessagesRequest, where: str, content: Sequence[Any], role: str) -> list[RequestBlock]:
     """Return the well-typed blocks of `content`; report the others as faults."""
     out: list[RequestBlock] = []
     for index, item in enumerate(content):

@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-Block = Mapping[str, Any]
+ResponseBlock = Mapping[str, Any]
 _PROOFS = {"thinking": "signature", "redacted_thinking": "data", "tool_use": "id"}
 """Type of a block → its key that the server made, whose value is no text."""
 
 
-def as_it_came(block: Block, mask: Callable[[str], str]) -> str:
+def as_it_came(block: ResponseBlock, mask: Callable[[str], str]) -> str:
     """Return the JSON of a block that may be sent back as it came; empty if it may not.
 
     It may if the API accepts it, and `mask` finds no secret in it.
@@ -34,7 +34,7 @@ def as_it_came(block: Block, mask: Callable[[str], str]) -> str:
     return block_json(block) if all(mask(text) == text for text in texts) else ""
 
 
-def block_json(block: Block) -> str:
+def block_json(block: ResponseBlock) -> str:
     """Return the JSON of a block, its type first (`receipt.marks` looks for it); empty if it has none."""
     try:
         text = dump({"type": block.get("type"), **block})
@@ -56,7 +56,7 @@ def _texts(value: Any) -> Iterator[str]:
         if isinstance(value, str):
             yield value
         elif isinstance(value, Mapping):
-            for key, item in cast("Block", value).items():
+            for key, item in cast("ResponseBlock", value).items():
                 left += [key, f"{key}={item}" if isinstance(item, str) else item]
         elif isinstance(value, Sequence):
             left += cast("Sequence[Any]", value)

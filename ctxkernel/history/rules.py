@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from ctxkernel.core.events import Json
+from ctxkernel.core.timeline_events import Json
 from ctxkernel.history import clauses
 from ctxkernel.history.capabilities import Capabilities
 from ctxkernel.history.clauses import Rule
@@ -35,7 +35,7 @@ class Violation:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RuleReport:
     """The outcome of a check."""
 
     ok: bool
@@ -81,7 +81,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def check(body: object, capabilities: Capabilities, *, rules: Sequence[Rule] = RULES) -> Report:
+def check(body: object, capabilities: Capabilities, *, rules: Sequence[Rule] = RULES) -> RuleReport:
     """Return the reasons for which the API would refuse `body`. Never raises."""
     request = read(body)
     found: list[Violation] = []
@@ -92,4 +92,4 @@ def check(body: object, capabilities: Capabilities, *, rules: Sequence[Rule] = R
         except Exception as fault:  # do not send a body that cannot be checked
             message = f"the rule could not be checked: {type(fault).__name__}"
             found.append(Violation(name, "", message, "send plain JSON values"))
-    return Report(not found, tuple(found))
+    return RuleReport(not found, tuple(found))

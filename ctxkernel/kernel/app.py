@@ -22,16 +22,16 @@ from ctxkernel._version import __version__
 from ctxkernel.core.cell_tags import cell_tags, kind_of, stable_id, statement_tags
 from ctxkernel.core.timeline import Execution
 from ctxkernel.kernel.commands import magic_at, register
-from ctxkernel.kernel.display.widgets import widget_advice
+from ctxkernel.kernel.display.handle_widgets import widget_advice
 from ctxkernel.kernel.execution.authority import AUTHOR
-from ctxkernel.kernel.execution.cell import CellRequest, Reply, asks, only_reads
+from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply, asks, only_reads
 from ctxkernel.kernel.messages.page_input import short_text
 from ctxkernel.kernel.runtime import Runtime
 from ctxkernel.replay.notebook_outputs import notebook_outputs
 
 META = "ctxkernel"
 """Key of the execute request's metadata under which the front end describes the request."""
-Run = Callable[..., Awaitable[Reply]]
+RunCell = Callable[..., Awaitable[ExecuteReply]]
 
 
 class CtxKernelMixin:
@@ -65,14 +65,14 @@ class CtxKernelMixin:
         cell_meta: dict[str, Any] | None = None,
         cell_id: str | None = None,
         **kwargs: Any,
-    ) -> Reply:
+    ) -> ExecuteReply:
         """Run a cell as ipykernel does, with a statement around it if it is recorded."""
         ctx = self.ctx
         passed = {"cell_meta": cell_meta, "cell_id": cell_id, **kwargs}
         if (known := _accepted(type(self))) is not None:
             passed = {key: value for key, value in passed.items() if key in known}
 
-        async def run(source: str, *, keeps_number: bool = False) -> Reply:
+        async def run(source: str, *, keeps_number: bool = False) -> ExecuteReply:
             stock: Any = super(CtxKernelMixin, self)
             numbered = store_history or keeps_number
             return await stock.do_execute(source, silent, numbered, user_expressions, allow_stdin, **passed)
@@ -146,10 +146,10 @@ class CtxKernelMixin:
                 ctx.models.forget_copies()  # the state that the model's cells ran in is another now
         return cell
 
-    def _hold(self, ctx: Runtime, cell: CellRequest, agent: dict[str, Any]) -> Reply | None:
+    def _hold(self, ctx: Runtime, cell: CellRequest, agent: dict[str, Any]) -> ExecuteReply | None:
         """Return the reply to a cell of an agent that does not run now; None: it runs."""
         call, seen = short_text(agent.get("call")) or "", short_text(agent.get("seen")) or ""
-        failed: Reply = {"status": "error", "ename": "Refused", "evalue": "ctxkernel failed; nothing was run"}
+        failed: ExecuteReply = {"status": "error", "ename": "Refused", "evalue": "ctxkernel failed; nothing was run"}
         held = ctx.guard("agents", lambda: ctx.models.agents.hold(cell, call, seen), {**failed, "traceback": []})
         if held is None:
             return None
@@ -172,7 +172,7 @@ class CtxKernelMixin:
         stock: Any = super()
         return stock.should_handle(stream, msg, idents)
 
-    def _show_again(self, ctx: Runtime, ran: Execution) -> Reply:
+    def _show_again(self, ctx: Runtime, ran: Execution) -> ExecuteReply:
         """Show the outputs of a cell of the model in its copy below the ask, which has run it."""
         ctx.notices.write(f"not run again: the ask above ran it as {ran.statement_id}\n")
         kernel: Any = self
@@ -182,13 +182,13 @@ class CtxKernelMixin:
                 kernel.send_response(kernel.iopub_socket, kind, output)
         return {"status": "ok", "execution_count": kernel.execution_count, "user_expressions": {}, "payload": []}
 
-    async def _execute(self, ctx: Runtime, cell: CellRequest, run: Run) -> Reply:
+    async def _execute(self, ctx: Runtime, cell: CellRequest, run: RunCell) -> ExecuteReply:
         """Run one cell, as a turn if it is recorded."""
         if cell.recorded:
             ctx.turns.open(cell)
         else:
             ctx.activity.silent = True
-        reply: Reply | None = None
+        reply: ExecuteReply | None = None
         interrupted = False
         broken: BaseException | None = None
         before = AUTHOR.set(cell.author)
@@ -236,10 +236,10 @@ class CtxKernelMixin:
             raise broken
         return reply
 
-    def _interrupted_reply(self, silent: bool) -> Reply:
+    def _interrupted_reply(self, silent: bool) -> ExecuteReply:
         """Show an interrupt that rose outside of IPython's care, and return the cell's reply."""
         kernel: Any = self
-        content: Reply = {"ename": "KeyboardInterrupt", "evalue": "", "traceback": ["KeyboardInterrupt"]}
+        content: ExecuteReply = {"ename": "KeyboardInterrupt", "evalue": "", "traceback": ["KeyboardInterrupt"]}
         if not silent:
             kernel.send_response(kernel.iopub_socket, "error", content)
         count = kernel.execution_count
@@ -387,7 +387,7 @@ class CtxKernel(CtxKernelMixin, IPythonKernel):
 
     async def create_subshell_request(self, socket: Any, ident: Any, parent: Any) -> None:
         """Refuse, so that a client that asks nevertheless gets an answer."""
-        content: Reply = {"status": "error", "ename": "NotSupported", "evalue": "ctxkernel has no subshells"}
+        content: ExecuteReply = {"status": "error", "ename": "NotSupported", "evalue": "ctxkernel has no subshells"}
         content["traceback"] = []
         session: Any = self.session
         session.send(socket, "create_subshell_reply", content, parent, ident)

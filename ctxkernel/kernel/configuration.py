@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ctxkernel.core.settings import SPECS, Settings, Value, from_text
-from ctxkernel.core.turn import Turn
+from ctxkernel.core.settings import SPECS, Settings, SettingValue, from_text
+from ctxkernel.core.turn_values import Turn
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.history.invariants import PROPERTIES, Condensations, OwnProperty
 from ctxkernel.kernel.display.notices import Notices
@@ -57,7 +57,7 @@ class Configuration:
         """The folder of the notebook."""
         self._guard = guard
         base = self._base = self._read()
-        self.session: dict[str, Value] = {}
+        self.session: dict[str, SettingValue] = {}
         """The settings that `%ctx config` set."""
         self.own: dict[str, OwnProperty] = {}
         """The user's properties, in order."""
@@ -150,7 +150,7 @@ class Configuration:
         """Return where a value is from."""
         return "this session" if name in self.session else self._base.origins.get(name, "default")
 
-    def set(self, name: str, value: Value | None) -> None:
+    def set(self, name: str, value: SettingValue | None) -> None:
         """Set a setting for this session; None: as it was before. Raises BadPolicy, and changes nothing."""
         refuse_model(f"%ctx config {name}")
         others = {key: one for key, one in self.session.items() if key != name}
@@ -171,7 +171,7 @@ class Configuration:
         self._keep_mark(name, "property", "on")
 
     def hide(self, names: Iterable[str], *, hidden: bool) -> None:
-        """Keep names out of every projection from now on, or let them in again."""
+        """Keep names out of every projection from now on, or show them again."""
         refuse_model("%ctx private")
         named = frozenset(names)
         self.private = self.private | named if hidden else self.private - named
@@ -196,7 +196,7 @@ class Configuration:
 
     def recall(self, marks: Mapping[tuple[str, str], Any]) -> None:
         """Restore the configuration of an earlier kernel of this session, and tell what is not possible."""
-        found: dict[str, Value] = {}
+        found: dict[str, SettingValue] = {}
         private: set[str] = set()
         allowed: list[str] = []
         for (name, mark), text in marks.items():
@@ -217,7 +217,7 @@ class Configuration:
             self.private |= private
             self._apply({**found, **self.session})
 
-    def _apply(self, session: Mapping[str, Value]) -> None:
+    def _apply(self, session: Mapping[str, SettingValue]) -> None:
         settings = replace(self._base.settings, **session)
         engine = self.built(settings)
         engine.take_over(self.engine, self._state())

@@ -30,12 +30,12 @@ from ctxkernel.kernel.asking import Models
 from ctxkernel.kernel.commands import CommandContext
 from ctxkernel.kernel.configuration import Configuration
 from ctxkernel.kernel.display.cell_marks import CellMarks, CellQueries
-from ctxkernel.kernel.display.handles import LiveDisplays
+from ctxkernel.kernel.display.handle_display import LiveDisplays
+from ctxkernel.kernel.display.handle_widgets import Gestures
 from ctxkernel.kernel.display.notices import Notices
 from ctxkernel.kernel.display.panel import Panel
 from ctxkernel.kernel.display.panel_answers import StateQueries
 from ctxkernel.kernel.display.panel_rows import StateNotes
-from ctxkernel.kernel.display.widgets import Gestures
 from ctxkernel.kernel.execution.activity import Activity
 from ctxkernel.kernel.execution.capture import Capture
 from ctxkernel.kernel.execution.cell import SingleTransform, Then
@@ -50,13 +50,13 @@ from ctxkernel.kernel.execution.secret_values import SecretValues
 from ctxkernel.kernel.execution.stopped_queue import StoppedQueue
 from ctxkernel.kernel.execution.workers import Worker
 from ctxkernel.kernel.execution.written_files import FileScan
-from ctxkernel.kernel.messages import states as messages
+from ctxkernel.kernel.messages import plan_messages as messages
 from ctxkernel.kernel.messages.projection import Prices
 from ctxkernel.kernel.messages.wire import SavedPage
 from ctxkernel.kernel.returning.checkpoint_health import Health, Room
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.returning.store_mirror import StoreMirror
-from ctxkernel.kernel.session import Session
+from ctxkernel.kernel.services import KernelServices
 from ctxkernel.kernel.turn.kept_cells import KeptCells
 from ctxkernel.kernel.turn.turns import Turns
 from ctxkernel.projection.engine import ProjectionEngine
@@ -88,7 +88,9 @@ class Runtime:
         self.shell = kernel.shell
         self.account = Account()
         self.masker = Masker()
-        self.secrets = SecretValues(masker=self.masker, namespace=self.shell.user_ns)
+        self.secrets = SecretValues(
+            masker=self.masker, namespace=self.shell.user_ns, open_names=lambda: self.tracker.pending.open
+        )
         self.notices = Notices(kernel, lambda: self.capture, self.masker)
         self.guard = Guard(self.notices.tell)
         self.interrupts = Interrupts()
@@ -227,7 +229,7 @@ class Runtime:
 
     def _make_commands(self) -> None:
         """Make the asks, the summaries and the commands."""
-        self.models = Models(self._made(Session))
+        self.models = Models(self._made(KernelServices))
         self.loop.summarise = self.models.want
         self.turns.collect_summaries, self.turns.forget_copies = self.models.collect, self.models.forget_copies
         self.context = self._made(CommandContext)
@@ -335,11 +337,11 @@ class Runtime:
         setattr(builtins, NAMES[-1], All)
 
     def _checkpoints(self) -> Returning:
+        from ctxkernel.kernel.returning.return_services import ReturnServices
         from ctxkernel.kernel.returning.returns import Returning
-        from ctxkernel.kernel.returning.session import ReturnSession
 
         namespace = self.shell.user_ns
-        made = Returning(self._made(ReturnSession, namespace=namespace, remember=self.panel.remember))
+        made = Returning(self._made(ReturnServices, namespace=namespace, remember=self.panel.remember))
         made.chunks.hint = self.mirror.hint
         return made
 

@@ -16,7 +16,7 @@ HEADERS = ("task", "result", "rounds", "tokens in", "out", "cost", "time", "why 
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRun:
+class PlayedTask:
     """One task, played once."""
 
     task: str
@@ -48,7 +48,7 @@ class BenchResults:
     dialect: str
     measures: Mapping[str, str]
     """Task → the ability that it measures."""
-    runs: list[TaskRun] = field(default_factory=list[TaskRun])
+    runs: list[PlayedTask] = field(default_factory=list[PlayedTask])
     left_out: dict[str, str] = field(default_factory=dict[str, str])
     """Task → why it was not played."""
     ended: str = ""
@@ -64,9 +64,9 @@ class BenchResults:
         """The share of the runs that passed."""
         return sum(run.passed for run in self.runs) / len(self.runs) if self.runs else 0.0
 
-    def by_task(self) -> dict[str, list[TaskRun]]:
+    def by_task(self) -> dict[str, list[PlayedTask]]:
         """Return the runs of each task, in the order in which they were played."""
-        made: dict[str, list[TaskRun]] = {}
+        made: dict[str, list[PlayedTask]] = {}
         for run in self.runs:
             made.setdefault(run.task, []).append(run)
         return made
@@ -118,7 +118,7 @@ class BenchResults:
         }
 
 
-def _row(name: str, runs: Sequence[TaskRun], measures: str) -> list[str]:
+def _row(name: str, runs: Sequence[PlayedTask], measures: str) -> list[str]:
     passed, spent = sum(run.passed for run in runs), _sum(runs)
     whole = ("failed", "passed")[passed] if len(runs) == 1 else f"{passed}/{len(runs)}"
     counts = [str(spent.requests), f"{spent.tokens_in:,}", f"{spent.tokens_out:,}", _usd(spent.usd)]
@@ -126,7 +126,7 @@ def _row(name: str, runs: Sequence[TaskRun], measures: str) -> list[str]:
     return [name, whole, *counts, format_duration(sum(run.seconds for run in runs)), why]
 
 
-def _sum(runs: Iterable[TaskRun]) -> Spent:
+def _sum(runs: Iterable[PlayedTask]) -> Spent:
     return reduce(add, (run.spent for run in runs), NOTHING)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ctxkernel.core.events import NONE
+from ctxkernel.core.timeline_events import NONE
 from ctxkernel.history.events import AssistantMessage, HistoryEvent, HumanStatement, Summary, UserQuestion
 from ctxkernel.projection.dialect import EventRendering
 

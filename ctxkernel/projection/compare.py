@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ctxkernel.core.events import Json, plain
+from ctxkernel.core.timeline_events import Json, plain
 from ctxkernel.projection.prices import RequestCost
 from ctxkernel.projection.value import Block, Projection
 

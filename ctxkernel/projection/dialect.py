@@ -21,9 +21,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
-from ctxkernel.core.events import Json
+from ctxkernel.core.masking import Mask
 from ctxkernel.core.ports import CountTokens, Picture
 from ctxkernel.core.text import plural
+from ctxkernel.core.timeline_events import Json
 from ctxkernel.history.capabilities import image_tokens
 from ctxkernel.history.events import (
     THINKING,
@@ -39,8 +40,8 @@ from ctxkernel.history.events import (
 )
 from ctxkernel.history.responses import as_it_came, dump
 from ctxkernel.projection.budget import fit_text
-from ctxkernel.projection.images import image_block, picture_extent
-from ctxkernel.projection.layout import EMPTY, MASKED, Clean, Mask, attribute, clean
+from ctxkernel.projection.displayed_images import image_block, picture_extent
+from ctxkernel.projection.layout import EMPTY, MASKED, Clean, attribute, clean
 from ctxkernel.projection.placed_views import Placed
 from ctxkernel.projection.secrets import mask as mask_credentials
 from ctxkernel.projection.value import Piece

@@ -12,8 +12,8 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from ctxkernel.core.events import AsyncPayloadApplied, GroupRecomputed, MethodCalled, NodeChanged, TickApplied
 from ctxkernel.core.timeline import Artifact, Execution
+from ctxkernel.core.timeline_events import AsyncPayloadApplied, GroupRecomputed, MethodCalled, NodeChanged, TickApplied
 
 MANY_TOKENS = 500
 """Displays that are out of date and take more tokens become references in a batch of their own."""

@@ -6,7 +6,7 @@ Rule 1: a projection is a function of the turn and of the settings; the engine's
         one exception is `cached`, which compares with the projection before.
 Rule 2: an idle turn gives the same bytes and the same receipt (law 6): nothing here reads a clock or counts calls.
 Rule 3: the budget limits the tokens of the system text and of all blocks.
-Rule 4: every projection is checked (law 5), see `check.py`.
+Rule 4: every projection is checked (law 5), see `projection_check.py`.
 """
 
 from __future__ import annotations
@@ -17,36 +17,30 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.core.events import NONE
+from ctxkernel.core.masking import Mask
 from ctxkernel.core.ports import CountTokens
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.turn import HandleState, Turn
+from ctxkernel.core.timeline_events import NONE
+from ctxkernel.core.turn_values import HandleState, Turn
 from ctxkernel.history.capabilities import budget_of, capabilities_for
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.history.invariants import PROPERTIES, Property, with_extensions
-from ctxkernel.history.redact import Prices
-from ctxkernel.history.rules import Report
+from ctxkernel.history.redact import CachePrices
+from ctxkernel.history.rules import RuleReport
 from ctxkernel.projection import receipt as receipts
 from ctxkernel.projection.budget import HISTORY_SHARES, history_cap
-from ctxkernel.projection.check import Checking
 from ctxkernel.projection.dialect import Dialect, DialectName
+from ctxkernel.projection.displayed_images import image_limits
 from ctxkernel.projection.event_blocks import EventBlocks
-from ctxkernel.projection.history import Past
-from ctxkernel.projection.images import image_limits
-from ctxkernel.projection.layout import (
-    BRIEF_SYSTEM_TEXT,
-    DIALECT_TEXTS,
-    SYSTEM_TEXT,
-    Mask,
-    StatementLayout,
-    status_text,
-)
+from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, DIALECT_TEXTS, SYSTEM_TEXT, StatementLayout, status_text
 from ctxkernel.projection.placed_views import placed
 from ctxkernel.projection.prefix import common, prefix_break
 from ctxkernel.projection.prices import WRITE_5M, price_of
 from ctxkernel.projection.privacy import Hiding, withheld
+from ctxkernel.projection.projection_check import ProjectionCheck
+from ctxkernel.projection.rendered_history import Past
 from ctxkernel.projection.secrets import mask as mask_credentials
-from ctxkernel.projection.tail import History, Tail
+from ctxkernel.projection.tail import ShownHistory, Tail
 from ctxkernel.projection.toolset import tools_json
 from ctxkernel.projection.upkeep import upkeep
 from ctxkernel.projection.value import Block, LeftOut, Piece, Projection, from_record
@@ -125,8 +119,8 @@ class ProjectionEngine:
         bound_to = (settings.model, self._tools, text) if bound else None
         self.past = Past(blocks, opening, self.capabilities, listed, bound_to, settings.recent_tokens)
         self._tail = Tail(count_tokens, settings.variable_rows, self.images, script=script, mask=mask)
-        self._checking = Checking(opening, self.capabilities, bound_to)
-        self._prices = Prices(WRITE_5M, price_of(settings.model).read)
+        self._checking = ProjectionCheck(opening, self.capabilities, bound_to)
+        self._prices = CachePrices(WRITE_5M, price_of(settings.model).read)
         self._before: Projection | None = None
         self._shown: tuple[Turn, Turn] | None = None
         """The turn that the past is up to date with, if nothing was recorded since, and its state for the model."""
@@ -214,7 +208,7 @@ class ProjectionEngine:
         if objects:
             changed = {obj_id: since for obj_id, since in changed.items() if obj_id not in objects}
         seen = past.image_blocks() if any(one.picture is not None for one in shown.handles) else NONE
-        shows = History(past.stands, past.shows, changed, self.images.total - past.image_weight, seen)
+        shows = ShownHistory(past.stands, past.shows, changed, self.images.total - past.image_weight, seen)
         tail, left = self._tail.build(shown, room, past.newest or "session", there, shows)
         if not tail and (not count or run.pieces[count - 1].role != "user"):
             tail = (self._nothing["left" if past.newest else "new"] if not count else self._nothing["same"],)
@@ -259,7 +253,7 @@ class ProjectionEngine:
         return piece if piece.tokens <= self._room * STATUS_SHARE else None
 
 
-_FINE = Report(ok=True)
+_FINE = RuleReport(ok=True)
 
 
 def _nothing(count: CountTokens) -> dict[str, Piece]:

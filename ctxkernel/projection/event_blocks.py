@@ -17,7 +17,7 @@ from ctxkernel.history.redact import Edit, note
 from ctxkernel.projection.budget import REFILL
 from ctxkernel.projection.dialect import Dialect, EventRendering, picture_tokens, short, with_images
 from ctxkernel.projection.displayed_handles import DisplayedHandles, EndedExecutions, with_references
-from ctxkernel.projection.images import ImageLimits
+from ctxkernel.projection.displayed_images import ImageLimits
 from ctxkernel.projection.layout import StatementLayout, attribute, redacted_block
 from ctxkernel.projection.placed_views import Placed, rewritten
 from ctxkernel.projection.privacy import Hiding

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from urllib.parse import quote, quote_plus
 
-from ctxkernel.projection.secrets import Span
+from ctxkernel.projection.secrets import SecretSpan
 
 MOST_VALUES = 1_000
 """Values that are remembered: the newest."""
@@ -166,11 +166,11 @@ class KnownValues:
                     self._tails.setdefault(form[-_PART:], []).append(form)
                     self._longest = max(self._longest, min(len(form), _MOST_CUT))
 
-    def spans(self, text: str) -> list[Span]:
+    def spans(self, text: str) -> list[SecretSpan]:
         """Return where a text contains a value, or as much of one as a cut leaves."""
         if not self._heads or len(text) < LEAST:
             return []
-        found: list[Span] = []
+        found: list[SecretSpan] = []
         for head in [head for head in list(self._heads) if head in text]:
             forms = self._heads[head]
             at = text.find(head)
@@ -185,9 +185,9 @@ class KnownValues:
         """Return whether a text contains the beginning or the end of a value."""
         return any(part in text for part in [*self._heads, *self._tails])
 
-    def _begun(self, text: str, at: int, forms: list[str]) -> Span | None:
+    def _begun(self, text: str, at: int, forms: list[str]) -> SecretSpan | None:
         """Return the longest form that begins at `at`, or the part of one before a cut."""
-        best: Span | None = None
+        best: SecretSpan | None = None
         for form in forms:
             name, _ = self._forms[form]
             if text.startswith(form, at):
@@ -199,10 +199,10 @@ class KnownValues:
                 if end - at < _PART or not (end == len(text) or _CUT.match(text, end)):
                     continue
             if best is None or end > best.end:
-                best = Span(at, end, f"value of {name}", name)
+                best = SecretSpan(at, end, f"value of {name}", name)
         return best
 
-    def _ended(self, text: str) -> Iterator[Span]:
+    def _ended(self, text: str) -> Iterator[SecretSpan]:
         """Yield the rests of values after a cut, and at the beginning of the text."""
         starts = [0]
         for mark in _CUT_MARKS:
@@ -217,7 +217,7 @@ class KnownValues:
                 for form in tails.get(window[place : place + _PART], ()):
                     if form.endswith(window[: place + _PART]):
                         name = self._forms[form][0]
-                        yield Span(start, start + place + _PART, f"value of {name}", name)
+                        yield SecretSpan(start, start + place + _PART, f"value of {name}", name)
 
 
 _MOST_CUT = 200

@@ -17,17 +17,18 @@ Rule 4: the system text is static and consists of our own words: names, paths an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import lru_cache, partial
 from typing import NamedTuple
 
+from ctxkernel.core.masking import Mask
 from ctxkernel.core.ports import CountTokens
 from ctxkernel.core.text import format_size, join_names, strip_ansi
 from ctxkernel.core.timeline import Artifact, Execution, NamespaceDiff, Statement
 from ctxkernel.history.brief import last_line, main_line
 from ctxkernel.projection.budget import fit_text, level
 from ctxkernel.projection.displayed_handles import displayed_handle, plain_text, reference
-from ctxkernel.projection.images import FORMS, PICTURE, image_header
+from ctxkernel.projection.displayed_images import FORMS, PICTURE, image_header
 from ctxkernel.projection.secrets import mask as mask_credentials
 
 SYSTEM_TEXT = """\
@@ -87,10 +88,6 @@ SHORT_CHARS = 72
 """Most characters of the main line of an old statement, and of the last line of its output."""
 DIFF_NAMES = 12
 """Most names of each kind in the line of changes."""
-
-
-Mask = Callable[[str], str]
-"""Returns a text with secrets masked: the same object where there are none."""
 
 
 class Clean(NamedTuple):

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from ctxkernel.core.text import strip_ansi
 from ctxkernel.projection.known_values import KnownValues, is_secret_value, names_secret
-from ctxkernel.projection.secrets import Span, covered, credentials, mask_beside, without_images
+from ctxkernel.projection.secrets import SecretSpan, covered, credentials, mask_beside, without_images
 
 VALUE = "value of "
 """The beginning of the label of a known value; its name follows."""
@@ -73,7 +73,7 @@ class Masker:
             return text
         return covered(text, spans, lambda span: self._may_show(text, span))
 
-    def _may_show(self, text: str, span: Span) -> bool:
+    def _may_show(self, text: str, span: SecretSpan) -> bool:
         """Whether the user allowed this; if not, count it."""
         if self._is_allowed(span):
             return True
@@ -88,7 +88,7 @@ class Masker:
             shown.add(hash(kind if kind in self.known.names else text[span.start : span.end]))
         return False
 
-    def _is_allowed(self, span: Span) -> bool:
+    def _is_allowed(self, span: SecretSpan) -> bool:
         return bool(self.allowed) and (kind_of(span) in self.allowed or (span.name != "" and span.name in self.allowed))
 
     def _keep(self, text: str, masked: str) -> None:
@@ -155,7 +155,7 @@ class Masker:
         return told
 
 
-def kind_of(span: Span) -> str:
+def kind_of(span: SecretSpan) -> str:
     """Return the kind under which a masked part is counted and can be allowed."""
     if span.label.startswith(VALUE):
         return span.label.removeprefix(VALUE)

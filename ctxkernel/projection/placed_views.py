@@ -10,8 +10,8 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ctxkernel.core.events import Json
-from ctxkernel.core.turn import HandleState
+from ctxkernel.core.timeline_events import Json
+from ctxkernel.core.turn_values import HandleState
 
 _MAKERS = frozenset({"view"})
 _POLICY = ("pos", "tokens", "lod", "mode", "freq")

@@ -62,8 +62,8 @@ def _why(old: Sequence[Piece], new: Projection, at: int) -> str:
     # Thinking is removed with other changes, or because it takes too many tokens.
     others = (one for one in old if one.kind not in _HELD and (one.id not in here or here[one.id].text != one.text))
     changed = next(others, None)
-    why = f"with {changed.id}: {_reason(changed, here, new)}" if changed is not None else "as it came to its limit"
-    return f"thinking of earlier answers, and the state that was sent with it, is let go of, {why}"
+    why = f"with {changed.id}: {_reason(changed, here, new)}" if changed is not None else "because it reached its limit"
+    return f"thinking of earlier answers, and the state that was sent with it, are removed, {why}"
 
 
 def _reason(was: Piece, here: Mapping[str, Piece], new: Projection) -> str:

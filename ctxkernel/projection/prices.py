@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ctxkernel.core.events import Json
+from ctxkernel.core.timeline_events import Json
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.projection.displayed_tokens import usage_count, usage_part
 

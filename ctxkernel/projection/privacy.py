@@ -13,9 +13,9 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar, cast
 
 from ctxkernel.core.timeline import Execution, NamespaceDiff, Statement
-from ctxkernel.core.turn import Turn
+from ctxkernel.core.turn_values import Turn
 from ctxkernel.history.events import Action, AssistantMessage, Context, HistoryEvent
-from ctxkernel.projection.images import FORMS
+from ctxkernel.projection.displayed_images import FORMS
 
 T = TypeVar("T")
 STATEMENT = "statement"

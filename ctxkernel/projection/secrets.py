@@ -41,7 +41,7 @@ from ctxkernel.projection.credential_forms import (
 )
 
 
-class Span(NamedTuple):
+class SecretSpan(NamedTuple):
     """A part of a text to mask."""
 
     start: int
@@ -80,7 +80,7 @@ for _joined in JOINED:
     _BY_JOINT.setdefault(_joined.before[0][-1], []).append(_joined)
 
 
-def _issued(text: str) -> Iterator[Span]:
+def _issued(text: str) -> Iterator[SecretSpan]:
     """Yield the keys that are recognised by a run of characters and by what is right before it."""
     starts, joints = _BY_START, _BY_JOINT
     if "\\" in text or "%" in text or "\x1b" in text:
@@ -97,24 +97,24 @@ def _issued(text: str) -> Iterator[Span]:
             yield found
 
 
-def _joined_at(text: str, start: int, forms: Sequence[JoinedForm]) -> Span | None:
+def _joined_at(text: str, start: int, forms: Sequence[JoinedForm]) -> SecretSpan | None:
     for form in forms:
         if text.endswith(form.before, 0, start) and text.startswith(form.begins, start):
             pattern = _pattern(form.pattern)
             for place in range(max(0, start - form.back), start):
                 found = pattern.match(text, place)
                 if found is not None:
-                    return Span(*found.span(), form.label)
+                    return SecretSpan(*found.span(), form.label)
     return None
 
 
-def _whole(text: str, start: int, end: int) -> Iterator[Span]:
+def _whole(text: str, start: int, end: int) -> Iterator[SecretSpan]:
     for form in WHOLE:
         if text.find(form.words[0], start, end) >= 0 and _pattern(form.pattern).fullmatch(text, start, end):
-            yield Span(start, end, form.label)
+            yield SecretSpan(start, end, form.label)
 
 
-def _key_at(text: str, start: int, end: int, forms: Sequence[tuple[str, PrefixedForm]]) -> Span | None:
+def _key_at(text: str, start: int, end: int, forms: Sequence[tuple[str, PrefixedForm]]) -> SecretSpan | None:
     """Return the key that begins at `start` of a run that ends at `end`."""
     cut = text.startswith(_CUT_MARKS, end)
     for prefix, form in forms:
@@ -127,7 +127,7 @@ def _key_at(text: str, start: int, end: int, forms: Sequence[tuple[str, Prefixed
         shown, last = body[0], body.end()
         digits = any(map(str.isdecimal, shown))
         if cut and digits and last >= end and len(shown) >= _CUT_LEAST:
-            return Span(start, last, form.label)
+            return SecretSpan(start, last, form.label)
         if len(shown) < form.least or (form.digit and not digits and not _NO_WORD.search(shown)):
             continue
         if form.tail:
@@ -135,14 +135,14 @@ def _key_at(text: str, start: int, end: int, forms: Sequence[tuple[str, Prefixed
             if tail is None:
                 continue
             last = tail.end()
-        return Span(start, last, form.label)
+        return SecretSpan(start, last, form.label)
     return None
 
 
 # -- patterns ----------------------------------------------------------------------------------------
 
 
-def _matches(text: str, forms: Sequence[PatternForm]) -> Iterator[Span]:
+def _matches(text: str, forms: Sequence[PatternForm]) -> Iterator[SecretSpan]:
     """Yield what the patterns find. Their words are searched first: most texts contain none."""
     for form in forms:
         for word in form.words:
@@ -150,7 +150,7 @@ def _matches(text: str, forms: Sequence[PatternForm]) -> Iterator[Span]:
                 pattern = _pattern(form.pattern)
                 group = "v" if "v" in pattern.groupindex else 0
                 for found in pattern.finditer(text):
-                    yield Span(*found.span(group), form.label)
+                    yield SecretSpan(*found.span(group), form.label)
                 break
 
 
@@ -158,11 +158,11 @@ _PASSWORD = re.compile(r"://[^\s/:@'\"<>]{0,100}:(?!\[masked)([^\s/@'\"<>]{1,200
 _USER = re.compile(r"://(?=[A-Za-z_-]{0,200}[0-9])([A-Za-z0-9_-]{20,200})@")
 
 
-def _in_urls(text: str) -> Iterator[Span]:
+def _in_urls(text: str) -> Iterator[SecretSpan]:
     if "://" in text:
         for pattern in (_PASSWORD, _USER):
             for found in pattern.finditer(text):
-                yield Span(*found.span(1))
+                yield SecretSpan(*found.span(1))
 
 
 # -- assignments -------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def _is_expression(found: re.Match[str]) -> bool:
 _SAME = re.compile(r"[a-z_.]{0,60}(?:password|passwd|passphrase|passcode|pwd|secret|token|credentials?|key)s?")
 
 
-def _assignments(text: str, low: str, words: Sequence[str]) -> Iterator[Span]:
+def _assignments(text: str, low: str, words: Sequence[str]) -> Iterator[SecretSpan]:
     """Yield the values of names that contain one of `words`."""
     for word in words:
         at = low.find(word)
@@ -249,7 +249,7 @@ def _end_of_name(low: str, at: int, after: int, word: str) -> int:
     return 0
 
 
-def _value_at(text: str, low: str, place: int) -> Span | None:
+def _value_at(text: str, low: str, place: int) -> SecretSpan | None:
     """Return the value that follows a name which ends at `place`."""
     found = _VALUE.match(low, place)
     if found is None or _is_expression(found):
@@ -257,10 +257,10 @@ def _value_at(text: str, low: str, place: int) -> Span | None:
     name = _NAME_CHARS.search(text, max(0, place - 60), place)
     named = name[0].rpartition(".")[2] if name else ""
     if found["bare"] is None:
-        return Span(*found.span("quoted"), "", named)
+        return SecretSpan(*found.span("quoted"), "", named)
     start, end = found.span("bare")
     rest = _REST.match(low, end) if end - start == _BOUND else None
-    return Span(start, rest.end() if rest else end, "", named)
+    return SecretSpan(start, rest.end() if rest else end, "", named)
 
 
 # -- all of them -------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def without_images(text: str) -> str:
     return text
 
 
-def credentials(text: str) -> list[Span]:
+def credentials(text: str) -> list[SecretSpan]:
     """Return the parts of a text that look like credentials, in no order; they may overlap.
 
     Images in base64 are not searched.
@@ -294,17 +294,17 @@ def credentials(text: str) -> list[Span]:
     return found
 
 
-def covered(text: str, spans: Sequence[Span], shown: Callable[[Span], bool] = lambda span: False) -> str:
+def covered(text: str, spans: Sequence[SecretSpan], shown: Callable[[SecretSpan], bool] = lambda span: False) -> str:
     """Return `text` with the parts masked, except those that may be `shown`; overlapping ones as one."""
     out: list[str] = []
     done = 0
-    pending: Span | None = None
+    pending: SecretSpan | None = None
     for span in sorted(spans, key=lambda one: (one.start, -one.end)):
         if shown(span):
             continue
         if pending is not None and span.start < pending.end:
             label = pending.label or span.label
-            pending = Span(pending.start, max(pending.end, span.end), label, pending.name or span.name)
+            pending = SecretSpan(pending.start, max(pending.end, span.end), label, pending.name or span.name)
             continue
         if pending is not None:
             out += [text[done : pending.start], _replacement(pending)]
@@ -315,7 +315,7 @@ def covered(text: str, spans: Sequence[Span], shown: Callable[[Span], bool] = la
     return "".join([*out, text[done : pending.start], _replacement(pending), text[pending.end :]])
 
 
-def _replacement(span: Span) -> str:
+def _replacement(span: SecretSpan) -> str:
     return f"[masked: {span.label}]" if span.label else "[masked]"
 
 

@@ -19,15 +19,16 @@ from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
-from ctxkernel.core.events import NONE
+from ctxkernel.core.masking import Mask
 from ctxkernel.core.ports import CountTokens, VariableLine
 from ctxkernel.core.timeline import statement_number
-from ctxkernel.core.turn import HandleState, Turn
+from ctxkernel.core.timeline_events import NONE
+from ctxkernel.core.turn_values import HandleState, Turn
 from ctxkernel.projection.budget import fit_text, level, shares
-from ctxkernel.projection.images import ImageLimits, image_block
-from ctxkernel.projection.layout import EMPTY, Mask, attribute, clean, line
-from ctxkernel.projection.rows import Stands, VariableFacts, delta_row, handle_row, untold, variable_rows
+from ctxkernel.projection.displayed_images import ImageLimits, image_block
+from ctxkernel.projection.layout import EMPTY, attribute, clean, line
 from ctxkernel.projection.secrets import mask as mask_credentials
+from ctxkernel.projection.tail_rows import Stands, VariableFacts, delta_row, handle_row, untold, variable_rows
 from ctxkernel.projection.value import LeftOut, Piece
 
 # The share of each part when the limit is too low, in the order in which the parts get the rest.
@@ -57,7 +58,7 @@ Coarser = Callable[[str, int], str | None]
 """Returns the text of a handle at another level, or None."""
 
 
-class History(NamedTuple):
+class ShownHistory(NamedTuple):
     """What the history shows."""
 
     stands: Stands = lambda statement_id: ""
@@ -71,7 +72,7 @@ class History(NamedTuple):
     """The images that it shows, by their block's text."""
 
 
-NO_HISTORY = History()
+NO_HISTORY = ShownHistory()
 
 
 class CleanText(NamedTuple):
@@ -82,7 +83,7 @@ class CleanText(NamedTuple):
     notes: tuple[str, ...]
 
 
-class Content(NamedTuple):
+class HandleContent(NamedTuple):
     """The content of a handle, clean, that may be projected."""
 
     id: str
@@ -154,7 +155,7 @@ class Tail:
         room: int,
         newest: str,
         elsewhere: Collection[str] = (),
-        past: History = NO_HISTORY,
+        past: ShownHistory = NO_HISTORY,
     ) -> tuple[tuple[Piece, ...], tuple[LeftOut, ...]]:
         """Return the tail within `room` tokens, and what it leaves out.
 
@@ -165,7 +166,7 @@ class Tail:
         deltas = untold(turn, past.stands)
         if len(deltas) < len(turn.deltas):
             left.append(LeftOut("deltas", f"{len(turn.deltas) - len(deltas)} changes: the history or a table has them"))
-        contents: dict[str, list[Content]] = {}
+        contents: dict[str, list[HandleContent]] = {}
         tables = {
             "variables": self._rows_of(turn.variables),
             "deltas": list(map(self.row, map(delta_row, deltas))),
@@ -226,11 +227,11 @@ class Tail:
         names: Mapping[str, str],
         left: list[LeftOut],
         elsewhere: Collection[str],
-        past: History,
-    ) -> dict[str, list[Content]]:
+        past: ShownHistory,
+    ) -> dict[str, list[HandleContent]]:
         """Return the handles whose content is wanted by part, changed ones first; add the others to `left`."""
         parents = {member: handle for handle in handles for member in handle.members if member != handle.obj_id}
-        contents: dict[str, list[Content]] = {}
+        contents: dict[str, list[HandleContent]] = {}
         taken = set(elsewhere)
         for handle in sorted(handles, key=lambda one: (not one.pinned, not one.changed)):
             name = attribute(handle.name)
@@ -262,7 +263,9 @@ class Tail:
             contents.setdefault(part, []).append(self._wanted(handle, block, kind, why, tag, left))
         return contents
 
-    def _wanted(self, handle: HandleState, block: str, kind: str, why: str, tag: str, left: list[LeftOut]) -> Content:
+    def _wanted(
+        self, handle: HandleState, block: str, kind: str, why: str, tag: str, left: list[LeftOut]
+    ) -> HandleContent:
         handle = self._with_picture(handle, block, left) if handle.picture is not None else handle
         row, picture = self.row(handle.text, whole=True), handle.picture
         shown = [self.row(note).text.strip()[:80] for note in handle.notes[:4]]
@@ -270,7 +273,7 @@ class Tail:
         tag_tokens = self._tag_tokens(tag)
         tokens = row.tokens + tag_tokens + (picture.tokens if picture is not None else 0)
         origin = attribute(handle.statement_id)
-        return Content(block, origin, kind, "; ".join(notes), tag, row.text, tag_tokens, tokens, handle)
+        return HandleContent(block, origin, kind, "; ".join(notes), tag, row.text, tag_tokens, tokens, handle)
 
     def _with_picture(self, handle: HandleState, block: str, left: list[LeftOut]) -> HandleState:
         """Return a handle with its picture, or without it where images have no room."""
@@ -290,7 +293,9 @@ class Tail:
         tokens = handle.rendered_tokens - picture.tokens
         return replace(handle, text=picture.told_instead(handle.text), picture=None, rendered_tokens=tokens)
 
-    def _coarser(self, contents: Sequence[Content], grant: int, coarser: Coarser, left: list[LeftOut]) -> list[Content]:
+    def _coarser(
+        self, contents: Sequence[HandleContent], grant: int, coarser: Coarser, left: list[LeftOut]
+    ) -> list[HandleContent]:
         """Return the contents with levels raised, the least salient first, until they fit or nothing more helps."""
         made = list(contents)
         total = sum([one.tokens for one in made])
@@ -324,7 +329,7 @@ class Tail:
         return self._levels[key]
 
     def _contents(
-        self, part: str, contents: Sequence[Content], grant: int, coarser: Coarser, left: list[LeftOut]
+        self, part: str, contents: Sequence[HandleContent], grant: int, coarser: Coarser, left: list[LeftOut]
     ) -> list[Piece]:
         """Return the contents of a part within `grant` tokens, at coarser levels where that makes them fit."""
         if part != "pinned" and sum([one.tokens for one in contents]) > grant:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from ctxkernel.core.events import Json
+from ctxkernel.core.timeline_events import Json
 from ctxkernel.history.redact_tool import TOOL as REDACT_TOOL
 from ctxkernel.projection.dialect import RUN_CELL
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.errors import NothingToCondense
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.turn import Turn
+from ctxkernel.core.turn_values import Turn
 from ctxkernel.history.events import Action, Condensation, HistoryEvent, nth
-from ctxkernel.history.redact import Outlook, Prices, apply, due, outlook
-from ctxkernel.projection.history import Past
+from ctxkernel.history.redact import CachePrices, Outlook, apply, due, outlook
+from ctxkernel.projection.rendered_history import Past
 
 if TYPE_CHECKING:
-    from ctxkernel.history.repair import Moment
+    from ctxkernel.history.repair import RepairTrigger
 
 EXPECTED_TURNS = 10
 """Expected number of further turns, for the cost model."""
@@ -31,7 +31,9 @@ _KEEP_FIRST = 1
 """Events at the beginning that are not condensed: the first one usually describes the task."""
 
 
-def upkeep(past: Past, turn: Turn, moment: str, settings: Settings, prices: Prices) -> Iterator[HistoryEvent | str]:
+def upkeep(
+    past: Past, turn: Turn, moment: str, settings: Settings, prices: CachePrices
+) -> Iterator[HistoryEvent | str]:
     """Yield the events to record, in order, and texts for the user."""
     if not turn.history:
         return
@@ -40,7 +42,7 @@ def upkeep(past: Past, turn: Turn, moment: str, settings: Settings, prices: Pric
     made = turn.records.get(execution, ())
     number = len(made)
     pending = {*turn.pending, *(one.tool_call_id for one in made if isinstance(one, Action))}
-    for event in _mended(past, cast("Moment", moment), settings, pending):
+    for event in _mended(past, cast("RepairTrigger", moment), settings, pending):
         number += not isinstance(event, str)
         yield event
     redactions = past.redactions
@@ -70,7 +72,9 @@ def _ahead(past: Past, output_tokens: int, *, whole: bool) -> Outlook:
     return replace(ahead, tokens_after_first_edit=max(ahead.tokens_after_first_edit, past.tokens_after_bound()))
 
 
-def _mended(past: Past, moment: Moment, settings: Settings, pending: Collection[str]) -> Sequence[HistoryEvent | str]:
+def _mended(
+    past: Past, moment: RepairTrigger, settings: Settings, pending: Collection[str]
+) -> Sequence[HistoryEvent | str]:
     from ctxkernel.history.repair import Switches, maintain
 
     # Without repairs there are no warnings at every turn: the view hides broken events.
@@ -91,7 +95,7 @@ def _mended(past: Past, moment: Moment, settings: Settings, pending: Collection[
 
 
 def _condensed(past: Past, event_id: str) -> Iterator[Any]:
-    from ctxkernel.history.condense import Condensing, Limits, Record, condense
+    from ctxkernel.history.condense import Condensing, HistoryLimits, RecordCondensation, condense
 
     asked = past.view.unhandled_request
     if not asked and (not past.drops or len(past.shown) < past.tried * 9 // 8):
@@ -104,7 +108,7 @@ def _condensed(past: Past, event_id: str) -> Iterator[Any]:
             past.view,
             event_id,
             lambda event: sizes[event.event_id] if event.event_id in sizes else past.blocks.tokens(event),
-            Limits(tokens=limit),
+            HistoryLimits(tokens=limit),
             policy=Condensing(keep_first=_KEEP_FIRST),
             pinned=past.pins.keys(),
         )
@@ -112,6 +116,6 @@ def _condensed(past: Past, event_id: str) -> Iterator[Any]:
         yield Condensation(event_id, reason=str(fault))
         yield str(fault)
         return
-    if isinstance(step, Record):
+    if isinstance(step, RecordCondensation):
         past.tried = 0
         yield step.condensation

@@ -20,13 +20,13 @@ from operator import is_not
 from typing import Any, NamedTuple, cast
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.core.events import Json, plain
 from ctxkernel.core.image_headers import pixels
 from ctxkernel.core.text import format_size
+from ctxkernel.core.timeline_events import Json, plain
 from ctxkernel.history.capabilities import capabilities_for
-from ctxkernel.history.rules import Report, Violation
+from ctxkernel.history.rules import RuleReport, Violation
 from ctxkernel.projection import receipt as receipts
-from ctxkernel.projection.images import image_sizes, without_pixels
+from ctxkernel.projection.displayed_images import image_sizes, without_pixels
 from ctxkernel.projection.prices import RequestCost, estimate
 
 RECORD_VERSION = 1
@@ -134,7 +134,7 @@ class Projection:
     """The values for the `anthropic-beta` header of the request."""
     system: Piece
     tail: tuple[Piece, ...]
-    report: Report
+    report: RuleReport
     tokens: int
     """Estimated tokens of the system text and of all blocks; never more than `budget`."""
     budget: int
@@ -399,7 +399,7 @@ class Rebuilder:
             betas=tuple(record.get("betas", ())),
             system=system,
             tail=tail,
-            report=Report(report["ok"], tuple([Violation(**violation) for violation in report["violations"]])),
+            report=RuleReport(report["ok"], tuple([Violation(**violation) for violation in report["violations"]])),
             tokens=record["tokens"],
             budget=record["budget"],
             receipt=record["receipt"],

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from ctxkernel.core.text import join_names, one_line
 
-Action = Literal["run", "keep", "opaque"]
+AffectedAction = Literal["run", "keep", "opaque"]
 Version = Any
 MAYBE: Version = object()
 """The version of a name that a cell which runs may change: equal to none."""
@@ -79,10 +79,10 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class CellDecision:
     """What becomes of one cell, and why."""
 
-    action: Action
+    action: AffectedAction
     why: tuple[str, ...] = ()
     run: RecordedRun | None = None
     """The execution whose result is kept, or the one that the cell repeats."""
@@ -90,20 +90,20 @@ class Decision:
     """Names of objects in that result → those that equal objects have now."""
 
 
-def decide(candidates: Sequence[RecordedRun], world: World, *, missing: str) -> Decision:
+def decide(candidates: Sequence[RecordedRun], world: World, *, missing: str) -> CellDecision:
     """Return whether the result of one of these executions of a cell's text holds, the first one preferred.
 
     `missing`: why the cell runs if there are none.
     """
     if not candidates:
-        return Decision("run", (missing,))
-    first: Decision | None = None
+        return CellDecision("run", (missing,))
+    first: CellDecision | None = None
     for run in candidates:
         changed, renames = changed_names(run, world)
         why = *_told(changed, world.state), *_changed_parts(run, world)
         if not why and not run.opaque:
-            return Decision("keep", (), run, renames)
-        first = first or Decision("run" if why else "opaque", why or (run.opaque,), run)
+            return CellDecision("keep", (), run, renames)
+        first = first or CellDecision("run" if why else "opaque", why or (run.opaque,), run)
     assert first is not None
     return first
 
@@ -169,7 +169,7 @@ def _told(names: Collection[str], state: Mapping[str, Version]) -> Iterator[str]
 class PlannedCell:
     """A cell in a plan."""
 
-    action: Action
+    action: AffectedAction
     why: tuple[str, ...]
     seconds: float | None
     """The time that its last execution took; None if it never ran."""

@@ -8,7 +8,7 @@ from typing import Any
 from ctxkernel.core.text import plural
 from ctxkernel.core.value_difference import ValueDifference, ValueTable
 from ctxkernel.replay.column_cells import CannotCompare, arrow, differing_cells, every_nth, pair, short
-from ctxkernel.replay.texts import Tolerance
+from ctxkernel.replay.text_comparison import Tolerance
 
 ELEMENTS = 60_000_000
 """Most elements that are compared one by one; of more a sample."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import class_module, class_of
-from ctxkernel.replay.texts import Tolerance
+from ctxkernel.replay.text_comparison import Tolerance
 from ctxkernel.replay.values import same_values
 
 OBJECTS = 2_000_000

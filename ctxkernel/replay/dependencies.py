@@ -20,7 +20,7 @@ from typing import Literal
 
 from ctxkernel.core.text import join_names, one_line
 
-State = Literal["fresh", "stale", "unknown"]
+FreshnessState = Literal["fresh", "stale", "unknown"]
 MOST_REASONS = 3
 FILE = "file:"
 """Prefix of the names of files."""
@@ -67,7 +67,7 @@ class CellRun:
 class Freshness:
     """Whether a cell is stale, and why."""
 
-    state: State
+    state: FreshnessState
     because: tuple[str, ...] = ()
     """At most three lines."""
     upstream: tuple[str, ...] = ()

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.core.events import Json, plain
-from ctxkernel.core.nodes.record import delta_of
+from ctxkernel.core.nodes.handle_history import delta_of
 from ctxkernel.core.text import join_names, one_line
-from ctxkernel.core.timeline import Artifact, ChangeInfo, Execution, Path, Statement, TypeInfo
-from ctxkernel.core.turn import HandleState
+from ctxkernel.core.timeline import Artifact, ChangeInfo, Path, Run, TypeInfo
+from ctxkernel.core.timeline_events import Json, plain
+from ctxkernel.core.turn_values import HandleState
 from ctxkernel.core.value_difference import ValueDifference
 from ctxkernel.replay.divergence import compare
 from ctxkernel.replay.outputs import DivergenceSettings
@@ -291,8 +291,7 @@ def _outputs(old: Path, new: Path, settings: DivergenceSettings | None) -> Itera
                 yield OutputDifference(name, told, before.execution_id, after.execution_id)
 
 
-Run = tuple[Statement, Execution]
-Key = tuple[str, str]
+OutputKey = tuple[str, str]
 
 
 def _pairs(old: Path, new: Path) -> Iterator[tuple[Run, Run]]:
@@ -305,12 +304,12 @@ def _pairs(old: Path, new: Path) -> Iterator[tuple[Run, Run]]:
             yield was, run
 
 
-def _newest(path: Path) -> dict[Key, Run]:
+def _newest(path: Path) -> dict[OutputKey, Run]:
     cells = (run for run in path if run[0].kind != "meta")
     return {("cell", run[0].cell_id) if run[0].cell_id else _source(run): run for run in cells}
 
 
-def _source(run: Run) -> Key:
+def _source(run: Run) -> OutputKey:
     return "source", run[0].source.strip()
 
 

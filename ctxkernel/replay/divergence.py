@@ -12,10 +12,10 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from ctxkernel.core.events import Json, plain
 from ctxkernel.core.replay import Comparison, Divergence
 from ctxkernel.core.text import format_duration, format_table, one_line
 from ctxkernel.core.timeline import Artifact, ChangeInfo, Execution, TypeInfo
+from ctxkernel.core.timeline_events import Json, plain
 from ctxkernel.replay.cause_finder import Details
 from ctxkernel.replay.outputs import DivergenceSettings, OutputComparison, divergence
 

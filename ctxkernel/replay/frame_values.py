@@ -18,7 +18,7 @@ from typing import Any, cast
 from ctxkernel.core.text import join_names, plural
 from ctxkernel.core.value_difference import ValueDifference, ValueTable
 from ctxkernel.replay.column_cells import CannotCompare, arrow, differing_cells, every_nth, pair, short
-from ctxkernel.replay.texts import Tolerance
+from ctxkernel.replay.text_comparison import Tolerance
 
 CELLS = 60_000_000
 """Most cells that are compared one by one."""

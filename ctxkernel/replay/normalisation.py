@@ -22,19 +22,19 @@ from time import gmtime, localtime
 
 from ctxkernel.core.text import strip_ansi
 
-Rule = Callable[[str], str]
+NormalisationRule = Callable[[str], str]
 
-Span = tuple[float, float]
+TimeSpan = tuple[float, float]
 """When an execution ran: Unix seconds, begin and end."""
 
 LINE = 4000
 """A longer line is data (HTML on one line, a base64 text), in which no progress bar is searched."""
 
-Table = tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]
+PatternTable = tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]
 """Words of which one must occur, the pattern, its replacement. Searching for a word takes a hundredth of the time."""
 
 
-def _mask(text: str, table: Table) -> str:
+def _mask(text: str, table: PatternTable) -> str:
     for words, pattern, instead in table:
         for word in words:
             if word in text:
@@ -123,7 +123,7 @@ def _bar(line: str) -> str:
 
 # -- paths, addresses, ids and numbers ---------------------------------------------------
 
-_PATHS: Table = (
+_PATHS: PatternTable = (
     (("<ipython-input-",), re.compile(r"<ipython-input-\d+-[0-9a-f]+>"), "<cell>"),
     (("/ipykernel_",), re.compile(r"(?:/[\w.+-]+){1,8}/ipykernel_\d+/\d+\.py"), "<cell>"),
     (("\\ipykernel_",), re.compile(r"(?:[A-Za-z]:)?(?:\\[\w .~+-]+){1,8}\\ipykernel_\d+\\\d+\.py"), "<cell>"),
@@ -139,7 +139,7 @@ _PATHS: Table = (
 )
 
 
-_ADDRESSES: Table = (
+_ADDRESSES: PatternTable = (
     (("0x",), re.compile(r"\bat 0x[0-9a-fA-F]{4,16}\b"), "at 0x…"),
     (
         ("0x",),
@@ -148,7 +148,7 @@ _ADDRESSES: Table = (
     ),
 )
 _UUID = re.compile(r"(?<![0-9a-fA-F-])[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![0-9a-fA-F-])")
-_IDS: Table = (
+_IDS: PatternTable = (
     (("id",), re.compile(r"\bid(=|: ?|\()\d{13,15}\b"), r"id\1…"),
     (("-",), _UUID, "<uuid>"),
     (("MODEL_", "model_id"), re.compile(r"\b(IPY_MODEL_|model_id=['\"]?|\"model_id\": ?\")[0-9a-f]{32}\b"), r"\1…"),
@@ -173,14 +173,14 @@ _IDS: Table = (
 )
 
 
-_PROMPTS: Table = (
+_PROMPTS: PatternTable = (
     (("In", "Out"), re.compile(r"\b(Cell In|Input In|In|Out) ?\[\d+\]"), r"\1 [n]"),
     (("[n], ",), re.compile(r"(\[n\], (?:in )?)<(?:cell line: \d+|module)>(?:\(\))?"), r"\1<cell>"),
 )
 
 
-_FIGURES: Table = ((("<Figure",), re.compile(r"<Figure size [\d.e+]+x[\d.e+]+ with \d+ Axes>"), "<Figure>"),)
-_PROCESS: Table = (
+_FIGURES: PatternTable = ((("<Figure",), re.compile(r"<Figure size [\d.e+]+x[\d.e+]+ with \d+ Axes>"), "<Figure>"),)
+_PROCESS: PatternTable = (
     (("pid", "PID", "rocess"), re.compile(r"\b(pid|PID|process|Process)([ =:#]{1,2})\d{2,8}\b"), r"\1\2…"),
     (
         ("Worker-", "Thread", "Process-"),
@@ -204,7 +204,7 @@ _LENGTH = rf"{_NUMBER} ?{_UNIT}(?:,? {_NUMBER} ?{_UNIT}){{0,4}}"
 _NAMED = (
     r"Wall time|Compiler|Parser|[Ee]lapsed(?: time)?|[Tt]ook|Total time|(?:[Ff]inished|[Dd]one|[Cc]ompleted|[Rr]an) in"
 )
-_CLOCK: Table = (
+_CLOCK: PatternTable = (
     (
         ("per loop (",),
         re.compile(rf"{_LENGTH} ± {_LENGTH} per loop \(mean ± std\. dev\. of \d+ runs?, [\d,]{{1,20}} loops? each\)"),
@@ -235,7 +235,7 @@ class Now:
         """Return `text` unchanged: the time of the run is not known."""
         return text
 
-    def at(self, span: Span, text: str) -> str:
+    def at(self, span: TimeSpan, text: str) -> str:
         """Return `text` with the times that lie in `span` spelled `<now>`, and its days `<today>`."""
         low, high = span[0] - self.slack, span[1] + self.slack
 
@@ -324,7 +324,7 @@ def _on_clock(found: re.Match[str], low: float, high: float) -> bool:
 
 now = Now()
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, NormalisationRule] = {
     "ansi": strip_ansi,
     "overwritten": overwritten,
     "progress": progress,
@@ -341,7 +341,7 @@ RULES: dict[str, Rule] = {
 """The rules by name, in the order in which they are applied."""
 
 
-def normalise(text: str, rules: Iterable[str] | None = None, *, span: Span | None = None) -> str:
+def normalise(text: str, rules: Iterable[str] | None = None, *, span: TimeSpan | None = None) -> str:
     """Return `text` after the rules of these names (all, where None), in the order of `RULES`.
 
     `span` is the time of the run. Unknown names are ignored; a rule that raises changes nothing.

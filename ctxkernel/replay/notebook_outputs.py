@@ -17,7 +17,7 @@ STREAMS = ("stdout", "stderr")
 RESULT, CLEARED = "result", "cleared"
 KIND = "order"
 
-Part = tuple[str, int, str]
+OutputPart = tuple[str, int, str]
 """A stream, the length of its text in characters, and whether it was cleared; or a display, 0, and whether it is the
 result of the cell."""
 
@@ -37,7 +37,7 @@ def notebook_outputs(execution: Execution, count: int | None = None) -> list[dic
 
 
 def _in_order(
-    parts: list[Part], texts: Mapping[str, str], displays: Mapping[str, dict[str, Any]], count: int | None
+    parts: list[OutputPart], texts: Mapping[str, str], displays: Mapping[str, dict[str, Any]], count: int | None
 ) -> Iterator[dict[str, Any]]:
     lengths = {name: sum(length for one, length, _ in parts if one == name) for name in texts}
     exact = {name for name, text in texts.items() if lengths[name] == len(text)}
@@ -59,12 +59,12 @@ def _in_order(
             yield {"output_type": "display_data", "data": output, "metadata": {}, **kind}
 
 
-def _parts(execution: Execution) -> list[Part]:
+def _parts(execution: Execution) -> list[OutputPart]:
     """Return the order that was kept; empty if there is none, or the file holds another thing."""
     data: Any = next((one.data for one in execution.artifacts if one.kind == KIND), None)
     if not isinstance(data, list):
         return []
-    found: list[Part] = []
+    found: list[OutputPart] = []
     for part in cast("list[Any]", data)[:MOST]:
         match part:
             case [str(name), int(length), str(mark)] if length >= 0:

@@ -11,7 +11,7 @@ from typing import Any
 from ctxkernel.core.image_headers import pixels
 from ctxkernel.core.timeline import Artifact, Execution
 from ctxkernel.core.value_difference import ValueDifference, ValuePicture
-from ctxkernel.replay.figures import MAX_PIXELS
+from ctxkernel.replay.image_comparison import MAX_PIXELS
 from ctxkernel.replay.value_comparer import text_difference
 
 WIDTH = 480

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import cast
 
-from ctxkernel.core.events import Json
 from ctxkernel.core.replay import Divergence, DivergenceKind
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.core.timeline import Artifact, Execution
+from ctxkernel.core.timeline_events import Json
 from ctxkernel.replay.cause_finder import CauseFinder, Details
-from ctxkernel.replay.figures import compare_images, plain_svg
+from ctxkernel.replay.image_comparison import compare_images, plain_svg
 from ctxkernel.replay.normalisation import RULES, normalise
-from ctxkernel.replay.texts import Tolerance, as_json, compare_grids, read_html, same_json, same_text
+from ctxkernel.replay.text_comparison import Tolerance, as_json, compare_grids, read_html, same_json, same_text
 
 EXCERPT = 400
 """Characters of `before` and of `after`."""

@@ -15,14 +15,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ctxkernel.core.events import Json, plain
 from ctxkernel.core.text import format_duration, format_size, join_names, one_line, plural
+from ctxkernel.core.timeline_events import Json, plain
 from ctxkernel.replay.causes import flow, parse
 
 READ_SPEED = 1.5e9
 """Bytes a second at which data are loaded, if that was not measured."""
 
-Action = Literal["run", "skip", "ask"]
+RerunAction = Literal["run", "skip", "ask"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class PlannedStep:
     """One statement that runs again after the return."""
 
     statement_id: str
-    action: Action = "run"
+    action: RerunAction = "run"
     reason: str = ""
     """Why it is skipped, or asks."""
     expected: bool = False

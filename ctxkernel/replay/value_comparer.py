@@ -29,7 +29,7 @@ from ctxkernel.core.value_difference import ValueDifference, differing, unknown_
 from ctxkernel.replay.array_values import ArrayComparer
 from ctxkernel.replay.column_cells import arrow, pair
 from ctxkernel.replay.frame_values import FrameComparer
-from ctxkernel.replay.texts import Tolerance
+from ctxkernel.replay.text_comparison import Tolerance
 
 ITEMS = 20_000
 """Most items, attributes and values that one comparison looks at, one by one."""

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, cast
 
-from ctxkernel.replay.texts import Tolerance
+from ctxkernel.replay.text_comparison import Tolerance
 
 ITEMS = 100_000
 BYTES = 256 * 1024 * 1024

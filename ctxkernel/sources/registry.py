@@ -143,7 +143,7 @@ def _is_path(target: Any) -> bool:
 
 
 def _is_text(target: Any) -> bool:
-    return is_a(target, str) and _late("objects.texts", "is_text")(target)
+    return is_a(target, str) and _late("objects.strings", "is_text")(target)
 
 
 def _open_path(target: Any, settings: Settings, name: str | None) -> Source:
@@ -311,29 +311,31 @@ def _of(module: str, *names: str) -> Predicate:
 
 
 def _is_checkpoint(target: Any) -> bool:
-    return "torch" in sys.modules and _late("libraries.checkpoints", "is_checkpoint")(target)
+    return "torch" in sys.modules and _late("libraries.torch_checkpoints", "is_checkpoint")(target)
 
 
 def _is_results(target: Any) -> bool:
-    return class_of(target) is dict and "params" in target and _late("libraries.searches", "is_results")(target)
+    return (
+        class_of(target) is dict and "params" in target and _late("libraries.parameter_searches", "is_results")(target)
+    )
 
 
 _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_is_source, lambda target, settings, name: target),
     (_late("objects.own_renderings", "is_shown_by_itself"), _made_by("objects.own_renderings", "OwnSource")),
-    (_is_text, lambda target, settings, name: _late("objects.texts", "StringValueSource")(target, name or "text")),
+    (_is_text, lambda target, settings, name: _late("objects.strings", "StringValueSource")(target, name or "text")),
     (_is_path, _open_path),
     (_is_open_file, _open_file),
-    (_of("pandas", "DataFrame", "Series", "Index", "Categorical"), _made_by("tables.frames", "FrameSource")),
-    (_of("pandas.core.groupby", "DataFrameGroupBy", "SeriesGroupBy"), _made_by("libraries.groups", "GroupBySource")),
-    (_of("numpy", "ndarray"), _made_by("tables.arrays", "ArraySource")),
+    (_of("pandas", "DataFrame", "Series", "Index", "Categorical"), _made_by("tables.pandas_frames", "FrameSource")),
+    (_of("pandas.core.groupby", "DataFrameGroupBy", "SeriesGroupBy"), _made_by("libraries.group_bys", "GroupBySource")),
+    (_of("numpy", "ndarray"), _made_by("tables.numpy_arrays", "ArraySource")),
     (_of("polars", "DataFrame", "Series"), _made_by("tables.polars_frames", "PolarsSource")),
     (_of("polars", "LazyFrame"), _made_by("libraries.plans", "LazyFrameSource")),
     (_of("torch", "Tensor"), _made_by("libraries.models", "open_tensor")),
     (_of("torch.nn", "Module"), _made_by("libraries.models", "NetworkSource")),
     (_of("xarray", "Dataset", "DataArray"), _made_by("libraries.labelled", "LabelledSource")),
     (_of("xarray", "DataTree"), _made_by("libraries.labelled", "TreeSource")),
-    (_of("sklearn.base", "BaseEstimator"), _made_by("libraries.searches", "open_estimator")),
+    (_of("sklearn.base", "BaseEstimator"), _made_by("libraries.parameter_searches", "open_estimator")),
     (_of("matplotlib.figure", "Figure"), _made_by("libraries.figures", "FigureSource")),
     (_of("matplotlib.axes", "Axes"), _made_by("libraries.figures", "FigureSource")),
     (_of("PIL.Image", "Image"), _made_by("libraries.pil_images", "PilImageSource")),
@@ -351,8 +353,8 @@ _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_of("networkx", "Graph"), _made_by("libraries.graphs", "GraphSource")),
     (_of("statsmodels.base.wrapper", "ResultsWrapper"), _made_by("libraries.regressions", "RegressionSource")),
     (_of("statsmodels.base.model", "Results"), _made_by("libraries.regressions", "RegressionSource")),
-    (_is_checkpoint, _made_by("libraries.checkpoints", "CheckpointSource")),
-    (_is_results, _made_by("libraries.searches", "SearchResultsSource")),
+    (_is_checkpoint, _made_by("libraries.torch_checkpoints", "CheckpointSource")),
+    (_is_results, _made_by("libraries.parameter_searches", "SearchResultsSource")),
     (_late("objects.records", "is_table"), _made_by("objects.records", "RecordsSource")),
     (_late("objects.nested", "is_nested"), _made_by("objects.nested", "NestedSource")),
     (lambda _: True, _made_by("objects.objects", "ObjectSource")),

@@ -20,7 +20,7 @@ from typing import Any, cast
 import platformdirs
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.core.settings import DEFAULTS, SPECS, Settings, Value, allowed, checked, from_text
+from ctxkernel.core.settings import DEFAULTS, SPECS, Settings, SettingValue, allowed, checked, from_text
 from ctxkernel.store.regular_files import read_within
 from ctxkernel.store.trust_registry import SETTINGS, content_digest, is_trusted
 
@@ -57,7 +57,7 @@ def user_file() -> Path:
 def read_settings(env: Mapping[str, str], folder: Path | None = None) -> Configured:
     """Return the settings of a kernel whose notebook is in `folder`; None if there is no notebook."""
     found = Configured()
-    values: dict[str, Value] = {}
+    values: dict[str, SettingValue] = {}
     own = user_file()
     for path in dict.fromkeys((own, own if folder is None else folder / FILE)):
         for name, value in _of_file(path, found.notices, env, personal=path == own).items():
@@ -76,7 +76,7 @@ def read_settings(env: Mapping[str, str], folder: Path | None = None) -> Configu
     return found
 
 
-def _of_file(path: Path, notices: list[str], env: Mapping[str, str], *, personal: bool) -> dict[str, Value]:
+def _of_file(path: Path, notices: list[str], env: Mapping[str, str], *, personal: bool) -> dict[str, SettingValue]:
     """Return the settings of a file, and add notices about its other content."""
     try:
         content = _read_own(path) if personal else read_within(path, MOST_BYTES, path.parent)
@@ -107,12 +107,12 @@ def _read_own(path: Path) -> bytes:
     return content
 
 
-def those_that_matter(values: Mapping[str, Value]) -> list[str]:
+def those_that_matter(values: Mapping[str, SettingValue]) -> list[str]:
     """Return the names of the settings that an untrusted file cannot set."""
     return [name for name in values if SPECS[name].matters]
 
 
-def settings_in(content: bytes, path: Path, notices: list[str], *, personal: bool) -> dict[str, Value]:
+def settings_in(content: bytes, path: Path, notices: list[str], *, personal: bool) -> dict[str, SettingValue]:
     """Return the settings in a file's content, and add notices about other content.
 
     Raises ValueError if it is no TOML, RecursionError if the stack is deep already.
@@ -125,7 +125,7 @@ def settings_in(content: bytes, path: Path, notices: list[str], *, personal: boo
         said |= cast("dict[str, object]", table)
     else:
         notices.append(f"{path}: {TABLE} is a table of settings, [{TABLE}]")
-    values: dict[str, Value] = {}
+    values: dict[str, SettingValue] = {}
     for name, value in said.items():
         try:
             _known(name)

@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from ctxkernel.core.json_input import load_json
-from ctxkernel.store import trust
+from ctxkernel.store import signatures
 from ctxkernel.store.regular_files import read_bounded, replace_file
 
-Kind = Literal["turns", "settings", "session"]
-TURNS: Kind = "turns"
+TrustKind = Literal["turns", "settings", "session"]
+TURNS: TrustKind = "turns"
 """The subject is the digest of a file of recorded turns, the value has `path` and `at`."""
-SETTINGS: Kind = "settings"
+SETTINGS: TrustKind = "settings"
 """The subject is the digest of a `ctxkernel.toml`, the value has `path` and `at`."""
-SESSION: Kind = "session"
+SESSION: TrustKind = "session"
 """The subject is the id of a session."""
 TRUSTED = "CTXKERNEL_TRUSTED"
 """The environment variable with the digests of contents, and the ids of sessions, that a process trusts."""
@@ -43,7 +43,7 @@ _KINDS = frozenset((TURNS, SETTINGS, SESSION))
 class TrustWord:
     """A word of trust."""
 
-    kind: Kind
+    kind: TrustKind
     subject: str
     value: Mapping[str, Any]
 
@@ -56,7 +56,7 @@ def content_digest(content: bytes) -> str:
 class TrustRegistry:
     """The words of trust of one user."""
 
-    def __init__(self, home: Path, signer: trust.Signer) -> None:
+    def __init__(self, home: Path, signer: signatures.Signer) -> None:
         """`home` is the user's folder; `signer` signs and verifies the words."""
         self.folder = home / FOLDER
         self._signer = signer
@@ -66,12 +66,12 @@ class TrustRegistry:
         """Why nothing can be trusted; empty if it can."""
         return self._signer.fault
 
-    def word(self, kind: Kind, subject: str) -> Mapping[str, Any] | None:
+    def word(self, kind: TrustKind, subject: str) -> Mapping[str, Any] | None:
         """Return the value of the word for a subject; None without a valid one."""
         found = self._read(self._path(kind, subject))
         return found.value if found is not None and (found.kind, found.subject) == (kind, subject) else None
 
-    def give(self, kind: Kind, subject: str, value: Mapping[str, Any]) -> str:
+    def give(self, kind: TrustKind, subject: str, value: Mapping[str, Any]) -> str:
         """Store a word in place of the earlier one. Return why this is not possible; empty if it is stored.
 
         `value` contains JSON values only.
@@ -91,7 +91,7 @@ class TrustRegistry:
             return f"it cannot be trusted: {self.folder} cannot be written: {_reason(fault)}"
         return ""
 
-    def revoke(self, kind: Kind, subject: str) -> str:
+    def revoke(self, kind: TrustKind, subject: str) -> str:
         """Remove the word for a subject, if there is one. Return why this is not possible; empty if it is removed."""
         try:
             self._path(kind, subject).unlink(missing_ok=True)
@@ -157,15 +157,15 @@ def _reason(fault: Exception) -> str:
 def trust_registry(env: Mapping[str, str] | None = None) -> TrustRegistry:
     """Return the registry of this user. Never raises: without a usable folder it has a fault."""
     env = os.environ if env is None else env
-    signer = trust.signer(env)
+    signer = signatures.signer(env)
     try:
-        home = trust.user_folder(env)
+        home = signatures.user_folder(env)
     except Exception as error:  # no home at all
-        return TrustRegistry(Path(os.devnull), signer if signer.fault else trust.Signer(None, str(error)))
+        return TrustRegistry(Path(os.devnull), signer if signer.fault else signatures.Signer(None, str(error)))
     return TrustRegistry(home, signer)
 
 
-def is_trusted(kind: Kind, subject: str, env: Mapping[str, str] | None = None) -> bool:
+def is_trusted(kind: TrustKind, subject: str, env: Mapping[str, str] | None = None) -> bool:
     """Return whether the user trusts a subject by word, or for this process by `CTXKERNEL_TRUSTED`. Never raises."""
     named = (os.environ if env is None else env).get(TRUSTED, "")
     return subject in named.split() or trust_registry(env).word(kind, subject) is not None

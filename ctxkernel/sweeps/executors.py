@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-Run = Callable[[bytes], bytes]
+RunTask = Callable[[bytes], bytes]
 Done = tuple[str, bytes | None, str]
 """Key, result or None, and why there is none."""
 _FAILURES = 1000
@@ -26,7 +26,7 @@ _ABSENT_SECONDS = 10.0
 class Executor(Protocol):
     """Runs a function on bytes, somewhere."""
 
-    def submit(self, key: str, run: Run, argument: bytes) -> None:
+    def submit(self, key: str, run: RunTask, argument: bytes) -> None:
         """Run `run(argument)`; `done` returns its result."""
         ...
 
@@ -51,7 +51,7 @@ class ThreadExecutor:
         self._workers = workers
         self._ended: queue.Queue[tuple[str, Any]] = queue.Queue()
 
-    def submit(self, key: str, run: Run, argument: bytes) -> None:
+    def submit(self, key: str, run: RunTask, argument: bytes) -> None:
         """Run it in a thread."""
         self._pool.submit(run, argument).add_done_callback(lambda future: self._ended.put((key, future)))
 
@@ -115,11 +115,11 @@ class DaskExecutor:
         )
         self._futures: dict[str, Any] = {}
         self._attempts: dict[str, int] = {}
-        self._given: dict[str, tuple[Run, bytes]] = {}
+        self._given: dict[str, tuple[RunTask, bytes]] = {}
         self._ended: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._full = self._checked = time.monotonic()
 
-    def submit(self, key: str, run: Run, argument: bytes) -> None:
+    def submit(self, key: str, run: RunTask, argument: bytes) -> None:
         """Submit it to the scheduler."""
         self._given[key] = run, argument
         self._attempts[key] = attempt = self._attempts.get(key, 0) + 1

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from ctxkernel.core.text import one_line, show_hidden
 from ctxkernel.sweeps.combinations import text_of
-from ctxkernel.sweeps.table import SweepRow, SweepTable
+from ctxkernel.sweeps.sweep_table import SweepRow, SweepTable
 
 MOST_PLOTS = 12
 MOST_FIGURES = 24

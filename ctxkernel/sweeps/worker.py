@@ -45,7 +45,7 @@ _kept: dict[str, WorkerKernel] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TaskLimits:
     """The limits of a task; 0 means no limit."""
 
     seconds: float = 0.0
@@ -179,10 +179,10 @@ class WorkerKernel:
 
     def _session(self, session_id: str) -> None:
         """Write an empty session file with the id of the sweep's session, so that both share their data."""
-        from ctxkernel.store import trust
+        from ctxkernel.store import signatures
         from ctxkernel.store.log import opening
 
-        start = opening.Start(time.time(), session_id, None, {}, True, trust.signer())
+        start = opening.Start(time.time(), session_id, None, {}, True, signatures.signer())
         place = opening.open_place(self._folder / "task.sqlite", start)
         place.connection.close()
         if place.lock is not None:
@@ -223,7 +223,7 @@ class WorkerKernel:
             "omitted": task.get("omitted", []),
         }
         path.write_bytes(seal(self._key, f"run {path.name}", given))
-        limits = Limits(**task["limits"])
+        limits = TaskLimits(**task["limits"])
         try:
             self._execute(f"__import__({_COMMAND!r}, fromlist=['run_task']).run_task({str(path)!r})", limits)
             done = path.with_suffix(".done")
@@ -240,7 +240,7 @@ class WorkerKernel:
         finally:
             path.unlink(missing_ok=True)
 
-    def _execute(self, line: str, limits: Limits) -> None:
+    def _execute(self, line: str, limits: TaskLimits) -> None:
         """Execute a line and wait for its reply within the limits. Raises TaskFailed."""
         client = self._client
         msg_id = client.execute(line, store_history=False, allow_stdin=False)

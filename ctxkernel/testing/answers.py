@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Block = dict[str, Any]
-Place = Literal["headers", "start", "block", "between", "call", "stop"]
-PLACES: dict[Place, str] = {
+ContentBlock = dict[str, Any]
+CutPlace = Literal["headers", "start", "block", "between", "call", "stop"]
+PLACES: dict[CutPlace, str] = {
     "headers": "before the response's headers",
     "start": "after the headers, before message_start",
     "block": "inside the first block, after its first delta",
@@ -43,21 +43,21 @@ _ERRORS = {
 class Cut:
     """Close the connection in the middle of the response."""
 
-    at: Place
+    at: CutPlace
 
 
 @dataclass(frozen=True, slots=True)
 class End:
     """End the response as if it were complete."""
 
-    at: Place
+    at: CutPlace
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
     """Send nothing for some seconds, then continue."""
 
-    at: Place
+    at: CutPlace
     seconds: float
 
 
@@ -65,7 +65,7 @@ class Stall:
 class StreamError:
     """Send an `error` event, and end."""
 
-    at: Place
+    at: CutPlace
     type: str = "overloaded_error"
     message: str = "Overloaded"
 
@@ -74,18 +74,18 @@ class StreamError:
 class Garbage:
     """Send an event with this text as its data, then continue."""
 
-    at: Place
+    at: CutPlace
     data: str = '{"type": '
 
 
-Fault = Cut | End | Stall | StreamError | Garbage
+StreamFault = Cut | End | Stall | StreamError | Garbage
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A message, and how to send it. Made by `answer`."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[ContentBlock, ...]
     stop_reason: str
     usage: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Replaces the estimated counts."""
@@ -97,7 +97,7 @@ class Answer:
     """Bytes to write at a time, 0 for a whole event; splits characters and lines."""
     noise: bool = False
     """Whether to add data that a client must ignore: more pings, empty deltas, events and deltas of unknown types."""
-    fault: Fault | None = None
+    fault: StreamFault | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,26 +110,26 @@ class HttpError:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-Answered = Answer | HttpError | Block | Sequence[Block]
-Script = Sequence[Answered] | Callable[[dict[str, Any]], Answered]
+ScriptedAnswer = Answer | HttpError | ContentBlock | Sequence[ContentBlock]
+Script = Sequence[ScriptedAnswer] | Callable[[dict[str, Any]], ScriptedAnswer]
 
 
-def say(text: str) -> Block:
+def say(text: str) -> ContentBlock:
     """Return a text block."""
     return {"type": "text", "text": text}
 
 
-def think(text: str) -> Block:
+def think(text: str) -> ContentBlock:
     """Return a thinking block; the server signs it."""
     return {"type": "thinking", "thinking": text, "signature": ""}
 
 
-def call(name: str, input: Mapping[str, Any] | str, *, id: str = "") -> Block:
+def call(name: str, input: Mapping[str, Any] | str, *, id: str = "") -> ContentBlock:
     """Return a tool_use block. A text as `input` is sent unchanged, even if it is not JSON. The server adds an id."""
     return {"type": "tool_use", "id": id, "name": name, "input": input}
 
 
-def answer(blocks: Block | Sequence[Block], *, stop_reason: str | None = None, **options: Any) -> Answer:
+def answer(blocks: ContentBlock | Sequence[ContentBlock], *, stop_reason: str | None = None, **options: Any) -> Answer:
     """Return an answer; `options` are the other fields of `Answer`.
 
     By default, the stop reason is `tool_use` if there is a call, or else `end_turn`, and the usage is estimated.
@@ -145,17 +145,17 @@ def error(status: int, message: str = "", *, headers: Mapping[str, str] | None =
     return HttpError(status, kind, message or usual, headers or {})
 
 
-def as_answer(given: Answered) -> Answer | HttpError:
+def as_answer(given: ScriptedAnswer) -> Answer | HttpError:
     """Return the answer or error of a script's item."""
     return given if isinstance(given, Answer | HttpError) else answer(given)
 
 
-def whole(block: Block) -> Block:
+def whole(block: ContentBlock) -> ContentBlock:
     """Return a block of a message that is not streamed; input that is not a JSON object becomes empty."""
     return {**block, "input": {}} if isinstance(block.get("input"), str) else block
 
 
-def events(made: Answer, message: Mapping[str, Any]) -> Iterator[Place | dict[str, Any]]:
+def events(made: Answer, message: Mapping[str, Any]) -> Iterator[CutPlace | dict[str, Any]]:
     """Yield the events of a message, and each place when it is reached. The blocks have ids and signatures."""
     usage = message["usage"]
     began: dict[str, Any] = {**message, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
@@ -185,7 +185,7 @@ def events(made: Answer, message: Mapping[str, Any]) -> Iterator[Place | dict[st
     yield {"type": "message_stop"}
 
 
-_EMPTY: dict[str, Block] = {
+_EMPTY: dict[str, ContentBlock] = {
     "text": {"text": ""},
     "thinking": {"thinking": "", "signature": ""},
     "tool_use": {"input": {}},
@@ -199,7 +199,7 @@ _DELTAS = {
 """Type of a block → its field, the type of its deltas, and their field."""
 
 
-def _deltas(block: Block, chunk: int, *, empty: bool) -> Iterator[dict[str, Any]]:
+def _deltas(block: ContentBlock, chunk: int, *, empty: bool) -> Iterator[dict[str, Any]]:
     kind = block["type"]
     if kind not in _DELTAS:
         return

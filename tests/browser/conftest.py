@@ -302,7 +302,6 @@ class Desk:
         self.lab = lab
         self.page = page
         self.workspace = workspace
-        self.reloaded = False
         self.panel = page.locator("#ctxkernel-panel")
         self.view = page.locator("#ctxkernel-panel .ctxk-host:not([hidden])")
         self.errors: list[str] = []
@@ -314,24 +313,22 @@ class Desk:
     def leave(self) -> bool:
         """Close all documents; return if the page can be left to the next test.
 
-        A page that was reloaded can not: Lab restores its documents, and may do so after they were closed here.
+        In a page that was reloaded, Lab restores its documents first: else it would do so after they were closed here.
         """
         self.page.remove_listener("pageerror", self._note)
-        if not self.reloaded:
-            timeline = self.view.locator("[role=tab][data-tab=timeline]")
-            if timeline.count():  # the next notebook opens with the tab that was chosen last
-                timeline.evaluate("el => el.click()")
-            self.page.evaluate("for (const one of [...jupyterapp.shell.widgets('main')]) one.dispose()")
-        return not self.reloaded
+        timeline = self.view.locator("[role=tab][data-tab=timeline]")
+        if timeline.count():  # the next notebook opens with the tab that was chosen last
+            timeline.evaluate("el => el.click()")
+        close = "for (const one of [...jupyterapp.shell.widgets('main')]) one.dispose()"
+        self.page.evaluate(f"async () => {{ await jupyterapp.restored; {close} }}")
+        return True
 
     def reload(self) -> None:
         """Load the page again, as F5 does."""
-        self.reloaded = True
         self.page.reload()
 
     def reopen(self, name: str) -> None:
         """Load a new page with a notebook, as it was saved."""
-        self.reloaded = True
         self.page.goto(self.lab.url(name))
 
     def open(self, name: str, cells: Sequence[str], kernel: str = "ctxkernel") -> Desk:

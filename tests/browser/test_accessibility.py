@@ -25,8 +25,8 @@ def dress(desk: Any, theme: str) -> None:
     desk.page.wait_for_selector(f"body[data-jp-theme-light={light}]", state="attached")
 
 
-def test_axe_finds_nothing_serious_in_the_panel_and_beside_the_cells(new_desk: Any):
-    desk, page = run_all(new_desk, "axe.ipynb", CELLS), new_desk.page
+def test_axe_finds_nothing_serious_in_the_panel_and_beside_the_cells(desk: Any):
+    page = run_all(desk, "axe.ipynb", CELLS).page
     go_back(desk, "s2")
     panel = "#ctxkernel-panel .ctxk-host:not([hidden])"
     found: dict[str, list[str]] = {}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 from playwright.sync_api import expect
-
-pytest.importorskip("mcp")
 from test_mcp import Agent, call_id
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]

@@ -21,7 +21,7 @@ del log
 """
 BREAK = """
 from ctxkernel.history.rules import Report, Violation
-from ctxkernel.projection.check import Checking
+from ctxkernel.projection.projection_check import Checking
 fault = Violation("never_on_a_monday", "messages[0].content[1].text", "this text is too <b>blue</b>", "paint it red")
 Checking.report = lambda self, *given: Report(False, (fault,))
 """

@@ -37,9 +37,18 @@ class Watch:
         self.page = page
         self.requests: list[str] = []
         self.dialogs: list[str] = []
-        page.on("request", lambda request: self.requests.append(request.url))
-        page.on("dialog", lambda dialog: (self.dialogs.append(dialog.message), dialog.dismiss())[0])
-        page.on("popup", lambda popup: self.dialogs.append(f"window: {popup.url}"))
+        self._listeners: dict[Any, Any] = {
+            "request": lambda request: self.requests.append(request.url),
+            "dialog": lambda dialog: (self.dialogs.append(dialog.message), dialog.dismiss())[0],
+            "popup": lambda popup: self.dialogs.append(f"window: {popup.url}"),
+        }
+        for event, listener in self._listeners.items():
+            page.on(event, listener)
+
+    def stop(self) -> None:
+        """Leave the page to the next test."""
+        for event, listener in self._listeners.items():
+            self.page.remove_listener(event, listener)
 
     def check(self, *places: str) -> None:
         """Assert that nothing ran, moved, opened or asked another host, and that no text became an element."""
@@ -68,6 +77,14 @@ class Watch:
         assert wide == []
 
 
+@pytest.fixture
+def watch(desk: Any) -> Iterator[Watch]:
+    """Watch the page of `desk`."""
+    watch = Watch(desk.page)
+    yield watch
+    watch.stop()
+
+
 @contextlib.contextmanager
 def beside(lab: Any) -> Iterator[RunningKernel]:
     """A second client of the newest kernel: what it runs is in the panel, and in no cell of the notebook."""
@@ -90,7 +107,11 @@ PARTS = 8
 
 
 def texts_of_part(part: int) -> dict[str, str]:
-    return dict(list(TEXTS.items())[part::PARTS])
+    """Return some of the texts. The first part, the one of the quick run, is small."""
+    every = list(TEXTS.items())
+    first = every[2::16]
+    rest = [one for one in every if one not in first]
+    return dict(rest[part - 1 :: PARTS - 1] if part else first)
 
 
 def fill(kernel: RunningKernel, messages: Any, chosen: dict[str, str]) -> None:
@@ -193,10 +214,9 @@ CELLS = [
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_hostile_texts_in_every_field_stay_text_in_jupyterlab(part: int, new_desk: Any, messages: Any):
+def test_hostile_texts_in_every_field_stay_text_in_jupyterlab(part: int, desk: Any, watch: Watch, messages: Any):
     """All sections with everything open, dialogs, the inline panel, outputs of handles and commands."""
-    desk, page = new_desk, new_desk.page
-    watch = Watch(page)
+    page = desk.page
     desk.open("hostile.ipynb", CELLS).live()
     with beside(desk.lab) as kernel:
         fill(kernel, messages, texts_of_part(part))
@@ -252,10 +272,9 @@ def scroll_through(page: Page, count: int) -> None:
         page.wait_for_timeout(60)
 
 
-def test_a_notebook_of_somebody_else_shows_its_outputs_as_text(new_desk: Any):
+def test_a_notebook_of_somebody_else_shows_its_outputs_as_text(desk: Any, watch: Watch):
     """It is not trusted, so Lab sanitises its outputs; ours, which say that they are safe, draw text only."""
-    desk, page = new_desk, new_desk.page
-    watch = Watch(page)
+    page = desk.page
     desk.open("theirs.ipynb", [])
     page.evaluate("jupyterapp.shell.currentWidget.dispose()")
     made = notebook_of(BUNDLES)
@@ -308,9 +327,8 @@ def proposed(desk: Any, messages: Any, code: str, *more: Any) -> Locator:
     return card
 
 
-def test_a_card_shows_all_of_the_code_that_it_runs(new_desk: Any, messages: Any):
+def test_a_card_shows_all_of_the_code_that_it_runs(desk: Any, messages: Any):
     """Nothing is hidden by a terminal code, a carriage return or a bidirectional override; Edit writes escapes."""
-    desk = new_desk
     desk.open("ask.ipynb", ["%%ask --again\nwhat now?"]).live()
     for name, text in share(HIDES.items(), 4):
         code = f"a = 1  # {text}\nran = {name!r}"
@@ -329,9 +347,8 @@ def test_a_card_shows_all_of_the_code_that_it_runs(new_desk: Any, messages: Any)
     expect(plain.locator(".ctxk-unseen")).to_have_count(0)
 
 
-def test_a_card_says_how_long_its_code_is(new_desk: Any, messages: Any):
+def test_a_card_says_how_long_its_code_is(desk: Any, messages: Any):
     """The box scrolls: what stands below it must not be missed. A line of 1 MB leaves the page usable."""
-    desk = new_desk
     desk.open("ask.ipynb", ["%%ask --again\nwhat now?"]).live()
     card = proposed(desk, messages, "a = 1" + "\n" * 600 + "evil()")
     expect(card.locator(".ctxk-sizes")).to_have_text("601 lines, 611 characters")
@@ -345,9 +362,9 @@ def test_a_card_says_how_long_its_code_is(new_desk: Any, messages: Any):
     assert box["height"] < 700
 
 
-def test_a_saved_card_has_no_buttons_though_its_id_is_that_of_what_waits(new_desk: Any, messages: Any):
+def test_a_saved_card_has_no_buttons_though_its_id_is_that_of_what_waits(desk: Any, messages: Any):
     """Ids can be guessed: a card in a notebook of somebody else's, or in a model's output, shows other code."""
-    desk, page = new_desk, new_desk.page
+    page = desk.page
     desk.lab.write("forged.ipynb", ["%%ask --again\nwhat now?", "# theirs"])
     path = desk.lab.root / "forged.ipynb"
     made = json.loads(path.read_text())
@@ -383,8 +400,7 @@ def test_a_saved_card_has_no_buttons_though_its_id_is_that_of_what_waits(new_des
     expect(desk.cell(0).locator(".ctxk-card-of-model[data-state=waits] button")).not_to_have_count(0)
 
 
-def test_the_front_end_marks_the_same_characters_as_the_kernel(new_desk: Any):
-    desk = new_desk
+def test_the_front_end_marks_the_same_characters_as_the_kernel(desk: Any):
     desk.open("marks.ipynb", [])
     codes = [*range(0x20000), *range(0xE0000, 0xE0200)]
     every = [f"a{chr(code)}" for code in codes if not 0xD800 <= code < 0xE000]

@@ -60,9 +60,9 @@ def test_a_page_that_was_offline_for_several_cells_shows_what_ran_meanwhile(new_
     expect(mark(desk, 3)).to_contain_text("branch")
 
 
-def test_a_connection_that_jupyterlab_has_given_up_comes_back(new_desk: Any):
+def test_a_connection_that_jupyterlab_has_given_up_comes_back(desk: Any):
     """It does so where the server or a proxy closes the connection in good order, and does not try again."""
-    desk = run_all(new_desk, "closed.ipynb", ["x = 1"], wait_for("go"))
+    run_all(desk, "closed.ipynb", ["x = 1"], wait_for("go"))
     desk.select(1)
     desk.enter()
     expect(mark(desk, 1)).to_contain_text("running")
@@ -103,9 +103,9 @@ def test_a_page_that_is_reloaded_in_mid_cell_has_its_marks_while_the_cell_runs(n
 
 
 @LAB_ONLY
-def test_of_two_notebooks_only_the_one_whose_kernel_was_restarted_in_mid_cell_changes(new_desk: Any):
+def test_of_two_notebooks_only_the_one_whose_kernel_was_restarted_in_mid_cell_changes(desk: Any):
     """The other one keeps its marks, its rows and its status; the restarted one says that nothing runs."""
-    desk = run_all(new_desk, "kept.ipynb", ["a = 1", "b = a\nprint(b)"])
+    run_all(desk, "kept.ipynb", ["a = 1", "b = a\nprint(b)"])
     go_back(desk, "s1")
     expect(mark(desk, 1)).to_contain_text("branch")
     kept = labels(desk)
@@ -124,9 +124,9 @@ def test_of_two_notebooks_only_the_one_whose_kernel_was_restarted_in_mid_cell_ch
     expect(desk.page.locator(".ctxk-statusitem")).to_contain_text("s1")
 
 
-def test_a_kernel_that_is_killed_in_mid_cell_leaves_no_mark_that_runs(new_desk: Any):
+def test_a_kernel_that_is_killed_in_mid_cell_leaves_no_mark_that_runs(desk: Any):
     """The page knows at once; the kernel that Jupyter starts offers to resume, and then the marks are as they were."""
-    desk = run_all(new_desk, "killed.ipynb", ["import os\nprint(os.getpid())"], wait_for("go"))
+    run_all(desk, "killed.ipynb", ["import os\nprint(os.getpid())"], wait_for("go"))
     pid = int(desk.cell(0).locator(".jp-OutputArea-output").inner_text())
     desk.select(1)
     desk.enter()

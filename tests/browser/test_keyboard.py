@@ -160,10 +160,10 @@ def test_the_panel_is_reached_and_left_by_keyboard(desk: Any):
     notebook_has_keyboard(desk)
 
 
-def test_a_key_for_a_cell_that_has_not_ended_is_refused_with_a_message_that_stays(new_desk: Any):
+def test_a_key_for_a_cell_that_has_not_ended_is_refused_with_a_message_that_stays(desk: Any):
     """The cell waits behind another one. The panel was closed: it opens, since the message is there."""
     wait = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.05)"
-    desk, page = new_desk.open("early.ipynb", [wait, "y = 2", "z = 3"]).live(), new_desk.page
+    page = desk.open("early.ipynb", [wait, "y = 2", "z = 3"]).live().page
     desk.command("Close the panel")
     expect(desk.panel).to_be_hidden()
     desk.select(0)

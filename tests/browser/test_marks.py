@@ -113,9 +113,9 @@ def test_the_toolbar_s_menu_and_the_status_bar_are_there_for_this_kernel(desk):
 
 
 @LAB_ONLY
-def test_the_marks_are_right_again_after_a_reload_and_with_two_notebooks(new_desk):
+def test_the_marks_are_right_again_after_a_reload_and_with_two_notebooks(desk):
     """Each notebook has its own; a page that comes later shows the same."""
-    desk = run_all(new_desk, "one.ipynb", CELLS)
+    run_all(desk, "one.ipynb", CELLS)
     go_back(desk, "s2")
     expect(mark(desk, 2)).to_contain_text("branch")
     before = labels(desk)
@@ -130,16 +130,15 @@ def test_the_marks_are_right_again_after_a_reload_and_with_two_notebooks(new_des
     assert labels(desk) == before
     desk.page.keyboard.press("Control+s")
     desk.page.wait_for_function(f"!{CURRENT}.context.model.dirty")
-    desk.page.goto(desk.lab.url("one.ipynb"))
-    desk.reloaded = True
+    desk.reopen("one.ipynb")
     desk.settle().live()
     expect(mark(desk, 2)).to_contain_text("branch")
     assert labels(desk) == before
 
 
-def test_the_marks_follow_a_restart_and_a_kernel_that_died(new_desk):
+def test_the_marks_follow_a_restart_and_a_kernel_that_died(desk):
     """After a restart no cell has a statement; after a resume they are as they were."""
-    desk = run_all(new_desk, "died.ipynb", CELLS, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    run_all(desk, "died.ipynb", CELLS, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     before = labels(desk)
     desk.page.keyboard.press("Escape")
     desk.enter()
@@ -160,10 +159,10 @@ def test_the_marks_follow_a_restart_and_a_kernel_that_died(new_desk):
     expect(mark(desk, 1)).to_contain_text("unrecorded")
 
 
-def test_a_connection_that_was_cut_in_a_cell_leaves_the_right_marks(new_desk):
+def test_a_connection_that_was_cut_in_a_cell_leaves_the_right_marks(desk):
     """The page learns from a snapshot what ran meanwhile."""
     wait = "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)\nprint('end')"
-    desk = run_all(new_desk, "cut.ipynb", CELLS[:1], wait)
+    run_all(desk, "cut.ipynb", CELLS[:1], wait)
     desk.select(1)
     desk.enter()
     expect(mark(desk, 1)).to_contain_text("running")
@@ -173,9 +172,9 @@ def test_a_connection_that_was_cut_in_a_cell_leaves_the_right_marks(new_desk):
     expect(mark(desk, 1)).not_to_contain_text("running")
 
 
-def test_a_long_notebook_keeps_its_marks_as_it_is_scrolled_and_draws_none(new_desk):
+def test_a_long_notebook_keeps_its_marks_as_it_is_scrolled_and_draws_none(desk):
     """JupyterLab attaches and detaches cells; their marks come along and are not drawn again."""
-    desk = new_desk.open("long.ipynb", [f"v{n} = {n}\nv{n}" for n in range(120)]).live()
+    desk.open("long.ipynb", [f"v{n} = {n}\nv{n}" for n in range(120)]).live()
     desk.page.evaluate("async () => { await jupyterapp.commands.execute('notebook:run-all-cells') }")
     desk.page.wait_for_selector("#ctxkernel-panel[data-last-turn=s120]", timeout=120_000)
     desk.page.wait_for_function(f"{CURRENT}.content.widgets.every(one => one.node.querySelector('.ctxk-mark'))")
@@ -195,9 +194,9 @@ def test_a_long_notebook_keeps_its_marks_as_it_is_scrolled_and_draws_none(new_de
     assert desk.page.evaluate("window.drawn") == []
 
 
-def test_a_mark_has_its_reason_even_if_one_message_could_not_tell_all(new_desk):
+def test_a_mark_has_its_reason_even_if_one_message_could_not_tell_all(desk):
     """Seventy cells become stale at once, each for a reason of its own: the page asks for those."""
-    desk = new_desk.open("chain.ipynb", ["v0 = 1", *(f"v{n} = v{n - 1} + 1" for n in range(1, 70))]).live()
+    desk.open("chain.ipynb", ["v0 = 1", *(f"v{n} = v{n - 1} + 1" for n in range(1, 70))]).live()
     desk.page.evaluate("async () => { await jupyterapp.commands.execute('notebook:run-all-cells') }")
     desk.page.wait_for_selector("#ctxkernel-panel[data-last-turn=s70]", timeout=120_000)
     desk.page.evaluate(f"{CURRENT}.content.widgets[0].model.sharedModel.setSource('v0 = 5')")

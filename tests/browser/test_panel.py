@@ -188,10 +188,8 @@ def test_a_click_on_a_statement_without_its_cell_says_so(filled):
 # ---------------------------------------------------------------- legible
 
 
-def test_every_text_is_legible_in_both_themes(new_desk):
+def test_every_text_is_legible_in_both_themes(desk):
     """Each text has the contrast of 4.5 : 1 that WCAG asks for."""
-    desk = new_desk
-    desk.lab.configure("@jupyterlab/apputils-extension/themes", {"theme": "JupyterLab Dark"})
     desk.open("legible.ipynb", ["text = 'a'\nprint(text)", "text += 'b'", "del text", "1 / 0", "v = view([1])"]).live()
     desk.select(0)
     for n in range(1, 6):
@@ -201,8 +199,7 @@ def test_every_text_is_legible_in_both_themes(new_desk):
     # Code has JupyterLab's own colours; in 4.2, that of operators is too dark.
     is_old = desk.page.evaluate("jupyterapp.version").startswith("4.2.")
     for theme, light in (("Dark", "false"), ("Light", "true")):
-        if theme == "Light":
-            desk.command("Use Theme: JupyterLab Light")
+        desk.command(f"Use Theme: JupyterLab {theme}")
         desk.page.wait_for_selector(f"body[data-jp-theme-light={light}]", state="attached")
         for tab in ("timeline", "handles", "projection", "changes"):
             desk.tab(tab)

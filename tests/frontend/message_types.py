@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin
 
-from ctxkernel.kernel.messages import cells, projection, states, timeline, wire
+from ctxkernel.kernel.messages import cells, plan_messages, projection, timeline_messages, wire
 
 TARGET = Path(__file__).resolve().parents[2] / "ctxkernel/lab/messages.d.ts"
 HEADER = """\
@@ -21,7 +21,7 @@ HEADER = """\
  * Generated from ctxkernel/kernel/messages by tests/frontend/message_types.py: do not edit.
  */
 """
-MODULES = (timeline, cells, projection, states, wire)
+MODULES = (timeline_messages, cells, projection, plan_messages, wire)
 PLAIN: Mapping[Any, str] = {
     str: "string",
     int: "number",

@@ -28,7 +28,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 from mcp.types import ToolAnnotations
 
 from ctxkernel._version import __version__
-from ctxkernel.cli.mcp import texts
+from ctxkernel.cli.mcp import agent_texts
 from ctxkernel.cli.mcp.live import LiveKernel, NoKernel
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.text import one_line
@@ -61,7 +61,7 @@ class Desk:
         self.seen: str | None = None
         """HEAD as it was told last."""
         self._path: Path | None = None
-        self._log = texts.KeptLog()
+        self._log = agent_texts.KeptLog()
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -86,16 +86,16 @@ class Desk:
                 raise
             return found
 
-    async def read(self, make: Callable[[texts.Log], Any]) -> Any:
+    async def read(self, make: Callable[[agent_texts.Log], Any]) -> Any:
         """Return what `make` gives of the log at this moment, and note HEAD as seen. Raises CtxError."""
         session = await self.session()
         with self._log.opened(session) as log:
             self.seen = log.head
-            return texts.refusing(lambda: make(log))
+            return agent_texts.refusing(lambda: make(log))
 
     def stamp(self) -> object:
         """Return what differs when the session's file has changed."""
-        return texts.stamp_of(self._path) if self._path is not None else None
+        return agent_texts.stamp_of(self._path) if self._path is not None else None
 
     # -- cells -------------------------------------------------------------------------------
 
@@ -109,9 +109,9 @@ class Desk:
         await asyncio.wait([reply], timeout=max(0.0, min(wait, MOST_WAIT)))
         answer = reply.result() if reply.done() and not reply.cancelled() else {}
         with self._log.opened(session) as log:
-            return texts.refusing(lambda: self._told(log, call, answer))
+            return agent_texts.refusing(lambda: self._told(log, call, answer))
 
-    def _told(self, log: texts.Log, call: str, answer: dict[str, Any] | None = None, budget: int = 2000) -> Told:
+    def _told(self, log: agent_texts.Log, call: str, answer: dict[str, Any] | None = None, budget: int = 2000) -> Told:
         """Return what became of a cell, or of a statement: its text and its images. Raises CtxError."""
         self.seen = log.head
         state, run = log.cell_state(call), log.execution_of_call(call)
@@ -120,7 +120,7 @@ class Desk:
         if run is not None and run.status == "running":
             return f"{run.statement_id} is running; statement(id={run.statement_id!r}, wait=30) tells its end", []
         if run is not None:
-            text, images = texts.statement_text(log, run, budget)
+            text, images = agent_texts.statement_text(log, run, budget)
             return f"{text}\nHEAD {log.head}", images
         if state.state == "waits":
             return self._waiting(state, call), []
@@ -135,7 +135,7 @@ class Desk:
             return "not run: a cell before it failed, and the kernel dropped what was queued; send it again", []
         return f"not run: {answer.get('ename', '')} {answer.get('evalue', '')}".strip(), []
 
-    def _waiting(self, state: texts.CellState, call: str) -> str:
+    def _waiting(self, state: agent_texts.AgentCellResult, call: str) -> str:
         own = (
             " No front end shows this kernel: the person can connect with `jupyter console --existing "
             f"{self.kernel.file}`, or start the server with --mode auto."
@@ -157,7 +157,7 @@ class Desk:
             if (now := self.stamp()) != known:  # a long session takes long to read
                 known = now
                 with self._log.opened(session) as log:
-                    found = texts.refusing(lambda: self._told(log, place, budget=budget))
+                    found = agent_texts.refusing(lambda: self._told(log, place, budget=budget))
                     state, run = log.cell_state(place), log.execution_of_call(place)
                     if run is None and not state.state:
                         run = log.timeline.execution(place)
@@ -239,9 +239,9 @@ def make_server(kernel: LiveKernel) -> MCPServer:
             if path is None:
                 raise BadCommand("the notebook's file is not known here: timeline and statement show what was run")
             try:
-                return await desk.read(lambda log: texts.notebook_text(log, path, budget))
+                return await desk.read(lambda log: agent_texts.notebook_text(log, path, budget))
             except CtxError:  # nothing was run yet
-                return texts.refusing(lambda: texts.notebook_text(None, path, budget))
+                return agent_texts.refusing(lambda: agent_texts.notebook_text(None, path, budget))
 
         return await told(made())
 
@@ -251,7 +251,7 @@ def make_server(kernel: LiveKernel) -> MCPServer:
 
         since: only those after this statement, as "s12". In parentheses: on another branch.
         """
-        return await told(desk.read(lambda log: texts.timeline_text(log, budget, since)))
+        return await told(desk.read(lambda log: agent_texts.timeline_text(log, budget, since)))
 
     @tool(_READS)
     async def statement(id: str, wait: float = 0, budget: int = 2000) -> Any:
@@ -264,7 +264,7 @@ def make_server(kernel: LiveKernel) -> MCPServer:
     @tool(_READS)
     async def projection(budget: int = 4000, statement: str | None = None) -> Any:
         """Read what the notebook's own model would be sent: blocks with their tokens, then their text."""
-        return await told(desk.read(lambda log: texts.projection_text(log, statement, budget)))
+        return await told(desk.read(lambda log: agent_texts.projection_text(log, statement, budget)))
 
     @tool(_READS)
     async def view(name: str, level: int = 1, budget: int = 800, pos: str = "0:0") -> Any:
@@ -277,7 +277,7 @@ def make_server(kernel: LiveKernel) -> MCPServer:
     @tool(_READS)
     async def diff(old: str, new: str | None = None, budget: int = 2000) -> Any:
         """Compare two states ("s12", a name, "0"): variables, outputs, handles. new: default HEAD."""
-        return await told(desk.read(lambda log: texts.diff_text(log, old, new, budget)))
+        return await told(desk.read(lambda log: agent_texts.diff_text(log, old, new, budget)))
 
     @tool(_CHANGES)
     async def run_cell(ctx: Context, code: str, revision: str | None = None, wait: float = 20) -> Any:
@@ -328,17 +328,17 @@ def make_server(kernel: LiveKernel) -> MCPServer:
     @server.resource(RESOURCES[0], mime_type="text/plain")
     async def projection_resource() -> str:
         """What the notebook's model would be sent."""
-        return str(await desk.read(lambda log: texts.projection_text(log, None, texts.MOST_TOKENS)))
+        return str(await desk.read(lambda log: agent_texts.projection_text(log, None, agent_texts.MOST_TOKENS)))
 
     @server.resource(RESOURCES[1], mime_type="text/plain")
     async def timeline_resource() -> str:
         """The statements that were executed."""
-        return str(await desk.read(lambda log: texts.timeline_text(log, texts.MOST_TOKENS, None)))
+        return str(await desk.read(lambda log: agent_texts.timeline_text(log, agent_texts.MOST_TOKENS, None)))
 
     @server.resource(RESOURCES[2], mime_type="text/plain")
     async def handles_resource() -> str:
         """The handles of the notebook, each with what it shows."""
-        return str(await desk.read(lambda log: texts.handles_text(log, texts.MOST_TOKENS)))
+        return str(await desk.read(lambda log: agent_texts.handles_text(log, agent_texts.MOST_TOKENS)))
 
     return server
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ctxkernel.core.errors import BadTarget
-from ctxkernel.core.nodes.base import NodeBase
 from ctxkernel.core.nodes.graph_base import GraphBase
 from ctxkernel.core.nodes.group import GroupHandle
+from ctxkernel.core.nodes.node_base import NodeBase
 from ctxkernel.core.nodes.policy import Identified, show_value
 
 R = TypeVar("R")

@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from ctxkernel.core.events import NONE, Delta, Json, MethodCalled, NodeChanged
-from ctxkernel.core.nodes.base import KINDS, NodeBase
 from ctxkernel.core.nodes.detached import SESSIONS
 from ctxkernel.core.nodes.graph_base import NOTHING, GraphBase
+from ctxkernel.core.nodes.handle_history import delta_of
+from ctxkernel.core.nodes.node_base import KINDS, NodeBase
 from ctxkernel.core.nodes.policy import show_value
-from ctxkernel.core.nodes.record import delta_of
+from ctxkernel.core.timeline_events import NONE, Delta, Json, MethodCalled, NodeChanged
 
 R = TypeVar("R")
 AGAIN: Final = "again"

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
 from ctxkernel.core.errors import CtxError, OutsideTurn
-from ctxkernel.core.events import Event
 from ctxkernel.core.ports import CountTokens, OpenSource, Trim
 from ctxkernel.core.settings import Settings
+from ctxkernel.core.timeline_events import Event
 
 R = TypeVar("R")
 NOTHING: Final = object()

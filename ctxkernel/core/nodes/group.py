@@ -8,9 +8,8 @@ from itertools import accumulate
 from typing import Any, Self
 
 from ctxkernel.core.errors import BadTarget, CyclicGroup
-from ctxkernel.core.events import NONE, Delta, Json
 from ctxkernel.core.marks import cut_to, parted, shorter
-from ctxkernel.core.nodes.base import (
+from ctxkernel.core.nodes.node_base import (
     GraphBase,
     NodeBase,
     TickResult,
@@ -23,6 +22,7 @@ from ctxkernel.core.nodes.base import (
 from ctxkernel.core.nodes.shares import divide, salience_weight
 from ctxkernel.core.ports import AllTokens, Budget, Rendered, TableRow
 from ctxkernel.core.timeline import statement_number
+from ctxkernel.core.timeline_events import NONE, Delta, Json
 
 _LEAST = 12
 """A member that would get fewer tokens is only named."""

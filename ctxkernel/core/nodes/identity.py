@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ctxkernel.core.events import Event, Json, MethodCalled
-from ctxkernel.core.nodes.base import NodeBase
 from ctxkernel.core.nodes.graph import AGAIN
 from ctxkernel.core.nodes.group import GroupHandle
+from ctxkernel.core.nodes.node_base import NodeBase
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
+from ctxkernel.core.timeline_events import Event, Json, MethodCalled
 
-Key = tuple[str, str, int]
+NodeKey = tuple[str, str, int]
 """obj_type, target, and the number of such calls before it in the statement."""
 
 
@@ -31,10 +31,10 @@ def is_made(event: Event) -> bool:
     return isinstance(event, MethodCalled) and event.method == event.obj_type and not event.before_digest
 
 
-def made_by(events: Iterable[Event]) -> dict[Key, str]:
+def made_by(events: Iterable[Event]) -> dict[NodeKey, str]:
     """Return the ids from the constructor calls of a statement."""
     counts: Counter[tuple[str, str]] = Counter()
-    found: dict[Key, str] = {}
+    found: dict[NodeKey, str] = {}
     for event in events:
         if isinstance(event, MethodCalled) and is_made(event):
             kind = kind_of(event.obj_type, event.after_digest.get("target"))
@@ -70,7 +70,7 @@ def is_same_cell(one: Statement, other: Statement) -> bool:
 
 def earlier_runs(
     now: Statement, path: Sequence[tuple[Statement, Execution]], log: StatementLog
-) -> Iterator[dict[Key, str]]:
+) -> Iterator[dict[NodeKey, str]]:
     """Yield the ids of earlier runs of a cell, newest first; those on the path to HEAD come first."""
     seen: set[str] = set()
     for statement, execution in reversed(path):
@@ -96,7 +96,7 @@ class ConstructorCalls:
     """Returns the living node of an id, or None."""
     _given: set[str] = field(default_factory=set[str], init=False)
     _counts: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]], init=False)
-    _earlier: list[dict[Key, str]] | None = field(default=None, init=False)
+    _earlier: list[dict[NodeKey, str]] | None = field(default=None, init=False)
 
     def again(self, node: NodeBase) -> str | None:
         """Return the id of this call in an earlier run of its cell, if that id is free."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.core.events import Json
-from ctxkernel.core.nodes.base import GraphBase, NodeBase, digest_hash, parse_lod, parse_tokens, recorded
+from ctxkernel.core.nodes.node_base import GraphBase, NodeBase, digest_hash, parse_lod, parse_tokens, recorded
 from ctxkernel.core.ports import AllTokens, Budget, Rendered
+from ctxkernel.core.timeline_events import Json
 
 MOST_CHARS = 100_000
 """Longest text of a note; a longer one belongs in a file with a view."""

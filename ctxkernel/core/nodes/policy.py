@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.core.events import Json
 from ctxkernel.core.ports import AllTokens, Budget
+from ctxkernel.core.timeline_events import Json
 
 Mode = Literal["paused", "running"]
 LODS = {0: "raw excerpt", 1: "structure", 2: "summary", 3: "diff"}

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from ctxkernel.core.nodes.base import NodeBase
 from ctxkernel.core.nodes.group import GroupHandle
-from ctxkernel.core.nodes.view import ViewHandle
+from ctxkernel.core.nodes.node_base import NodeBase
+from ctxkernel.core.nodes.view_handle import ViewHandle
 from ctxkernel.core.replay import Comparison
 from ctxkernel.core.text import one_line, plural
 

@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.history.invariants.adjacency import ResultAdjacency
-from ctxkernel.history.invariants.base import Property
 from ctxkernel.history.invariants.batches import BatchAtomicity
 from ctxkernel.history.invariants.condensation import Condensations
 from ctxkernel.history.invariants.depth import ToolCallDepth
 from ctxkernel.history.invariants.loops import ToolLoopAtomicity
 from ctxkernel.history.invariants.matching import ToolCallMatching
-from ctxkernel.history.invariants.messages import MessagePairing
+from ctxkernel.history.invariants.message_pairing import MessagePairing
 from ctxkernel.history.invariants.own import OwnProperty
-from ctxkernel.history.invariants.tokens import TokenLimit
+from ctxkernel.history.invariants.property import Property
+from ctxkernel.history.invariants.token_limit import TokenLimit
 from ctxkernel.history.invariants.uniqueness import ObservationUniqueness
 
 PROPERTIES: tuple[Property, ...] = (

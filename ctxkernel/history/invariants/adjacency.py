@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctxkernel.history.events import Events, batch_of
-from ctxkernel.history.invariants.base import Property
+from ctxkernel.history.invariants.property import Property
 from ctxkernel.history.pairing import in_order, lay_out, pair
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ctxkernel.history.events import Events, batch_of
-from ctxkernel.history.invariants.base import Property
+from ctxkernel.history.invariants.property import Property
 from ctxkernel.history.pairing import outside, pair, spans_of_batches
 
 

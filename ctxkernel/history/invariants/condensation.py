@@ -15,7 +15,7 @@ from ctxkernel.history.events import (
     Withdrawal,
     batch_of,
 )
-from ctxkernel.history.invariants.base import Property
+from ctxkernel.history.invariants.property import Property
 from ctxkernel.history.pairing import in_order, pair, places_of
 
 

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.history.events import Events, batch_of
-from ctxkernel.history.invariants.base import Property
+from ctxkernel.history.invariants.property import Property
 from ctxkernel.history.pairing import pair
 
 

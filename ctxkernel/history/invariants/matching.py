@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ctxkernel.history.events import Events
-from ctxkernel.history.invariants.base import Property
+from ctxkernel.history.invariants.property import Property
 from ctxkernel.history.pairing import outside, pair
 
 

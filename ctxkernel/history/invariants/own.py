@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.history.events import Events, HistoryEvent
-from ctxkernel.history.invariants.base import Property
+from ctxkernel.history.invariants.property import Property
 
 METHODS = ("enforce", "validate", "manipulation_indices")
 _EVENTS = get_args(HistoryEvent)

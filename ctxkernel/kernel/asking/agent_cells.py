@@ -18,12 +18,12 @@ from typing import Any
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import plural
-from ctxkernel.kernel.asking.answer_display import Answers, proposal_bundle
-from ctxkernel.kernel.asking.stale_views import SeenState
+from ctxkernel.kernel.asking.answer_display import AnswerDisplay, proposal_bundle
+from ctxkernel.kernel.asking.seen_state import SeenState
 from ctxkernel.kernel.execution.authority import AUTHOR, refuse_model
-from ctxkernel.kernel.execution.cell import CellRequest, Reply
-from ctxkernel.kernel.messages import states as messages
-from ctxkernel.kernel.session import Session
+from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply
+from ctxkernel.kernel.messages import plan_messages as messages
+from ctxkernel.kernel.services import KernelServices
 
 MOST_WAITING = 20
 _NAMES = re.compile(r"%ctx checkpoint [\w.\-']+")
@@ -49,7 +49,7 @@ class AgentCell:
 class AgentCells:
     """The cells of agents in one kernel."""
 
-    def __init__(self, session: Session, is_asking: Any) -> None:
+    def __init__(self, session: KernelServices, is_asking: Any) -> None:
         """`is_asking()` says whether a proposal of an ask waits, which is then shown instead."""
         self._session, self._is_asking = session, is_asking
         self._seen = SeenState(session.loop, session.shell, author="agent")
@@ -60,7 +60,7 @@ class AgentCells:
 
     # -- a cell arrives ----------------------------------------------------------------------
 
-    def hold(self, cell: CellRequest, call: str, seen: str) -> Reply | None:
+    def hold(self, cell: CellRequest, call: str, seen: str) -> ExecuteReply | None:
         """Return the reply to a cell that does not run now; None: it runs. `seen`: HEAD as the agent knows it."""
         session = self._session
         if session.settings.mode == "off":
@@ -98,7 +98,7 @@ class AgentCells:
             row += 1
         return bool(most) and row >= most
 
-    def _refusal(self, call: str, state: str, why: str) -> Reply:
+    def _refusal(self, call: str, state: str, why: str) -> ExecuteReply:
         self._mark(call, state, "", why)
         return _error("Refused", why)
 
@@ -160,7 +160,7 @@ class AgentCells:
         """Make `exit()` an error."""
         return no_exit(self._session)
 
-    async def carry_out(self, execute: Any, outer: CellRequest, reply: Reply) -> Reply:
+    async def carry_out(self, execute: Any, outer: CellRequest, reply: ExecuteReply) -> ExecuteReply:
         """Run what was approved, each as a cell of its own. Return the reply of the cell that approved it."""
         approved, self._approved = self._approved, []
         session = self._session
@@ -169,7 +169,7 @@ class AgentCells:
                 self._mark(one.call, "rejected", one.name, "the approval failed")
                 continue
             state = "approved" if code == one.code else "edited"
-            Answers(session.notices, scripts=False).show(proposal_bundle(self._card(one, state, code)))
+            AnswerDisplay(session.notices, scripts=False).show(proposal_bundle(self._card(one, state, code)))
             tags = {"agent": one.agent, "call": one.call}
             cell = CellRequest(code, outer.msg_id, recorded=True, author="agent", tags=tags, keeps_number=True)
             cell.kind = "meta" if cell.moves_head else "python"
@@ -206,7 +206,7 @@ def is_harmless(code: str) -> bool:
 
 
 @contextmanager
-def no_exit(session: Session) -> Generator[None]:
+def no_exit(session: KernelServices) -> Generator[None]:
     """Make `exit()` an error: a cell that no person wrote cannot end the kernel."""
     session.shell.ask_exit = _refuse_exit
     try:
@@ -219,7 +219,7 @@ def _refuse_exit() -> None:
     raise BadCommand(f"a cell of the {AUTHOR.get() or 'agent'} cannot end the kernel: only a person can")
 
 
-def _error(name: str, text: str) -> Reply:
+def _error(name: str, text: str) -> ExecuteReply:
     return {"status": "error", "ename": name, "evalue": text, "traceback": [text]}
 
 

@@ -15,12 +15,12 @@ from ctxkernel.core.nodes import Graph, NodeBase, ViewHandle
 from ctxkernel.core.ports import Rendered
 from ctxkernel.core.text import suggest
 from ctxkernel.kernel.display.output_source import PLACE
-from ctxkernel.kernel.session import Session
+from ctxkernel.kernel.services import KernelServices
 
 MOST_TOKENS = 8_000
 
 
-def render_for_agent(session: Session, target: str, lod: int, tokens: int, pos: str) -> dict[str, Any]:
+def render_for_agent(session: KernelServices, target: str, lod: int, tokens: int, pos: str) -> dict[str, Any]:
     """Return `text` and `tokens` of a rendering, and `image` as [media type, base64] or None; or why it is `refused`.
 
     `target`: the name of a variable or of a handle, a path below the notebook's folder, or a statement (`s12`).
@@ -34,7 +34,7 @@ def render_for_agent(session: Session, target: str, lod: int, tokens: int, pos: 
     return {"text": session.masker(found.text), "tokens": found.tokens, "image": image}
 
 
-def _rendering(session: Session, target: str, lod: int, tokens: int, pos: str) -> Rendered:
+def _rendering(session: KernelServices, target: str, lod: int, tokens: int, pos: str) -> Rendered:
     if target in session.configuration.private:
         raise BadTarget(f"{target} is private: its owner keeps it out of what models see")
     value = _value(session, target)
@@ -46,7 +46,7 @@ def _rendering(session: Session, target: str, lod: int, tokens: int, pos: str) -
     return ViewHandle(graph, value, pos=pos, tokens=tokens, lod=lod).rendered
 
 
-def _value(session: Session, target: str) -> Any:
+def _value(session: KernelServices, target: str) -> Any:
     namespace: dict[str, Any] = session.shell.user_ns
     if target in namespace:
         return namespace[target]

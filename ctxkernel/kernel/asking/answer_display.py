@@ -20,7 +20,7 @@ from ctxkernel.agent.scripts import ScriptPart, Scripts
 from ctxkernel.agent.streaming import CallDelta, Retrying, StreamEvent, TextDelta, ThinkingDelta
 from ctxkernel.core.text import show_hidden
 from ctxkernel.kernel.display.notices import NOTE, Notices
-from ctxkernel.kernel.messages import states as messages
+from ctxkernel.kernel.messages import plan_messages as messages
 
 PACE = 0.05
 """Seconds between two updates of an answer of up to `EASY` characters; in proportion for a longer one."""
@@ -28,7 +28,7 @@ EASY = 10_000
 PROPOSAL_MIME = "application/vnd.ctxkernel.proposal+json"
 
 
-class Answers:
+class AnswerDisplay:
     """Displays the responses, cells and remarks of one turn, each in a display of its own (`agent.turn.Screen`)."""
 
     def __init__(self, notices: Notices, *, scripts: bool) -> None:

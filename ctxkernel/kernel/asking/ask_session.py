@@ -11,33 +11,33 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from ctxkernel.agent.ask_turn import AskStopped, AskTurn, Model, Observe, ResponseRecord
 from ctxkernel.agent.asks import Ask, BookedRequest, Spent
 from ctxkernel.agent.failures import ModelFailure
 from ctxkernel.agent.streaming import Response
-from ctxkernel.agent.turn import AskTurn, Model, Observe, ResponseRecord, Stopped
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.timeline import Cost, Execution, Kind
 from ctxkernel.history.events import Action, HistoryEvent
 from ctxkernel.kernel.asking.agent_cells import no_exit, sending_time
-from ctxkernel.kernel.asking.answer_display import FENCED, Answers, proposal_bundle
+from ctxkernel.kernel.asking.answer_display import FENCED, AnswerDisplay, proposal_bundle
 from ctxkernel.kernel.asking.model_tools import ModelTools
-from ctxkernel.kernel.asking.stale_views import SeenState
+from ctxkernel.kernel.asking.seen_state import SeenState
 from ctxkernel.kernel.execution.cell import CellRequest
-from ctxkernel.kernel.messages import states as messages
-from ctxkernel.kernel.session import Session
+from ctxkernel.kernel.messages import plan_messages as messages
+from ctxkernel.kernel.services import KernelServices
+from ctxkernel.kernel.turn.reruns import Execute
 from ctxkernel.projection.displayed_tokens import anchored, estimate_tokens
 from ctxkernel.projection.prefix import common, prefix_break
 from ctxkernel.projection.value import Projection
 
 T = TypeVar("T")
-Execute = Callable[[CellRequest], Awaitable[dict[str, Any]]]
 
 
 class AskSession:
     """The kernel, as the turn of one ask acts on it (`agent.turn.Bench`)."""
 
     def __init__(
-        self, session: Session, seen: SeenState, screen: Answers, ask: Ask, model: Model, warning: str = ""
+        self, session: KernelServices, seen: SeenState, screen: AnswerDisplay, ask: Ask, model: Model, warning: str = ""
     ) -> None:
         """`warning` is shown with each cell that waits."""
         self._session, self._seen, self.screen = session, seen, screen
@@ -204,7 +204,7 @@ class AskSession:
             if not stopped:
                 raise
             interrupts.pending = False
-            raise Stopped from None
+            raise AskStopped from None
         finally:
             interrupts.on_note = None
 

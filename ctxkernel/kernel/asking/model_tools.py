@@ -20,10 +20,10 @@ from ctxkernel.history.events import (
 )
 from ctxkernel.history.redact import Redactions
 from ctxkernel.history.redact_tool import answer as answer_redact
-from ctxkernel.kernel.display.widgets import named_handle
+from ctxkernel.kernel.display.handle_widgets import named_handle
 from ctxkernel.projection.engine import EXPANSION
-from ctxkernel.projection.history import Past
 from ctxkernel.projection.layout import clean
+from ctxkernel.projection.rendered_history import Past
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
 from ctxkernel.projection.toolset import CONDENSE, EXPAND

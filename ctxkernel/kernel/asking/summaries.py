@@ -21,10 +21,10 @@ from typing import Any
 from ctxkernel.agent.asks import NOTHING, SUMMARIES, BookedRequest, Spent
 from ctxkernel.agent.client import ModelClient
 from ctxkernel.agent.streaming import Response
-from ctxkernel.agent.summaries import (
+from ctxkernel.agent.summary_requests import (
     MAX_TOKENS,
     SYSTEM,
-    Answered,
+    SummaryAnswer,
     SummaryRequest,
     answer_text,
     lines_of,
@@ -32,12 +32,12 @@ from ctxkernel.agent.summaries import (
     request_summary,
 )
 from ctxkernel.core.errors import BadCommand, CtxError
-from ctxkernel.core.jobs import Preparation, Publish, Stopped, Summarised, Summary
+from ctxkernel.core.jobs import IsCancelled, ModelSummary, Preparation, Publish, Summarised
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.settings import EXTRACTIVE
 from ctxkernel.core.text import format_table
-from ctxkernel.kernel.asking.connections import ModelConnections
-from ctxkernel.kernel.session import Session
+from ctxkernel.kernel.asking.model_connections import ModelConnections
+from ctxkernel.kernel.services import KernelServices
 from ctxkernel.projection.displayed_tokens import estimate_tokens
 from ctxkernel.projection.prices import estimate
 from ctxkernel.projection.privacy import Hiding
@@ -64,7 +64,7 @@ class _Request:
     state: str = "asked"
     answer: str = ""
     """The answer as received."""
-    summary: Summary | None = None
+    summary: ModelSummary | None = None
     spent: Spent = NOTHING
     price: float = 0.0
     """Most USD that it can cost; 0 if the model's price is not known."""
@@ -75,10 +75,10 @@ class _Request:
 class Summaries:
     """The summaries by a model of one kernel."""
 
-    def __init__(self, session: Session, connections: ModelConnections) -> None:
+    def __init__(self, session: KernelServices, connections: ModelConnections) -> None:
         self._session, self._connections = session, connections
         self._asked: OrderedDict[tuple[str, str, str], _Request] = OrderedDict()
-        self._done: deque[tuple[_Request, Answered]] = deque()
+        self._done: deque[tuple[_Request, SummaryAnswer]] = deque()
         self._lock = threading.Lock()
         """Protects `begun` and `dropped`: a request never gets both."""
         self._settings: Any = None
@@ -161,7 +161,7 @@ class Summaries:
         source = one.source
         if not isinstance(source, BaseSource) or not source.worded():
             return False
-        kept: Summary | None = source.prepared.get("summary")
+        kept: ModelSummary | None = source.prepared.get("summary")
         if kept is not None and (kept.fingerprint, kept.model) == (
             one.fingerprint,
             self._session.settings.summary_model,
@@ -247,7 +247,7 @@ class Summaries:
     def _preparation(self, one: _Request) -> Preparation:
         connections, timeout = self._connections, self._session.settings.stall_seconds
 
-        def work(stopped: Stopped, publish: Publish) -> Summary | None:
+        def work(stopped: IsCancelled, publish: Publish) -> ModelSummary | None:
             if one.summary is not None:
                 return one.summary
             with self._lock:
@@ -271,7 +271,7 @@ class Summaries:
             if left_out:
                 several = "s" * (left_out != 1)
                 lines += (f"[{left_out} line{several} left out: with numbers that the text does not have]",)
-            one.summary = Summary(one.request.fingerprint, one.request.model, lines)
+            one.summary = ModelSummary(one.request.fingerprint, one.request.model, lines)
 
     # -- answers -------------------------------------------------------------------------------
 
@@ -280,7 +280,7 @@ class Summaries:
         while self._done:
             self._collect_one(*self._done.popleft())
 
-    def _collect_one(self, one: _Request, answered: Answered) -> None:
+    def _collect_one(self, one: _Request, answered: SummaryAnswer) -> None:
         response, model = answered.response, one.request.model
         if response is None:
             failure = answered.failure

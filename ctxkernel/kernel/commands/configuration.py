@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ctxkernel.core.errors import BadCommand, BadPolicy, CtxError
-from ctxkernel.core.settings import DEFAULTS, EXTRACTIVE, SPECS, Value, allowed, checked, from_text, shown
+from ctxkernel.core.settings import DEFAULTS, EXTRACTIVE, SPECS, SettingValue, allowed, checked, from_text, shown
 from ctxkernel.core.text import format_table, one_line, suggest
 from ctxkernel.history.capabilities import MODELS, capabilities_for
 from ctxkernel.history.invariants import PROPERTIES, OwnProperty, Property, with_extensions
@@ -20,7 +20,7 @@ from ctxkernel.store import config
 
 EXTENSIONS = {"tokens": "token_limit", "depth": "call_depth", "message_pairing": "message_pairing"}
 """Name of an extension of seed 001 in `%ctx properties on` → its setting."""
-_OFF: Mapping[str, Value] = {"token_limit": 0, "call_depth": 0, "message_pairing": False}
+_OFF: Mapping[str, SettingValue] = {"token_limit": 0, "call_depth": 0, "message_pairing": False}
 
 
 def configure(ctx: CommandContext, args: Sequence[str]) -> str:
@@ -62,8 +62,8 @@ def configure(ctx: CommandContext, args: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _value(held: Configuration, name: str) -> Value:
-    value: Value = getattr(held.settings, name)
+def _value(held: Configuration, name: str) -> SettingValue:
+    value: SettingValue = getattr(held.settings, name)
     return value
 
 
@@ -73,7 +73,7 @@ def _models(name: str) -> list[str]:
     return {"model": known, "summary_model": [EXTRACTIVE, *known]}.get(name, [])
 
 
-def _of_model(name: str, value: Value) -> list[str]:
+def _of_model(name: str, value: SettingValue) -> list[str]:
     """Return a warning about an unknown model: a typing error disables its capabilities."""
     names = _models(name)
     if not names or value in names or capabilities_for(str(value)).model:

@@ -9,12 +9,12 @@ from typing import Any
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.kernel.asking import Models
-from ctxkernel.kernel.display.widgets import named_handle, require_handle
+from ctxkernel.kernel.display.handle_widgets import named_handle, require_handle
 from ctxkernel.kernel.execution.interrupts import Timeout
 from ctxkernel.kernel.returning.checkpoint_health import Health
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.returning.store_mirror import StoreMirror
-from ctxkernel.kernel.session import Session
+from ctxkernel.kernel.services import KernelServices
 from ctxkernel.projection.value import Projection
 
 MARKS = {
@@ -25,7 +25,7 @@ MARKS = {
 
 
 @dataclass(frozen=True, slots=True)
-class CommandContext(Session):
+class CommandContext(KernelServices):
     """The session, and the parts of the kernel that only commands use."""
 
     models: Models
@@ -58,12 +58,16 @@ class CommandContext(Session):
         return self.loop.projection
 
 
-def split_flags(args: Sequence[str], known: Sequence[str], sub: str) -> tuple[list[str], list[str]]:
-    """Return the options and the other words of a command. Raises BadCommand for an unknown option."""
+def split_flags(args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the options of a command, none of which takes a value, and its other words.
+
+    `dispatch` has refused options that the command does not have. Raises BadCommand for an option with a value.
+    """
     flags = [arg for arg in args if arg.startswith("--")]
     for flag in flags:
-        if flag not in known:
-            raise BadCommand(f"%ctx {sub} has no option {flag}; it has {', '.join(known) or 'none'}")
+        name, equals, _ = flag.partition("=")
+        if equals:
+            raise BadCommand(f"{name} takes no value: write {name} alone, not {flag}")
     return flags, [arg for arg in args if not arg.startswith("--")]
 
 

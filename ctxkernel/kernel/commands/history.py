@@ -6,7 +6,7 @@ Rule 1: a command changes nothing itself: it records an event with the statement
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import format_table, join_names, one_line, suggest
@@ -72,17 +72,18 @@ def _require_untouched(ctx: CommandContext, *words: str) -> None:
             raise BadCommand(f"this cell has a command on {target} already: one at a time, run it in a cell of its own")
 
 
-def _split_exclusive(args: Sequence[str], known: Sequence[str], sub: str) -> tuple[str, list[str]]:
-    """Return the only option of a command, empty for none, and the other words."""
-    flags, rest = split_flags(args, known, sub)
-    if len(set(flags)) > 1:
-        raise BadCommand(f"%ctx {sub} {' '.join(flags)}: use one option at a time")
-    return (flags[0] if flags else ""), rest
+def _only_option(flags: Iterable[str], sub: str) -> str:
+    """Return the option of a command that takes one at a time; empty for none. Raises BadCommand for two."""
+    given = dict.fromkeys(flags)
+    if len(given) > 1:
+        raise BadCommand(f"%ctx {sub} {' '.join(given)}: use one option at a time")
+    return "".join(given)
 
 
 def condense(ctx: CommandContext, args: Sequence[str]) -> str:
     """Ask for a condensation, leave one statement out, take this back, or show the events behind it."""
-    flag, rest = _split_exclusive(args, ("--undo", "--show", "--list", "--leave"), "condense")
+    flags, rest = split_flags(args)
+    flag = _only_option(flags, "condense")
     past = ctx.past
     if flag == "--leave":
         return _leave_out(ctx, rest)
@@ -111,7 +112,7 @@ def condense(ctx: CommandContext, args: Sequence[str]) -> str:
     gone = set(chosen.forgotten_event_ids)
     if flag == "--undo":
         ctx.loop.record(Withdrawal(_next_id(ctx), chosen.event_id, "asked for"))
-        return f"{chosen.event_id} is taken back: its {len(gone)} events stand in the projection after this cell"
+        return f"{chosen.event_id} is taken back: its {len(gone)} events are in the projection again after this cell"
     lines = [f"{chosen.event_id} stands for {len(gone)} events ({chosen.reason or 'asked for'})"]
     lines += [f"--- summary\n{one.text}" for one in chosen.summaries]
     lines += [f"--- {event.event_id}\n{content_of(event)}" for event in past.events if event.event_id in gone]
@@ -140,7 +141,8 @@ def left_out_event(ctx: CommandContext, event_id: str, condensation_id: str) -> 
 
 def redact(ctx: CommandContext, args: Sequence[str]) -> str:
     """Replace an output by a note, or take that back."""
-    flag, rest = _split_exclusive(args, ("--undo", "--list"), "redact")
+    flag = _only_option([arg for arg in args if arg in ("--undo", "--list")], "redact")
+    rest = [arg for arg in args if arg != flag]  # the summary may have any other word, as --important
     redactions = ctx.past.redactions
     if flag == "--list":
         rows = [
@@ -160,7 +162,7 @@ def redact(ctx: CommandContext, args: Sequence[str]) -> str:
         if not named:
             raise BadCommand(f"%ctx redact --undo {rest[0]}: it is not redacted; %ctx redact --list shows what is")
         ctx.loop.record(Withdrawal(_next_id(ctx), named[-1].event_id, "asked for"))
-        return f"{named[-1].target_id}: its output stands in the projection {when}"
+        return f"{named[-1].target_id}: its output is in the projection again {when}"
     event_id, summary = event_named(ctx, rest[0]), " ".join(rest[1:])
     if not summary.strip():
         raise BadCommand(f"%ctx redact {rest[0]}: give a summary after it: %ctx redact {rest[0]} WHAT MATTERED IN IT")

@@ -9,13 +9,13 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.report import CellLink, Preformatted, Report, ReportTable
 from ctxkernel.core.text import suggest
-from ctxkernel.core.turn import HandleState
+from ctxkernel.core.turn_values import HandleState
 from ctxkernel.history.events import RESULTS, Action, Condensation, Events, HistoryEvent, Repair, Withdrawal
 from ctxkernel.history.invariants import Condensations
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
 from ctxkernel.projection.compare import ProjectionComparison, compare_projections
 from ctxkernel.projection.displayed_tokens import estimate_tokens, vocabulary
-from ctxkernel.projection.history import Past
+from ctxkernel.projection.rendered_history import Past
 from ctxkernel.projection.value import Block, Projection
 from ctxkernel.store.log.reader import stored_projection
 
@@ -27,7 +27,7 @@ _STATELESS = ("handles", "variables", "deltas", "view", "group", "note", "shown"
 
 def projection(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     """Show the request to the model, block by block."""
-    flags, rest = split_flags(args, ("--json",), "projection")
+    flags, rest = split_flags(args)
     if rest:
         raise BadCommand(
             f"%ctx projection takes no name: %ctx why {rest[0]} says what is in, %ctx diff projection N compares"
@@ -88,12 +88,11 @@ def why(ctx: CommandContext, args: Sequence[str]) -> str | Report:
         from ctxkernel.kernel.commands.stale import why_stale
 
         return why_stale(ctx, args[1:])
-    _, rest = split_flags(args, (), "why")
-    if len(rest) != 1:
+    if len(args) != 1:
         raise BadCommand(
             "%ctx why BLOCK: which block? %ctx projection lists them; %ctx why not NAME for what is not in"
         )
-    name, found = rest[0], ctx.projection()
+    name, found = args[0], ctx.projection()
     names = _names_of(ctx, name)
     if blocks := _blocks(found, names):
         prefixes = tuple(f"{one}:" for one in names)
@@ -150,10 +149,9 @@ def _blocks(found: Projection, names: Sequence[str]) -> list[Block]:
 
 def _why_not(ctx: CommandContext, args: Sequence[str]) -> str:
     """Explain why a name, a statement, an event or a block is not in the projection."""
-    _, rest = split_flags(args, (), "why not")
-    if len(rest) != 1:
+    if len(args) != 1:
         raise BadCommand("%ctx why not NAME: which variable, handle, statement or block? One at a time")
-    name, found = rest[0], ctx.projection()
+    name, found = args[0], ctx.projection()
     names = _names_of(ctx, name)
     lines, excluded = _excluded(ctx.past, names)
     shown = {block.id for block in found.blocks}  # a view may be left out of one place, and in at another
@@ -264,7 +262,7 @@ def _event_names(event: HistoryEvent) -> set[str]:
 
 def diff_projections(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     """Compare two projections: `diff projection s10 s14`, or one with the newest."""
-    flags, rest = split_flags(args, ("--json",), "diff projection")
+    flags, rest = split_flags(args)
     if not 1 <= len(rest) <= 2:
         raise BadCommand("%ctx diff projection N [M]: after which statements? %ctx timeline lists them")
     old = stored_projection(ctx.store.path, rest[0])

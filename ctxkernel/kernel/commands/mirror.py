@@ -11,7 +11,7 @@ from ctxkernel.kernel.commands.context import CommandContext, split_flags
 
 def store(ctx: CommandContext, args: Sequence[str]) -> str:
     """Show the second place of the session; push to it, or pull what is missing here."""
-    flags, words = split_flags(args, ("--force",), "store")
+    flags, words = split_flags(args)
     if not ctx.mirror.on:
         raise BadCommand(
             "this session has no second place: %ctx config store s3://bucket/folder sets one, "

@@ -11,9 +11,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from ctxkernel.agent.ask_turn import source
 from ctxkernel.agent.asks import Bounds
 from ctxkernel.agent.books import cost_table
-from ctxkernel.agent.turn import source
 from ctxkernel.core.errors import BadCommand, BadPolicy
 from ctxkernel.core.report import Report
 from ctxkernel.core.settings import MODES, from_text
@@ -261,8 +261,8 @@ def record(ctx: CommandContext, args: Sequence[str]) -> str:
 
 
 def private(ctx: CommandContext, args: Sequence[str]) -> str:
-    """Keep names out of every projection, or let them in again."""
-    flags, names = split_flags(args, ("--off",), "private")
+    """Keep names out of every projection, or show them again."""
+    flags, names = split_flags(args)
     for name in names:
         if not name.isidentifier():
             raise BadCommand(f"%ctx private {name}: give the name of a variable or a handle")
@@ -274,7 +274,7 @@ def private(ctx: CommandContext, args: Sequence[str]) -> str:
 
 def allow(ctx: CommandContext, args: Sequence[str]) -> str:
     """Show values or kinds of credentials that are masked, or mask them again."""
-    flags, names = split_flags(args, ("--off",), "allow")
+    flags, names = split_flags(args)
     masker = ctx.masker
     known = masker.allowed if flags else {*masker.counts, *masker.known.names}
     for name in names:

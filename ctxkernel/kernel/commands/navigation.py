@@ -61,7 +61,7 @@ def _plan(
 def goto(ctx: CommandContext, args: Sequence[str]) -> str | Report | None:
     """Return to the state after a statement, or before it."""
     lose, args = _take_lose(args)
-    flags, rest = split_flags(args, ("--before", "--dry-run", "--json"), "goto")
+    flags, rest = split_flags(args)
     if len(rest) != 1:
         raise BadCommand("%ctx goto N: after which statement? %ctx timeline lists them; 0 is before all of them")
     return _plan(
@@ -72,7 +72,7 @@ def goto(ctx: CommandContext, args: Sequence[str]) -> str | Report | None:
 def undo(ctx: CommandContext, args: Sequence[str]) -> str | Report | None:
     """Return to where HEAD was before the last statements and returns."""
     lose, args = _take_lose(args)
-    flags, rest = split_flags(args, ("--dry-run", "--json"), "undo")
+    flags, rest = split_flags(args)
     if len(rest) > 1:
         raise BadCommand(f"%ctx undo {' '.join(rest)}: how many steps? Use one whole number from 1")
     return _plan(ctx, ctx.checkpoints.needed().job("undo", rest[0] if rest else "", flags=flags), flags, lose)
@@ -82,7 +82,7 @@ def rerun(ctx: CommandContext, args: Sequence[str]) -> str | Report | None:
     """Return to the state before a statement, and run it and later ones again."""
     lose, args = _take_lose(args)
     notebook, args = _take_notebook(args)
-    flags, rest = split_flags(args, ("--dry-run", "--json", "--yes", "--affected", "--stepwise"), "rerun")
+    flags, rest = split_flags(args)
     if "--affected" in flags:
         if rest:
             raise BadCommand(
@@ -141,7 +141,7 @@ def _rerun_affected(
 
 def resume(ctx: CommandContext, args: Sequence[str]) -> str | Report | None:
     """Restore the session of the last kernel of this notebook."""
-    flags, rest = split_flags(args, ("--dry-run", "--trust", "--json"), "resume")
+    flags, rest = split_flags(args)
     if rest:
         raise BadCommand("%ctx resume takes no statement; %ctx goto N returns to one after the resume")
     return _plan(ctx, ctx.checkpoints.needed().resume_job(trust="--trust" in flags), flags)
@@ -149,7 +149,7 @@ def resume(ctx: CommandContext, args: Sequence[str]) -> str | Report | None:
 
 def branches(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     """List the branches of the timeline."""
-    flags, _ = split_flags(args, ("--json",), "branches")
+    flags, _ = split_flags(args)
     log = ctx.loop.log
     found = log.branches()
     if "--json" in flags:
@@ -211,7 +211,7 @@ def mark(ctx: CommandContext, args: Sequence[str]) -> str:
 
 def diff_states(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     """Compare the states after two statements: names by their values, outputs, handles, files."""
-    flags, rest = split_flags(args, ("--json",), "diff")
+    flags, rest = split_flags(args)
     back, log = ctx.checkpoints.needed(), ctx.loop.log
     if not rest:
         raise BadCommand("%ctx diff N M [NAME …]: which two statements? With one, it is compared with now")

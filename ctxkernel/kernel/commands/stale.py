@@ -18,7 +18,7 @@ _DEPTH = 10
 
 def stale(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     """List the cells on the path to HEAD that are stale or unknown."""
-    flags, rest = split_flags(args, ("--json", "--graph"), "stale")
+    flags, rest = split_flags(args)
     if rest:
         raise BadCommand(f"%ctx stale takes no name; %ctx why stale {rest[0]} explains one cell")
     graph = ctx.panel.marks.current_graph(every_file=True)
@@ -43,7 +43,7 @@ def stale(ctx: CommandContext, args: Sequence[str]) -> str | Report:
 
 def why_stale(ctx: CommandContext, args: Sequence[str]) -> str:
     """Explain the state of one cell, back to the statements that caused it, and what depends on it."""
-    flags, args = split_flags(args, ("--json",), "why stale")
+    flags, args = split_flags(args)
     graph = ctx.panel.marks.current_graph(every_file=True)
     if len(args) != 1:
         raise BadCommand("%ctx why stale N: which statement? %ctx stale lists the stale ones")
@@ -51,7 +51,7 @@ def why_stale(ctx: CommandContext, args: Sequence[str]) -> str:
     runs = {run.statement_id: run for run in graph.cells()}
     if name not in runs:
         raise BadCommand(
-            f"{name} is no newest execution of a cell on the path to HEAD; %ctx stale lists those that are stale"
+            f"{name} is not the newest execution of a cell on the path to HEAD; %ctx stale lists the stale ones"
         )
     if "--json" in flags:
         return json.dumps(_node(graph, runs[name]))

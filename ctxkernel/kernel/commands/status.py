@@ -73,7 +73,7 @@ def _checkpoint_rows(ctx: CommandContext) -> list[tuple[str, str]]:
 
 def timeline(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     """Show the statements of this run."""
-    flags, rest = split_flags(args, ("--json",), "timeline")
+    flags, rest = split_flags(args)
     log = ctx.loop.log
     statements = list(log)
     if "--json" in flags:

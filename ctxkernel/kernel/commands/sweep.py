@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.core.report import Mask, Report, ReportTable
+from ctxkernel.core.masking import Mask
+from ctxkernel.core.report import Report, ReportTable
 from ctxkernel.core.text import one_line, plural, show_hidden
 from ctxkernel.kernel.commands.context import CommandContext
 from ctxkernel.kernel.execution.authority import require_person
-from ctxkernel.kernel.sweeps.messages import SweepRequest
+from ctxkernel.kernel.sweeps.signed_messages import SweepRequest
 from ctxkernel.sweeps.combinations import (
     Combination,
     Values,
@@ -25,7 +26,7 @@ from ctxkernel.sweeps.combinations import (
     read_parameter,
 )
 from ctxkernel.sweeps.plots import plots_html
-from ctxkernel.sweeps.table import Sweep, SweepTable
+from ctxkernel.sweeps.sweep_table import Sweep, SweepTable
 
 _VALUES = (
     *("--from", "--until", "--collect", "--file", "--samples", "--seed", "--scheduler", "--store", "--workers"),
@@ -153,7 +154,7 @@ def _sweeper(ctx: CommandContext) -> Any:
 
 
 def _plan(ctx: CommandContext, request: SweepRequest, as_json: bool) -> str | Report:
-    from ctxkernel.sweeps.plan import expected_seconds, told
+    from ctxkernel.sweeps.sweep_plan import expected_seconds, told
 
     plan, cells = _sweeper(ctx).plan(request)
     workers = request.workers or max(1, min(os.cpu_count() or 1, len(plan.tasks)))

@@ -18,17 +18,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.core.report import WIDTH, Mask, Preformatted, Report, ReportTable
+from ctxkernel.core.masking import Mask
+from ctxkernel.core.report import WIDTH, Preformatted, Report, ReportTable
 from ctxkernel.core.settings import MODES
 from ctxkernel.core.text import show_hidden, suggest
 from ctxkernel.kernel.commands.context import MARKS, CommandContext
 from ctxkernel.kernel.commands.handle_magics import paths_from
 from ctxkernel.kernel.execution.authority import AUTHOR, require_person
 from ctxkernel.kernel.execution.cell import HANDLING, MOVING, NAMING, READING
-from ctxkernel.store.log.masking import masked_json
+from ctxkernel.store.log.row_masking import masked_json
 
 HELP_WORDS = ("?", "??", "--help", "-h")
-_OPTION = re.compile(r"--?[A-Za-z][\w-]*")
+_OPTION = re.compile(r"-[A-Za-z][\w-]*|--[\w-]*")
 _STATEMENTS = 50
 """Most statements and events among the completions: the newest."""
 
@@ -179,7 +180,7 @@ _TABLE = (
     Command(
         _late("model.allow"),
         "allow [NAME|KIND …] [--off]",
-        "show a value or a kind of key that is masked, since it is no secret",
+        "show a masked value, or a kind of masked key, that is not a secret",
         ("--off",),
     ),
     Command(_late("model.cost"), "cost", "show the cost of this session by ask and by model; an estimate has a ~"),
@@ -201,7 +202,7 @@ _TABLE = (
     Command(
         _late("status.timeout"),
         "timeout [SECONDS|off]",
-        "stop cells after so many seconds; status `timeout`",
+        "stop each cell after this number of seconds, with the status `timeout`",
         ("off",),
     ),
     Command(
@@ -219,7 +220,7 @@ _TABLE = (
     Command(
         _late("navigation.rerun"),
         "rerun N[..M] | --affected [--dry-run]",
-        "return to the state before N, run N..M again, and say what differs; --affected: run what a change affects",
+        "return to the state before N, run N..M again, list differences; --affected: run the cells that changes affect",
         ("--affected", "--dry-run", "--json", "--yes", "--lose", "--notebook", "--stepwise"),
     ),
     Command(

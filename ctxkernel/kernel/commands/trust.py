@@ -13,15 +13,13 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
 from ctxkernel.kernel.execution.authority import refuse_model
 from ctxkernel.store import config
-from ctxkernel.store.trust_registry import SESSION, SETTINGS, TURNS, Kind
-
-OPTIONS = ("--revoke", "--list")
+from ctxkernel.store.trust_registry import SESSION, SETTINGS, TURNS, TrustKind
 
 
 def trust(ctx: CommandContext, args: Sequence[str]) -> str:
     """Show what there is beside the notebook, or at a path, and trust it; or revoke that, or only list it."""
     refuse_model("%ctx trust")
-    flags, rest = split_flags(args, OPTIONS, "trust")
+    flags, rest = split_flags(args)
     if len(rest) > 1 or len(flags) > 1:
         raise BadCommand("%ctx trust [PATH] [--revoke|--list]: one path at most, and one option")
     files = _named(rest[0]) if rest else _beside(ctx)
@@ -36,16 +34,16 @@ def trust(ctx: CommandContext, args: Sequence[str]) -> str:
     return "\n".join([*lines, trust_review.verdict(found, faults, revoked=revoked)])
 
 
-def _named(text: str) -> list[tuple[Kind, Path]]:
+def _named(text: str) -> list[tuple[TrustKind, Path]]:
     path = Path(text).expanduser().absolute()
     if not path.is_file():
         raise BadCommand(f"%ctx trust {text}: there is no such file")
     return files_beside(path)
 
 
-def _beside(ctx: CommandContext) -> list[tuple[Kind, Path]]:
+def _beside(ctx: CommandContext) -> list[tuple[TrustKind, Path]]:
     session, turns = ctx.store.path, ctx.models.connections.path
-    made: list[tuple[Kind, Path]] = []
+    made: list[tuple[TrustKind, Path]] = []
     if session is not None:
         made.append((SESSION, session))
     made.extend((TURNS, one) for one in ([turns] if turns is not None else turn_files(ctx.configuration.folder)))

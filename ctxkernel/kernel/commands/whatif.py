@@ -11,11 +11,11 @@ from typing import Any, cast
 
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.nodes import NodeBase, ViewHandle
-from ctxkernel.core.nodes.states import handle_state, suppose
+from ctxkernel.core.nodes.handle_states import handle_state, suppose
 from ctxkernel.core.ports import All
 from ctxkernel.core.report import Report
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.turn import HandleState, Turn
+from ctxkernel.core.turn_values import HandleState, Turn
 from ctxkernel.history.events import CondensationRequest, HistoryEvent, Pin, Redaction, Withdrawal
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
 from ctxkernel.kernel.commands.history import event_named, left_out_event, redaction_of
@@ -67,7 +67,7 @@ class Supposition:
 
 def whatif(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     """Compare the projection with one under other policies, settings or events; nothing is applied."""
-    flags, rest = split_flags(args, ("--json",), "whatif")
+    flags, rest = split_flags(args)
     if not rest:
         raise BadCommand(f"%ctx whatif: give at least one change; {USAGE}")
     supposed, old = _supposition(ctx, rest), ctx.projection()

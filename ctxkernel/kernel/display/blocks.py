@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ctxkernel.core.ports import TableRow
-from ctxkernel.core.turn import HandleState
+from ctxkernel.core.turn_values import HandleState
 from ctxkernel.kernel.messages.wire import CodeBlock, Distribution, RenderingBlock, TableBlock, TextBlock
 
 TABLE_ROWS = 300
@@ -80,14 +80,14 @@ _ONE = {"value": "values", "null": "nulls"}
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnFacts:
+class FactsByName:
     """The facts of a column, by their names."""
 
     facts: Mapping[str, str]
     bar: Distribution | None = None
 
 
-def column_facts(line: str) -> ColumnFacts | None:
+def column_facts(line: str) -> FactsByName | None:
     """Return the facts of a column that a line tells; None for any other line."""
     line = line.removeprefix("- ")
     at = line.find(": ")
@@ -95,7 +95,7 @@ def column_facts(line: str) -> ColumnFacts | None:
         found = _facts(line[at + 2 :])
         if found is not None:
             facts = {"column": line[:at], **found}
-            return ColumnFacts(facts, _distribution(facts))
+            return FactsByName(facts, _distribution(facts))
         at = line.find(": ", at + 1)
     return None
 
@@ -260,7 +260,7 @@ def _table_at(
             body = [list(row.cells) for row in found[first.is_head :]]
             return len(found), _table(list(head), body, first.right)
         return 0, None
-    told: list[ColumnFacts] = []
+    told: list[FactsByName] = []
     for line in lines[at : at + most] if facts else ():
         if (one := column_facts(line)) is None:
             break
@@ -284,7 +284,7 @@ def _table(head: list[str], body: list[list[str]], right: Sequence[int]) -> Tabl
     return TableBlock(kind="table", head=head, rows=body, right=list(right), bars=[], labels=int(labels))
 
 
-def _facts_table(found: Sequence[ColumnFacts]) -> TableBlock:
+def _facts_table(found: Sequence[FactsByName]) -> TableBlock:
     names = [name for name in _ORDER if any(name in one.facts for one in found)]
     table = _table(names, [[one.facts.get(name, "") for name in names] for one in found], ())
     table["right"] = [at for at, name in enumerate(names) if name not in _TEXTS]

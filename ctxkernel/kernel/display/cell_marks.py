@@ -18,7 +18,7 @@ from typing import Literal
 
 from ctxkernel.core.replay import CheckpointInfo, Comparison
 from ctxkernel.core.text import one_line
-from ctxkernel.core.timeline import Execution, Statement, StatementLog
+from ctxkernel.core.timeline import Execution, Run, Statement, StatementLog
 from ctxkernel.kernel.display.mark_table import MarkChange, mark_table
 from ctxkernel.kernel.messages.cells import CellMark, CellState, CellTable
 from ctxkernel.replay.dependencies import GONE, MOST_REASONS, CellRun, DependencyGraph, Freshness
@@ -27,7 +27,6 @@ MOST_TOLD = 3000
 """Most bytes of the marks in a message; a page asks for the rest."""
 FILES = 32
 """Files that cells read and that are looked at after each turn: the newest."""
-Run = tuple[Statement, Execution]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctxkernel.core.timeline import Execution, StatementLog
-from ctxkernel.core.turn import TurnResult
+from ctxkernel.core.turn_values import TurnResult
 from ctxkernel.history.events import Action, AssistantMessage
 from ctxkernel.kernel.messages import wire as messages
 from ctxkernel.replay.notebook_outputs import notebook_outputs

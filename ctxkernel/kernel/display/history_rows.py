@@ -32,14 +32,14 @@ from ctxkernel.history.events import (
 )
 from ctxkernel.history.redact import Redactions
 from ctxkernel.kernel.messages import projection as messages
-from ctxkernel.projection.history import Past
+from ctxkernel.projection.rendered_history import Past
 
 ENTRIES = 200
 """Most entries, pins, waiting calls, and events of a condensation: the newest."""
 REASON_CHARS = 400
 TEXT_CHARS = 4000
 
-Entry = Condensation | Redaction | RedactionBatch | Repair
+HistoryRecord = Condensation | Redaction | RedactionBatch | Repair
 
 _KINDS: tuple[tuple[type[Any] | tuple[type[Any], ...], str], ...] = (
     (HumanStatement, "statement"),
@@ -60,7 +60,7 @@ class HistorySnapshot:
     """All events of the path; the list grows …"""
     count: int
     """… and had this length."""
-    entries: tuple[Entry, ...]
+    entries: tuple[HistoryRecord, ...]
     """The newest, in order."""
     more: int
     """Number of entries before these."""
@@ -84,7 +84,7 @@ class HistorySnapshot:
             "asked": self.asked,
         }
 
-    def _entry(self, one: Entry) -> messages.Entry:
+    def _entry(self, one: HistoryRecord) -> messages.Entry:
         name = one.event_id
         match one:
             case Repair():
@@ -160,7 +160,7 @@ class HistoryRows:
     def _begin(self, events: Sequence[HistoryEvent]) -> None:
         self._events = events
         self._read = 0
-        self._entries: list[Entry] = []
+        self._entries: list[HistoryRecord] = []
         self._withdrawn: set[str] = set()
         self._unanswered: set[str] = set()
 
@@ -203,7 +203,7 @@ class HistoryRows:
                 pass
 
 
-def _redaction_states(found: Redactions, entries: Sequence[Entry]) -> dict[str, str]:
+def _redaction_states(found: Redactions, entries: Sequence[HistoryRecord]) -> dict[str, str]:
     waits = {one.event_id for one in found.waiting}
     states: dict[str, str] = {}
     for name in (one.event_id for one in entries if isinstance(one, Redaction)):

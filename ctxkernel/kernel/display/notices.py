@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ctxkernel.core.masking import Mask
 from ctxkernel.core.report import Report
 from ctxkernel.core.text import join_names, show_hidden
 from ctxkernel.kernel.execution.capture import Capture
-from ctxkernel.store.log.masking import Mask, masked_json
+from ctxkernel.store.log.row_masking import masked_json
 
 DECIDED = "the ask was replayed from a recorded turn, with what was decided then: nothing waits"
 NOTE = {"ctxkernel": {"note": True}}
@@ -21,7 +22,7 @@ def masked_notice(kinds: Sequence[str]) -> str:
     first = f'"{kinds[0]}"' if " " in kinds[0] else kinds[0]
     return (
         f"masked in the log, the projection and the panel: {named}. "
-        f"If it is no secret, %ctx allow {first} shows it; %ctx status counts what is masked"
+        f"If it is not a secret, %ctx allow {first} shows it; %ctx status counts what is masked"
     )
 
 

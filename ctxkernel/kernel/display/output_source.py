@@ -16,7 +16,7 @@ from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import Picture, RenderRequest
 from ctxkernel.core.text import format_duration, format_size, one_line, plural
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
-from ctxkernel.projection.images import images_of
+from ctxkernel.projection.displayed_images import images_of
 from ctxkernel.projection.layout import diff_line, sections
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.file_reader import Text, text_in_memory
@@ -27,10 +27,10 @@ from ctxkernel.sources.files.files import TextSource
 PLACE = re.compile(r"(s\d{1,12})(\.\d{1,9})?")
 """The id of a statement, or of one execution."""
 
-History = Callable[[], Sequence[tuple[Statement, Execution]]]
+PathSource = Callable[[], Sequence[tuple[Statement, Execution]]]
 
 
-def open_output(place: str, log: StatementLog, history: History) -> OutputSource:
+def open_output(place: str, log: StatementLog, history: PathSource) -> OutputSource:
     """Return the source for `s12`, or `s12.2` for one execution. Raises BadTarget if there is none."""
     found = PLACE.fullmatch(place)
     if found is None or log.get(found[1]) is None or (found[2] and place not in log):
@@ -50,7 +50,7 @@ class OutputSource(TextSource):
 
     kind = "statement"
 
-    def __init__(self, place: str, log: StatementLog, history: History) -> None:
+    def __init__(self, place: str, log: StatementLog, history: PathSource) -> None:
         super().__init__(place)
         self.spec = place
         self._log, self._history = log, history

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ctxkernel._version import __version__
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop
+from ctxkernel.core.masking import Mask
 from ctxkernel.core.nodes import GroupHandle
 from ctxkernel.core.replay import CheckpointInfo, Comparison
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.text import without_surrogates
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.core.turn import HandleState, OpenTurn, TurnResult
+from ctxkernel.core.turn_values import HandleState, OpenTurn, TurnResult
 from ctxkernel.kernel.display import panel_rows as rows
 from ctxkernel.kernel.display.cell_marks import CellMarks
 from ctxkernel.kernel.display.copies import notebook_copy
@@ -31,15 +32,15 @@ from ctxkernel.kernel.display.history_rows import HistoryRows, HistorySnapshot, 
 from ctxkernel.kernel.display.panel_answers import PanelAnswers, StateQueries
 from ctxkernel.kernel.display.panel_rows import StateNotes, TurnFacts
 from ctxkernel.kernel.display.projection_rows import projection_sizes
-from ctxkernel.kernel.display.section_answers import Answers
+from ctxkernel.kernel.display.section_answers import AnswerTable
 from ctxkernel.kernel.display.timeline_pages import PAGE, Run, TimelinePages
 from ctxkernel.kernel.execution.capture import Capture
 from ctxkernel.kernel.execution.cell import moves_head
-from ctxkernel.kernel.messages import timeline
+from ctxkernel.kernel.messages import timeline_messages
 from ctxkernel.kernel.messages import wire as messages
 from ctxkernel.kernel.messages.page_input import is_short, request_fields
-from ctxkernel.projection.history import Past
-from ctxkernel.store.log.masking import Mask, mask_for, masked_json, unmasked
+from ctxkernel.projection.rendered_history import Past
+from ctxkernel.store.log.row_masking import mask_for, masked_json, unmasked
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Mapping[str, Any])
-Request = Mapping[str, Any]
 
 TARGET = "ctxkernel.panel"
 PROTOCOL = 1
@@ -233,7 +233,7 @@ class Panel:
         return TimelinePages(self.loop.log, self._row)
 
     @property
-    def _answers(self) -> Answers:
+    def _answers(self) -> AnswerTable:
         """What answers each kind of request now: a resume replaces the log."""
         return PanelAnswers(
             timeline=self._timeline,
@@ -425,13 +425,13 @@ class Panel:
 
     def _row(self, statement: Statement, execution: Execution, notes: StateNotes) -> messages.Row:
         facts = self._facts.get(execution.execution_id, TurnFacts())
-        moved: timeline.Move | None = None
+        moved: timeline_messages.Move | None = None
         if facts.moved is not None:
             moved = {"to": facts.moved.to, "reason": facts.moved.reason}
         elif execution.status == "ok" and moves_head(statement.source):  # by an earlier kernel
             moved = {"to": None, "reason": "goto"}
         info = self.states.info(execution.execution_id)
-        row: timeline.Row = {
+        row: timeline_messages.Row = {
             **rows.execution_row(statement, execution, facts.deltas),
             "moved": moved,
             "checkpoint": rows.checkpoint_row(info) if info is not None else None,
@@ -449,8 +449,8 @@ def _deliver(send: Callable[[Any], object], message: Any) -> None:
         send(without_surrogates(message))
 
 
-def _mapping(value: object) -> Request:
-    return cast("Request", value) if isinstance(value, dict) else {}
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _data(message: object) -> object:

@@ -10,25 +10,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.masking import Mask
 from ctxkernel.core.replay import CheckpointInfo
-from ctxkernel.core.turn import TurnResult
+from ctxkernel.core.turn_values import TurnResult
 from ctxkernel.kernel.display.cell_marks import CellMarks
 from ctxkernel.kernel.display.cell_versions import cell_versions
 from ctxkernel.kernel.display.history_rows import HistorySnapshot
 from ctxkernel.kernel.display.panel_rows import StateNotes
-from ctxkernel.kernel.display.section_answers import Answers, SectionAnswers
+from ctxkernel.kernel.display.section_answers import AnswerTable, SectionAnswers
 from ctxkernel.kernel.display.timeline_pages import TimelinePages
 from ctxkernel.kernel.messages import wire as messages
 from ctxkernel.kernel.messages.cells import CellTable, CellVersions
 from ctxkernel.kernel.messages.projection import Prices
 from ctxkernel.projection.value import Projection
-from ctxkernel.store.log.masking import Mask
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
     from ctxkernel.agent.asks import Account
 
-Request = Mapping[str, Any]
+PageRequest = Mapping[str, Any]
 
 CHANGES = 500
 """Most blocks of a comparison."""
@@ -75,7 +75,7 @@ class PanelAnswers:
     verdicts: Callable[[], dict[str, str]]
     """What the comparisons of re-runs found, by execution."""
 
-    def answers(self) -> Answers:
+    def answers(self) -> AnswerTable:
         """Return what answers each kind of request."""
         sections = SectionAnswers(
             projection=lambda: self._projection_after(None),
@@ -100,21 +100,21 @@ class PanelAnswers:
             **sections.answers(),
         }
 
-    def _plan(self, asked: Request) -> messages.Plan:
+    def _plan(self, asked: PageRequest) -> messages.Plan:
         action, target, upto = asked.get("action"), asked.get("target"), asked.get("upto")
         if action not in ACTIONS or not isinstance(target, str):
             raise BadCommand(f"there is no plan for {action!r} of {target!r}")
         before, upto = asked.get("before") is True, upto if isinstance(upto, str) else None
         return self.states.plan(action, target, before=before, upto=upto)
 
-    def _events(self, asked: Request) -> messages.CondensedEvents:
+    def _events(self, asked: PageRequest) -> messages.CondensedEvents:
         """Return the events behind a condensation, as of the last turn."""
         history = self.history()
         if history is None:
             raise BadCommand("nothing is condensed here")
         return history.condensed(str(asked.get("of")))
 
-    def _compare(self, asked: Request) -> messages.Compared:
+    def _compare(self, asked: PageRequest) -> messages.Compared:
         """Compare the projections after two statements; a `new` of None is that of the last turn."""
         from ctxkernel.projection.compare import compare_projections
 
@@ -123,21 +123,21 @@ class PanelAnswers:
         more = max(0, len(found["changes"]) - CHANGES)
         return {**found, "changes": found["changes"][:CHANGES], "more": more, "sizes": [old.tokens, new.tokens]}
 
-    def _cells(self, asked: Request) -> CellVersions:
+    def _cells(self, asked: PageRequest) -> CellVersions:
         """Return the cells as they were at an execution."""
         at, cell = asked.get("at"), asked.get("cell")
         if not isinstance(at, str | None) or not isinstance(cell, str | None):
             raise BadCommand(f"there are no cells at {at!r}: expected the id of an execution, or null for HEAD")
         return cell_versions(self.timeline.log, self.marks.counts, self.mask, at=at, cell_id=cell)
 
-    def _marks(self, asked: Request) -> CellTable:
+    def _marks(self, asked: PageRequest) -> CellTable:
         """Return the marks of some cells, or of all; of those that change where it is told how two cells stand."""
         names, cell, before = asked.get("names"), asked.get("cell"), asked.get("before")
         if isinstance(cell, str) and isinstance(before, str):
             return self.marks.place(cell, before)
         return self.marks.all() if names is None else self.marks.of(names)
 
-    def _difference(self, asked: Request) -> messages.StateDifference:
+    def _difference(self, asked: PageRequest) -> messages.StateDifference:
         """Compare two states by the values in their checkpoints; the variables are not read."""
         old, new = asked.get("old"), asked.get("new")
         if not isinstance(old, str) or not (new is None or isinstance(new, str)):

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from ctxkernel.agent.asks import AskState
-from ctxkernel.core.events import plain
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.core.turn import DeltaItem, HandleState, OpenTurn
-from ctxkernel.kernel.messages import timeline as messages
+from ctxkernel.core.timeline_events import plain
+from ctxkernel.core.turn_values import DeltaItem, HandleState, OpenTurn
+from ctxkernel.kernel.messages import timeline_messages as messages
 
 SOURCE_CHARS = 20_000
 STREAM_CHARS = 2000

@@ -12,10 +12,10 @@ from typing import cast
 from urllib.parse import urlsplit, urlunsplit
 
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.core.events import plain
+from ctxkernel.core.timeline_events import plain
 from ctxkernel.kernel.messages import projection as messages
 from ctxkernel.kernel.messages.wire import Picture
-from ctxkernel.projection.images import images_in
+from ctxkernel.projection.displayed_images import images_in
 from ctxkernel.projection.value import Projection
 
 API_VERSION = "2023-06-01"

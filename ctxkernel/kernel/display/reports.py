@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ctxkernel.core.events import plain
+from ctxkernel.core.masking import Mask
 from ctxkernel.core.replay import Comparison
-from ctxkernel.core.report import CellLink, ComparedValue, Mask, Report, ReportPart, ReportTable, masked_value
+from ctxkernel.core.report import CellLink, ComparedValue, Report, ReportPart, ReportTable, masked_value
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import StatementLog
+from ctxkernel.core.timeline_events import plain
 from ctxkernel.core.value_difference import ValueDifference
-from ctxkernel.kernel.messages import states as messages
+from ctxkernel.kernel.messages import plan_messages as messages
 
 if TYPE_CHECKING:
     from ctxkernel.replay.differences import Differences, FileDifference, NameDifference, OutputDifference

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.core.turn import HandleState
+from ctxkernel.core.masking import Mask
+from ctxkernel.core.turn_values import HandleState
 from ctxkernel.kernel.display.blocks import state_blocks
 from ctxkernel.kernel.display.panel_rows import TEXT_CHARS
 from ctxkernel.kernel.display.projection_rows import image_of_digest, projection_blocks, request_body
 from ctxkernel.kernel.messages.projection import Costs, Prices
 from ctxkernel.kernel.messages.wire import HandleText, SavedPage
 from ctxkernel.projection.value import Projection
-from ctxkernel.store.log.masking import Mask
 
 if TYPE_CHECKING:
     from ctxkernel.agent.asks import Account
 
-Answers = dict[str, Callable[[Mapping[str, Any]], Any]]
+AnswerTable = dict[str, Callable[[Mapping[str, Any]], Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class SectionAnswers:
     account: Account
     mask: Mask
 
-    def answers(self) -> Answers:
+    def answers(self) -> AnswerTable:
         """Return what answers each kind of request."""
         return {
             "projection": lambda asked: projection_blocks(self.projection()),

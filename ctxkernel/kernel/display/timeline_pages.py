@@ -13,13 +13,13 @@ from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.core.timeline import Execution, Statement, StatementLog
+from ctxkernel.core.timeline import Execution, Run, Statement, StatementLog
 from ctxkernel.history.events import content_of
 from ctxkernel.kernel.display import panel_rows as rows
 from ctxkernel.kernel.display.history_rows import event_kind
 from ctxkernel.kernel.display.panel_rows import StateNotes
 from ctxkernel.kernel.execution.cell import moves_head
-from ctxkernel.kernel.messages import timeline as messages
+from ctxkernel.kernel.messages import timeline_messages as messages
 from ctxkernel.kernel.messages.page_input import Field
 from ctxkernel.replay.notebook_outputs import notebook_outputs
 
@@ -33,8 +33,6 @@ EVENTS = 50
 EVENT_CHARS = 2000
 OUTPUT_BYTES = 4_000_000
 """Most output of one execution that its details contain."""
-
-Run = tuple[Statement, Execution]
 
 
 class RowMaker(Protocol):

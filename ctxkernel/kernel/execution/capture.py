@@ -22,7 +22,7 @@ from ctxkernel.core.text import without_surrogates
 from ctxkernel.core.timeline import Artifact
 from ctxkernel.kernel.execution.output_order import OutputOrder
 from ctxkernel.kernel.execution.widget_texts import widget_text
-from ctxkernel.projection.images import FORMS
+from ctxkernel.projection.displayed_images import FORMS
 
 HANDLE_MIME = "application/vnd.ctxkernel.handle+json"
 """Says `model_id`, the widget of a handle: our front end shows that where this kernel has it, and else the text."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ctxkernel.core.timeline import Author, Cost, Execution, Kind, Statement
-from ctxkernel.core.turn import Observe
+from ctxkernel.core.turn_values import Observe
 
-Reply = dict[str, Any]
+ExecuteReply = dict[str, Any]
 """The content of an execute reply."""
 
 
@@ -64,8 +64,8 @@ class Then(Protocol):
     """Work that continues after the turn of a cell."""
 
     async def carry_out(
-        self, execute: Callable[[CellRequest], Awaitable[Reply]], outer: CellRequest, reply: Reply
-    ) -> Reply:
+        self, execute: Callable[[CellRequest], Awaitable[ExecuteReply]], outer: CellRequest, reply: ExecuteReply
+    ) -> ExecuteReply:
         """Run further cells, each as a turn of its own, and return the reply to the cell that asked for it."""
         ...
 

@@ -12,14 +12,14 @@ import json
 from typing import Any
 
 from ctxkernel.core.timeline import Artifact
-from ctxkernel.replay.notebook_outputs import CLEARED, KIND, MOST, RESULT, STREAMS, Part
+from ctxkernel.replay.notebook_outputs import CLEARED, KIND, MOST, RESULT, STREAMS, OutputPart
 
 
 class OutputOrder:
     """Notes the outputs of a cell as they come."""
 
     def __init__(self) -> None:
-        self._parts: list[Part] = []
+        self._parts: list[OutputPart] = []
         self._too_many = False
 
     def stream(self, name: str, text: str) -> None:
@@ -38,7 +38,7 @@ class OutputOrder:
         lengths = {name: sum(part[1] for part in self._parts if part[0] == name) for name in STREAMS}
         self._parts = [(name, length, CLEARED) for name, length in lengths.items() if length]
 
-    def _add(self, part: Part) -> None:
+    def _add(self, part: OutputPart) -> None:
         if len(self._parts) == MOST:
             self._too_many = True
         else:

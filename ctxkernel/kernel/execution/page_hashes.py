@@ -21,12 +21,14 @@ import os
 import platform
 import struct
 import sys
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ctxkernel.core.ports import Expired
 from ctxkernel.state.tracking.groups import CHUNK, chunk_address, chunks_of
 from ctxkernel.state.types.file_objects import buffer_address
-from ctxkernel.state.types.parts import Expired, OutOfTime, Unfinished, never
+from ctxkernel.state.types.parts import OutOfTime, Unfinished, never
 
 if os.name == "posix":
     import fcntl
@@ -137,18 +139,23 @@ class WrittenPages:
 def _is_private(start: int, size: int) -> bool:
     """Return whether memory belongs to this process alone, and to no file."""
     end = start + size
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as listed:
-        for line in listed:
-            first, last = (int(text, 16) for text in line[: line.index(" ")].split("-"))
-            if last <= start:
-                continue
-            parts = line.split(maxsplit=5)
-            if first > start or parts[1][3] != "p" or parts[4] != "0":
-                return False
-            if last >= end:
-                return True
-            start = last
+    with open("/proc/self/maps", "rb") as listed:
+        lines = listed.read().splitlines()
+    for line in lines[bisect_right(lines, start, key=lambda line: _span(line)[1]) :]:
+        first, last = _span(line)
+        parts = line.split(maxsplit=5)
+        if first > start or parts[1][3:] != b"p" or parts[4] != b"0":
+            return False
+        if last >= end:
+            return True
+        start = last
     return False
+
+
+def _span(line: bytes) -> tuple[int, int]:
+    """Return the first address of a line of `/proc/self/maps`, by which it is sorted, and the one after the last."""
+    first, last = line[: line.index(b" ")].split(b"-")
+    return int(first, 16), int(last, 16)
 
 
 @dataclass(slots=True)

@@ -17,13 +17,13 @@ from typing import Any
 
 _MOST = 4
 _MOST_BYTES = 100_000
-Command = tuple[list[str], str]
+CommandLine = tuple[list[str], str]
 """The words of a command line, and the working directory of its process."""
 
 
-def parent_commands() -> list[Command]:
+def parent_commands() -> list[CommandLine]:
     """Return the launchers of this kernel and the program above them, the nearest first."""
-    found: list[Command] = []
+    found: list[CommandLine] = []
     own = {word for word in sys.argv[1:] if word.endswith(".json")}
     with contextlib.suppress(Exception):  # another user's process, or a platform without these facts
         for words, folder in _from_proc() if os.path.isdir("/proc/self") else _from_elsewhere():
@@ -33,7 +33,7 @@ def parent_commands() -> list[Command]:
     return found
 
 
-def _from_proc() -> Iterator[Command]:
+def _from_proc() -> Iterator[CommandLine]:
     pid = os.getppid()
     while pid > 1:
         folder = Path("/proc") / str(pid)
@@ -44,7 +44,7 @@ def _from_proc() -> Iterator[Command]:
         pid = int((folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
 
 
-def _from_elsewhere() -> Iterator[Command]:
+def _from_elsewhere() -> Iterator[CommandLine]:
     try:
         import psutil  # pyright: ignore[reportMissingModuleSource]: it need not be installed
     except ImportError:
@@ -56,7 +56,7 @@ def _from_elsewhere() -> Iterator[Command]:
         process = process.parent()
 
 
-def _from_ps() -> Iterator[Command]:
+def _from_ps() -> Iterator[CommandLine]:
     """Yield what `ps` tells: a word with a space in it comes as several, and no working directory."""
     pid = os.getppid()
     while pid > 1:

@@ -2,7 +2,8 @@
 
 Rule 1: an image within the limits is sent as it is: nothing is recorded for it, and nothing is decoded.
 Rule 2: any other gets an artifact of kind `picture`, with the image scaled down by Pillow, or with the reason why it
-        is not sent. It is recorded with the execution, so it is the same in each projection (`projection/images.py`).
+        is not sent. It is recorded with the execution, so it is the same in each projection
+        (`projection/displayed_images.py`).
 Rule 3: the newest images first, as far as the images of the history have room, and as long as the time limit allows.
 """
 
@@ -19,7 +20,7 @@ from ctxkernel.core.ports import Expired
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Artifact
 from ctxkernel.history.capabilities import capabilities_for, image_tokens
-from ctxkernel.projection.images import (
+from ctxkernel.projection.displayed_images import (
     MOST_CHARS,
     MOST_SIDE,
     PICTURE,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import ModuleType
@@ -38,6 +38,8 @@ class SecretValues:
 
     masker: Masker
     namespace: Mapping[str, Any]
+    open_names: Callable[[], Iterable[str]] = tuple
+    """Returns the variables of which it is not known yet whether the cell changed them."""
     _environment: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
 
     def start(self) -> None:
@@ -60,10 +62,10 @@ class SecretValues:
     def after_cell(self, diff: NamespaceDiff, every: bool) -> None:
         """Read the environment and the variables that changed, or with `every` all of them."""
         self.read_environment()
-        if every or diff.incomplete:
+        if every:
             self.read_names(list(self.namespace))
-        elif diff.added or diff.changed:
-            self.read_names([*diff.added, *diff.changed])
+        elif diff or diff.incomplete:
+            self.read_names([*diff.added, *diff.changed, *(self.open_names() if diff.incomplete else ())])
 
     def typed(self, prompt: str, text: str, *, hidden: bool) -> None:
         """Take note of what the user typed: into a field for passwords, or after a prompt that asks for a secret."""

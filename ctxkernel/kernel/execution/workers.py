@@ -17,7 +17,7 @@ from typing import Any
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.jobs import Job, PreparedRendering
-from ctxkernel.core.nodes.base import digest_hash
+from ctxkernel.core.nodes.node_base import digest_hash
 from ctxkernel.core.scheduler import ReadyQueue, UpdatePayload
 
 WORKERS = 3
@@ -30,7 +30,7 @@ HANGS_SECONDS = 30.0
 PAYLOAD_CHARS = 8 << 20
 """Longest accepted rendering; no budget that a model could use allows more."""
 
-Key = tuple[str, ...]
+JobKey = tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -50,8 +50,8 @@ class Worker:
         self._ready = ready
         self._changed = threading.Condition()
         # The condition's lock protects all of these; it is never held while a source is read.
-        self._queued: OrderedDict[Key, list[Job]] = OrderedDict()
-        self._running: dict[Key, _Running] = {}
+        self._queued: OrderedDict[JobKey, list[Job]] = OrderedDict()
+        self._running: dict[JobKey, _Running] = {}
         self._given_up: list[_Running] = []
         self._idle = 0
         self._threads = 0
@@ -63,7 +63,7 @@ class Worker:
         if not jobs and not self._queued and not self._running:
             return []
         now = time.monotonic()
-        wanted: dict[Key, list[Job]] = {}
+        wanted: dict[JobKey, list[Job]] = {}
         for job in jobs:
             wanted.setdefault(job.key, []).append(job)
         with self._changed:
@@ -115,10 +115,10 @@ class Worker:
             self._running[key] = running = _Running(self._queued.pop(key), time.monotonic())
             return running
 
-    def _choice(self) -> Key | None:
+    def _choice(self) -> JobKey | None:
         """Return the oldest rendering, else slow work, one job of each kind at a time: a huge index takes minutes."""
         busy = {one.jobs[0].kind for one in (*self._running.values(), *self._given_up)}
-        later: Key | None = None
+        later: JobKey | None = None
         for key, jobs in self._queued.items():
             if jobs[0].kind not in _SLOW:
                 return key

@@ -21,7 +21,7 @@ CLOCK_SLACK_NS = 20_000_000
 
 
 @dataclass(slots=True)
-class Listing:
+class FileListing:
     """The result of a scan."""
 
     folders: set[str] = field(default_factory=set[str])
@@ -50,7 +50,7 @@ class FileScan:
         self.settings = settings
         self._session_path = session_path
         self._seen: dict[str, tuple[int, int]] = {}
-        self.listing = Listing()
+        self.listing = FileListing()
         """The result of the last scan."""
 
     def written(self, since: float, expired: Callable[[], bool]) -> tuple[Artifact, ...]:
@@ -81,7 +81,7 @@ class FileScan:
 
     def look(self, folder: str, expired: Callable[[], bool]) -> list[tuple[str, os.stat_result]]:
         """Scan a folder and its folders; return the files with their stat, and set `listing`."""
-        listing = self.listing = Listing()
+        listing = self.listing = FileListing()
         left = self.settings.file_scan_entries
         found: list[tuple[str, os.stat_result]] = []
         folders = [folder]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
 from ctxkernel.kernel.messages.cells import CellTable, CellVersions
+from ctxkernel.kernel.messages.plan_messages import Asking, Copy, Plan, Proposal, Resume, StateDifference, Storage
 from ctxkernel.kernel.messages.projection import (
     Compared,
     CondensedEvents,
@@ -16,8 +17,7 @@ from ctxkernel.kernel.messages.projection import (
     ProjectionBlocks,
     RequestBody,
 )
-from ctxkernel.kernel.messages.states import Asking, Copy, Plan, Proposal, Resume, StateDifference, Storage
-from ctxkernel.kernel.messages.timeline import (
+from ctxkernel.kernel.messages.timeline_messages import (
     AmendedRow,
     BegunStatement,
     Checkpoint,

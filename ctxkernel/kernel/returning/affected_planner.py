@@ -26,7 +26,7 @@ from ctxkernel.kernel.returning.return_plans import name_of
 from ctxkernel.kernel.returning.targets import ReturnJob, Target
 from ctxkernel.replay.affected import (
     MAYBE,
-    Decision,
+    CellDecision,
     NotebookCell,
     PlannedCell,
     RecordedRun,
@@ -162,18 +162,18 @@ class AffectedPlanner:
         """Return what the executions of a path have read and written."""
         return self._recorded.of(path)
 
-    def recall(self, runs: Iterable[RecordedRun], path: Path) -> Decision:
+    def recall(self, runs: Iterable[RecordedRun], path: Path) -> CellDecision:
         """Return whether the result of one of these executions holds in the present state."""
         settings = {unit.names[0]: unit for unit in self._recorded.first_settings(path)}
         world = self._present_world({**settings, **self._back.checkpoints.known_now()})
         kept = (found for run in runs if (found := decide([run], world, missing="")).action == "keep")
-        return next(kept, Decision("run"))
+        return next(kept, CellDecision("run"))
 
-    def decide(self, found: AffectedNotebook, cell: NotebookCell) -> Decision:
+    def decide(self, found: AffectedNotebook, cell: NotebookCell) -> CellDecision:
         """Return what becomes of a cell in the present state."""
         runs, missing = found.candidates(cell)
         if asks(cell.source):
-            return Decision("run", ("it asks a model",), runs[0] if runs else None)
+            return CellDecision("run", ("it asks a model",), runs[0] if runs else None)
         state = {**found.settings, **self._back.checkpoints.known_now()}
         return decide(runs, self._present_world(state), missing=missing)
 

@@ -15,10 +15,10 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ctxkernel.core.events import MethodCalled
 from ctxkernel.core.reflection import class_dict, class_of, is_kind, is_own_class
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.core.timeline_events import MethodCalled
 from ctxkernel.kernel.execution.cell import only_commands
 from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.replay.dependencies import CellRun
@@ -26,6 +26,7 @@ from ctxkernel.state.base.code_objects import attribute_names, used_names
 from ctxkernel.state.base.own_modules import PREFIX
 from ctxkernel.state.tracking.cell_names import read_cell
 from ctxkernel.state.tracking.tracker import NamespaceTracker
+from ctxkernel.store.chunks.manifest import FACT_KEYS
 
 FOLDER = "the working folder"
 ARITHMETIC = "the settings of decimal"
@@ -128,15 +129,14 @@ class CellFacts:
 
     def to_json(self) -> dict[str, Any]:
         """Return the facts for a manifest."""
-        lists = {"r": self.reads, "b": self.bound, "d": self.doubtful, "p": self.parts, "c": self.settings}
-        texts = {"u": self.unknown, "o": self.opaque, "t": self.taken_from, "s": "draws" if self.draws else ""}
-        beyond: dict[str, Any] = {} if self.beyond is None else {"a": sorted(self.beyond)}
-        beyond |= {"m": dict(self.modules)} if self.modules else {}
-        return (
-            {key: sorted(names) for key, names in lists.items() if names}
-            | beyond
-            | {key: text for key, text in texts.items() if text}
-        )
+        facts: dict[str, Any] = {name: getattr(self, name) for name in FACT_KEYS} | {
+            "draws": "draws" if self.draws else ""
+        }
+        return {
+            FACT_KEYS[name]: fact if isinstance(fact, str | dict) else sorted(fact)
+            for name, fact in facts.items()
+            if fact or (name == "beyond" and fact is not None)
+        }
 
     @classmethod
     def from_json(cls, value: object) -> CellFacts | None:
@@ -144,13 +144,20 @@ class CellFacts:
         if not isinstance(value, dict):
             return None
         found = cast("dict[str, Any]", value)
-        reads, bound, doubtful = (frozenset(map(str, found.get(key, ()))) for key in "rbd")
-        beyond = frozenset(map(str, found["a"])) if "a" in found else None
-        unknown, opaque, taken_from = (str(found.get(key, "")) for key in "uot")
-        parts = tuple(map(str, found.get("p", ())))
-        settings = frozenset(map(str, found.get("c", ())))
-        modules = {str(path): str(version) for path, version in found.get("m", {}).items()}
-        return cls(reads, bound, doubtful, parts, unknown, beyond, opaque, "s" in found, settings, modules, taken_from)
+        fact = {name: found[key] for name, key in FACT_KEYS.items() if key in found}
+        return cls(
+            reads=frozenset(fact.get("reads", ())),
+            bound=frozenset(fact.get("bound", ())),
+            doubtful=frozenset(fact.get("doubtful", ())),
+            parts=tuple(fact.get("parts", ())),
+            unknown=fact.get("unknown", ""),
+            beyond=frozenset(fact["beyond"]) if "beyond" in fact else None,
+            opaque=fact.get("opaque", ""),
+            draws="draws" in fact,
+            settings=frozenset(fact.get("settings", ())),
+            modules=fact.get("modules", {}),
+            taken_from=fact.get("taken_from", ""),
+        )
 
 
 class CellReader:

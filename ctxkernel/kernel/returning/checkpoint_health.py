@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.replay import CheckpointInfo
-from ctxkernel.kernel.messages import states as messages
+from ctxkernel.kernel.messages import plan_messages as messages
 from ctxkernel.store.chunks import quota
 from ctxkernel.store.chunks.manifest import CheckpointRow, skipped_manifest
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ctxkernel.core.errors import BadCommand, CtxError
-from ctxkernel.core.events import plain
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
 from ctxkernel.core.timeline import Execution, NamespaceDiff
-from ctxkernel.core.turn import TurnResult
+from ctxkernel.core.timeline_events import plain
+from ctxkernel.core.turn_values import TurnResult
 from ctxkernel.kernel.display.notices import Notices
-from ctxkernel.kernel.execution.cell import CellRequest, Reply, Then
+from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply, Then
 from ctxkernel.kernel.execution.guard import Guard, line_of
 from ctxkernel.kernel.returning.checkpoint_health import Health, Room
 from ctxkernel.kernel.returning.targets import ReturnJob
@@ -218,7 +218,7 @@ class CheckpointService:
         self.job = self.prepared = self.committed = None
         return loaded
 
-    def load_job(self, reply: Reply) -> Reply:
+    def load_job(self, reply: ExecuteReply) -> ExecuteReply:
         """Load what the return of the cell needs; nothing is changed yet. Return the cell's reply."""
         job, self.job = self.job, None
         if job is None or self.returning is None:

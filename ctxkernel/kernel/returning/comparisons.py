@@ -15,15 +15,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from ctxkernel.core.events import MethodCalled
 from ctxkernel.core.reflection import class_dict, class_module, class_name, class_qualname, is_kind, is_own_class
 from ctxkernel.core.replay import Comparison
 from ctxkernel.core.timeline import Execution, Path, Statement
+from ctxkernel.core.timeline_events import MethodCalled
 from ctxkernel.core.value_difference import ValueDifference
 from ctxkernel.kernel.execution.cell import CellRequest, on_handles, only_commands
 from ctxkernel.kernel.returning.cell_runs import CellFacts, cell_run
 from ctxkernel.kernel.returning.live_state import AMBIENT, LiveState, without
-from ctxkernel.kernel.returning.session import ReturnSession
+from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.kernel.returning.value_differences import ComparedPlace, StateDifferences, StateValues
 from ctxkernel.replay.dependencies import CellRun
 from ctxkernel.state.ambient import passive
@@ -127,7 +127,7 @@ class Comparisons:
     """Compares executions with those that they re-ran."""
 
     def __init__(
-        self, session: ReturnSession, live: LiveState, facts: RunFacts, states: States, restorer: Restorer
+        self, session: ReturnServices, live: LiveState, facts: RunFacts, states: States, restorer: Restorer
     ) -> None:
         self._session = session
         self._live = live

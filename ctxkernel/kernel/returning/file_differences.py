@@ -46,7 +46,7 @@ def file_difference(
     elif suffix in _READERS and "pandas" not in sys.modules:
         reason = f"{suffix} is read with pandas, which this session has not imported"
     else:
-        reason = "it is no text"
+        reason = "it is not a text"
     return unknown_difference(name, "content differs", f"not compared: {reason}")
 
 

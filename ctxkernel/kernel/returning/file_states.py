@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Artifact
-from ctxkernel.kernel.execution.written_files import FileScan, Listing
+from ctxkernel.kernel.execution.written_files import FileListing, FileScan
 from ctxkernel.state.ambient import UNKNOWN, Part
 from ctxkernel.state.base.namespace import some_of
 from ctxkernel.store.chunks.file_contents import FileContents
@@ -154,7 +154,7 @@ class FileStates(Part):
         if name is not None and name not in self._early and name not in self._files and name not in self._base:
             self._early[name] = self._keep(name, "", copy_bytes=_EARLY_BYTES)
 
-    def record(self, statement_id: str, artifacts: Sequence[Artifact], seen: Listing) -> None:
+    def record(self, statement_id: str, artifacts: Sequence[Artifact], seen: FileListing) -> None:
         """Keep the files that a cell wrote, named relative to the working folder; `seen` is the listing before it."""
         if not self.on:
             return

@@ -17,7 +17,7 @@ from ctxkernel.core.timeline import ChangeInfo, Execution, NamespaceDiff
 from ctxkernel.kernel.returning.cell_runs import CellFacts
 from ctxkernel.kernel.returning.comparisons import RunFacts
 from ctxkernel.kernel.returning.live_state import AMBIENT, LiveState, without
-from ctxkernel.kernel.returning.session import ReturnSession
+from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.replay.affected import RecordedRun
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
@@ -33,7 +33,7 @@ class KeptResults:
     """Puts results of earlier executions in place."""
 
     def __init__(
-        self, session: ReturnSession, live: LiveState, facts: RunFacts, checkpoints: Checkpointer, restorer: Restorer
+        self, session: ReturnServices, live: LiveState, facts: RunFacts, checkpoints: Checkpointer, restorer: Restorer
     ) -> None:
         self._session = session
         self._live = live

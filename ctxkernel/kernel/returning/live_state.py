@@ -10,11 +10,14 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ctxkernel.kernel.returning.session import ReturnSession
-from ctxkernel.state.ambient import PARTS, Ambient, passive
+from ctxkernel.kernel.execution.cell import CellRequest
+from ctxkernel.kernel.returning.return_services import ReturnServices
+from ctxkernel.state.ambient import LIBRARY_ATTRIBUTES, PARTS, Ambient, passive
+from ctxkernel.state.ambient.library_attributes import find_loaded
 from ctxkernel.state.base.namespace import NOTHING
-from ctxkernel.state.base.own_modules import IN_PLACE, LOGGING, PREFIX, PYPLOT, OwnModule, OwnModules
+from ctxkernel.state.base.own_modules import IN_PLACE, LOGGING, PREFIX, PYPLOT, OwnModule, loaded_own_modules
 from ctxkernel.state.checkpoints.units import State
+from ctxkernel.state.tracking.set_attributes import set_attributes
 
 LAST = "ambient:last results"
 """The pseudo-name of the results that `_`, `__`, `___` and the user's own names of that form stand for."""
@@ -43,7 +46,7 @@ def without(prefix: str, names: Collection[str]) -> list[str]:
 class LiveState:
     """The present state of the interpreter, and what of it changed since the last checkpoint."""
 
-    def __init__(self, session: ReturnSession) -> None:
+    def __init__(self, session: ReturnServices) -> None:
         self._session = session
         self._tracker, self._graph = session.tracker, session.loop.graph
         self.own_modules = session.packer.own_modules
@@ -57,7 +60,6 @@ class LiveState:
         """Execution → ambient parts that it changed."""
         self._outs: set[int] = set()
         """Numbers of the watched entries of `Out`."""
-        self._loaded_modules = OwnModules()
         self._logging: Any = next(part for part in PARTS if part.name == "logging")
         self._figures: Any = next(part for part in PARTS if part.name == "pyplot")
         IN_PLACE[LOGGING] = self._logging.own_objects
@@ -131,6 +133,15 @@ class LiveState:
         self.ambient_start = dict(self.ambient_first)
         self._ambient_known.update(first)
 
+    def watch_libraries(self, request: CellRequest) -> None:
+        """Read the attributes of libraries that a cell is about to set: a return sets them as they were."""
+        found = set_attributes(request.code, self._session.shell.transform_cell)
+        if found.paths or LIBRARY_ATTRIBUTES.active:
+            namespace = self._session.namespace
+            LIBRARY_ATTRIBUTES.watch(
+                found.paths, lambda name: namespace.get(name, find_loaded(found.imports.get(name, "")))
+            )
+
     def follow(self) -> None:
         """Watch what the cell that just ended put into `Out`, what handles look at now, and the user's modules."""
         self._gone += [*self._follow_outs(), *self.follow_targets()]
@@ -138,7 +149,7 @@ class LiveState:
 
     def _follow_modules(self) -> None:
         """Watch the variables of the user's own modules, pyplot's figures and the user's log handlers."""
-        loaded, known = self._loaded_modules(), self.own_modules
+        loaded, known = loaded_own_modules(), self.own_modules
         more: list[str] = []
         if PYPLOT in sys.modules and PYPLOT not in known:
             more.append(PYPLOT)

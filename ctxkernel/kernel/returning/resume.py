@@ -15,9 +15,9 @@ from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.text import format_size, join_names
 from ctxkernel.core.timeline import StatementLog
-from ctxkernel.kernel.messages import states as messages
+from ctxkernel.kernel.messages import plan_messages as messages
 from ctxkernel.kernel.returning.comparisons import RunFacts
-from ctxkernel.kernel.returning.session import ReturnSession
+from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.kernel.returning.targets import ReturnJob, Target
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
@@ -25,14 +25,14 @@ from ctxkernel.state.checkpoints.comparison import Difference
 from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.chunks.manifest import GIVEN_UP, Manifest, advance, some_gaps
 from ctxkernel.store.chunks.presence import Presence
-from ctxkernel.store.log.resume import IMPORTED, Resumable, load_run, unsettled
+from ctxkernel.store.log.resumable_runs import IMPORTED, Resumable, load_run, unsettled
 from ctxkernel.store.log.session import SessionReader
 
 
 class Resumption:
     """The way to the session of an earlier kernel."""
 
-    def __init__(self, session: ReturnSession, checkpoints: Checkpointer, chunks: ChunkStore, facts: RunFacts) -> None:
+    def __init__(self, session: ReturnServices, checkpoints: Checkpointer, chunks: ChunkStore, facts: RunFacts) -> None:
         self._session = session
         self._store = session.store
         self._checkpoints = checkpoints

@@ -18,7 +18,7 @@ from ctxkernel.core.reflection import is_kind
 from ctxkernel.core.timeline import Execution, Path, Statement
 from ctxkernel.kernel.returning.comparisons import RunFacts, details
 from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, LAST, TARGET, LiveState, without
-from ctxkernel.kernel.returning.session import ReturnSession
+from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.kernel.returning.targets import ReturnJob
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.base.own_modules import PREFIX as MODULE
@@ -48,7 +48,7 @@ def _plain_names(names: Iterable[str]) -> tuple[str, ...]:
 class Planner:
     """Makes the plans of returns."""
 
-    def __init__(self, session: ReturnSession, live: LiveState, facts: RunFacts, restorer: Restorer) -> None:
+    def __init__(self, session: ReturnServices, live: LiveState, facts: RunFacts, restorer: Restorer) -> None:
         self._session = session
         self._live = live
         self._facts = facts
@@ -210,7 +210,7 @@ class Planner:
         )
 
 
-def make_again(session: ReturnSession, plan: Plan, alive: Mapping[str, Any]) -> dict[str, str]:
+def make_again(session: ReturnServices, plan: Plan, alive: Mapping[str, Any]) -> dict[str, str]:
     """Run the statements of a plan that make missing names. Return the names that were not made, and why.
 
     Their output is not shown. An interrupt ends it. A name that was not made gets its value of `alive`, if any.
@@ -256,7 +256,7 @@ def make_again(session: ReturnSession, plan: Plan, alive: Mapping[str, Any]) -> 
     return lost
 
 
-def _shared(session: ReturnSession, made: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, str]:
+def _shared(session: ReturnServices, made: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, str]:
     """Return which of the values `made` hold an object that one of the others holds too, and which one."""
     if not others:
         return {}

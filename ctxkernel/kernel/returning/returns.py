@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.masking import Mask
 from ctxkernel.core.replay import HeadMove, Restored
-from ctxkernel.core.report import Mask
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.kernel.messages import states as messages
+from ctxkernel.kernel.messages import plan_messages as messages
 from ctxkernel.kernel.returning.cell_runs import CellReader
 from ctxkernel.kernel.returning.comparisons import Comparisons, RunFacts
 from ctxkernel.kernel.returning.kept_results import KeptResults
 from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, TARGET, LiveState, is_variable, without
-from ctxkernel.kernel.returning.session import ReturnSession
-from ctxkernel.kernel.returning.targets import Action, ReturnJob, Target, Trail, place_in
+from ctxkernel.kernel.returning.return_services import ReturnServices
+from ctxkernel.kernel.returning.targets import ReturnAction, ReturnJob, Target, Trail, place_in
 from ctxkernel.state.base import own_modules
 from ctxkernel.state.base.namespace import some_of
 from ctxkernel.state.base.own_modules import PREFIX
@@ -84,7 +84,7 @@ class _Done:
 class Returning:
     """The checkpoints of one kernel."""
 
-    def __init__(self, session: ReturnSession) -> None:
+    def __init__(self, session: ReturnServices) -> None:
         from ctxkernel.kernel.returning.resume import Resumption
         from ctxkernel.kernel.returning.return_plans import Planner
 
@@ -196,7 +196,7 @@ class Returning:
 
     def job(
         self,
-        action: Action,
+        action: ReturnAction,
         target: str,
         *,
         before: bool = False,
@@ -244,7 +244,9 @@ class Returning:
         """Return what a job would do. Reads only."""
         return self._planner.plan(job)
 
-    def plan_json(self, action: Action, target: str, *, before: bool = False, upto: str | None = None) -> messages.Plan:
+    def plan_json(
+        self, action: ReturnAction, target: str, *, before: bool = False, upto: str | None = None
+    ) -> messages.Plan:
         """Return the plan of a command that a panel is about to send. Raises CtxError."""
         plan = self.plan(self.job(action, target, before=before, upto=upto))
         return cast("messages.Plan", {**plan.to_json(), "action": action, "text": plan.text()})

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.core.events import MethodCalled
 from ctxkernel.core.replay import HeadMove
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
+from ctxkernel.core.timeline_events import MethodCalled
 from ctxkernel.kernel.execution.cell import only_commands
 
 if TYPE_CHECKING:  # the ambient state remembers the process as it is when it is imported
     from ctxkernel.kernel.returning.affected_notebook import AffectedNotebook
     from ctxkernel.state.checkpoints.comparison import Difference
-    from ctxkernel.store.log.resume import Resumable
+    from ctxkernel.store.log.resumable_runs import Resumable
 
-Action = Literal["goto", "undo", "rerun", "resume"]
+ReturnAction = Literal["goto", "undo", "rerun", "resume"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Target:
 class ReturnJob:
     """A return that a cell asked for."""
 
-    action: Action
+    action: ReturnAction
     target: Target
     difference: Difference
     statements: tuple[tuple[Statement, Execution], ...] = ()

@@ -17,9 +17,9 @@ from ctxkernel.core.errors import CtxError, StoreError
 from ctxkernel.core.replay import Comparison
 from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline import Execution
-from ctxkernel.core.turn import HandleState
+from ctxkernel.core.turn_values import HandleState
 from ctxkernel.core.value_difference import ValueDifference, unknown_difference
-from ctxkernel.kernel.returning.session import ReturnSession
+from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.kernel.returning.targets import Target
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints.restore import Restorer
@@ -70,7 +70,7 @@ class StateValues:
 
     def compare(self, name: str, old: Any, new: Any, *, until: float) -> ValueDifference:
         """Return how two values of a name differ."""
-        from ctxkernel.replay.texts import Tolerance
+        from ctxkernel.replay.text_comparison import Tolerance
         from ctxkernel.replay.value_comparer import ValueComparer
 
         tolerance = self._tolerance()
@@ -94,7 +94,7 @@ class StateValues:
 class StateDifferences:
     """Compares two states of a session: names by their values, outputs, handles, files."""
 
-    def __init__(self, session: ReturnSession, fingerprints: Fingerprints, values: StateValues) -> None:
+    def __init__(self, session: ReturnServices, fingerprints: Fingerprints, values: StateValues) -> None:
         self._session, self._fingerprints, self._values = session, fingerprints, values
 
     def between(

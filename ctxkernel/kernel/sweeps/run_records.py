@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ctxkernel.core.events import StatementExecuted, plain
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.core.timeline_events import StatementExecuted, plain
 from ctxkernel.core.typed_json import read_json
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.units import VERSION, Unit, unit_to_json
-from ctxkernel.store.log.masking import dump_json
+from ctxkernel.store.log.row_masking import dump_json
 from ctxkernel.store.log.rows import event_from_row
 
 

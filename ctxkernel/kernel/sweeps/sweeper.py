@@ -23,12 +23,12 @@ from ctxkernel.kernel.execution.interrupts import Interrupts
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.returning.returns import Returning
 from ctxkernel.kernel.sweeps.branches import MARK, Branches
-from ctxkernel.kernel.sweeps.messages import MessageContext, Messages, SweepRequest
+from ctxkernel.kernel.sweeps.signed_messages import MessageContext, Messages, SweepRequest
 from ctxkernel.kernel.sweeps.swept_cells import swept_cells
 from ctxkernel.kernel.sweeps.task_loop import TaskLoop, Tell
 from ctxkernel.kernel.sweeps.task_runs import is_worker
 from ctxkernel.kernel.sweeps.task_states import TaskStates
-from ctxkernel.store import trust
+from ctxkernel.store import signatures
 from ctxkernel.store.chunks import quota
 from ctxkernel.store.chunks.data_folder import folder_name
 from ctxkernel.store.chunks.free_memory import free_memory
@@ -36,8 +36,8 @@ from ctxkernel.store.log.session import SessionReader, SessionStore
 from ctxkernel.store.mirror import RemoteFiles
 from ctxkernel.sweeps.driver_client import DriverClient
 from ctxkernel.sweeps.environment import differences, packages_here
-from ctxkernel.sweeps.plan import SweepPlan, SweptCell, Task, digest, make_plan
-from ctxkernel.sweeps.table import SweepRow, SweepTable
+from ctxkernel.sweeps.sweep_plan import SweepPlan, SweepTask, SweptCell, digest, make_plan
+from ctxkernel.sweeps.sweep_table import SweepRow, SweepTable
 
 TABLE = "sweep_table"
 """The mark of the execution that swept, with the table."""
@@ -127,7 +127,7 @@ class Sweeper:
         request: SweepRequest,
         plan: SweepPlan,
         cells: Sequence[SweptCell],
-        todo: Sequence[Task],
+        todo: Sequence[SweepTask],
         states: TaskStates,
         tell: Tell,
     ) -> None:
@@ -159,7 +159,7 @@ class Sweeper:
 
     def _key(self) -> bytes:
         """Return the key that signs the messages of this session's sweeps."""
-        signature = trust.signer().sign("sweep", self._store.session_id)
+        signature = signatures.signer().sign("sweep", self._store.session_id)
         return bytes.fromhex(signature) if signature else hashlib.sha256(os.urandom(32)).digest()
 
     def _store_of(self, request: SweepRequest) -> tuple[RemoteFiles, str | None]:

@@ -10,16 +10,14 @@ from typing import Any
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.loop import Loop
-from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.core.timeline import Execution, Run, Statement
 from ctxkernel.kernel.execution.cell import asks
 from ctxkernel.kernel.returning.affected_notebook import cells_of_notebook, is_command, is_silent
 from ctxkernel.kernel.returning.cell_runs import CellFacts
 from ctxkernel.kernel.returning.returns import Returning
 from ctxkernel.state.tracking.cell_names import read_cell, syntax_tree
 from ctxkernel.state.tracking.read_names import names_read_first
-from ctxkernel.sweeps.plan import SweptCell
-
-Run = tuple[Statement, Execution]
+from ctxkernel.sweeps.sweep_plan import SweptCell
 
 
 def swept_cells(

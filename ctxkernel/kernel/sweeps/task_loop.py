@@ -17,11 +17,11 @@ from ctxkernel.core.errors import CtxError
 from ctxkernel.core.typed_json import read_json
 from ctxkernel.kernel.execution.interrupts import Interrupts, set_handler
 from ctxkernel.kernel.sweeps.branches import Branches
-from ctxkernel.kernel.sweeps.messages import Messages
 from ctxkernel.kernel.sweeps.run_records import RunRecord, record_from_json
+from ctxkernel.kernel.sweeps.signed_messages import Messages
 from ctxkernel.kernel.sweeps.task_states import TaskStates
 from ctxkernel.sweeps.driver_client import DriverClient
-from ctxkernel.sweeps.plan import Task
+from ctxkernel.sweeps.sweep_plan import SweepTask
 
 _WAIT_SECONDS = 0.5
 _NO_WORKER_SECONDS = 60.0
@@ -43,11 +43,11 @@ class TaskLoop:
     ) -> None:
         self._driver, self._messages, self._branches = driver, messages, branches
         self._states, self._interrupts, self._tell = states, interrupts, tell
-        self._children: dict[str | None, list[Task]] = {}
-        self._waiting: dict[str, Task] = {}
+        self._children: dict[str | None, list[SweepTask]] = {}
+        self._waiting: dict[str, SweepTask] = {}
         self._done = 0
 
-    def run(self, todo: Sequence[Task]) -> None:
+    def run(self, todo: Sequence[SweepTask]) -> None:
         """Run tasks, parents first. Raises CtxError if the driver or all workers are gone, KeyboardInterrupt."""
         keys = {task.key for task in todo}
         for task in todo:
@@ -85,11 +85,11 @@ class TaskLoop:
             self._interrupts.pending = False
             raise KeyboardInterrupt
 
-    def _submit(self, task: Task) -> None:
+    def _submit(self, task: SweepTask) -> None:
         self._waiting[task.key] = task
         self._driver.submit(task.key, self._messages.task(task, self._states))
 
-    def _end(self, task: Task, ended: Mapping[str, Any]) -> None:
+    def _end(self, task: SweepTask, ended: Mapping[str, Any]) -> None:
         """Take a result in; submit the tasks that follow, or close their rows."""
         if ended.get("needs_all"):
             self._messages.whole.add(task.key)
@@ -114,7 +114,7 @@ class TaskLoop:
             else:
                 self._fail(child, status)
 
-    def _take(self, task: Task, ended: Mapping[str, Any], records: Sequence[RunRecord], status: str) -> str | None:
+    def _take(self, task: SweepTask, ended: Mapping[str, Any], records: Sequence[RunRecord], status: str) -> str | None:
         """Take the executions of a task into the timeline; return the last one."""
         states, ids = self._states, list[str]()
         names = states.table.rows[0].parameters
@@ -132,7 +132,7 @@ class TaskLoop:
             states.end(task, ids, seconds, diverged=diverged)
         return ids[-1] if ids else states.start(task)
 
-    def _fail(self, task: Task, status: str) -> None:
+    def _fail(self, task: SweepTask, status: str) -> None:
         """Close the rows of a task that cannot begin, and of those below it."""
         self._done += 1
         self._states.table.cells_run -= sum(1 for one in task.cells if one.origin)

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ctxkernel.core.errors import BadCommand, CtxError
-from ctxkernel.core.events import plain
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
+from ctxkernel.core.timeline_events import plain
 from ctxkernel.core.typed_json import read_json
-from ctxkernel.kernel.execution.cell import CellRequest, Reply, asks
+from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply, asks
 from ctxkernel.kernel.execution.guard import line_of
 from ctxkernel.kernel.returning.live_state import is_variable
 from ctxkernel.kernel.returning.targets import ReturnJob, Target
@@ -54,7 +54,7 @@ class TaskRun:
         if not TaskRun.count:
             turns.store.stop()
 
-    async def carry_out(self, execute: Execute, outer: CellRequest, reply: Reply) -> Reply:
+    async def carry_out(self, execute: Execute, outer: CellRequest, reply: ExecuteReply) -> ExecuteReply:
         """Run the task, and write its result beside its file."""
         try:
             told = await self._result(execute, outer)

@@ -11,8 +11,8 @@ from ctxkernel.core.text import one_line
 from ctxkernel.kernel.sweeps.run_records import manifest_of
 from ctxkernel.kernel.sweeps.task_runs import path_json
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
-from ctxkernel.sweeps.plan import Task
-from ctxkernel.sweeps.table import SweepTable
+from ctxkernel.sweeps.sweep_plan import SweepTask
+from ctxkernel.sweeps.sweep_table import SweepTable
 
 
 class TaskStates:
@@ -31,15 +31,15 @@ class TaskStates:
         self.paths: dict[str, list[dict[str, Any]]] = {}
         """Task → its executions, for the tasks that follow it."""
 
-    def is_done(self, task: Task) -> bool:
+    def is_done(self, task: SweepTask) -> bool:
         """Return whether a task need not run: it ended well, and all its rows have their values."""
         return task.key in self.ends and not any(self.table.rows[row].status == "waiting" for row in task.rows)
 
-    def start(self, task: Task) -> str | None:
+    def start(self, task: SweepTask) -> str | None:
         """Return the execution with whose state a task begins."""
         return self.ends[task.parent] if task.parent is not None else task.place
 
-    def end(self, task: Task, ids: Sequence[str], seconds: float, *, diverged: bool) -> None:
+    def end(self, task: SweepTask, ids: Sequence[str], seconds: float, *, diverged: bool) -> None:
         """Note that a task ended well, with these executions."""
         above = task.parent or ""
         self.seconds[task.key] = self.seconds.get(above, 0.0) + seconds
@@ -47,17 +47,17 @@ class TaskStates:
         self.ends[task.key] = ids[-1] if ids else self.start(task)
         self.paths[task.key] = [self._path_json(one) for one in ids]
 
-    def lose(self, task: Task, lost: Mapping[str, str]) -> None:
+    def lose(self, task: SweepTask, lost: Mapping[str, str]) -> None:
         """Note which variables the worker of a task could not restore."""
         self.lost[task.key] = {**self.lost.get(task.parent or "", {}), **lost}
 
-    def cause(self, task: Task, message: str) -> str:
+    def cause(self, task: SweepTask, message: str) -> str:
         """Return why variables that an error names were not there; empty if none of them was lost."""
         named = set(re.findall(r"\w+", message))
         told = [f"{name}: {one_line(why, 80)}" for name, why in self.lost[task.key].items() if name in named]
         return f" (a worker could not restore {'; '.join(told)})" if told else ""
 
-    def recall(self, task: Task, end: str, mark: Mapping[str, Any]) -> None:
+    def recall(self, task: SweepTask, end: str, mark: Mapping[str, Any]) -> None:
         """Note that an earlier sweep has done a task, by its mark."""
         path = [run.execution_id for _, run in self._loop.log.path(end)]
         start = self.start(task)
@@ -74,7 +74,9 @@ class TaskStates:
         run = log.execution(execution_id)
         return path_json(log.statement(run.statement_id), run, manifest_of(self._checkpoints, execution_id))
 
-    def close_rows(self, task: Task, status: str, why: str, collected: Mapping[str, Any], branch: str | None) -> None:
+    def close_rows(
+        self, task: SweepTask, status: str, why: str, collected: Mapping[str, Any], branch: str | None
+    ) -> None:
         """Fill the rows that end with a task."""
         for at in task.rows:
             row = self.table.rows[at]

@@ -14,14 +14,14 @@ from typing import Any
 
 from ctxkernel.core.cell_tags import kind_of
 from ctxkernel.core.text import format_duration, one_line, plural
-from ctxkernel.kernel.execution.cell import CellRequest, Reply, asks
+from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply, asks
 from ctxkernel.kernel.execution.guard import line_of
 from ctxkernel.kernel.returning.affected_notebook import is_command
 from ctxkernel.kernel.returning.affected_planner import AffectedPlanner
 from ctxkernel.kernel.returning.targets import ReturnJob
 from ctxkernel.kernel.turn.reruns import Execute, Replay
 from ctxkernel.kernel.turn.turns import Turns
-from ctxkernel.replay.affected import Decision, NotebookCell
+from ctxkernel.replay.affected import CellDecision, NotebookCell
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class AffectedReplay(Replay):
         self._planner = AffectedPlanner(back, files=back.reads)
         self._done = _Done()
 
-    async def carry_out(self, execute: Execute, outer: CellRequest, reply: Reply) -> Reply:
+    async def carry_out(self, execute: Execute, outer: CellRequest, reply: ExecuteReply) -> ExecuteReply:
         """Run or keep the cells in order, show the result, and return the reply of the cell that asked for it."""
         found = self._found
         progress = "" if self._job.as_json or len(found.cells) - found.first < 3 else uuid.uuid4().hex
@@ -59,7 +59,7 @@ class AffectedReplay(Replay):
                 self._keep_above(at)
                 continue
             self._turns.checkpoints.wait_for_all()
-            unknown = Decision("run", ("what it reads could not be compared",))
+            unknown = CellDecision("run", ("what it reads could not be compared",))
             decision = self._turns.guard("affected cells", self._planner.decide, unknown, found, cell)
             if decision.action == "keep":
                 if self._keep(outer, at, cell, decision):
@@ -67,7 +67,7 @@ class AffectedReplay(Replay):
                 if self._stopped:
                     reply = self._turns.notices.refuse(self._stopped)
                     break
-                decision = Decision("run", ("its result could not be loaded",), decision.run)
+                decision = CellDecision("run", ("its result could not be loaded",), decision.run)
             if why := self._why_stopped(cell, decision):
                 self._stopped = why
                 break
@@ -92,7 +92,7 @@ class AffectedReplay(Replay):
             self._done.executions[at] = run.execution_id
             self._done.saved += run.seconds
 
-    def _why_stopped(self, cell: NotebookCell, decision: Decision) -> str:
+    def _why_stopped(self, cell: NotebookCell, decision: CellDecision) -> str:
         """Return why the re-run ends before a cell that is to run; empty if it does not."""
         statement = self._found.newest[cell.cell][0] if cell.cell in self._found.newest else None
         if statement is not None and statement.source == cell.source and statement.tags.get("masked"):
@@ -107,7 +107,7 @@ class AffectedReplay(Replay):
             return f"stopped before a cell that {told} (--yes runs it): {one_line(cell.source, 60)}"
         return ""
 
-    def _may_fail(self, cell: NotebookCell, inner: Reply) -> bool:
+    def _may_fail(self, cell: NotebookCell, inner: ExecuteReply) -> bool:
         if inner.get("ename") == "KeyboardInterrupt":
             return False
         known = self._found.newest.get(cell.cell)
@@ -121,8 +121,8 @@ class AffectedReplay(Replay):
         return made
 
     async def _run_cell(
-        self, execute: Execute, outer: CellRequest, at: int, cell: NotebookCell, decision: Decision
-    ) -> Reply:
+        self, execute: Execute, outer: CellRequest, at: int, cell: NotebookCell, decision: CellDecision
+    ) -> ExecuteReply:
         before = decision.run.execution_id if decision.run is not None else None
         if before is None and cell.cell in self._found.newest:
             before = self._found.newest[cell.cell][1].execution_id
@@ -140,7 +140,7 @@ class AffectedReplay(Replay):
         done.why[at] = "; ".join(decision.why)
         return reply
 
-    def _keep(self, outer: CellRequest, at: int, cell: NotebookCell, decision: Decision) -> bool:
+    def _keep(self, outer: CellRequest, at: int, cell: NotebookCell, decision: CellDecision) -> bool:
         """Take the result of an execution in place of running a cell; return whether that was possible.
 
         If it failed on its way, the state is not known, and the re-run stops.
@@ -156,7 +156,7 @@ class AffectedReplay(Replay):
         statement = log.statement(execution.statement_id)
         if request.cell_id is None or statement.cell_id == request.cell_id:
             request.rerun_of = statement
-        reply: Reply = {"status": "ok"}
+        reply: ExecuteReply = {"status": "ok"}
         turns.open(request)
         try:
             kept.take(fetched, run, execution)

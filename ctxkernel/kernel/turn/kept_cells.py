@@ -13,14 +13,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.text import format_duration
-from ctxkernel.kernel.execution.cell import CellRequest, Reply
+from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply
 from ctxkernel.kernel.execution.guard import line_of
 from ctxkernel.kernel.turn.turns import Turns
 
 if TYPE_CHECKING:
     from ctxkernel.core.timeline import Execution
     from ctxkernel.kernel.returning.returns import Returning
-    from ctxkernel.replay.affected import Decision
+    from ctxkernel.replay.affected import CellDecision
 
 MOST_RUNS = 5
 """The most executions of one text that are compared, newest first."""
@@ -33,7 +33,7 @@ class KeptCells:
         self._turns = turns
         self._kernel = kernel
 
-    def reply(self, cell: CellRequest) -> Reply | None:
+    def reply(self, cell: CellRequest) -> ExecuteReply | None:
         """Return the reply of a cell that takes an earlier result; None: it runs."""
         recall = self._turns.configuration.settings.recall and cell.author == "human" and not cell.rerun
         back = self._turns.checkpoints.returning
@@ -44,7 +44,7 @@ class KeptCells:
             return None
         return self._take(back, cell, found)
 
-    def _find(self, back: Returning, cell: CellRequest) -> Decision | None:
+    def _find(self, back: Returning, cell: CellRequest) -> CellDecision | None:
         from ctxkernel.kernel.returning.affected_notebook import is_command
         from ctxkernel.kernel.returning.affected_planner import AffectedPlanner
         from ctxkernel.replay.affected import NotebookCell
@@ -69,7 +69,7 @@ class KeptCells:
             decision = planner.recall(recorded, list(self._turns.loop.history))
         return decision if decision is not None and decision.action == "keep" else None
 
-    def _take(self, back: Returning, cell: CellRequest, decision: Decision) -> Reply | None:
+    def _take(self, back: Returning, cell: CellRequest, decision: CellDecision) -> ExecuteReply | None:
         run, turns = decision.run, self._turns
         assert run is not None
         fetched = back.kept.fetch(run, decision.renames)

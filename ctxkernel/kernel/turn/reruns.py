@@ -15,11 +15,11 @@ from ctxkernel.core.replay import Comparison
 from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.value_difference import ValueDifference
-from ctxkernel.kernel.execution.cell import CellRequest, Reply
+from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply
 from ctxkernel.kernel.returning.targets import ReturnJob
 from ctxkernel.kernel.turn.turns import Turns
 
-Execute = Callable[[CellRequest], Awaitable[Reply]]
+Execute = Callable[[CellRequest], Awaitable[ExecuteReply]]
 
 
 class Replay:
@@ -37,7 +37,7 @@ class Replay:
         self._shown = False
         """Whether the line that tells the progress is shown."""
 
-    async def carry_out(self, execute: Execute, outer: CellRequest, reply: Reply) -> Reply:
+    async def carry_out(self, execute: Execute, outer: CellRequest, reply: ExecuteReply) -> ExecuteReply:
         """Run the statements in order, show the table, and return the reply of the cell that asked for it."""
         runs = self._job.statements
         progress = "" if self._job.as_json or len(runs) < 3 else uuid.uuid4().hex
@@ -64,7 +64,7 @@ class Replay:
         self._tell()
         return reply
 
-    async def _run(self, execute: Execute, outer: CellRequest, statement: Statement, before: Execution) -> Reply:
+    async def _run(self, execute: Execute, outer: CellRequest, statement: Statement, before: Execution) -> ExecuteReply:
         """Run a statement again. For an ask or a response, repeat the recorded events; no model is asked."""
         from ctxkernel.agent.rerun import is_speech, observed_again, said_again
 

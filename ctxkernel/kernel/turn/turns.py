@@ -28,14 +28,14 @@ from ctxkernel.core.loop import Loop
 from ctxkernel.core.replay import HeadMove, Restored
 from ctxkernel.core.steps import Step, run_steps
 from ctxkernel.core.timeline import Artifact, Execution
-from ctxkernel.core.turn import OpenTurn, Outcome, TurnResult
+from ctxkernel.core.turn_values import OpenTurn, Outcome, TurnResult
 from ctxkernel.kernel.configuration import Configuration
-from ctxkernel.kernel.display.handles import LiveDisplays
+from ctxkernel.kernel.display.handle_display import LiveDisplays
 from ctxkernel.kernel.display.notices import Notices, masked_notice
 from ctxkernel.kernel.display.panel import Panel
 from ctxkernel.kernel.execution.activity import Activity
 from ctxkernel.kernel.execution.capture import Capture, Collector
-from ctxkernel.kernel.execution.cell import CellRequest, Reply, Then
+from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply, Then
 from ctxkernel.kernel.execution.fd_streams import Streams
 from ctxkernel.kernel.execution.guard import Guard, line_of
 from ctxkernel.kernel.execution.interrupts import Interrupts
@@ -44,7 +44,7 @@ from ctxkernel.kernel.execution.secret_values import SecretValues
 from ctxkernel.kernel.execution.written_files import FileScan
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.returning.store_mirror import StoreMirror
-from ctxkernel.kernel.turn.record import CellTurn, outcome_of, outcome_of_kept, status_of
+from ctxkernel.kernel.turn.cell_turn import CellTurn, outcome_of, outcome_of_kept, status_of
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log.session import SessionStore
@@ -223,6 +223,12 @@ class Turns:
         Step("session store", _store_beginning, needs=("open",)),
         Step("checkpoints", _take_outside, gives="outside_row", needs=("open",), when="cell.open.outside"),
         Step("checkpoints", "checkpoints.before_first", when="checkpoints.is_first"),
+        Step(
+            "checkpoints",
+            "checkpoints.returning.live.watch_libraries",
+            needs=("request",),
+            when="checkpoints.returning",
+        ),
         Step("namespace diff", "tracker.release"),
         Step("settings", "configuration.tell_once", when="configuration.untold"),
         Step("kept files", "file_states.begin", when="file_states.on"),
@@ -236,7 +242,7 @@ class Turns:
 
     # -- end ------------------------------------------------------------------------------------
 
-    def shut(self, reply: Reply, interrupted: bool = False, timed_out: float | None = None) -> Reply:
+    def shut(self, reply: ExecuteReply, interrupted: bool = False, timed_out: float | None = None) -> ExecuteReply:
         """End the turn of a cell, whichever step fails. Return the cell's reply: an error if its return failed."""
         cell, running, self.running = self.cell, self.running, None
         if cell is None or running is None or os.getpid() != self._pid:  # a forked child has no timeline of its own
@@ -387,7 +393,7 @@ class Turns:
         """
         before = self.interrupts.mask()
         self.forget_copies()
-        reply: Reply = {"status": "ok"}
+        reply: ExecuteReply = {"status": "ok"}
         try:
             self.open(request)
             try:

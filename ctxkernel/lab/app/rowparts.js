@@ -29,7 +29,7 @@ const CHECKPOINTS = {
   partial: ['partial', 'can be returned to, but for what is named here'],
   writing: ['writing', 'is on its way to the disk; until then it ends with the kernel'],
   skipped: ['skipped', 'was not taken'],
-  thinned: ['thinned', 'its large data were given up for space'],
+  thinned: ['thinned', 'its large data were deleted for space'],
   damaged: ['damaged', 'its data are gone or changed']
 };
 

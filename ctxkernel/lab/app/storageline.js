@@ -27,7 +27,7 @@ function drawStorage(el, s) {
       `Checkpoints: ${bytes(used)}${quota ? ` of ${bytes(quota)} (${Math.round(100 * full)} %)` : ''}`,
       s.folder && `in ${s.folder}`,
       pending ? `${bytes(pending)} are not on the disk yet; until then they end with the kernel` : '',
-      full >= NEARLY_FULL ? 'Nearly full: old large states will be given up. ctxkernel gc, or CTXKERNEL_QUOTA_GB' : ''
+      full >= NEARLY_FULL ? 'Nearly full: old large data will be deleted. ctxkernel gc, or CTXKERNEL_QUOTA_GB' : ''
     ]
       .filter(Boolean)
       .join('\n')

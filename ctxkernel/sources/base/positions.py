@@ -18,13 +18,13 @@ from itertools import chain
 from typing import Any, Final, TypeVar
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import TableRow
+from ctxkernel.core.timeline_events import NONE
 from ctxkernel.sources.base.amounts import NamedLine
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class OutlineEntry:
     """One symbol, heading or paragraph."""
 
     line: int
@@ -44,7 +44,7 @@ class Outline:
 
     head: Sequence[str]
     """Lines that stand before the entries: docstring, imports, dialect."""
-    entries: Sequence[Entry]
+    entries: Sequence[OutlineEntry]
     what: str
     """What the entries are, in the plural: `symbols`, `headings`, …"""
     lines: Sequence[str] = field(default=())
@@ -61,7 +61,7 @@ _KIND = re.compile(r"\b(class|def|fn|func|function|struct|enum|interface|trait|t
 _WORTH = {"class": 2, "struct": 2, "interface": 2, "trait": 2, "enum": 2, "module": 2, "": 0}
 
 
-def entry_lines(entries: Sequence[Entry], what: str) -> list[NamedLine]:
+def entry_lines(entries: Sequence[OutlineEntry], what: str) -> list[NamedLine]:
     """Return a line for each of some entries called `what`.
 
     Names come first, those of classes before others; then signatures, and then the first sentences. What is nested in

@@ -23,11 +23,11 @@ from itertools import islice
 from typing import Any, Self
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.core.events import NONE
-from ctxkernel.core.jobs import Preparation, Summary
+from ctxkernel.core.jobs import ModelSummary, Preparation
 from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest, TableRow
 from ctxkernel.core.reflection import class_of, type_name
 from ctxkernel.core.text import one_line
+from ctxkernel.core.timeline_events import NONE
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.amounts import Line, lines_within, moved
 from ctxkernel.sources.base.fitting import NO_CAP, squeezed
@@ -239,7 +239,7 @@ class BaseSource:
 
     def accept(self, result: Any) -> bool:
         """Take what a preparation gave, as far as it still holds; returns whether renderings are others for it."""
-        if not isinstance(result, Summary):
+        if not isinstance(result, ModelSummary):
             return False
         return self.take("summary", result)
 
@@ -433,7 +433,7 @@ class BaseSource:
             draft = Draft(f"{self.label}: could not be rendered ({what})", notes=("failed",))
         finally:
             EMPHASIS.reset(token)
-        summary: Summary | None = self.prepared.get("summary") if request.lod == 2 else None
+        summary: ModelSummary | None = self.prepared.get("summary") if request.lod == 2 else None
         if summary is not None and summary.fingerprint == draft.fingerprint:
             head = f"{draft.text.partition(chr(10))[0]} · summary by {summary.model}"
             made = fit_lines([head], summary.lines, room, "lines")

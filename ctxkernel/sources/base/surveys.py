@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
-from ctxkernel.core.jobs import Publish, Stopped
+from ctxkernel.core.jobs import IsCancelled, Publish
 from ctxkernel.sources.base.file_reader import Gone, read_at, read_regular
 from ctxkernel.sources.base.large_files import CHUNK, EMPTY, LineIndex, proof_of
 
@@ -120,7 +120,7 @@ ACCEPTED: weakref.WeakValueDictionary[str, Pass] = weakref.WeakValueDictionary()
 """By path, what a tick accepted for a view last, while that view has it: another one of the file begins with it."""
 
 
-def run_pass(path: str, known: Pass, facts: Callable[[], Facts] | None, stopped: Stopped, publish: Publish) -> Pass:
+def run_pass(path: str, known: Pass, facts: Callable[[], Facts] | None, stopped: IsCancelled, publish: Publish) -> Pass:
     """Return the index and the facts of the whole file, `known` taken further; for a worker.
 
     What is found so far is published twice a second. Raises OSError for a file that can be read no more.

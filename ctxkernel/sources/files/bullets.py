@@ -17,9 +17,9 @@ from itertools import takewhile
 from ctxkernel.core.text import one_line, plural, truncate
 from ctxkernel.sources.base.amounts import NamedLine
 from ctxkernel.sources.base.file_reader import Text
-from ctxkernel.sources.base.positions import Entry, Outline
+from ctxkernel.sources.base.positions import Outline, OutlineEntry
 from ctxkernel.sources.outlines.code_files import kind_of, qualified
-from ctxkernel.sources.outlines.logs import Kind
+from ctxkernel.sources.outlines.logs import EntryKind
 from ctxkernel.sources.outlines.outline import Language
 from ctxkernel.sources.outlines.prose import points_of_prose, sections_of
 from ctxkernel.sources.outlines.python_outline import exported_names
@@ -67,7 +67,7 @@ class Points:
     """How much of the text they were chosen from; empty for all of it."""
 
 
-def points_of_log(kinds: Sequence[Kind], about: str) -> Points:
+def points_of_log(kinds: Sequence[EntryKind], about: str) -> Points:
     """Return a bullet for each kind of entries, in their order; `about` stands before estimates."""
     found: list[Bullet] = []
     for at, kind in enumerate(kinds):
@@ -160,12 +160,12 @@ def _definitions(text: Text, outline: Outline) -> list[Bullet]:
     return found
 
 
-def _inside(entries: Sequence[Entry], at: int) -> list[Entry]:
+def _inside(entries: Sequence[OutlineEntry], at: int) -> list[OutlineEntry]:
     """Return what is in an entry, however deep."""
     return list(takewhile(lambda one: one.depth > entries[at].depth, entries[at + 1 :]))
 
 
-def _members(entry: Entry, inner: Sequence[Entry]) -> list[str]:
+def _members(entry: OutlineEntry, inner: Sequence[OutlineEntry]) -> list[str]:
     """Return the public fields and methods of a class, or how many members something else has."""
     direct = [one for one in inner if one.depth == entry.depth + 1]
     public = [one for one in direct if not one.name.startswith("_") and "class " not in one.text]

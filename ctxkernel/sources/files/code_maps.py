@@ -50,7 +50,7 @@ _ABOUT_CHARS = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MapEntry:
     """What lies directly in a tree: a folder or a file."""
 
     name: str
@@ -217,7 +217,7 @@ class CodeMap:
         k, text = fit(len(names), build, budget)
         return [text] if k > 0 else []
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[MapEntry]:
         """Return what lies in the tree, the most important first; in a tree of one folder, what lies in that."""
         groups: dict[str, list[Ranked]] = {}
         prefix = ""
@@ -231,7 +231,7 @@ class CodeMap:
             prefix = only
         codes = self._tree.codes
         found = [
-            Part(name, _about(name, codes), [one for one in symbols if one.tier < ASIDE] or symbols)
+            MapEntry(name, _about(name, codes), [one for one in symbols if one.tier < ASIDE] or symbols)
             for name, symbols in groups.items()
         ]
         weight = {part.name: sum(one.score for one in part.symbols) for part in found}

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from ctxkernel.core.jobs import Publish, Stopped
+from ctxkernel.core.jobs import IsCancelled, Publish
 from ctxkernel.core.text import format_size, plural
 from ctxkernel.sources.base.file_reader import Gone, content_hash, file_stamp, load_bytes
 from ctxkernel.sources.base.surveys import Rest
@@ -48,7 +48,7 @@ _PROJECT_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class CodeListing:
     """The files of code below a folder, by their paths with / between, and the folders that were looked into."""
 
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -73,7 +73,7 @@ class CodeTree:
     root: str
     package: str = ""
     """The dotted name of the package that the folder is, if it is one."""
-    listing: Listing = Listing()
+    listing: CodeListing = CodeListing()
     files: Mapping[str, Read] = field(default_factory=dict[str, Read])
     weights: Weights | None = None
     weighed: bool = False
@@ -115,7 +115,7 @@ ACCEPTED: weakref.WeakValueDictionary[str, CodeTree] = weakref.WeakValueDictiona
 """By folder, what some view knows: another one of the folder begins with it."""
 
 
-def listed(root: str) -> Listing:
+def listed(root: str) -> CodeListing:
     """Return the files of code below a folder: breadth first, so that a bound leaves out the deepest."""
     sizes: dict[str, int] = {}
     folders: list[str] = []
@@ -149,7 +149,7 @@ def listed(root: str) -> Listing:
             except OSError:
                 continue
     stamp = content_hash(" ".join(map(file_stamp, folders)).encode())
-    return Listing(sizes, tuple(folders), stamp, cut=bool(todo) or len(sizes) >= MOST_FILES)
+    return CodeListing(sizes, tuple(folders), stamp, cut=bool(todo) or len(sizes) >= MOST_FILES)
 
 
 def package_of(folder: str) -> str:
@@ -167,7 +167,7 @@ def _first(path: str) -> tuple[bool, bool, int, str]:
     return stands_aside(path), not name.startswith("__"), path.count("/"), path
 
 
-def brought_up(known: CodeTree, listing: Listing) -> CodeTree:
+def brought_up(known: CodeTree, listing: CodeListing) -> CodeTree:
     """Return what is known with files that changed read again, up to `READ_AT_ONCE` bytes.
 
     What was never read is read at the first look, and after the background has read the whole tree; else it is left to
@@ -220,7 +220,7 @@ def _read(root: str, path: str, stamp: str) -> Read:
     return Read(stamp, None if isinstance(loaded, Gone) else read_code(path, loaded.data, loaded.size))
 
 
-def read_tree(known: CodeTree, stopped: Stopped, publish: Publish) -> CodeTree:
+def read_tree(known: CodeTree, stopped: IsCancelled, publish: Publish) -> CodeTree:
     """Return the whole tree, read and ranked; for a worker. What was read so far is published every two seconds."""
     rest, due = Rest(), time.monotonic() + _PUBLISH_SECONDS
     listing = listed(known.root)

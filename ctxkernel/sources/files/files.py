@@ -22,6 +22,7 @@ from ctxkernel.core.text import format_size, plural
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base import thumbnails
 from ctxkernel.sources.base.file_reader import Binary, Gone, Text, file_stamp, load, read_at, read_regular
+from ctxkernel.sources.base.file_search import SEARCHED_AT_ONCE, Search, search_file
 from ctxkernel.sources.base.large_files import INDEX_BYTES, LargeFile, Window, whole_window
 from ctxkernel.sources.base.positions import Pattern, pattern_of
 from ctxkernel.sources.base.rendering import (
@@ -33,14 +34,13 @@ from ctxkernel.sources.base.rendering import (
     fit_lines,
     parse_place,
 )
-from ctxkernel.sources.base.searches import SEARCHED_AT_ONCE, Search, search_file
 from ctxkernel.sources.base.surveys import ACCEPTED, CATCH_UP_BYTES, Pass, Survey, run_pass
 from ctxkernel.sources.files.samples import known_of, sampled
 from ctxkernel.sources.files.text_levels import (
     Document,
-    Known,
     PlainBasis,
     TextBasis,
+    TextFacts,
     difference,
     render_document,
     render_text,
@@ -177,7 +177,7 @@ class FileSource(BaseSource):
         if self._large is None or not _is_utf8(found) or found.language.name not in FACTS:
             return found
         known = read_regular(self.path, lambda descriptor, stat: self._known(found, descriptor, stat))
-        return Document(self.label, self._name, text, known) if isinstance(known, Known) else found
+        return Document(self.label, self._name, text, known) if isinstance(known, TextFacts) else found
 
     # -- what is found in a large one in the background
 
@@ -188,7 +188,7 @@ class FileSource(BaseSource):
         known = next(iter(self._passes()), None)
         return LargeFile(self.path, known.index if known is not None else None)
 
-    def _known(self, document: Document, descriptor: int, found: os.stat_result) -> Known:
+    def _known(self, document: Document, descriptor: int, found: os.stat_result) -> TextFacts:
         """Return what the survey found, with what was appended since; else what a sample shows."""
         surveys = [self._survey, *(one.survey for one in self._passes())]
         held = [one for one in surveys if one is not None and one.holds(descriptor, found)]

@@ -30,7 +30,7 @@ _READMES = ("readme.md", "readme.rst", "readme.txt", "readme")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FolderEntry:
     """One entry of a directory."""
 
     name: str
@@ -49,25 +49,25 @@ class Found:
         return f"{'  ' * self.depth}{base} · {self.note or format_size(self.size)}"
 
 
-def readme_line(folder: str, found: Sequence[Found]) -> list[str]:
+def readme_line(folder: str, found: Sequence[FolderEntry]) -> list[str]:
     """Return the line that says what a folder is for, by its README; none where there is no such."""
     name = _readme(found)
     about = _about(os.path.join(folder, name)) if name else ""
     return [f"{name}: {about}" if about else name] if name else []
 
 
-def _readme(found: Sequence[Found]) -> str:
+def _readme(found: Sequence[FolderEntry]) -> str:
     names = {entry.name.lower(): entry.name for entry in found if not entry.folder and not entry.note}
     return next((names[name] for name in _READMES if name in names), "")
 
 
-def other_files(files: Sequence[Found]) -> list[str]:
+def other_files(files: Sequence[FolderEntry]) -> list[str]:
     """Return the line that says how many files of which kinds are no code; none where all are."""
     others = [entry for entry in files if not is_code(entry.name)]
     return [f"other files: {_kinds(others)}"] if others else []
 
 
-def _kinds(files: Sequence[Found]) -> str:
+def _kinds(files: Sequence[FolderEntry]) -> str:
     kinds = Counter(os.path.splitext(entry.name)[1] or os.path.basename(entry.name) for entry in files)
     ranked = sorted(kinds.items(), key=lambda item: (-item[1], item[0]))
     rest = sum(count for _, count in ranked[_KINDS:])
@@ -75,9 +75,9 @@ def _kinds(files: Sequence[Found]) -> str:
     return ", ".join([*of, *([f"{rest:,} others"] if rest else [])])
 
 
-def part_lines(folder: str, found: Sequence[Found], mapped: Collection[str]) -> Iterator[NamedLine]:
+def part_lines(folder: str, found: Sequence[FolderEntry], mapped: Collection[str]) -> Iterator[NamedLine]:
     """Yield a bullet for each entry of a folder but those that a map has: what is in it, or how it begins."""
-    below: dict[str, list[Found]] = {}
+    below: dict[str, list[FolderEntry]] = {}
     for entry in found:
         if entry.depth and (not entry.folder or entry.note):
             below.setdefault(entry.name.partition("/")[0], []).append(entry)
@@ -97,7 +97,7 @@ def part_lines(folder: str, found: Sequence[Found], mapped: Collection[str]) -> 
         yield NamedLine(f"{short}{f' — {about}' if about else ''}", entry.name, "parts", short=short)
 
 
-def _contents(below: Sequence[Found]) -> str:
+def _contents(below: Sequence[FolderEntry]) -> str:
     """Return the number, kinds and size of the files in a folder; with a `+` where not all of it was entered."""
     files = [entry for entry in below if not entry.folder]
     plus = "+" if len(files) < len(below) else ""
@@ -125,7 +125,7 @@ def _about(path: str) -> str:
     return one_line(": ".join(filter(None, (title, first))), _ABOUT_CHARS)
 
 
-def totals(files: list[Found]) -> Iterator[str]:
+def totals(files: list[FolderEntry]) -> Iterator[str]:
     """Yield what a listing comes to: counts and sizes by suffix, the largest, the newest."""
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()

@@ -32,7 +32,7 @@ from ctxkernel.sources.base.positions import pattern_of
 from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, parse_place
 from ctxkernel.sources.files.code_maps import CodeMap, MappedSource
 from ctxkernel.sources.files.code_trees import package_of
-from ctxkernel.sources.files.folder_parts import Found, other_files, part_lines, readme_line, totals
+from ctxkernel.sources.files.folder_parts import FolderEntry, other_files, part_lines, readme_line, totals
 from ctxkernel.sources.files.gitignore import Ignoring, above
 from ctxkernel.sources.files.globs import NOT_ENTERED, PatternSearch, folder_of
 from ctxkernel.sources.outlines.code_files import is_code
@@ -74,7 +74,7 @@ class ListingBasis:
     entries: dict[str, tuple[int, int]]
 
 
-def basis_of(found: list[Found]) -> ListingBasis:
+def basis_of(found: list[FolderEntry]) -> ListingBasis:
     """Return what a later diff of this listing needs."""
     listing = "\n".join(f"{entry.name}|{entry.size}|{entry.changed}|{entry.note}" for entry in found)
     entries = {entry.name: (entry.size, entry.changed) for entry in found}
@@ -196,7 +196,13 @@ class DirectorySource(MappedSource):
         return replace(draft, fingerprint=fingerprint, basis=basis, notes=notes)
 
     def _level(
-        self, request: RenderRequest, place: Place, budget: int, found: list[Found], notes: tuple[str, ...], part: bool
+        self,
+        request: RenderRequest,
+        place: Place,
+        budget: int,
+        found: list[FolderEntry],
+        notes: tuple[str, ...],
+        part: bool,
     ) -> Draft:
         """Render level 0, 1 or 2; `part` says that there are more entries than `found`."""
         lod = request.lod
@@ -229,7 +235,9 @@ class DirectorySource(MappedSource):
 
         return fit_lines([*_FIRST[lod == 3], head], lines, budget, "entries", place=place_of)
 
-    def _parts(self, head: str, found: list[Found], files: list[Found], code: CodeMap | None, budget: int) -> Draft:
+    def _parts(
+        self, head: str, found: list[FolderEntry], files: list[FolderEntry], code: CodeMap | None, budget: int
+    ) -> Draft:
         parts = code.parts() if code is not None else []
         lines = [part.line() for part in parts]
         lines += part_lines(self.path, found, [part.name for part in parts])
@@ -241,14 +249,14 @@ class DirectorySource(MappedSource):
         return self.map if self.map is not None and self.map.tree().symbols else None
 
 
-def _tree_line(entry: Found) -> NamedLine:
+def _tree_line(entry: FolderEntry) -> NamedLine:
     """Return the line of an entry of a tree: names come before sizes, and outer entries before inner ones."""
     above, _, base = entry.name.rpartition("/")
     name, kind = f"{base}{'/' * entry.folder}", f"in {above}/" if above else "entries"
     return NamedLine(entry.line(), name, kind, depth=entry.depth, rank=2 * entry.depth, worth=int(entry.folder))
 
 
-def _places(found: list[Found]) -> list[Place]:
+def _places(found: list[FolderEntry]) -> list[Place]:
     """Return the position of each entry of a tree."""
     places: list[Place] = []
     for entry in found:
@@ -268,13 +276,13 @@ def stamps_of(paths: list[str]) -> str:
     return " ".join(map(file_stamp, paths))
 
 
-def _list(path: str, most: int) -> tuple[list[Found], Unlisted]:
+def _list(path: str, most: int) -> tuple[list[FolderEntry], Unlisted]:
     """Return the first entries of a tree, and what was met that is not named. Raises OSError."""
     unlisted = Unlisted()
     return list(islice(_walk(path, "", 0, above(path), unlisted), most)), unlisted
 
 
-def _walk(path: str, prefix: str, depth: int, ignoring: Ignoring, unlisted: Unlisted) -> Iterator[Found]:
+def _walk(path: str, prefix: str, depth: int, ignoring: Ignoring, unlisted: Unlisted) -> Iterator[FolderEntry]:
     ignoring = ignoring.within(path)
     with os.scandir(path) as entries:
         some = sorted(islice(entries, MOST_NAMES), key=lambda entry: entry.name)
@@ -292,29 +300,31 @@ def _walk(path: str, prefix: str, depth: int, ignoring: Ignoring, unlisted: Unli
                 continue
             about = entry.stat(follow_symlinks=False)
         except OSError as fault:
-            yield Found(name, depth, False, 0, 0, reason_of(fault))
+            yield FolderEntry(name, depth, False, 0, 0, reason_of(fault))
             continue
         if not stat.S_ISDIR(about.st_mode):
             yield _found(name, depth, about)
             continue
         skipped = entry.name.startswith(".") or entry.name in NOT_ENTERED or depth + 1 >= _DEPTH
-        yield Found(name, depth, True, 0, 0, "not entered" if skipped else "")
+        yield FolderEntry(name, depth, True, 0, 0, "not entered" if skipped else "")
         if not skipped:
             try:
                 yield from _walk(entry.path, name + "/", depth + 1, ignoring, unlisted)
             except OSError as fault:
-                yield Found(name + "/…", depth + 1, False, 0, 0, reason_of(fault))
+                yield FolderEntry(name + "/…", depth + 1, False, 0, 0, reason_of(fault))
 
 
-def _found(name: str, depth: int, about: os.stat_result) -> Found:
+def _found(name: str, depth: int, about: os.stat_result) -> FolderEntry:
     if stat.S_ISDIR(about.st_mode):
-        return Found(name, depth, True, 0, 0)
+        return FolderEntry(name, depth, True, 0, 0)
     if stat.S_ISREG(about.st_mode):
-        return Found(name, depth, False, about.st_size, about.st_mtime_ns)
-    return Found(name, depth, False, 0, about.st_mtime_ns, "link" if stat.S_ISLNK(about.st_mode) else "special file")
+        return FolderEntry(name, depth, False, about.st_size, about.st_mtime_ns)
+    return FolderEntry(
+        name, depth, False, 0, about.st_mtime_ns, "link" if stat.S_ISLNK(about.st_mode) else "special file"
+    )
 
 
-def changed(before: dict[str, tuple[int, int]], found: list[Found]) -> Iterator[str]:
+def changed(before: dict[str, tuple[int, int]], found: list[FolderEntry]) -> Iterator[str]:
     """Yield what went, came and changed since `before`: (size, time of change) by name."""
     now = {entry.name: entry for entry in found}
     for name in sorted(before.keys() | now.keys()):
@@ -329,14 +339,14 @@ def changed(before: dict[str, tuple[int, int]], found: list[Found]) -> Iterator[
 
 
 def _changes(
-    label: str, old: ListingBasis, new: ListingBasis, found: list[Found], budget: int, about: str = ""
+    label: str, old: ListingBasis, new: ListingBasis, found: list[FolderEntry], budget: int, about: str = ""
 ) -> Draft:
     if old.fingerprint == new.fingerprint:
         return Draft(f"{label} · no change")
     return fit_lines([f"{label} · changed{about}"], list(changed(old.entries, found)), budget, "changes")
 
 
-def _head(label: str, counts: str, files: list[Found], notes: tuple[str, ...], part: bool) -> str:
+def _head(label: str, counts: str, files: list[FolderEntry], notes: tuple[str, ...], part: bool) -> str:
     size = format_size(sum(entry.size for entry in files))
     return " · ".join([label, counts, f"{size} or more" if part else size, *notes])
 
@@ -422,7 +432,7 @@ class GlobSource(BaseSource):
         return replace(draft, fingerprint=basis.fingerprint, basis=basis, notes=(*notes, *draft.notes))
 
     def _entries(
-        self, lod: int, head: str, place: Place, budget: int, found: list[Found], walk: PatternSearch
+        self, lod: int, head: str, place: Place, budget: int, found: list[FolderEntry], walk: PatternSearch
     ) -> Draft:
         first = min(place.line, len(found) - 1)
         lines: list[str] = []
@@ -443,7 +453,7 @@ class GlobSource(BaseSource):
 
         return fit_lines([*_FIRST[lod == 3], head], lines, budget, "matches", place=place_of)
 
-    def _look(self, path: str, entry: Found) -> list[str]:
+    def _look(self, path: str, entry: FolderEntry) -> list[str]:
         """Return how a view of one match begins, at level 1: its first line, and what stands below it, indented."""
         source = self._looks.get(path)
         if source is None:
@@ -460,12 +470,12 @@ class GlobSource(BaseSource):
     def _name(self, path: str) -> str:
         return path[len(self._folder) :].lstrip(os.sep).replace(os.sep, "/") or path
 
-    def _found(self, path: str) -> Found:
+    def _found(self, path: str) -> FolderEntry:
         try:
             return _found(self._name(path), 0, os.stat(path))
         except OSError as fault:
-            return Found(self._name(path), 0, False, 0, 0, reason_of(fault))
+            return FolderEntry(self._name(path), 0, False, 0, 0, reason_of(fault))
 
 
-def _line(entry: Found) -> str:
+def _line(entry: FolderEntry) -> str:
     return f"{entry.name}/" if entry.folder else f"{entry.name} · {entry.note or format_size(entry.size)}"

@@ -44,7 +44,7 @@ _NEVER = "(?!)"  # what git matches nothing with
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class IgnoreRule:
     """One line of a `.gitignore`."""
 
     segments: tuple[re.Pattern[str] | None, ...]
@@ -71,9 +71,9 @@ class Rule:
         return len(parts) in reached
 
 
-def rules_of(text: str) -> list[Rule]:
+def rules_of(text: str) -> list[IgnoreRule]:
     """Return the rules of a `.gitignore`, in their order."""
-    rules: list[Rule] = []
+    rules: list[IgnoreRule] = []
     for line in text.split("\n"):
         line = _trimmed(line.rstrip("\r"))
         if not line or line.startswith("#") or len(line) > RULE_CHARS:
@@ -86,7 +86,7 @@ def rules_of(text: str) -> list[Rule]:
         if "/" not in line:  # anywhere below
             parts.insert(0, "**")
         segments = tuple(None if part == "**" else _segment(part) for part in parts)
-        rules.append(Rule(segments, folders_only, negated))
+        rules.append(IgnoreRule(segments, folders_only, negated))
         if len(rules) >= MOST_RULES:
             break
     return rules
@@ -150,7 +150,7 @@ class Rules:
 
 
 @lru_cache(maxsize=64)
-def _compiled(text: str) -> tuple[tuple[Rule, ...], re.Pattern[str]]:
+def _compiled(text: str) -> tuple[tuple[IgnoreRule, ...], re.Pattern[str]]:
     """Return the rules of a text, the last first, and a pattern: which of its groups has a name is that of the first
     rule that can be about it. Thousands of names, hundreds of rules: one look at a name is all that most cost.
     """

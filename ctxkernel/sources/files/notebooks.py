@@ -55,7 +55,7 @@ _NOT_DATA = frozenset({"output_type", "metadata", "prompt_number", "execution_co
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class RenderedCell:
     """One cell: its lines at level 0, and what the other levels are made from."""
 
     kind: str
@@ -98,7 +98,7 @@ class Cell:
 class Notebook:
     """What could be read of a notebook."""
 
-    cells: list[Cell]
+    cells: list[RenderedCell]
     about: str
     remarks: tuple[str, ...]
     size: int
@@ -179,14 +179,14 @@ class NotebookSource(FormatSource[Notebook]):
         return Draft(draft.text, draft.cut_tokens, draft.next_pos, notes=found.remarks)
 
 
-def _ranked(cell: Cell, at: int, line: str) -> str:
+def _ranked(cell: RenderedCell, at: int, line: str) -> str:
     """Return line `at` of a cell in an outline: headings get room first, then how cells begin, then what they show."""
     if cell.kind in ("markdown", "heading") and "# " in line:
         return NamedLine(line)
     return Line(line, 1, rank=1 if at == 0 else 2)
 
 
-def _numbered(cells: list[Cell], first: int, lod: int, budget: int) -> tuple[list[str], list[str]]:
+def _numbered(cells: list[RenderedCell], first: int, lod: int, budget: int) -> tuple[list[str], list[str]]:
     """Return the lines of a level from cell `first` on, each cell numbered, and the position of each line.
 
     An outline is made of each cell anew; where that is more than the budget has room for, the last line stands for the
@@ -208,7 +208,7 @@ def _numbered(cells: list[Cell], first: int, lod: int, budget: int) -> tuple[lis
     return lines, places
 
 
-def _named(cells: list[Cell]) -> Iterator[tuple[str, Place]]:
+def _named(cells: list[RenderedCell]) -> Iterator[tuple[str, Place]]:
     """Yield headings and what Python code defines, with their places."""
     for at, cell in enumerate(cells):
         source = "\n".join(cell.source)
@@ -284,9 +284,9 @@ def _language(notebook: Any) -> tuple[str, str]:
     return _text(language).lower() or "python", one_line(_text(kernel), 40)
 
 
-def _cell(raw: Any, language: str) -> Cell:
+def _cell(raw: Any, language: str) -> RenderedCell:
     if not is_object(raw):
-        return Cell("", f"no cell: {one_line(str(raw), 60)}", [])
+        return RenderedCell("", f"no cell: {one_line(str(raw), 60)}", [])
     kind = one_line(_text(raw.get("cell_type")), 20) or "cell of no type"
     source = _lines(raw.get("source", raw.get("input")))
     if kind == "heading":  # of format 3
@@ -295,7 +295,7 @@ def _cell(raw: Any, language: str) -> Cell:
     count = raw.get("execution_count", raw.get("prompt_number"))
     headline = f"{kind} · In [{one_line(_text(count), 12) or ' '}]" if kind == "code" else kind
     name = one_line(_text(raw.get("id")), 64)
-    cell = Cell(kind, headline, source, kind == "code" and language == "python", id=name)
+    cell = RenderedCell(kind, headline, source, kind == "code" and language == "python", id=name)
     for name, media in sorted(_dict(raw.get("attachments")).items()):
         for mime, data in _dict(media).items():
             cell.shown.append(f"[attachment {one_line(name, 60)}: {_medium(mime, data)}]")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ctxkernel.core.text import format_size
 from ctxkernel.sources.base.file_reader import make_text, read_at
-from ctxkernel.sources.files.text_levels import Document, Known
+from ctxkernel.sources.files.text_levels import Document, TextFacts
 from ctxkernel.sources.outlines.json_facts import JsonFacts
 from ctxkernel.sources.outlines.logs import LogFacts
-from ctxkernel.sources.outlines.table_facts import TableFacts
+from ctxkernel.sources.outlines.table_facts import SampleFacts
 from ctxkernel.sources.outlines.tabular import read_table
 
 _HEAD_BYTES = 512 << 10
@@ -15,22 +15,22 @@ _OTHER_BYTES = 256 << 10
 _JSON_BYTES = 256 << 10
 
 
-def known_of(facts: LogFacts | TableFacts | JsonFacts, size: int) -> Known:
+def known_of(facts: LogFacts | SampleFacts | JsonFacts, size: int) -> TextFacts:
     """Return what a survey found in the whole text."""
     if isinstance(facts, JsonFacts):
-        return Known(facts if facts.is_whole else None, size, lines=facts.lines)
-    if isinstance(facts, TableFacts):
-        return Known(facts.table(), size, lines=facts.lines)
-    return Known(facts if facts.is_log else None, size, lines=facts.lines)
+        return TextFacts(facts if facts.is_whole else None, size, lines=facts.lines)
+    if isinstance(facts, SampleFacts):
+        return TextFacts(facts.table(), size, lines=facts.lines)
+    return TextFacts(facts if facts.is_log else None, size, lines=facts.lines)
 
 
-def sampled(document: Document, descriptor: int, size: int) -> Known:
+def sampled(document: Document, descriptor: int, size: int) -> TextFacts:
     """Return what the beginning, the middle and the end of a text show; of JSON the beginning, with what it is in."""
     if document.language.name == "json":
         begun, data = JsonFacts(), read_at(descriptor, 0, _JSON_BYTES)
         begun.take(data)
         about = f"its first {format_size(len(data))} of {format_size(size)} read"
-        return Known(None if begun.broken else begun, size, about, round(begun.lines * size / max(len(data), 1)))
+        return TextFacts(None if begun.broken else begun, size, about, round(begun.lines * size / max(len(data), 1)))
     share = 2 if document.language.name == "table" else 1  # whose cells take longer
     head_bytes, other_bytes = min(_HEAD_BYTES // share, size // 4), min(_OTHER_BYTES // share, size // 8)
     head = _lines(descriptor, 0, head_bytes)[1]
@@ -42,11 +42,11 @@ def sampled(document: Document, descriptor: int, size: int) -> Known:
     if document.language.name == "table":
         joined = b"".join(data if data.endswith(b"\n") else data + b"\n" for _, data in parts if data)
         text = make_text(joined.decode("utf-8", "replace"), size=size, fingerprint="", whole=False)
-        return Known(read_table(text, "a sample"), size, about, lines)
+        return TextFacts(read_table(text, "a sample"), size, about, lines)
     facts = LogFacts()
     for offset, data in parts:
         facts.take(data, round(offset / max(average, 1)))
-    return Known(facts if facts.is_log else None, size, about, lines)
+    return TextFacts(facts if facts.is_log else None, size, about, lines)
 
 
 def _lines(descriptor: int, offset: int, count: int) -> tuple[int, bytes]:

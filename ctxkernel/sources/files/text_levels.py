@@ -46,7 +46,7 @@ from ctxkernel.sources.outlines.outline import (
     outline_of_table,
     prose_outline,
 )
-from ctxkernel.sources.outlines.tabular import Table, read_table
+from ctxkernel.sources.outlines.tabular import TableText, read_table
 
 BASIS_CHARS = 2 << 20
 """Longest text that is kept whole for a later diff; of a longer one a window is kept."""
@@ -84,10 +84,10 @@ class PlainBasis:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class TextFacts:
     """What was found in a text of which only the beginning is at hand."""
 
-    facts: LogFacts | Table | JsonFacts | None
+    facts: LogFacts | TableText | JsonFacts | None
     """None for what turned out to be neither."""
     size: int
     sample: str = ""
@@ -99,7 +99,7 @@ class Known:
 class Document:
     """A text with its language and outline, each found once."""
 
-    def __init__(self, label: str, path: str, text: Text, known: Known | None = None) -> None:
+    def __init__(self, label: str, path: str, text: Text, known: TextFacts | None = None) -> None:
         """`known` is about the whole of a text of which only the beginning is in `text`."""
         self.label = label
         self.text = text
@@ -114,7 +114,7 @@ class Document:
         return self.language.name not in _RECORDS and bool(self.text.text.strip())
 
     @cached_property
-    def _facts(self) -> LogFacts | Table | JsonFacts | None:
+    def _facts(self) -> LogFacts | TableText | JsonFacts | None:
         if self._known is not None:
             return self._known.facts
         if self.language.name == "log":
@@ -127,7 +127,7 @@ class Document:
         facts, known = self._facts, self._known
         if isinstance(facts, LogFacts):
             return facts.outline(known.sample, known.lines) if known is not None else facts.outline(self.read)
-        if isinstance(facts, Table):
+        if isinstance(facts, TableText):
             return outline_of_table(facts)
         if isinstance(facts, JsonFacts):
             return outline_of_json(facts, known.sample if known is not None else "")
@@ -142,9 +142,9 @@ class Document:
         return points_of(self.text, self.language, self.outline)
 
     @property
-    def table(self) -> Table | None:
+    def table(self) -> TableText | None:
         """What is known of its columns, where it is a table."""
-        return self._facts if isinstance(self._facts, Table) else None
+        return self._facts if isinstance(self._facts, TableText) else None
 
     @property
     def is_log(self) -> bool:

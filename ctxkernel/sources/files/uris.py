@@ -34,7 +34,7 @@ from typing import Any
 import xxhash
 
 from ctxkernel.core.errors import BadTarget
-from ctxkernel.core.jobs import Preparation, Summary
+from ctxkernel.core.jobs import ModelSummary, Preparation
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.projection.secrets import mask
@@ -318,7 +318,7 @@ class UriSource(BaseSource):
 
     def accept(self, result: Any) -> bool:
         """Give the local copy what was prepared for it. Returns whether no more of it is needed."""
-        if isinstance(result, Summary) or self._copy is None:
+        if isinstance(result, ModelSummary) or self._copy is None:
             return super().accept(result)
         self._renderings.clear()
         return self._copy.accept(result)

@@ -15,8 +15,8 @@ from ctxkernel.core.text import format_shape, format_size, one_line, plural
 from ctxkernel.sources.base.amounts import indented, more_lines
 from ctxkernel.sources.base.rendering import Place, titled
 from ctxkernel.sources.objects.facts import FactsSource, array_line, is_array
-from ctxkernel.sources.tables.arrays import array_window, table_shape
 from ctxkernel.sources.tables.columns import modules, numbers
+from ctxkernel.sources.tables.numpy_arrays import array_window, table_shape
 
 _VARIABLES = 200
 _ATTRIBUTES = 100

@@ -24,8 +24,8 @@ from ctxkernel.core.text import format_shape, format_size, join_names, one_line,
 from ctxkernel.sources.base.amounts import NamedLine, more_lines
 from ctxkernel.sources.base.rendering import BaseSource, short_type, titled
 from ctxkernel.sources.objects.facts import FactsSource, array_line, is_array
-from ctxkernel.sources.tables.arrays import ArraySource
 from ctxkernel.sources.tables.columns import cell, modules
+from ctxkernel.sources.tables.numpy_arrays import ArraySource
 
 _DEEPEST = 4
 _PARTS = 50

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ctxkernel.sources.base.file_reader import Text, content_hash, text_of
-from ctxkernel.sources.base.positions import Entry
+from ctxkernel.sources.base.positions import OutlineEntry
 from ctxkernel.sources.outlines.grammars import GRAMMARS
 from ctxkernel.sources.outlines.outline import language_of
 from ctxkernel.sources.outlines.python_outline import exported_names, python_outline, without_texts
 
-Kind = Literal["definition", "constant", "other"]
+SymbolKind = Literal["definition", "constant", "other"]
 PYTHON = (".py", ".pyi", ".pyw")
 SUFFIXES = frozenset((*PYTHON, *(suffix for row in GRAMMARS for suffix in row.suffixes)))
 _DEFINED = re.compile(r"(?:@.* )?(?:async )?(?:def|class) ")
@@ -61,7 +61,7 @@ _TEST_NAME = re.compile(r"(?:test_.*|.*_test|conftest)\.\w+|.*\.(?:test|spec)\.\
 _GENERATED_NAME = re.compile(r".*(?:_pb2(?:_grpc)?\.pyi?|\.min\.js|\.bundle\.js|\.d\.ts)|_?version\.py|versioneer\.py")
 
 
-def kind_of(entry: Entry) -> Kind:
+def kind_of(entry: OutlineEntry) -> SymbolKind:
     """Return what an entry of an outline is; `other` for what nobody looks for, such as a TypeVar."""
     if not entry.name:
         return "definition"
@@ -71,7 +71,7 @@ def kind_of(entry: Entry) -> Kind:
     return "constant" if named != entry.text and named.lstrip()[:1] in (":", "=") else "definition"
 
 
-def qualified(entry: Entry, name: str) -> str:
+def qualified(entry: OutlineEntry, name: str) -> str:
     """Return the text of an entry with its whole name in it: `def Model.fit(self)`."""
     found = _DEFINED.match(entry.text)
     at = entry.text.find(entry.name, found.end() if found else 0) if entry.name else -1
@@ -183,7 +183,7 @@ def _mentioned(source: str, imports: tuple[Import, ...]) -> list[str]:
     return _WORD.findall(code) + [f"{of}.{name}" for of, name in _ATTRIBUTE.findall(code) if of in known]
 
 
-def _symbols(entries: Sequence[Entry], *, deep: bool) -> Iterator[Symbol]:
+def _symbols(entries: Sequence[OutlineEntry], *, deep: bool) -> Iterator[Symbol]:
     """Yield the symbols of a file, with the public members of classes where it is `deep`."""
     at = 0
     while at < len(entries):
@@ -212,7 +212,7 @@ def _last_of_each(symbols: Iterable[Symbol]) -> tuple[Symbol, ...]:
     return tuple({symbol.name: symbol for symbol in symbols}.values())
 
 
-def _fields(entry: Entry, inner: Sequence[Entry]) -> str:
+def _fields(entry: OutlineEntry, inner: Sequence[OutlineEntry]) -> str:
     """Return the fields of a dataclass or named tuple as what it is made with; empty for any other."""
     if not _MADE_OF_FIELDS.match(entry.text):
         return ""
@@ -220,7 +220,7 @@ def _fields(entry: Entry, inner: Sequence[Entry]) -> str:
     return f"({', '.join(fields)})" if fields else ""
 
 
-def _signature(entry: Entry, *, own: bool = True) -> str:
+def _signature(entry: OutlineEntry, *, own: bool = True) -> str:
     """Return what follows the name of a definition, `self` left out where it is of a method or a constructor."""
     found = _DEFINED.match(entry.text)
     at = entry.text.find(entry.name, found.end() if found else 0)

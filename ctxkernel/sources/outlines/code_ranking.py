@@ -61,7 +61,7 @@ class Ranked:
     score: float
 
 
-Key = tuple[str, str]
+SymbolKey = tuple[str, str]
 """A file and the name of a top-level symbol in it."""
 
 
@@ -69,7 +69,7 @@ Key = tuple[str, str]
 class Weights:
     """How much each symbol and each file of a tree is used."""
 
-    symbols: Mapping[Key, float] = field(default_factory=dict[Key, float])
+    symbols: Mapping[SymbolKey, float] = field(default_factory=dict[SymbolKey, float])
     files: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
@@ -78,7 +78,7 @@ def weigh(files: Mapping[str, CodeFile], root: str = "") -> Weights:
     tree = _Tree(files, root)
     uses = {path: _uses(tree, path) for path in files}
     ranks = _flow(files, uses)
-    scores: dict[Key, float] = defaultdict(float)
+    scores: dict[SymbolKey, float] = defaultdict(float)
     for path, used in uses.items():
         share = ranks[path] / (sum(used.values()) + _FEW)
         for key, weight in used.items():
@@ -180,7 +180,7 @@ class _Tree:
         self.owned: dict[str, frozenset[str]] = {}
         self._imported: dict[str, dict[str, Import]] = {}
         self._stars: dict[str, list[str]] = {}
-        self._found: dict[Key, Key | None] = {}
+        self._found: dict[SymbolKey, SymbolKey | None] = {}
         self._depth = 0
         for path, file in files.items():
             if path.endswith(PYTHON):
@@ -210,7 +210,7 @@ class _Tree:
             self._stars[path] = [module for module in stars if module in self.modules]
         return self._imported[path]
 
-    def home(self, module: str, name: str) -> Key | None:
+    def home(self, module: str, name: str) -> SymbolKey | None:
         """Return where a name of a module is defined, through the imports of other modules."""
         key = (module, name)
         if key not in self._found:
@@ -221,7 +221,7 @@ class _Tree:
                 self._depth -= 1
         return self._found[key]
 
-    def _home(self, module: str, name: str) -> Key | None:
+    def _home(self, module: str, name: str) -> SymbolKey | None:
         path = self.modules.get(module)
         if path is None:
             return None
@@ -232,7 +232,7 @@ class _Tree:
             return self.home(self.module_of(one.module, path), one.name) if one.name else None
         return next(filter(None, (self.home(star, name) for star in self._stars[path])), None)
 
-    def attribute(self, path: str, of: str, name: str) -> Key | None:
+    def attribute(self, path: str, of: str, name: str) -> SymbolKey | None:
         """Return where `of.name` is defined that a file mentions, if `of` is a module that it imports."""
         one = self.imported(path).get(of)
         if one is None:
@@ -257,9 +257,9 @@ class _Tree:
         return [name for name in dict.fromkeys(names) if not name.startswith("_")]
 
 
-def _uses(tree: _Tree, path: str) -> dict[Key, float]:
+def _uses(tree: _Tree, path: str) -> dict[SymbolKey, float]:
     """Return what a file uses of the others, with the weight of each."""
-    used: dict[Key, float] = {}
+    used: dict[SymbolKey, float] = {}
     own = tree.owned[path]
     python = path in tree.named
     for one in tree.files[path].imports if python else ():
@@ -285,7 +285,7 @@ def _uses(tree: _Tree, path: str) -> dict[Key, float]:
     return used
 
 
-def _flow(files: Mapping[str, CodeFile], uses: Mapping[str, Mapping[Key, float]]) -> dict[str, float]:
+def _flow(files: Mapping[str, CodeFile], uses: Mapping[str, Mapping[SymbolKey, float]]) -> dict[str, float]:
     """Return the rank of each file."""
     edges: dict[str, list[tuple[str, float]]] = {}
     for path, used in uses.items():
@@ -307,9 +307,9 @@ def _flow(files: Mapping[str, CodeFile], uses: Mapping[str, Mapping[Key, float]]
     return ranks
 
 
-def _exported(tree: _Tree) -> dict[Key, str]:
+def _exported(tree: _Tree) -> dict[SymbolKey, str]:
     """Return the shortest public name of each symbol that a module lists in `__all__`, or a package imports."""
-    called: dict[Key, str] = {}
+    called: dict[SymbolKey, str] = {}
     for path, module in tree.named.items():
         file = tree.files[path]
         if file.aside or any(part.startswith("_") for part in module.split(".")):

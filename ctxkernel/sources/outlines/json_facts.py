@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.amounts import Line, indented, more_lines
-from ctxkernel.sources.outlines.json_outline import Field, key_line, number_of
+from ctxkernel.sources.outlines.json_outline import JsonField, key_line, number_of
 
 MOST_PLACES = 2_000
 _KEYS = 200
@@ -43,7 +43,7 @@ _WORDS = {b"true": "bool", b"false": "bool", b"null": "null"}
 class JsonPlace:
     """A key, or what all items of an array have in common."""
 
-    facts: Field = field(default_factory=Field)
+    facts: JsonField = field(default_factory=JsonField)
     keys: dict[str, JsonPlace] = field(default_factory=dict[str, "JsonPlace"])
     items: JsonPlace | None = None
     is_open: bool = False
@@ -214,7 +214,7 @@ def _short(place: JsonPlace) -> str:
         count = max(place.facts.lengths[1], len(place.keys))
         return f"object, {_size(place, count)} keys"
     if place.items is not None or "array" in kinds:
-        items = place.items.facts if place.items is not None else Field()
+        items = place.items.facts if place.items is not None else JsonField()
         count = max(place.facts.lengths[1], items.kinds.total())
         of = f" of {' | '.join(sorted(items.shape_kinds()))}" if items.kinds else ""
         return f"array, {_size(place, count)} {plural(count, 'items').partition(' ')[2]}{of}"

@@ -62,7 +62,7 @@ class _Number(str):
 
 
 def number_of(text: str) -> str:
-    """Return a number as a `Field` takes it."""
+    """Return a number as a `JsonField` takes it."""
     return _Number(text)
 
 
@@ -138,7 +138,7 @@ class _Shape:
         keys = list(dict.fromkeys(key for item in objects for key in item))
         for at, key in enumerate(keys[:_KEYS]):
             values = [item[key] for item in objects if key in item]
-            found = Field()
+            found = JsonField()
             for value in values:
                 found.take(value)
             name = one_line(key, 60)
@@ -149,7 +149,7 @@ class _Shape:
 
 
 @dataclass(slots=True)
-class Field:
+class JsonField:
     """What is known of one field, by the dotted path of its keys."""
 
     kinds: Counter[str] = field(default_factory=Counter[str])
@@ -225,7 +225,7 @@ def json_fields(text: Text) -> tuple[list[str], list[str]] | None:
     count = len(numbers)
     if not count:
         return None
-    fields: dict[str, Field] = {}
+    fields: dict[str, JsonField] = {}
     records = tried = more = 0
     bad: list[int] = []
     room = SAMPLE_CHARS
@@ -253,7 +253,7 @@ def json_fields(text: Text) -> tuple[list[str], list[str]] | None:
     ]
 
 
-def _collect(fields: dict[str, Field], record: Any) -> bool:
+def _collect(fields: dict[str, JsonField], record: Any) -> bool:
     """Count the values of one line, in the order of its keys; True where there are more fields than are kept."""
     more = False
     stack: list[tuple[str, Any, int]] = [("", record, 0)]
@@ -264,7 +264,7 @@ def _collect(fields: dict[str, Field], record: Any) -> bool:
             if name not in fields and len(fields) >= _FIELDS:
                 more = True
                 continue
-            fields.setdefault(name, Field()).take(value)
+            fields.setdefault(name, JsonField()).take(value)
         if is_object(value) and depth < _FIELD_DEPTH:
             inner = list(value.items())[: 2 * _FIELDS]
             stack += [(f"{path}.{_key(key)}" if path else _key(key), one, depth + 1) for key, one in reversed(inner)]

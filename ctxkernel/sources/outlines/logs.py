@@ -50,7 +50,7 @@ _MOST_SHAPES = 20_000
 
 
 @dataclass(slots=True)
-class Kind:
+class EntryKind:
     """Entries that differ in numbers only."""
 
     first: int
@@ -84,7 +84,7 @@ class LogFacts:
     by_lines = True
     lines: int = 0
     levels: Counter[str] = field(default_factory=Counter[str])
-    kinds: dict[bytes, Kind] = field(default_factory=dict[bytes, Kind])
+    kinds: dict[bytes, EntryKind] = field(default_factory=dict[bytes, EntryKind])
     quiet: int = 0
     """How many of the kinds are neither warnings nor errors."""
     others: int = 0
@@ -177,9 +177,9 @@ class LogFacts:
             self.others += count
             return
         self.quiet += quiet
-        self.kinds[shape.kind] = Kind(first, last, one_line(_decoded(head)), level, count)
+        self.kinds[shape.kind] = EntryKind(first, last, one_line(_decoded(head)), level, count)
 
-    def ranked(self) -> list[Kind]:
+    def ranked(self) -> list[EntryKind]:
         """Return the kinds, the most severe first, of equal ones the rarest, then the first."""
         return sorted(self.kinds.values(), key=lambda kind: (_RANKS[kind.level], kind.count, kind.first))
 

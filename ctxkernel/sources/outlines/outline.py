@@ -19,7 +19,7 @@ from itertools import takewhile
 from ctxkernel.core.text import one_line
 from ctxkernel.sources.base.amounts import Line
 from ctxkernel.sources.base.file_reader import Text
-from ctxkernel.sources.base.positions import Entry, Outline
+from ctxkernel.sources.base.positions import Outline, OutlineEntry
 from ctxkernel.sources.outlines.grammars import GRAMMARS, Grammar
 from ctxkernel.sources.outlines.json_facts import JsonFacts
 from ctxkernel.sources.outlines.json_outline import json_fields, json_lines
@@ -28,8 +28,8 @@ from ctxkernel.sources.outlines.python_outline import python_outline
 from ctxkernel.sources.outlines.sentences import first_sentence
 from ctxkernel.sources.outlines.settings_files import keys_of_yaml, sections_of
 from ctxkernel.sources.outlines.syntax import definition_at, syntax_outline
-from ctxkernel.sources.outlines.table_facts import TableFacts
-from ctxkernel.sources.outlines.tabular import Table, read_table
+from ctxkernel.sources.outlines.table_facts import SampleFacts
+from ctxkernel.sources.outlines.tabular import TableText, read_table
 
 _SCAN_LINES = 50_000
 _PART_CHARS = 1 << 20
@@ -60,7 +60,7 @@ def log_outline(text: Text) -> Outline | None:
 
 def markdown_outline(text: Text) -> Outline:
     """Return the headings, ATX and underlined, outside of code fences."""
-    entries: list[Entry] = []
+    entries: list[OutlineEntry] = []
     fence = ""
     lines = text.lines
     for at, line in enumerate(lines):
@@ -70,19 +70,19 @@ def markdown_outline(text: Text) -> Outline:
         elif fence:
             continue
         elif found := _ATX.match(line):
-            entries.append(Entry(at, len(found[1]) - 1, line.strip(), _first_sentence(lines, at + 1)))
+            entries.append(OutlineEntry(at, len(found[1]) - 1, line.strip(), _first_sentence(lines, at + 1)))
         elif at and line[:3] in ("===", "---") and set(line.strip()) <= set("=-") and lines[at - 1].strip():
             before = lines[at - 1]
             if not before.startswith((" ", "\t", "|", "-", "#", ">")):
                 depth = 0 if line[0] == "=" else 1
-                entries.append(Entry(at - 1, depth, before.strip(), _first_sentence(lines, at + 1)))
+                entries.append(OutlineEntry(at - 1, depth, before.strip(), _first_sentence(lines, at + 1)))
     return Outline([], entries, "headings") if entries else prose_outline(text)
 
 
 def prose_outline(text: Text) -> Outline:
     """Return underlined headings and definition-like lines; where there are none, how paragraphs begin."""
-    headings: list[Entry] = []
-    paragraphs: list[Entry] = []
+    headings: list[OutlineEntry] = []
+    paragraphs: list[OutlineEntry] = []
     levels: dict[str, int] = {}
     lines = text.lines[:_SCAN_LINES]
     for at, line in enumerate(lines):
@@ -92,11 +92,11 @@ def prose_outline(text: Text) -> Outline:
         if (rule := _UNDERLINE.match(line)) and previous.strip() and len(line.rstrip()) >= len(previous.rstrip()) - 1:
             if not _UNDERLINE.match(previous):
                 depth = levels.setdefault(rule[1], len(levels))
-                headings.append(Entry(at - 1, depth, one_line(previous), _first_sentence(lines, at + 1)))
+                headings.append(OutlineEntry(at - 1, depth, one_line(previous), _first_sentence(lines, at + 1)))
         elif found := definition_at(line, at):
             headings.append(found)
         if not previous or previous.isspace():
-            paragraphs.append(Entry(at, 0, one_line(line, 100)))
+            paragraphs.append(OutlineEntry(at, 0, one_line(line, 100)))
     found, what = (headings, "headings") if headings else (paragraphs, "paragraphs")
     part = len(lines) < len(text.lines)
     head = [f"{what} of the first {len(lines):,} of {len(text.lines):,} lines"] if part else []
@@ -109,7 +109,7 @@ def table_outline(text: Text) -> Outline:
     return prose_outline(text) if table is None else outline_of_table(table)
 
 
-def outline_of_table(table: Table) -> Outline:
+def outline_of_table(table: TableText) -> Outline:
     """Return columns and first rows."""
     first, *rows = table.head_lines() or [""]
     head = [Line(line, rank=2) for line in (f"first rows:\n{first}", *rows)]
@@ -138,7 +138,7 @@ def fields_outline(text: Text) -> Outline:
     return Outline(fields[0], [], "fields", fields[1], unit="fields")
 
 
-def keys_outline(entries_of: Callable[[Text], list[Entry]], text: Text) -> Outline:
+def keys_outline(entries_of: Callable[[Text], list[OutlineEntry]], text: Text) -> Outline:
     """Return the sections and keys of a settings file; of one without any how its paragraphs begin."""
     entries = entries_of(text)
     return Outline([], entries, "keys") if entries else prose_outline(text)
@@ -178,9 +178,9 @@ LANGUAGES: list[Language] = [
 ]
 
 
-FACTS: dict[str, Callable[[], LogFacts | TableFacts | JsonFacts]] = {
+FACTS: dict[str, Callable[[], LogFacts | SampleFacts | JsonFacts]] = {
     "log": LogFacts,
-    "table": TableFacts,
+    "table": SampleFacts,
     "json": JsonFacts,
 }
 """What the background finds in a large text, by its language."""

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ctxkernel.sources.base.positions import Entry
+from ctxkernel.sources.base.positions import OutlineEntry
 from ctxkernel.sources.outlines.prose import Point, points_of_prose, sections_of
 
 _NUMBERED = re.compile(r"((?:\d{1,2}(?:\.\d{1,2}){0,3}\.?|[IVX]{1,4}\.)\s+)(?=[A-Z])(?!.*[.!?;,]$)\S.{2,80}")
@@ -34,15 +34,15 @@ def points_of_paper(pages: Sequence[Sequence[str]], titles: Sequence[str] = ()) 
     numbered = list(enumerate(line for page in pages for line in page))
     lines = [(at, line.strip()) for at, line in numbered if not _PAGE.fullmatch(line) and line.strip() not in running]
     known = {_LEADING.sub("", title).strip().lower() for title in titles}
-    headings: list[Entry] = []
+    headings: list[OutlineEntry] = []
     text: list[tuple[int, str]] = []
     before = ""
     for at, line in lines:
         if run_in := _RUN_IN.match(line):
-            headings.append(Entry(at, 0, run_in[1].capitalize()))
+            headings.append(OutlineEntry(at, 0, run_in[1].capitalize()))
             text += [(at, ""), (at, line[run_in.end() :])]
         elif _is_heading(line, before, known):
-            headings.append(Entry(at, _depth(line), line))
+            headings.append(OutlineEntry(at, _depth(line), line))
             text.append((at, line))
         else:
             text.append((at, line))

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from ctxkernel.sources.base.positions import Entry
+from ctxkernel.sources.base.positions import OutlineEntry
 from ctxkernel.sources.outlines.sentences import Sentence, sentences_of
 
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
@@ -68,7 +68,7 @@ class Point:
 class Section:
     """A heading and the paragraphs below it, up to the next heading."""
 
-    heading: Entry | None
+    heading: OutlineEntry | None
     paragraphs: list[list[Sentence]] = field(default_factory=list[list[Sentence]])
 
     @property
@@ -77,7 +77,7 @@ class Section:
         return "" if self.heading is None else self.heading.text.strip("# \t").strip("*")
 
 
-def sections_of(lines: Iterable[tuple[int, str]], headings: Sequence[Entry]) -> tuple[list[Section], float]:
+def sections_of(lines: Iterable[tuple[int, str]], headings: Sequence[OutlineEntry]) -> tuple[list[Section], float]:
     """Return the sections of some lines, and which share of their words is prose."""
     at = {entry.line: entry for entry in headings}
     found = [Section(None)]

@@ -14,7 +14,7 @@ from itertools import takewhile
 from keyword import iskeyword
 
 from ctxkernel.core.text import one_line, truncate
-from ctxkernel.sources.base.positions import Entry, Outline
+from ctxkernel.sources.base.positions import Outline, OutlineEntry
 from ctxkernel.sources.outlines.sentences import first_sentence
 
 _STRING = r"\"\"\"[\s\S]*?(?:\"\"\"|\Z)|'''[\s\S]*?(?:'''|\Z)|\"(?:\\[\s\S]|[^\"\\\n])*\"|'(?:\\[\s\S]|[^'\\\n])*'"
@@ -104,7 +104,7 @@ class _Scan:
         self._open: list[tuple[int, bool, int]] = []
         self._decorators: list[str] = []
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[OutlineEntry]:
         source, line, counted, after = self._source, 0, 0, 0
         strings = [found.span() for found in _QUOTED.finditer(source) if "\n" in found[0]]
         strings.append((len(source), len(source)))
@@ -132,7 +132,7 @@ class _Scan:
                 if not hidden:
                     marks = "".join(f"{mark} " for mark in self._decorators)
                     doc = _doc_at(source, colon + 1) if colon >= 0 else ""
-                    yield Entry(line, len(self._open), marks + header, doc, found["name"])
+                    yield OutlineEntry(line, len(self._open), marks + header, doc, found["name"])
                 body = _BODY.match(source, colon) if colon >= 0 else None
                 self._open.append((indent, found["what"] == "class", len(body[1].expandtabs()) if body else -1))
                 after = max(colon, 0)
@@ -143,7 +143,7 @@ class _Scan:
                 counted = found.start()
                 end = source.find("\n", counted)
                 text = one_line(source[counted : end if end >= 0 else len(source)], 100)
-                yield Entry(line, len(self._open), text, "", found["variable"])
+                yield OutlineEntry(line, len(self._open), text, "", found["variable"])
             self._decorators.clear()
 
     def _is_field(self, found: re.Match[str], indent: int) -> bool:

@@ -12,7 +12,7 @@ from itertools import islice
 
 from ctxkernel.core.text import truncate
 from ctxkernel.sources.base.file_reader import Text
-from ctxkernel.sources.base.positions import Entry
+from ctxkernel.sources.base.positions import OutlineEntry
 
 _SECTION = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:[#;].*)?$")
 _KEY = re.compile(r"""\s*([\w.\-/ ]+?|"[^"]*"|'[^']*')\s*[=:]\s*(.*)$""")
@@ -23,30 +23,30 @@ _LINE_CHARS = 100
 _MOST = 5_000
 
 
-def sections_of(text: Text) -> list[Entry]:
+def sections_of(text: Text) -> list[OutlineEntry]:
     """Return the sections of TOML or INI, and their keys."""
     return list(islice(_sections(text), _MOST))
 
 
-def _sections(text: Text) -> Iterator[Entry]:
+def _sections(text: Text) -> Iterator[OutlineEntry]:
     section, until = "", ""
     for at, line in enumerate(text.lines):
         if until:
             until = "" if until in line else until
         elif found := _SECTION.match(line):
             section = found[2]
-            yield Entry(at, 0, truncate(line.strip(), _LINE_CHARS), name=section)
+            yield OutlineEntry(at, 0, truncate(line.strip(), _LINE_CHARS), name=section)
         elif line.lstrip()[:1] not in ("#", ";") and (found := _KEY.match(line)):
             until = next((mark for mark in _TEXTS if found[2].count(mark) == 1), "")
-            yield Entry(at, int(bool(section)), truncate(line.strip(), _LINE_CHARS), name=found[1].strip("\"'"))
+            yield OutlineEntry(at, int(bool(section)), truncate(line.strip(), _LINE_CHARS), name=found[1].strip("\"'"))
 
 
-def keys_of_yaml(text: Text) -> list[Entry]:
+def keys_of_yaml(text: Text) -> list[OutlineEntry]:
     """Return the keys of YAML."""
     return list(islice(_yaml(text), _MOST))
 
 
-def _yaml(text: Text) -> Iterator[Entry]:
+def _yaml(text: Text) -> Iterator[OutlineEntry]:
     within: list[int] = []
     """The indentations of the keys that the next one may be in."""
     block = -1
@@ -60,7 +60,7 @@ def _yaml(text: Text) -> Iterator[Entry]:
             continue
         while within and within[-1] >= len(found[1]):
             within.pop()
-        yield Entry(at, len(within), truncate(line.strip(), _LINE_CHARS), name=found[2].strip("\"'"))
+        yield OutlineEntry(at, len(within), truncate(line.strip(), _LINE_CHARS), name=found[2].strip("\"'"))
         within.append(len(found[1]))
         if found[3] and _BLOCK.fullmatch(found[3]):
             block = indent

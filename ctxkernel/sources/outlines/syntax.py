@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any
 
 from ctxkernel.core.text import one_line, truncate
-from ctxkernel.sources.base.positions import Entry, Outline
+from ctxkernel.sources.base.positions import Outline, OutlineEntry
 from ctxkernel.sources.outlines.grammars import Grammar, types
 
 _PARSED_BYTES = 256 << 10
@@ -74,12 +74,12 @@ _LICENCE = re.compile(r"copyright|licen[sc]e|SPDX|all rights", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<=[^\d\s][.!?])\s")
 
 
-def definition_at(line: str, at: int) -> Entry | None:
+def definition_at(line: str, at: int) -> OutlineEntry | None:
     """Return the entry of a line that looks like a definition in some language, by its words alone."""
     found = _DEFINITION.match(line)
     if not found or _FALSE_FRIENDS.match(line):
         return None
-    return Entry(at, 1 if found["indent"] else 0, one_line(line.strip().rstrip("{ ")))
+    return OutlineEntry(at, 1 if found["indent"] else 0, one_line(line.strip().rstrip("{ ")))
 
 
 def syntax_outline(source: str, grammar: Grammar) -> Outline | str:
@@ -98,7 +98,7 @@ def syntax_outline(source: str, grammar: Grammar) -> Outline | str:
     walk = _Walk(part, grammar)
     entries = walk.entries(root)
     head: list[str] = []
-    guessed: list[Entry] = []
+    guessed: list[OutlineEntry] = []
     lines = source.split("\n")
     if cut:
         last = part.count(b"\n")
@@ -168,10 +168,10 @@ class _Walk:
         self.unread: set[int] = set()
         """Lines where something that is no tree begins."""
 
-    def entries(self, root: Any) -> list[Entry]:
+    def entries(self, root: Any) -> list[OutlineEntry]:
         return list(self._below(root, "", 0, 0, -1, ""))
 
-    def _below(self, node: Any, above: str, depth: int, nested: int, lead: int, doc: str) -> Iterator[Entry]:
+    def _below(self, node: Any, above: str, depth: int, nested: int, lead: int, doc: str) -> Iterator[OutlineEntry]:
         """Yield the entries below `node`. `lead` is where the text of the first begins, if not -1; `doc` its sentence.
 
         `above` is what `node` is in. (A node's `parent` is looked for from the root on: quadratic in a long file.)
@@ -274,7 +274,7 @@ class _Walk:
             return inner if inner.child_by_field_name("body") is not None else node
         return node
 
-    def _entry(self, node: Any, begin: int, depth: int, doc: str) -> Entry:
+    def _entry(self, node: Any, begin: int, depth: int, doc: str) -> OutlineEntry:
         for child in node.children:  # what a decorator says may be longer than all that it decorates
             if child.type == "decorator":
                 begin = max(begin, child.end_byte)
@@ -289,7 +289,7 @@ class _Walk:
         if self._language in ("Ruby", "Julia"):
             text = re.sub(r"[\s;]+end$", "", text)
         most = _SHOWN_CHARS if end < node.end_byte or b"(" in self._data[begin:end] else _FIELD_CHARS
-        return Entry(line, depth, truncate(text, most), doc, self._name(node))
+        return OutlineEntry(line, depth, truncate(text, most), doc, self._name(node))
 
     def _line(self, begin: int, node: Any) -> int:
         if begin >= node.start_byte:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ctxkernel.core.text import one_line
-from ctxkernel.sources.outlines.tabular import DATE, NULLS, Column, Dialect, Table, dialect_of
+from ctxkernel.sources.outlines.tabular import DATE, NULLS, Column, TableDialect, TableText, dialect_of
 
 MOST_DISTINCT = 1_000
 MOST_SAMPLED = 20_000
@@ -138,11 +138,11 @@ class ColumnFacts:
 
 
 @dataclass(slots=True)
-class TableFacts:
+class SampleFacts:
     """What is known of the rows that were taken."""
 
     by_lines = True
-    dialect: Dialect | None = None
+    dialect: TableDialect | None = None
     columns: list[ColumnFacts] = field(default_factory=list[ColumnFacts])
     rows: int = 0
     lines: int = 0
@@ -152,7 +152,7 @@ class TableFacts:
     broken: bool = False
     """Whether something could not be read as a record."""
 
-    def copy(self) -> TableFacts:
+    def copy(self) -> SampleFacts:
         """Return facts that can take more rows without a change of these."""
         return replace(self, columns=[column.copy() for column in self.columns])
 
@@ -212,14 +212,14 @@ class TableFacts:
             self.broken = True
         return rows
 
-    def table(self) -> Table | None:
+    def table(self) -> TableText | None:
         """Return the table as an outline shows it; None where the text is none."""
         if self.dialect is None:
             return None
         if self.pending:  # a quote that is never closed
             return replace(self, columns=[column.copy() for column in self.columns])._closed().table()
         columns = zip(self.dialect.header, self.columns, strict=True)
-        return Table(
+        return TableText(
             delimiter=self.dialect.delimiter,
             has_header=self.dialect.has_header,
             header=self.dialect.header,
@@ -232,7 +232,7 @@ class TableFacts:
             ragged=self.ragged,
         )
 
-    def _closed(self) -> TableFacts:
+    def _closed(self) -> SampleFacts:
         pending, self.pending, self.broken = self.pending, "", True
         self.take(pending.replace('"', "").encode())
         return self

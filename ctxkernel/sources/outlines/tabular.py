@@ -42,7 +42,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableText:
     """What is known of a table text."""
 
     delimiter: str
@@ -115,7 +115,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class TableDialect:
     """How a table text is written."""
 
     delimiter: str
@@ -132,7 +132,7 @@ class Dialect:
         return self.preamble + self.has_header
 
 
-def dialect_of(lines: Sequence[str]) -> Dialect | None:
+def dialect_of(lines: Sequence[str]) -> TableDialect | None:
     """Return the dialect of the text that begins with these lines, or None where it is no table."""
     delimiter = _delimiter(lines)
     rows: list[list[str]] = []
@@ -141,7 +141,7 @@ def dialect_of(lines: Sequence[str]) -> Dialect | None:
     return _dialect(delimiter, rows) if delimiter is not None and rows else None
 
 
-def _dialect(delimiter: str, rows: Sequence[Sequence[str]]) -> Dialect:
+def _dialect(delimiter: str, rows: Sequence[Sequence[str]]) -> TableDialect:
     width = max(Counter(map(len, rows)).items(), key=lambda item: (item[1], item[0]))[0]
     # Titles, comments and counts before the table itself.
     first = (i for i, row in enumerate(rows[:20]) if len(row) == width and (width == 1 or not row[0].startswith("#")))
@@ -150,10 +150,10 @@ def _dialect(delimiter: str, rows: Sequence[Sequence[str]]) -> Dialect:
     has_header = _has_header(rows)
     header = [name.strip() or f"column {i}" for i, name in enumerate(rows[0])] if has_header else []
     header += [f"column {i}" for i in range(len(header), width)]
-    return Dialect(delimiter, has_header, header[:width], rows[: _HEAD_ROWS + has_header], preamble)
+    return TableDialect(delimiter, has_header, header[:width], rows[: _HEAD_ROWS + has_header], preamble)
 
 
-def read_table(text: Text, sample: str = "") -> Table | None:
+def read_table(text: Text, sample: str = "") -> TableText | None:
     """Return the table, or None where the text is none; `sample` says of which parts of a larger text it consists."""
     delimiter = _delimiter(text.lines)
     if delimiter is None:
@@ -183,7 +183,7 @@ def read_table(text: Text, sample: str = "") -> Table | None:
         read = records.line_num / max(len(text.lines), 1) if broken else 1.0
         size = max(0, text.size)
         total = max(total, round(total * size / max((sum(map(len, text.lines)) + len(text.lines)) * read, 1)))
-    return Table(
+    return TableText(
         delimiter=delimiter,
         has_header=dialect.has_header,
         header=dialect.header,

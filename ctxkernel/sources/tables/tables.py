@@ -14,9 +14,9 @@ from typing import Any
 
 import xxhash
 
-from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import RenderRequest, TableRow
 from ctxkernel.core.text import align, format_shape, plural
+from ctxkernel.core.timeline_events import NONE
 from ctxkernel.projection.tokens import count_tokens, largest, most_chars
 from ctxkernel.sources.base.amounts import FULL_ADVICE, Line, marked, more, more_lines
 from ctxkernel.sources.base.column_lines import column_line, with_number_table

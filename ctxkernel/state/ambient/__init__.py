@@ -22,6 +22,7 @@ from typing import Any
 
 from ctxkernel.state.ambient import generators, libraries, process
 from ctxkernel.state.ambient.caches import FunctionCaches
+from ctxkernel.state.ambient.library_attributes import LibraryAttributes
 from ctxkernel.state.ambient.logging_state import Logging
 from ctxkernel.state.ambient.part import UNKNOWN, NotRestored, Part, Setting
 from ctxkernel.state.ambient.process import SIGNALS, Outside, signal_handler
@@ -71,11 +72,13 @@ def read_witnesses() -> dict[str, object]:
     }
 
 
+LIBRARY_ATTRIBUTES = LibraryAttributes()
 PARTS: list[Part] = [
     *generators.PARTS,
     *process.PARTS,
     *libraries.PARTS,
     Setting("ipython", read_ipython, libraries.set_ipython, needs="IPython"),
+    LIBRARY_ATTRIBUTES,
     *(Logging(), OpenFigures(), WidgetValues(), FunctionCaches(), Outside()),
 ]
 """The parts, in the order in which they are restored."""

@@ -17,7 +17,7 @@ from typing import Any
 from ctxkernel.core.reflection import class_dict, class_of, function_of
 from ctxkernel.state.ambient.part import Part
 from ctxkernel.state.base.namespace import some_of
-from ctxkernel.state.base.own_modules import OwnModules
+from ctxkernel.state.base.own_modules import loaded_own_modules
 from ctxkernel.state.types.code import held_by_cache
 
 _CACHE: Any = type(functools.lru_cache(lambda: None))
@@ -35,7 +35,6 @@ class FunctionCaches(Part):
 
     def __init__(self, namespace: Callable[[], dict[str, Any]] = lambda: vars(sys.modules["__main__"])) -> None:
         self._namespace = namespace
-        self._own_modules = OwnModules()
         self._names: dict[str, Any] | None = None
         """The namespace whose caches are in `_found`."""
         self._found: dict[str, list[tuple[str, Any]]] = {}
@@ -102,7 +101,7 @@ class FunctionCaches(Part):
             self._names = names
             self._found = {name: found for name in list(names) if (found := _caches_of(name, names))}
         found = [*itertools.chain.from_iterable(self._found.values())]
-        for module in self._own_modules():
+        for module in loaded_own_modules():
             known, members = {id(cache) for _, cache in found}, vars(module)
             own = [one for name in list(members) for one in _caches_of(name, members)]
             own = [(path, cache) for path, cache in own if not _is_of_other_module(cache, module.__name__)]

@@ -89,6 +89,10 @@ class OwnModules:
         return self._found
 
 
+loaded_own_modules = OwnModules()
+"""Those of this process: who asks for them shares the judgements, of which there are some thousand."""
+
+
 def _figures() -> dict[str, Any]:
     managers: dict[int, Any] = sys.modules["matplotlib._pylab_helpers"].Gcf.figs  # type: ignore[attr-defined]
     return {str(number): manager.canvas.figure for number, manager in managers.items()}

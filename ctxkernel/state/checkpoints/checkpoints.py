@@ -104,12 +104,12 @@ class Checkpointer:
         self.tracker.pack_rest()
         pending = self.tracker.take_pending()
         try:
-            return self._take(execution_id, pending, plain, gone, whole=whole)
+            return self._make_manifest(execution_id, pending, plain, gone, whole=whole)
         except BaseException:
             self.tracker.pending.names |= pending.names
             raise
 
-    def _take(
+    def _make_manifest(
         self, execution_id: str, pending: Pending, plain: Mapping[str, Any], gone: Iterable[str], *, whole: bool
     ) -> Taken:
         start = time.perf_counter()
@@ -327,8 +327,9 @@ class Checkpointer:
         self.late.answer(job, {name: content_from_json(one) for name, one in contents.items()})
         names = [name for listed in result["units"] if listed.get("i") for name in listed["n"]]
         tokens = [one for listed in result["units"] for one in listed.pop("i", ())]
-        self._packer.adopt_tokens(tokens, map(self._value, names))
+        renamed = self._packer.adopt_tokens(tokens, map(self._value, names))
         for listed in result["units"]:
+            self.storage.rename_tokens(listed, renamed)
             unequal, fresh = listed.pop("u", {}), self._is_fresh(listed["n"], job)
             alive = [name for name, at in unequal.items() if fresh or id(self._value(name)) == at]
             turn = self._turns.get(job, self.tracker.turn) if fresh else self.tracker.turn

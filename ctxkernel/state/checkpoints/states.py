@@ -129,7 +129,7 @@ class States:
             made = [one for unit in known.units for one in self.made_of(unit) or ()]
             lost = [one.names[0] for one in made if not gone.isdisjoint(one.chunks)]
             if lost and known.info.state == "durable":
-                told = f"large data were given up for space: {', '.join(lost[:5])}"
+                told = f"large data were deleted for space: {', '.join(lost[:5])}"
                 known.info = replace(known.info, state="thinned", reason=told)
                 out.append(known.info)
         return out

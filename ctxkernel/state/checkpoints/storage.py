@@ -18,9 +18,9 @@ from ctxkernel.core.reflection import class_module, class_qualname
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.copy_check import MOST_SECONDS, unfaithful
 from ctxkernel.state.checkpoints.units import Buffer, State, Unit
-from ctxkernel.state.tracking.groups import CHUNK, Moment, PackPiece
-from ctxkernel.state.tracking.late_changes import Content
-from ctxkernel.state.types.packer import Packer
+from ctxkernel.state.tracking.groups import CHUNK, Moment, PackPiece, pack_key
+from ctxkernel.state.tracking.late_changes import OwnContent
+from ctxkernel.state.types.packer import Opened, Packer, relabelled
 
 INLINE_BYTES = 4 * 1024 * 1024
 BACKGROUND_SECONDS = 120.0
@@ -71,7 +71,7 @@ class Storage:
     address: Callable[[Any], str]
     value: Callable[[str], Any]
     handle: Callable[[str], Any]
-    content: Callable[[Moment, str], Content | None]
+    content: Callable[[Moment, str], OwnContent | None]
     """What a name holds by itself, as packed at a moment."""
     streams: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     """Digest → the blob that holds the stream, and which of its streams it is."""
@@ -164,6 +164,24 @@ class Storage:
         contents = {name: self.content(moment, name) for names in changes.groups for name in names}
         found = {name: one.to_json() for name, one in contents.items() if one is not None}
         return {"units": made + [units.unit_to_json(unit, recipe) for unit in failed], "f": found}
+
+    def rename_tokens(self, listed: dict[str, Any], names: Mapping[str, str]) -> None:
+        """Give the objects in a unit of a background job other tokens, as if they had had them when it was packed.
+
+        `listed`: the unit as the job returns it. Raises StoreError.
+        """
+        labels = {f"live:{token}": f"live:{name}" for token, name in names.items()}
+        if labels.keys().isdisjoint(listed.get("a", ())):
+            return
+        unit = units.unit_from_json(listed, lambda blob: units.read_recipe(self.chunks.read(blob)))
+        stream = relabelled(units.unbundle(self.chunks.read(unit.stream[0]), unit.stream[1]), labels)
+        blob, _ = put_blob(self.chunks, self.address, units.bundle([stream]))
+        live = tuple((names.get(token, token), version) for token, version in unit.live)
+        again = tuple(one._replace(token=names.get(one.token, one.token)) for one in unit.again)
+        renamed = replace(unit, digest=self.address(stream), stream=(blob, 0), live=live, again=again)
+        key = pack_key(Opened(stream).body, [one.chunks for one in unit.buffers], [token for token, _ in live])
+        listed |= units.unit_to_json(renamed, self.recipe)
+        listed |= {"k": key.hex(), "a": [labels.get(label, label) for label in listed["a"]]}
 
     def _bundle(self, changes: StateChanges, current: State) -> None:
         blob = units.bundle([stream for _, stream, _ in changes.streams])

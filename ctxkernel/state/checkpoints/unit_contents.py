@@ -81,9 +81,8 @@ class UnitContents:
     def _by_bytes(self, unit: Unit) -> _Form:
         key = unit.digest, *unit.chunks
         if (known := self._bytes.get(key)) is None:
-            opened = Opened(stream := self._stream(unit))
-            rest = memoryview(stream)[opened.start :]
-            text = f"{xxh3_128_hexdigest(rest)} {[one.chunks for one in unit.buffers]}"
+            opened = Opened(self._stream(unit))
+            text = f"{xxh3_128_hexdigest(opened.body)} {[one.chunks for one in unit.buffers]}"
             known = self._bytes[key] = _Form(text, tuple(opened.labels))
         return known
 

@@ -94,7 +94,7 @@ def names_used(source: str, transform: Transform | None = None) -> frozenset[str
 
 def is_python(source: str) -> bool:
     """Whether `source` can be compiled once its magics and shell lines are left out."""
-    return _compile(source) is not None or _compile(_Reading(None).without_magics(source)) is not None
+    return _compile(source) is not None or _compile(plain_source(source)) is not None
 
 
 def _compile(source: str | ast.Module) -> CodeType | None:
@@ -104,6 +104,15 @@ def _compile(source: str | ast.Module) -> CodeType | None:
 def syntax_tree(source: str) -> ast.Module | None:
     """Return the syntax tree of `source`, or None where it is no plain Python. Shows no warning about it."""
     return _quietly(source, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST)
+
+
+def plain_source(source: str, transform: Transform | None = None) -> str:
+    """Return `source` with calls of `get_ipython()` in place of magics, as far as possible. Never raises."""
+    try:
+        with _no_warnings():
+            return (transform or _stock_transform())(source)
+    except Exception:  # whatever the user's input transformers raise; IPython will say it
+        return source
 
 
 def _quietly(source: str | ast.Module, flags: int) -> Any:
@@ -145,7 +154,7 @@ class _Reading:
     def read(self, source: str, depth: int = 0) -> None:
         text, code = source, _compile(source)
         if code is None:
-            text = self.without_magics(source)
+            text = plain_source(source, self.transform)
             code = _compile(text)
         if code is None:
             self.add_words(source)
@@ -171,14 +180,6 @@ class _Reading:
                 self.add_words(const)
             elif type(const) is CodeType:
                 self._texts(const)
-
-    def without_magics(self, source: str) -> str:
-        """Return `source` with calls of `get_ipython()` in place of magics, as far as possible."""
-        try:
-            with _no_warnings():
-                return (self.transform or _stock_transform())(source)
-        except Exception:  # whatever the user's input transformers raise; IPython will say it
-            return source
 
     def _only_magics(self, text: str, depth: int) -> bool:
         """Read the magics in `text`; return whether `get_ipython` is used for nothing else."""

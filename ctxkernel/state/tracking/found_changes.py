@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from ctxkernel.core.timeline import ChangeInfo, TypeInfo
 from ctxkernel.state.tracking.groups import PackPiece
-from ctxkernel.state.tracking.late_changes import Content, OpenChange
+from ctxkernel.state.tracking.late_changes import OpenChange, OwnContent
 
-Contents = tuple[Content | None, Content | None]
+Contents = tuple[OwnContent | None, OwnContent | None]
 """What a variable held before and after a cell, as far as it is known."""
 
 

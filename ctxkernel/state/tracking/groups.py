@@ -12,17 +12,18 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
 
+from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import class_of, is_any
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.types.file_objects import buffer_address
 from ctxkernel.state.types.packer import Packed, Packer
-from ctxkernel.state.types.parts import Expired, OutOfTime, Unfinished, never
+from ctxkernel.state.types.parts import OutOfTime, Unfinished, never
 
 MOST_SHARED = 32
 """Objects with packs of their own that two names may have in common: those that have more are packed together."""
@@ -125,7 +126,7 @@ class Moment:
                 self.seconds = max(0.0, self.seconds - (time.thread_time() - start))
         self._alive.append(packed.noted)
         hashing = time.thread_time() - start - packing if chunks else 0.0
-        piece = PackPiece(tuple(values), packed, chunks, _key(packed, chunks), packing, hashing)
+        piece = PackPiece(tuple(values), packed, chunks, pack_key(packed.body, chunks, packed.live), packing, hashing)
         self.pieces |= dict.fromkeys(values, piece)
         for name in values:
             self.first.setdefault(name, piece)
@@ -193,13 +194,14 @@ class Moment:
         return tuple(found)
 
 
-def _key(packed: Packed, chunks: Sequence[Sequence[str]]) -> bytes:
-    if not chunks and not packed.live:
-        return xxh3_128_digest(packed.body)
-    digest = xxh3_128(packed.body)
+def pack_key(body: memoryview, chunks: Sequence[Sequence[str]], live: Collection[str]) -> bytes:
+    """Return the hash of a pack: of its body, the chunks of its buffers, and the tokens of its unstored objects."""
+    if not chunks and not live:
+        return xxh3_128_digest(body)
+    digest = xxh3_128(body)
     for one in chunks:
         digest.update("\0".join(one).encode())
-    digest.update("\n".join(packed.live).encode())
+    digest.update("\n".join(live).encode())
     return digest.digest()
 
 

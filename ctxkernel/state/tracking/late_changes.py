@@ -16,12 +16,12 @@ from xxhash import xxh3_128
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff
 from ctxkernel.state.base.namespace import some_of
 
-Known = tuple[bytes, Sequence[str]]
+KeyAndLabels = tuple[bytes, Sequence[str]]
 """Key and labels of a name or of a shared object."""
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class OwnContent:
     """What a variable holds by itself."""
 
     key: bytes
@@ -31,7 +31,7 @@ class Content:
     print: str = ""
     """Fingerprint, equal for equal content; empty where none was made."""
 
-    def differs(self, later: Content) -> bool | None:
+    def differs(self, later: OwnContent) -> bool | None:
         """Return whether a later content is another one; None where that cannot be told."""
         if self.key == later.key or (self.print and self.print == later.print):
             return False
@@ -42,17 +42,17 @@ class Content:
         return [self.key.hex(), list(self.labels), self.print]
 
 
-def content_from_json(made: Sequence[Any]) -> Content:
-    """Return the content of `Content.to_json`."""
+def content_from_json(made: Sequence[Any]) -> OwnContent:
+    """Return the content of `OwnContent.to_json`."""
     key, labels, text = made
-    return Content(bytes.fromhex(key), tuple(map(str, labels)), str(text))
+    return OwnContent(bytes.fromhex(key), tuple(map(str, labels)), str(text))
 
 
-def content_of(known: Known, find: Callable[[str], Known | None], text: str = "") -> Content | None:
+def content_of(known: KeyAndLabels, find: Callable[[str], KeyAndLabels | None], text: str = "") -> OwnContent | None:
     """Return the content of a pack; None where a shared object is not known. `find(label)` gives that object's."""
     key, labels = known
     if not labels:
-        return Content(key, (), text)
+        return OwnContent(key, (), text)
     found: dict[str, bytes] = {}
     todo = list(labels)
     while todo:
@@ -66,7 +66,7 @@ def content_of(known: Known, find: Callable[[str], Known | None], text: str = ""
     digest = xxh3_128(key)
     for label in sorted(found):
         digest.update(f"\0{label}\0".encode() + found[label])
-    return Content(digest.digest(), tuple(labels), text)
+    return OwnContent(digest.digest(), tuple(labels), text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ class OpenChange:
 
     info: ChangeInfo
     """How it is reported if it has changed."""
-    before: Content | None
+    before: OwnContent | None
     """None: what the background process found for the cell before."""
-    now: Content | None = None
+    now: OwnContent | None = None
     """None: the background process packs it."""
 
 
@@ -88,7 +88,7 @@ class _Pack:
     execution_id: str
     change: OpenChange | None
     """None: whether the cell changed it is known."""
-    now: Content | None = None
+    now: OwnContent | None = None
     is_done: bool = False
 
 
@@ -98,7 +98,7 @@ class LateChanges:
 
     _packs: defaultdict[str, list[_Pack]] = field(default_factory=lambda: defaultdict(list))
     """By variable, in the order of the cells: what the background packs, and what waits for that."""
-    _last: dict[str, Content] = field(default_factory=dict[str, Content])
+    _last: dict[str, OwnContent] = field(default_factory=dict[str, OwnContent])
     """What a variable held when the background packed it, and since then, as far as is known."""
     _open: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     """By execution, the variables whose change is not known yet."""
@@ -116,7 +116,7 @@ class LateChanges:
             self._packs[name].append(_Pack(execution_id, one, one and one.now, one is not None and one.now is not None))
             self._decide(name)
 
-    def answer(self, execution_id: str, contents: Mapping[str, Content]) -> None:
+    def answer(self, execution_id: str, contents: Mapping[str, OwnContent]) -> None:
         """Take in what a background process packed after a cell; what is lacking stays unknown."""
         for name in list(self._packs):
             for one in self._packs[name]:

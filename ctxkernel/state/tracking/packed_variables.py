@@ -23,7 +23,7 @@ from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.cell_names import Transform
 from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
 from ctxkernel.state.tracking.groups import Moment, PackPiece
-from ctxkernel.state.tracking.late_changes import Content, OpenChange, content_of
+from ctxkernel.state.tracking.late_changes import OpenChange, OwnContent, content_of
 from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.state.types.packer import Packer
 
@@ -54,7 +54,7 @@ class Group:
     """Fingerprints by name, as far as they were asked for."""
     slow: set[str] = field(default_factory=set[str])
     """While the key is empty: the names that took too long to be packed by themselves …"""
-    contents: dict[str, Content] = field(default_factory=dict[str, Content])
+    contents: dict[str, OwnContent] = field(default_factory=dict[str, OwnContent])
     """… and what the others held when they were."""
 
 
@@ -258,7 +258,7 @@ class PackedVariables:
             elif changed is False:
                 found.told.add(name)
 
-    def content_in(self, moment: Moment, name: str) -> Content | None:
+    def content_in(self, moment: Moment, name: str) -> OwnContent | None:
         """Return what a name holds by itself, as packed at a moment; None where that is not known."""
         piece = moment.first.get(name) or moment.pieces.get(name)
         if piece is None:
@@ -273,7 +273,7 @@ class PackedVariables:
         text = text or (self._prints(piece).get(name, "") if _has_print(piece) else "")
         return content_of((piece.key, piece.packed.labels), find, text)
 
-    def _known_content(self, group: Group) -> Content | None:
+    def _known_content(self, group: Group) -> OwnContent | None:
         """Return what the single name of a group holds."""
 
         def find(label: str) -> tuple[bytes, Sequence[str]] | None:

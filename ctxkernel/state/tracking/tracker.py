@@ -28,9 +28,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
+from ctxkernel.core.timeline_events import NONE
 from ctxkernel.state.base.namespace import (
     NOTHING,
     NameSnapshot,
@@ -161,7 +161,7 @@ class NamespaceTracker(CandidateNames):
         if self._verified:
             return set()
         moment = Moment(self.packer, self._value)
-        names = self._complex()
+        names = self._complex() | self._labels()
         moment.pack(self._whole_groups(sorted(names)), join=False)
         same = {name for name, piece in moment.pieces.items() if self._is_same(piece, name, {})}
         atoms = {name: one.atom for name, one in self._variables.items() if one.atom is not NOTHING}
@@ -384,11 +384,18 @@ class NamespaceTracker(CandidateNames):
         return fresh, again, deleted
 
     def _everything(self, moved: list[str]) -> tuple[list[str], list[str], list[str], set[str]]:
-        """Return all names as added, moved, deleted and touched: by the namespace, and not by the last snapshot."""
+        """Return all names as added, moved, deleted and touched: by the namespace, and not by the last snapshot.
+
+        Labels are among them: a class may have been changed before its last variable was bound anew.
+        """
         there = of_user(tuple(self.namespace), self.hidden)
         added = [name for name in there if name not in self._variables]
         gone = self._variables.keys() - self._watched - set(there)
-        return added, moved, sorted(gone), self._variables.keys() - gone - set(moved)
+        return added, moved, sorted(gone), (self._variables.keys() - gone - set(moved)) | self._labels()
+
+    def _labels(self) -> set[str]:
+        """Return the labels of the known classes of the user's and objects with packs of their own."""
+        return {name for name in self._groups if name.startswith(LABELS)}
 
     def _settle(
         self,

@@ -236,26 +236,37 @@ class ObjectNames:
         except TypeError:
             self.tokens.hold(token, obj)
 
-    def adopt_tokens(self, found: Iterable[tuple[str, int, str]], values: Iterable[object]) -> None:
+    def adopt_tokens(self, found: Iterable[tuple[str, int, str]], values: Iterable[object]) -> dict[str, str]:
         """Take over tokens that a forked process gave: token, id, type.
 
-        An id is no proof, so the object is searched among those of the garbage collector, and in the values that it was
-        found in: the collector does not know each object.
+        Return those of objects that have another token here by now, and that one. An id is no proof, so the object is
+        searched among those of the garbage collector, and in the values that it was found in: the collector does not
+        know each object.
         """
+        others: dict[str, str] = {}
         wanted = {key: (token, kind) for token, key, kind in found if self.tokens.object(token) is None}
-        for obj in [one for one in gc.get_objects() if id(one) in wanted] if wanted else ():
+
+        def adopt(obj: object) -> None:
             token, kind = wanted.pop(id(obj))
-            if kind == class_qualname(class_of(obj)):
+            if kind != class_qualname(class_of(obj)):
+                return
+            if known := self.tokens.get(obj):
+                others[token] = known
+            else:
                 self._name(token, obj)
+
+        for obj in [one for one in gc.get_objects() if id(one) in wanted] if wanted else ():
+            adopt(obj)
         todo, seen = list(values), set[int]()
         while wanted and todo and len(seen) < _MOST_WALKED:
             obj = todo.pop()
             if id(obj) in seen:
                 continue
             seen.add(id(obj))
-            if id(obj) in wanted and wanted[id(obj)][1] == class_qualname(class_of(obj)):
-                self._name(wanted.pop(id(obj))[0], obj)
+            if id(obj) in wanted:
+                adopt(obj)
             todo += gc.get_referents(obj)
+        return others
 
     def share(self, obj: object) -> None:
         """Give an object a pack of its own from now on. Raises TypeError without weak references."""

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import AttributePlan, class_of, is_own_class, public_name
 from ctxkernel.core.text import one_line
 from ctxkernel.state.base.own_modules import IN_PLACE
 from ctxkernel.state.types import connections
 from ctxkernel.state.types.object_names import ObjectNames
-from ctxkernel.state.types.parts import BEFORE_NAME, PARTS, SMALL, Expired, Reduction
+from ctxkernel.state.types.parts import BEFORE_NAME, PARTS, SMALL, Reduction
 
 Kind = Callable[["PackState", Any], Reduction] | None
 """A reducer; None leaves the object to the pickler."""

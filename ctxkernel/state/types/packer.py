@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from dataclasses import dataclass, field
 from typing import Any
 
+from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import class_of, is_own_class
 from ctxkernel.state.types import fallbacks
 from ctxkernel.state.types.classes import Again
@@ -34,18 +35,7 @@ from ctxkernel.state.types.connections import Connection
 from ctxkernel.state.types.object_names import ObjectNames, needs_identities
 from ctxkernel.state.types.object_paths import places
 from ctxkernel.state.types.pack_state import PackFindings, PackState
-from ctxkernel.state.types.parts import (
-    BEFORE_NAME,
-    SEEDS,
-    SMALL,
-    Expired,
-    Lost,
-    OutOfTime,
-    never,
-    part_seed,
-    plain_name,
-    said,
-)
+from ctxkernel.state.types.parts import BEFORE_NAME, SEEDS, SMALL, Lost, OutOfTime, never, part_seed, plain_name, said
 from ctxkernel.state.types.reducers import FINALIZED, Cache, Dispatcher
 from ctxkernel.state.types.restorer import Loader, StreamRestorer
 
@@ -375,8 +365,9 @@ class Opened:
             raise ValueError("not a pack that this version can read")
         self.labels = bytes(whole[_HEAD.size : _HEAD.size + size]).decode().split()
         """The labels of the numbers in the pickle."""
-        self.start = at = _HEAD.size + size
-        """Where the part begins that depends on the content only."""
+        at = _HEAD.size + size
+        self.body = whole[at:]
+        """The part that depends on the content only."""
         self.cuts: list[Any] = [_CUT.unpack_from(whole, at + n * _CUT.size) for n in range(cuts)]
         """Places in the pickle, and the buffers that were cut out there."""
         at += cuts * _CUT.size
@@ -399,6 +390,15 @@ class Opened:
             pieces += self.pickle[start:at], memoryview(buffers[number]).cast("B")
             start = at
         return io.BufferedReader(_In([*pieces, self.pickle[start:]]))
+
+
+def relabelled(stream: Any, names: Mapping[str, str]) -> bytes:
+    """Return a stream with other names for its labels. Raises ValueError for an invalid stream."""
+    opened = Opened(stream)
+    magic, version, seeds, _, cuts, turns = _HEAD.unpack_from(stream)
+    labels = "\n".join(names.get(label, label) for label in opened.labels).encode()
+    head = _HEAD.pack(magic, version, seeds, len(labels), cuts, turns)
+    return b"".join([head, labels, opened.body])
 
 
 def _packed(

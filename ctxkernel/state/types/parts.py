@@ -136,9 +136,6 @@ def never() -> bool:
     return False
 
 
-Expired = Callable[[], bool]
-
-
 def said(fault: BaseException) -> str:
     """Return the type and the text of an exception of the user's."""
     try:

@@ -16,21 +16,12 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import class_mro, class_of, class_qualname, is_any, is_kind, is_own_class, loaded
 from ctxkernel.state.types import arrays, classes, code, connections, file_objects, frames, instances, process_objects
 from ctxkernel.state.types.object_names import MOST_IN_A_PACK, ObjectNames
 from ctxkernel.state.types.pack_state import Kind, PackState
-from ctxkernel.state.types.parts import (
-    PARTS,
-    SEEDS,
-    SMALL,
-    ConstructorName,
-    Expired,
-    OutOfTime,
-    Reduction,
-    part_seed,
-    said,
-)
+from ctxkernel.state.types.parts import PARTS, SEEDS, SMALL, ConstructorName, OutOfTime, Reduction, part_seed, said
 
 _LOOKED_UP = "own_class definition module code code_from found live handle shared nameless_type member enum_named"
 _WITHOUT_IDENTITY = frozenset(_LOOKED_UP.split())

@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.core.events import Json
 from ctxkernel.core.text import format_size
+from ctxkernel.core.timeline_events import Json
 from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.chunks.free_memory import free_memory
 from ctxkernel.store.chunks.packs import PackWriter, write_all
@@ -45,7 +45,7 @@ _MOST_REASON = 300
 _SPEAK_AT_FORK = {"tokenizers": "TOKENIZERS_PARALLELISM"}
 """Modules that print at a fork, and the variable that silences each."""
 
-Job = Callable[[ChunkStore], Json]
+ChunkJob = Callable[[ChunkStore], Json]
 """Puts chunks into the store, and returns a result that JSON can hold."""
 
 
@@ -109,7 +109,7 @@ class Background:
 
     def submit(
         self,
-        job: Job,
+        job: ChunkJob,
         *,
         nbytes: int,
         seconds: float = SECONDS,
@@ -178,7 +178,7 @@ class Background:
             for ticket in list(self.running):
                 self._listen(ticket)
 
-    def _run_here(self, job: Job, ticket: Ticket) -> Ticket:
+    def _run_here(self, job: ChunkJob, ticket: Ticket) -> Ticket:
         try:
             with self._store.one_pack():
                 ticket.result = json.loads(json.dumps(job(self._store)))
@@ -187,7 +187,7 @@ class Background:
         ticket.done, ticket.seconds = True, time.monotonic() - ticket.started
         return ticket
 
-    def _fork(self, job: Job, ticket: Ticket, seconds: float) -> None:
+    def _fork(self, job: ChunkJob, ticket: Ticket, seconds: float) -> None:
         """Start the child. Raises OSError, StoreError, RuntimeError."""
         import posix  # the real fork: debuggers and others replace os.fork
 
@@ -297,7 +297,7 @@ def _reason(fault: BaseException) -> str:
 
 
 def _split(
-    fork: Callable[[], int], store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: float
+    fork: Callable[[], int], store: ChunkStore, writer: PackWriter, job: ChunkJob, pipe: int, seconds: float
 ) -> NoReturn:
     """Fork once more and end: the grandchild is no child of the kernel."""
     try:
@@ -310,7 +310,7 @@ def _split(
         os._exit(0)
 
 
-def _work(store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: float) -> None:
+def _work(store: ChunkStore, writer: PackWriter, job: ChunkJob, pipe: int, seconds: float) -> None:
     gc.disable()  # a collection writes to every object, and so copies the memory
     # Debuggers and profilers would stop here, or use a socket of the parent.
     # Not sys.settrace: debugpy replaces it by a function that prints a warning, into the user's cell.

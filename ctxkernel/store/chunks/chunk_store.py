@@ -27,7 +27,7 @@ from ctxkernel.store.chunks.free_memory import free_memory
 from ctxkernel.store.chunks.packs import LARGE_BYTES, UNREAD, ChunkEntry, PackWriter
 from ctxkernel.store.lock import SessionLock, lock_path
 
-Buffer = bytes | bytearray | memoryview
+BytesLike = bytes | bytearray | memoryview
 PACK_BYTES = 256 * 1024 * 1024
 CACHE = "CTXKERNEL_CACHE"
 """The environment variable that sets another folder for the data."""
@@ -39,12 +39,12 @@ _CHECKED_BYTES = 64 * 1024 * 1024
 """Memory of this size or more is allocated only if so much is free."""
 
 
-def address_of(data: Buffer) -> str:
+def address_of(data: BytesLike) -> str:
     """Return the address of raw data: `x` and the xxh3_128 of its bytes."""
     return "x" + xxh3_128_hexdigest(data)
 
 
-def stream_address(data: Buffer) -> str:
+def stream_address(data: BytesLike) -> str:
     """Return the address of data that will be trusted, such as a pickle stream: `b` and their blake2b-128."""
     return "b" + hashlib.blake2b(data, digest_size=16).hexdigest()
 
@@ -175,7 +175,7 @@ class ChunkStore:
         if self._index.forget(numbers) and not self.readonly:
             self.lost = f"checkpoint data in {self.folder} were deleted while the kernel ran"
 
-    def put(self, address: str, data: Buffer, *, base: str | None = None) -> int:
+    def put(self, address: str, data: BytesLike, *, base: str | None = None) -> int:
         """Store `data` under its address and return the bytes written: 0 if it is stored already.
 
         `base` is an earlier chunk of the same place: if fewer than half of the pages differ, only these are stored.

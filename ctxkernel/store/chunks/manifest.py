@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.core.events import Json
 from ctxkernel.core.json_input import load_json
 from ctxkernel.core.replay import CHECKPOINT_FORMAT, CheckpointState
 from ctxkernel.core.text import join_names
+from ctxkernel.core.timeline_events import Json
 
 FORMAT = 1
 GIVEN_UP = "given up for space"
@@ -112,7 +112,21 @@ MOST_BYTES = 16 * 1024 * 1024
 _MOST_DEPTH = 8
 _MOST_TEXT = 10_000
 """Most characters of a text in a manifest."""
-Check = Callable[[Any], bool]
+FormCheck = Callable[[Any], bool]
+FACT_KEYS: Mapping[str, str] = {
+    "reads": "r",
+    "bound": "b",
+    "doubtful": "d",
+    "parts": "p",
+    "settings": "c",
+    "beyond": "a",
+    "modules": "m",
+    "unknown": "u",
+    "opaque": "o",
+    "taken_from": "t",
+    "draws": "s",
+}
+"""Fields of `CellFacts` → the keys under which a manifest has them."""
 
 
 def _is_text(value: Any) -> bool:
@@ -123,11 +137,11 @@ def _is_number(value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**63
 
 
-def _list_of(check: Check) -> Check:
+def _list_of(check: FormCheck) -> FormCheck:
     return lambda value: type(value) is list and all(map(check, cast("list[Any]", value)))
 
 
-def _map_of(check: Check) -> Check:
+def _map_of(check: FormCheck) -> FormCheck:
     def is_map(value: Any) -> bool:
         found = cast("dict[Any, Any]", value) if type(value) is dict else None
         return found is not None and all(map(_is_text, found)) and all(map(check, found.values()))
@@ -135,7 +149,7 @@ def _map_of(check: Check) -> Check:
     return is_map
 
 
-def _row_of(*checks: Check) -> Check:
+def _row_of(*checks: FormCheck) -> FormCheck:
     def is_row(value: Any) -> bool:
         row = cast("list[Any]", value) if type(value) is list else []
         return len(row) == len(checks) and all(check(one) for check, one in zip(checks, row, strict=True))
@@ -146,7 +160,7 @@ def _row_of(*checks: Check) -> Check:
 _are_texts = _list_of(_is_text)
 
 
-def _fits(fields: Mapping[str, Check]) -> Check:
+def _fits(fields: Mapping[str, FormCheck]) -> FormCheck:
     """Return a check of an object's known fields. Others are left to later versions."""
 
     def fits(value: Any) -> bool:
@@ -176,6 +190,11 @@ def _is_unit(value: Any) -> bool:
     return _fits_unit(value) and bool(value.get("n"))
 
 
+_FACT_FORMS: Mapping[str, FormCheck] = {
+    **dict.fromkeys(("unknown", "opaque", "taken_from", "draws"), _is_text),
+    "modules": _map_of(_is_text),
+}
+"""The forms of facts that are no lists of texts."""
 _is_manifest = _fits(
     {
         "v": _is_number,
@@ -186,7 +205,7 @@ _is_manifest = _fits(
         "u": _map_of(_are_texts),
         "f": _map_of(_is_text),
         "t": _are_texts,
-        "r": _fits({**dict.fromkeys("rbdpac", _are_texts), **dict.fromkeys("uots", _is_text), "m": _map_of(_is_text)}),
+        "r": _fits({key: _FACT_FORMS.get(name, _are_texts) for name, key in FACT_KEYS.items()}),
     }
 )
 

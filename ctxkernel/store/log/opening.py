@@ -17,13 +17,13 @@ from itertools import islice
 from pathlib import Path
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.core.events import Json
+from ctxkernel.core.timeline_events import Json
 from ctxkernel.store.chunks.data_folder import is_session_id
 from ctxkernel.store.lock import SessionLock, held_elsewhere, holder
-from ctxkernel.store.log import location, masking, rows, schema
+from ctxkernel.store.log import location, row_masking, rows, schema
 from ctxkernel.store.log.location import CHECK
 from ctxkernel.store.regular_files import ForeignFileError
-from ctxkernel.store.trust import RowSigner, Signer, signer
+from ctxkernel.store.signatures import RowSigner, Signer, signer
 
 _MOST_TRIES = 100
 _CHECK_SECONDS = 0.05
@@ -279,7 +279,7 @@ def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionL
         died = execute("SELECT seq FROM executions EXCEPT SELECT seq FROM endings").fetchall()
         how = rows.ExceptionInfo(DIED, "the kernel died while this ran; its output was not kept", "")
         ended = rows.Execution("", "", None, 0.0, None, "cancelled", exception=how)
-        _insert(connection, [("endings", rows.ending_row(seq, ended, masking.unmasked)) for (seq,) in died], sign)
+        _insert(connection, [("endings", rows.ending_row(seq, ended, row_masking.unmasked)) for (seq,) in died], sign)
         last = "(SELECT max(run) FROM runs), (SELECT max(idx) FROM statements), (SELECT max(seq) FROM executions)"
         found = [value or 0 for value in execute(f"SELECT {last}").fetchone()]
         if not all(type(value) is int and 0 <= value < schema.MOST for value in found):
@@ -288,7 +288,9 @@ def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionL
         run = last_run + 1
         strange = not start.signer.fault and not _are_signed(connection, sign)
         _insert(
-            connection, [("runs", (run, start.now, start.notebook, None, masking.dump_json(start.environment)))], sign
+            connection,
+            [("runs", (run, start.now, start.notebook, None, row_masking.dump_json(start.environment)))],
+            sign,
         )
     notices = [f"The session {path} {_STRANGE}"] if strange else []
     return OpenLog(connection, path, lock, session_id, run, last_index, last_seq, notices, alarming=strange)

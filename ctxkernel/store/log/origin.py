@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.json_input import load_json
-from ctxkernel.store import trust
+from ctxkernel.store import signatures
 from ctxkernel.store.chunks import packs
 from ctxkernel.store.chunks.chunk_index import GIVEN_UP_FILE
 from ctxkernel.store.chunks.chunk_store import ChunkStore
@@ -38,7 +38,7 @@ def list_log(folder: Path, log: Path) -> None:
         logs, signed = [*logs, log.absolute()], False
     if not signed:
         listed = [*map(str, logs)]
-        signature = trust.signer().sign(*_parts(folder, listed))
+        signature = signatures.signer().sign(*_parts(folder, listed))
         replace_file(folder / NOTE, json.dumps({"logs": listed, "signature": signature}).encode())
 
 
@@ -88,7 +88,7 @@ def _read(folder: Path) -> tuple[list[Path], bool]:
     made = cast("dict[str, Any]", found) if isinstance(found, dict) else {"logs": found}
     listed, signature = made.get("logs"), made.get("signature")
     logs = [one for one in cast("list[Any]", listed) if _is_path(one)] if isinstance(listed, list) else []
-    signed = isinstance(signature, str) and trust.signer().is_signed(signature, *_parts(folder, logs))
+    signed = isinstance(signature, str) and signatures.signer().is_signed(signature, *_parts(folder, logs))
     return [Path(one) for one in logs[:_MOST_LOGS]], signed
 
 

@@ -18,21 +18,21 @@ from pathlib import Path
 from typing import Any, cast
 
 from ctxkernel.core.errors import BadCommand, BadHistory, CtxError, StoreError
-from ctxkernel.core.events import Event, Json, plain
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline import Artifact, Execution, Statement, StatementLog, statement_to_json
-from ctxkernel.core.turn import HandleState
+from ctxkernel.core.timeline_events import Event, Json, plain
+from ctxkernel.core.turn_values import HandleState
 from ctxkernel.core.typed_json import read_json
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.projection.value import Projection, Rebuilder, from_record
-from ctxkernel.store import trust
+from ctxkernel.store import signatures
 from ctxkernel.store.chunks import manifest
 from ctxkernel.store.chunks.data_folder import is_session_id
 from ctxkernel.store.chunks.manifest import Manifest
-from ctxkernel.store.log import marks, rows
+from ctxkernel.store.log import rows, session_marks
 from ctxkernel.store.log.location import CHECK, belongs, existing_sessions, is_named, session_path
-from ctxkernel.store.log.session_file import Found, SessionFile
+from ctxkernel.store.log.session_file import LogRow, SessionFile
 
 _MOST_TEXTS = 4096
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -45,10 +45,10 @@ class SessionReader(SessionFile):
     ones: a kernel gives its own run to read the earlier ones.
     """
 
-    def __init__(self, path: Path, *, signer: trust.Signer | None = None, before: int | None = None) -> None:
+    def __init__(self, path: Path, *, signer: signatures.Signer | None = None, before: int | None = None) -> None:
         super().__init__(path)
         self.before = before
-        self.signer = signer or trust.signer()
+        self.signer = signer or signatures.signer()
         self._texts: dict[str, str] = {}
         self._records: dict[int, dict[str, Json]] = {}
         """The record that was read last: the next one is often a difference to it."""
@@ -78,7 +78,7 @@ class SessionReader(SessionFile):
             statements = [statement_to_json(one, executions) for one, executions in listed]
             checkpoints = self.checkpoints(all_roots=all_roots)
             compared = {one.execution_id: one for one in self.comparisons(all_roots=all_roots)}
-            asks = marks.asks_of(self.marks())
+            asks = session_marks.asks_of(self.marks())
             for statement in statements:
                 for execution in cast("list[dict[str, Json]]", statement["executions"]):
                     key = str(execution["execution_id"])
@@ -151,7 +151,7 @@ class SessionReader(SessionFile):
         with self.snapshot():
             try:
                 head = self.head(all_roots=all_roots)
-                log.load(self.statements(all_roots=all_roots), head, movers=marks.movers_of(self.marks()))
+                log.load(self.statements(all_roots=all_roots), head, movers=session_marks.movers_of(self.marks()))
             except (CtxError, KeyError) as error:
                 why = one_line(str(error), 200)
                 raise StoreError(
@@ -174,7 +174,7 @@ class SessionReader(SessionFile):
 
     def names(self) -> dict[str, str]:
         """Return the user's names of states: name → execution. The newer of two equal names counts."""
-        return marks.names_of(self.marks())
+        return session_marks.names_of(self.marks())
 
     def checkpoints(self, *, all_roots: bool = False) -> dict[str, CheckpointInfo]:
         """Return the checkpoints by their execution, oldest first."""
@@ -213,7 +213,7 @@ class SessionReader(SessionFile):
                 found[execution_id] = {str(name): str(one) for name, one in made.parse().get("f", {}).items()}
         return found
 
-    def _manifests(self, all_roots: bool) -> Iterator[tuple[Found, Manifest]]:
+    def _manifests(self, all_roots: bool) -> Iterator[tuple[LogRow, Manifest]]:
         runs = self._runs(all_roots)
         ids = dict(self.select(f"SELECT seq, execution_id FROM executions WHERE run IN ({_marks(runs)})", *runs))
         results = {
@@ -234,7 +234,7 @@ class SessionReader(SessionFile):
             return rows.comparisons_from_rows(found, names)
         return []
 
-    def _with_executions(self, table: str, all_roots: bool) -> tuple[list[Found], dict[int, str]]:
+    def _with_executions(self, table: str, all_roots: bool) -> tuple[list[LogRow], dict[int, str]]:
         """Return the rows of a table with a `seq`, in order, and the ids of all executions by `seq`."""
         with self.snapshot():
             runs = self._runs(all_roots)
@@ -254,7 +254,7 @@ class SessionReader(SessionFile):
                 made.setdefault(names[row["seq"]], []).append(rows.history_event_from_row(row))
         return made
 
-    def _executions(self, starts: Sequence[Found]) -> dict[int, list[Execution]]:
+    def _executions(self, starts: Sequence[LogRow]) -> dict[int, list[Execution]]:
         """Return the executions of rows of `executions` by the index of their statement."""
         first, last = starts[0]["seq"], starts[-1]["seq"]
         between = "seq BETWEEN ? AND ?"
@@ -271,7 +271,7 @@ class SessionReader(SessionFile):
         late: dict[int, dict[str, str]] = defaultdict(lambda: defaultdict(str))
         for row in self.rows("late_output", between + " ORDER BY seq, n", first, last):
             late[row["seq"]][row["stream"]] += row["text"]
-        diffs = marks.late_diffs(self.rows("marks", "mark = 'changes' ORDER BY id"))
+        diffs = session_marks.late_diffs(self.rows("marks", "mark = 'changes' ORDER BY id"))
         out: dict[int, list[Execution]] = defaultdict(list)
         for start in starts:
             seq, execution_id = start["seq"], start["execution_id"]
@@ -428,7 +428,7 @@ class SessionReader(SessionFile):
             self._texts[address] = text
         return self._texts[address]
 
-    def _one(self, table: str, seq: int) -> Found | None:
+    def _one(self, table: str, seq: int) -> LogRow | None:
         return next(iter(self.rows(table, "seq = ?", seq)), None)
 
 

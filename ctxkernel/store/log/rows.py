@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import takewhile
 from typing import Any, NamedTuple, cast, get_args
 
 from xxhash import xxh3_64_intdigest
 
-from ctxkernel.core.events import Event, Json
 from ctxkernel.core.json_input import load_json
+from ctxkernel.core.masking import Mask
 from ctxkernel.core.replay import Comparison, Divergence
 from ctxkernel.core.timeline import (
     Artifact,
@@ -32,12 +32,13 @@ from ctxkernel.core.timeline import (
     Statement,
     Status,
 )
-from ctxkernel.core.turn import DeltaItem, HandleState
+from ctxkernel.core.timeline_events import Event, Json
+from ctxkernel.core.turn_values import DeltaItem, HandleState
 from ctxkernel.core.typed_json import read_json
 from ctxkernel.history.events import HistoryEvent, event_from_json, event_to_json
 from ctxkernel.history.responses import as_it_came
-from ctxkernel.store.log.masking import (
-    Mask,
+from ctxkernel.store.chunks.manifest import FACT_KEYS
+from ctxkernel.store.log.row_masking import (
     as_assignment,
     dump_json,
     first_quote,
@@ -46,10 +47,10 @@ from ctxkernel.store.log.masking import (
     masked_json,
     unmasked,
 )
-from ctxkernel.store.log.schema import Value
-from ctxkernel.store.trust import RowSigner
+from ctxkernel.store.log.schema import ColumnValue
+from ctxkernel.store.signatures import RowSigner
 
-Row = tuple[Value, ...]
+Row = tuple[ColumnValue, ...]
 Rows = list[tuple[str, Row]]
 """Rows, each with its table."""
 SUMMARY, NOT_SENT = "summary", "not sent"
@@ -254,20 +255,23 @@ def restore(base: Record, delta: Record) -> dict[str, Json]:
     return out
 
 
+_REASONS = (FACT_KEYS["unknown"], FACT_KEYS["opaque"])
+
+
 def manifest_text(manifest: Mapping[str, Json], mask: Mask) -> str:
     """Return the text of a checkpoint's manifest. Reasons quote the user's values, so they are masked."""
     text = dump_json(manifest)
     facts = cast("Mapping[str, Json]", manifest.get("r") or {})
-    if '"m":' not in text and '"p":' not in text and facts.keys().isdisjoint("uo"):
+    if '"m":' not in text and '"p":' not in text and facts.keys().isdisjoint(_REASONS):
         return text
     units = cast("Sequence[Mapping[str, Json]]", manifest.get("units", ()))
     safe: dict[str, Json] = {"units": [_masked_fields(one, "mp", mask) for one in units]}
     if facts:
-        safe["r"] = _masked_fields(facts, "uo", mask)
+        safe["r"] = _masked_fields(facts, _REASONS, mask)
     return dump_json({**manifest, **safe})
 
 
-def _masked_fields(value: Mapping[str, Json], fields: str, mask: Mask) -> dict[str, Json]:
+def _masked_fields(value: Mapping[str, Json], fields: Collection[str], mask: Mask) -> dict[str, Json]:
     return {key: masked_json(one, mask) if key in fields else one for key, one in value.items()}
 
 

@@ -3,7 +3,7 @@
 Rule 1: History is append-only. Every table refuses UPDATE and DELETE; a later fact is a later row.
 Rule 2: `hash` is a checksum of all columns of its row except `id`, `hash` and `mac`, in the order of this module:
         SQLite's own integrity check does not find a flipped byte inside a value. `mac` is the signature of the user
-        whose kernel wrote the row, or who trusted it: see trust.py.
+        whose kernel wrote the row, or who trusted it: see signatures.py.
 Rule 3: A change here is a new VERSION and a step in STEPS, which never changes after its release.
 Rule 4: Only the writer migrates. All steps run in one transaction: a session has the old version or the new one.
 Rule 5: A file with other tables, views or triggers is not read: they could do anything.
@@ -26,7 +26,7 @@ MOST = 2**62
 """The bound of the numbers of runs, statements and executions."""
 LAST_TIME = 250_000_000_000.0
 """The bound of numbers with a fraction: times up to the year 9892, in Unix seconds."""
-Value = str | int | float | None
+ColumnValue = str | int | float | None
 """The type of a value in a row."""
 
 TABLES: dict[str, str] = {

@@ -21,17 +21,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ctxkernel.core.events import Event, Json
+from ctxkernel.core.masking import Mask
 from ctxkernel.core.replay import CheckpointState, Comparison
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.core.turn import TurnResult
+from ctxkernel.core.timeline_events import Event, Json
+from ctxkernel.core.turn_values import TurnResult
 from ctxkernel.projection.secrets import mask as mask_credentials
 from ctxkernel.projection.value import Projection
-from ctxkernel.store import trust
+from ctxkernel.store import signatures
 from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log import opening, rows
-from ctxkernel.store.log.masking import Mask, dump_json, mask_for
 from ctxkernel.store.log.reader import SessionReader
+from ctxkernel.store.log.row_masking import dump_json, mask_for
 from ctxkernel.store.log.rows import HandleSeries, RecordSeries, Rows, with_signature
 from ctxkernel.store.log.writer import SPARE, Writer, both
 
@@ -45,10 +46,10 @@ class SessionStore:
     """An open session."""
 
     def __init__(
-        self, place: opening.OpenLog, now: float, signer: trust.Signer | None = None, mask: Mask = mask_credentials
+        self, place: opening.OpenLog, now: float, signer: signatures.Signer | None = None, mask: Mask = mask_credentials
     ) -> None:
         self.session_id = place.session_id
-        self.signer = signer or trust.signer()
+        self.signer = signer or signatures.signer()
         """Signs the rows; `signer.fault` is the reason if it cannot."""
         self._sign = self.signer.row_signer(self.session_id)
         self.run = place.run
@@ -83,7 +84,7 @@ class SessionStore:
         environment: Mapping[str, Json] | None = None,
         notebook: str | None = None,
         named: bool = False,
-        signer: trust.Signer | None = None,
+        signer: signatures.Signer | None = None,
         mask: Mask = mask_credentials,
     ) -> SessionStore:
         """Return the store of `path`, of a sibling of it, or one in memory; `notice` says if it is another.
@@ -93,7 +94,7 @@ class SessionStore:
         secret); `mask` hides secrets. Never raises for a fault of a file.
         """
         at = float(now())
-        signer = signer or trust.signer()
+        signer = signer or signatures.signer()
         start = opening.Start(at, secrets.token_hex(8), notebook, environment or {}, named, signer)
         return cls(opening.open_place(path, start), at, signer, mask)
 

@@ -24,9 +24,9 @@ from ctxkernel.store.log import schema
 from ctxkernel.store.log.location import CHECK, sidecars
 from ctxkernel.store.log.rows import with_signature
 from ctxkernel.store.regular_files import why_foreign
-from ctxkernel.store.trust import RowSigner, unsigned
+from ctxkernel.store.signatures import RowSigner, unsigned
 
-Found = dict[str, Any]
+LogRow = dict[str, Any]
 UNSIGNED = ("session", "blocks")
 """Tables without signatures: the session's id is in every signature, and a text has its hash as address."""
 
@@ -126,11 +126,11 @@ class SessionFile:
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter if a message of SQLite quotes damaged text
             raise StoreError(f"{self.path} cannot be read ({error}); `{CHECK} {self.path}` says more") from error
 
-    def rows(self, table: str, where: str = "1", *values: schema.Value) -> list[Found]:
+    def rows(self, table: str, where: str = "1", *values: schema.ColumnValue) -> list[LogRow]:
         """Return rows by column name, `id`, `signed` (by this user) and `damaged`. Note damaged ones in `damage`."""
         return list(self.each(table, where, *values))
 
-    def each(self, table: str, where: str = "1", *values: schema.Value) -> Iterator[Found]:
+    def each(self, table: str, where: str = "1", *values: schema.ColumnValue) -> Iterator[LogRow]:
         """Yield the rows that `rows` returns, one by one."""
         if table in self._empty:
             return
@@ -152,35 +152,35 @@ class SessionFile:
             self.unsigned += not found["signed"]
             yield found
 
-    def select(self, query: str, *values: schema.Value) -> list[tuple[Any, ...]]:
+    def select(self, query: str, *values: schema.ColumnValue) -> list[tuple[Any, ...]]:
         """Return the rows of a query as they are. Raises sqlite3.Error."""
         return self.connection.execute(query, values).fetchall()
 
-    def told(self, table: str, row: Found) -> tuple[str, ...]:
+    def told(self, table: str, row: LogRow) -> tuple[str, ...]:
         """Return the notice of a row whose checksum was wrong when it was read; none for a sound one."""
         if not row["damaged"]:
             return ()
         return (f"the stored row ({table} {one_line(str(next(iter(row.values()))), 80)}) does not match its checksum",)
 
 
-def typed(table: str, raw: Sequence[object]) -> tuple[tuple[schema.Value, ...], list[str]]:
+def typed(table: str, raw: Sequence[object]) -> tuple[tuple[schema.ColumnValue, ...], list[str]]:
     """Return the values of a row with the types of its columns, and the columns that had another type or are too large.
 
     Those are empty instead.
     """
-    row, faults = list[schema.Value](), list[str]()
+    row, faults = list[schema.ColumnValue](), list[str]()
     for value, (name, kind, instead, bound, nullable) in zip(raw, _CHECKS[table], strict=True):
         if isinstance(value, bytes):
             value = _decoded(value)
         if (value is None and nullable) or (type(value) is kind and (kind is str or abs(cast("float", value)) < bound)):
-            row.append(cast("schema.Value", value))
+            row.append(cast("schema.ColumnValue", value))
         else:
             faults.append(name)
             row.append(instead)
     return tuple(row), faults
 
 
-_KINDS: dict[str, tuple[type, schema.Value, float]] = {
+_KINDS: dict[str, tuple[type, schema.ColumnValue, float]] = {
     "TEXT": (str, "", 0.0),
     "INTEGER": (int, 0, math.inf),
     "REAL": (float, 0.0, schema.LAST_TIME),

@@ -15,7 +15,7 @@ from ctxkernel.store.lock import SessionLock, holder
 from ctxkernel.store.log import location, opening, rows, schema
 from ctxkernel.store.log.session_file import typed
 from ctxkernel.store.regular_files import ForeignFileError
-from ctxkernel.store.trust import Signer, signer, unsigned
+from ctxkernel.store.signatures import Signer, signer, unsigned
 
 
 def sign_session(path: Path, user: Signer | None = None, *, revoke: bool = False) -> int:
@@ -59,7 +59,7 @@ def sign_rows(connection: sqlite3.Connection, session_id: str, user: Signer, *, 
         keys, columns = schema.KEYS[table], schema.COLUMNS[table]
         query = f"SELECT {', '.join((*keys, *columns))} FROM {table}"
         update = f"UPDATE {table} SET mac = ? WHERE {' AND '.join(f'{key} = ?' for key in keys)}"
-        made: list[tuple[schema.Value, ...]] = []
+        made: list[tuple[schema.ColumnValue, ...]] = []
         for found in connection.execute(query):
             key, (*values, checksum, before) = found[: len(keys)], found[len(keys) :]
             row, faults = typed(table, values)

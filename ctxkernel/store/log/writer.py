@@ -21,8 +21,8 @@ from typing import Any
 from ctxkernel.core.errors import StoreError
 from ctxkernel.store.log import opening, signing
 from ctxkernel.store.log.rows import Batch, Rows
-from ctxkernel.store.log.schema import INSERT, Value
-from ctxkernel.store.trust import Signer
+from ctxkernel.store.log.schema import INSERT, ColumnValue
+from ctxkernel.store.signatures import Signer
 
 SPARE = frozenset({"checkpoints", "checkpoint_states", "divergences", "marks"})
 """Tables whose rows are dropped if a batch cannot be stored with them: the end of a turn matters more."""
@@ -65,12 +65,12 @@ class Writer:
         """The name of the session in notices."""
         return str(self.path) if self.path is not None else "in memory"
 
-    def select(self, query: str, *values: Value) -> list[tuple[Any, ...]]:
+    def select(self, query: str, *values: ColumnValue) -> list[tuple[Any, ...]]:
         """Return the rows of a query. Raises sqlite3.Error."""
         assert self._connection is not None
         return self._connection.execute(query, values).fetchall()
 
-    def find(self, query: str, *values: Value) -> list[tuple[Any, ...]]:
+    def find(self, query: str, *values: ColumnValue) -> list[tuple[Any, ...]]:
         """Return the rows of a query; none if the session is closed or cannot be read."""
         with contextlib.suppress(sqlite3.Error):
             return [] if self.absent else self.select(query, *values)
@@ -223,7 +223,7 @@ def both(one: str | None, other: str | None) -> str | None:
     return f"{one} {other}" if one and other else one or other
 
 
-def _storable(value: Value) -> Value | bytes:
+def _storable(value: ColumnValue) -> ColumnValue | bytes:
     """Return a text that UTF-8 cannot hold (lone surrogates) as bytes, and any other value as it is."""
     if not isinstance(value, str):
         return value

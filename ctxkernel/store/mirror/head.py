@@ -31,7 +31,7 @@ _MOST_TEXT = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FilePart:
     """Bytes of a file, stored under the hash of their content."""
 
     hash: str
@@ -45,8 +45,8 @@ class PackParts:
     number: int
     mark: int
     """The random mark of the index: a number is used again, a mark is not."""
-    data: tuple[Part, ...]
-    index: tuple[Part, ...]
+    data: tuple[FilePart, ...]
+    index: tuple[FilePart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class ContentParts:
     """The parts of a kept file (`FileContents`), in order."""
 
     name: str
-    parts: tuple[Part, ...]
+    parts: tuple[FilePart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class MirrorHead:
     at: float
     """The time of the push, in seconds since the epoch."""
     end: LogEnd
-    log: tuple[Part, ...]
+    log: tuple[FilePart, ...]
     packs: tuple[PackParts, ...]
     contents: tuple[ContentParts, ...]
 
@@ -92,7 +92,7 @@ class MirrorHead:
         """The bytes of all parts."""
         return sum(one.bytes for one in self.parts())
 
-    def parts(self) -> Iterable[Part]:
+    def parts(self) -> Iterable[FilePart]:
         """Return all parts of the log and of the packs."""
         yield from self.log
         for pack in self.packs:
@@ -161,8 +161,8 @@ def _parsed(value: Any) -> MirrorHead:
     )
 
 
-def _parts(value: Sequence[Any]) -> tuple[Part, ...]:
-    made = tuple(Part(one["hash"], _count(one["bytes"])) for one in value)
+def _parts(value: Sequence[Any]) -> tuple[FilePart, ...]:
+    made = tuple(FilePart(one["hash"], _count(one["bytes"])) for one in value)
     if not all(_HASH.fullmatch(one.hash) and 0 < one.bytes <= PART_BYTES for one in made):
         raise ValueError("a part has no valid hash or size")
     return made

@@ -21,10 +21,10 @@ from ctxkernel.store.chunks import packs
 from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.chunks.data_folder import data_folder
 from ctxkernel.store.log.session_file import SessionFile
-from ctxkernel.store.mirror.head import PART_BYTES, MirrorHead, PackParts, Part, part_hash, read_head
+from ctxkernel.store.mirror.head import PART_BYTES, FilePart, MirrorHead, PackParts, part_hash, read_head
 from ctxkernel.store.mirror.remote_files import RemoteFiles
 
-Progress = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Called with the bytes that were read, and those that will be."""
 
 
@@ -44,14 +44,14 @@ class Pulled:
 class _Receiver:
     """Reads parts of a mirror. Raises StoreError if one is missing or damaged."""
 
-    def __init__(self, files: RemoteFiles, head: MirrorHead, progress: Progress | None) -> None:
+    def __init__(self, files: RemoteFiles, head: MirrorHead, progress: ReportProgress | None) -> None:
         self._files = files
         self._folder = head.folder
         self._progress = progress
         self.total = 0
         self.received = 0
 
-    def parts(self, parts: Sequence[Part]) -> Iterator[bytes]:
+    def parts(self, parts: Sequence[FilePart]) -> Iterator[bytes]:
         for part in parts:
             content = self._files.read(f"{self._folder}/blobs/{part.hash}", PART_BYTES)
             if content is None or len(content) != part.bytes or part_hash(content) != part.hash:
@@ -62,7 +62,7 @@ class _Receiver:
                 self._progress(self.received, self.total)
             yield content
 
-    def write(self, path: Path, parts: Sequence[Part]) -> None:
+    def write(self, path: Path, parts: Sequence[FilePart]) -> None:
         """Write a new file from parts."""
         try:
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -72,7 +72,7 @@ class _Receiver:
 
 
 def pull_session(
-    folder: str, session: Path, root: Path, files: RemoteFiles, progress: Progress | None = None
+    folder: str, session: Path, root: Path, files: RemoteFiles, progress: ReportProgress | None = None
 ) -> Pulled:
     """Bring a session from its folder in a mirror to the new file `session`, its data to its folder in `root`.
 
@@ -103,7 +103,11 @@ def pull_session(
 
 
 def pull_data(
-    session_id: str, root: Path, files: RemoteFiles, store: ChunkStore | None = None, progress: Progress | None = None
+    session_id: str,
+    root: Path,
+    files: RemoteFiles,
+    store: ChunkStore | None = None,
+    progress: ReportProgress | None = None,
 ) -> Pulled:
     """Bring the checkpoint data of a session whose log is here; `store`: its open store, if there is one.
 
@@ -125,13 +129,13 @@ def _head(files: RemoteFiles, folder: str) -> MirrorHead:
     return head
 
 
-def _parts_of(new: Sequence[PackParts]) -> Iterator[Part]:
+def _parts_of(new: Sequence[PackParts]) -> Iterator[FilePart]:
     for pack in new:
         yield from pack.data
         yield from pack.index
 
 
-def _size(parts: Sequence[Part] | Iterator[Part]) -> int:
+def _size(parts: Sequence[FilePart] | Iterator[FilePart]) -> int:
     return sum(part.bytes for part in parts)
 
 

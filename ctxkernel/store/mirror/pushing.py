@@ -30,10 +30,10 @@ from ctxkernel.store.mirror.head import (
     LOG_PART_BYTES,
     PART_BYTES,
     ContentParts,
+    FilePart,
     LogEnd,
     MirrorHead,
     PackParts,
-    Part,
     part_hash,
     read_head,
     write_head,
@@ -68,12 +68,12 @@ class _Sender:
         self._known = known
         self.sent = 0
 
-    def parts(self, file: BinaryIO, start: int, end: int, most: int = PART_BYTES) -> tuple[Part, ...]:
+    def parts(self, file: BinaryIO, start: int, end: int, most: int = PART_BYTES) -> tuple[FilePart, ...]:
         """Send the bytes of a file from `start` to `end`, and return their parts."""
         return tuple(self._part(content) for content in _pieces(file, start, end, most))
 
-    def _part(self, content: bytes) -> Part:
-        part = Part(part_hash(content), len(content))
+    def _part(self, content: bytes) -> FilePart:
+        part = FilePart(part_hash(content), len(content))
         if part.hash not in self._known:
             self._files.write(f"{self._blobs}/{part.hash}", content)
             self._known.add(part.hash)

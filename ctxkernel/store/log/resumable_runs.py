@@ -1,0 +1,204 @@
+"""The timeline of an earlier kernel, and the newest state from which the next one can continue.
+
+Rule 1: Nothing is unpickled, written or restored here.
+Rule 2: A state that cannot be restored is named with the reason (law 9); whether a state may be loaded is separate from
+        whether its data exist. The newest state with any variable is offered, with its gaps named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ctxkernel.core.errors import StoreError
+from ctxkernel.core.replay import CheckpointInfo, CheckpointState, Comparison, HeadMove
+from ctxkernel.core.text import plural
+from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.core.timeline_events import Json
+from ctxkernel.history.events import HistoryEvent
+from ctxkernel.store.chunks import manifest
+from ctxkernel.store.chunks.chunk_store import ChunkStore
+from ctxkernel.store.chunks.manifest import Manifest, References
+from ctxkernel.store.chunks.presence import Presence
+from ctxkernel.store.log.opening import DIED
+from ctxkernel.store.log.reader import SessionReader
+from ctxkernel.store.log.session_marks import movers_of, names_of
+
+IMPORTED = "it was imported from a notebook, and has not run here"
+"""Why there is no state after an imported execution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumable:
+    """The timeline of the newest root, and the newest state in it that can be restored."""
+
+    session_id: str
+    path: Path
+    statements: tuple[tuple[Statement, tuple[Execution, ...]], ...]
+    """In the order of their index, on all branches."""
+    head: str | None
+    names: Mapping[str, str]
+    """The user's names of states: name → execution."""
+    marks: Mapping[tuple[str, str], Json]
+    moves: tuple[HeadMove, ...]
+    """All moves of HEAD, oldest first."""
+    comparisons: tuple[Comparison, ...]
+    records: Mapping[str, Sequence[HistoryEvent]]
+    """The model's history: execution → the events that were recorded with it."""
+    checkpoints: Mapping[str, CheckpointInfo]
+    target: str | None
+    """The newest execution on HEAD's path whose state has any data; None if there is none."""
+    gaps: Mapping[str, str]
+    """The names of that state without data, and why."""
+    not_restorable: tuple[tuple[str, str], ...]
+    """The executions after `target` on HEAD's path, newest first, each with the reason."""
+    interrupted: Execution | None
+    why_not: str
+    """Why that state is not trusted, and the next step; empty if it is."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether this user signed all parts of the state of `target`, or trusted them by word."""
+        return not self.why_not
+
+    @property
+    def movers(self) -> tuple[str, ...]:
+        """The executions that only moved HEAD."""
+        return tuple(movers_of(self.marks))
+
+    @property
+    def path_to_head(self) -> tuple[str, ...]:
+        """The executions from HEAD back to the first one."""
+        return tuple(_back({one.execution_id: one for _, runs in self.statements for one in runs}, self.head))
+
+
+def load_run(
+    session: Path | SessionReader,
+    *,
+    before: int | None = None,
+    chunks: ChunkStore | None = None,
+    references: References | None = None,
+) -> Resumable | None:
+    """Return the newest root of a session, or None if nothing was ever executed in it.
+
+    `before` is the run of the kernel that asks, whose statements are left out (a reader has its own). With `chunks` and
+    `references` the data of checkpoints must exist; they are not read: if loading those of `target` finds damage, call
+    again, and an older state is the target. Without them the log decides. Raises StoreError.
+    """
+    if not isinstance(session, SessionReader):
+        with SessionReader(session, before=before) as reader:
+            return load_run(reader, chunks=chunks, references=references)
+    reader = session
+    with reader.snapshot():
+        reader.unsigned = 0
+        statements = tuple(reader.statements())
+        if not statements:
+            return None
+        executions = {one.execution_id: one for _, runs in statements for one in runs}
+        head, checkpoints, marks = reader.head(), reader.checkpoints(), reader.marks()
+        manifests = reader.all_manifests()
+        presence = Presence(chunks, references, verify=False) if chunks and references else None
+        target, lost, gaps = None, list[tuple[str, str]](), dict[str, str]()
+        for execution_id in _back(executions, head):
+            try:
+                gaps = _gaps(manifests, execution_id, executions[execution_id], checkpoints, presence)
+                target = execution_id
+                break
+            except StoreError as error:
+                lost.append((execution_id, str(error)))
+        newest = max(executions.values(), key=lambda one: one.started_at)
+        return Resumable(
+            reader.session_id,
+            reader.path,
+            statements,
+            head,
+            {name: at for name, at in names_of(marks).items() if at in executions},
+            marks,
+            tuple(reader.head_moves()),
+            tuple(reader.comparisons()),
+            reader.records(),
+            checkpoints,
+            target,
+            gaps,
+            tuple(lost),
+            newest if _died(newest) else None,
+            _why_untrusted(reader),
+        )
+
+
+def _why_untrusted(reader: SessionReader) -> str:
+    if not reader.unsigned:
+        return ""
+    if reader.signer.fault:
+        return f"the owner of the earlier session is unknown: {reader.signer.fault}"
+    return (
+        f"you did not write the earlier session here ({plural(reader.unsigned, 'rows')} are not signed by you), and "
+        "loading its state can run any code; trust it only if you know its origin"
+    )
+
+
+def unsettled(
+    reader: SessionReader, chunks: ChunkStore, references: References
+) -> list[tuple[str, CheckpointState, str]]:
+    """Return (checkpoint, new state, reason) of those that a dead kernel was writing.
+
+    The kernel that now has the session stores each with `SessionStore.checkpoint_state`.
+    """
+    out: list[tuple[str, CheckpointState, str]] = []
+    with reader.snapshot():
+        manifests, infos = reader.all_manifests(all_roots=True), reader.checkpoints(all_roots=True)
+    presence = Presence(chunks, references, verify=True)
+    for execution_id, info in infos.items():
+        if info.state == "writing":
+            try:
+                fault = manifest.some_gaps(presence.gaps(manifest.resolve(manifest.chain(manifests, execution_id))))
+            except StoreError as error:
+                fault = str(error)
+            told = f"the kernel died while its data were written: {fault}" if fault else ""
+            out.append((info.checkpoint_id, "damaged" if fault else "durable", told))
+    return out
+
+
+def _back(executions: Mapping[str, Execution], at: str | None) -> Iterator[str]:
+    """Yield an execution and its ancestors, newest first."""
+    left = dict(executions)
+    while at is not None and (execution := left.pop(at, None)) is not None:
+        yield at
+        at = execution.parent_execution_id
+
+
+def _gaps(
+    manifests: Mapping[str, Manifest],
+    execution_id: str,
+    execution: Execution,
+    checkpoints: Mapping[str, CheckpointInfo],
+    presence: Presence | None,
+) -> dict[str, str]:
+    """Return the gaps of the state after an execution.
+
+    Raises StoreError with the reason if it has no data at all.
+    """
+    info = checkpoints.get(execution_id)
+    if info is None:
+        if execution.status == "imported":
+            raise StoreError(IMPORTED)
+        raise StoreError("the kernel died while it ran" if _died(execution) else "no checkpoint was taken after it")
+    chain = manifest.chain(manifests, execution_id)
+    if why := chain[0].skipped:
+        raise StoreError(f"skipped: {why}")
+    if why := next(filter(None, (one.outdated for one in chain)), ""):
+        raise StoreError(why)
+    if presence is None:
+        if info.state != "durable":
+            raise StoreError(f"{info.state}: {info.reason}" if info.reason else f"it is {info.state}")
+        return {}
+    state = manifest.resolve(chain)
+    gaps = presence.gaps(state)
+    if gaps and gaps.keys() >= ({name for name in state if ":" not in name} or state.keys()):
+        raise StoreError(f"{info.state}: {info.reason}" if info.reason else next(iter(gaps.values())))
+    return gaps
+
+
+def _died(execution: Execution) -> bool:
+    return execution.status == "running" or (execution.exception is not None and execution.exception.type == DIED)
