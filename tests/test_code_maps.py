@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import All
 from ctxkernel.sources.files import code_trees
 from ctxkernel.sources.outlines.code_files import read_code
@@ -371,3 +373,10 @@ def test_broken_and_hostile_files_are_read_as_far_as_they_go(tmp_path: Path):
     assert "a.good()" in text
     assert "d.g()" in text
     assert "e.good" not in text
+
+
+def test_a_wrong_position_in_a_package_is_refused_with_symbols_that_are_like_it():
+    source = opened(json)
+    render(source, 1)
+    with pytest.raises(BadPolicy, match=r"no position 'JSONDecodr' among its 2\d symbols\. Is it '.*JSONDecoder'"):
+        render(source, 1, pos="JSONDecodr")

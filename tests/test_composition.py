@@ -163,7 +163,7 @@ def test_interact_and_interactive_output_show_the_handle_as_it_is_asked_for(desk
         desk,
         "h = view('a.txt', tokens=100)\nread = []\n"
         "i = w.interactive(lambda t: read.append((h.set(tokens=t).tokens, h.rendered.tokens)), t=(100, 900, 100))\n"
-        "o = w.interactive_output(lambda text: read.append(len(text)), {'text': h.widget})\n"
+        "o = w.interactive_output(lambda text: read.append(len(text)), {'text': h})\n"
         "box = w.VBox([i, o, h.widget]); tab = w.Tab([h.widget]); display(i, box, tab)\nread.clear()",
     )
     desk.move(desk.model("i.children[0]"), value=200)

@@ -110,6 +110,14 @@ def test_the_part_of_a_thing_that_is_asked_for_stands_below_that_thing():
     assert re.search(r"\nlast: dict.*\n  port: int, 5432", text)
 
 
+@pytest.mark.parametrize("lod", [1, 2])
+def test_a_column_that_is_asked_for_is_described_however_many_come_before(lod: int):
+    frame = pd.DataFrame({f"c{at}": np.arange(50.0) * at for at in range(301)})
+    text = opened(frame, "f").render(RenderRequest(lod, "0", 300, asked=("c200",))).text
+
+    assert re.search(r"^c200: float64, 0\.0.* 9800\.0", text, re.MULTILINE), text
+
+
 # -- in a session
 
 

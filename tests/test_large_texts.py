@@ -53,6 +53,7 @@ def test_a_large_log_is_first_told_by_a_sample_that_says_how_much_was_read(log):
     assert "a sample: beginning, middle and end, 1.0 MB of 7.7 MB read" in text.split("\n")[0]
     assert re.search(r"^log, ~[\d,]+ entries, ", text, re.MULTILINE)
     assert re.search(r"^~\d+ 2026-11-22 11:59:59 CRITICAL disk full$", text, re.MULTILINE)
+    assert re.search(r" INFO step: .* — ~[\d,]+ more like it in the sample, the last at ~", text)
     assert all("~" in line for line in text.split("\n") if line.startswith("levels"))
     assert "\n[… the rest of the log was not read]\n" in text
 
@@ -290,6 +291,27 @@ def test_next_and_previous_matches_are_moves(log):
         turns.run("h.previous_match()")
     with pytest.raises(BadPolicy, match=r"/step: 5 of/3.*it matches 2 lines"):
         turns.run("h.set(pos='/step: 5 of/3')")
+
+
+@pytest.mark.usefixtures("in_steps")
+def test_while_the_next_match_is_searched_for_a_view_stays_at_the_one_that_it_shows(log):
+    turns = Turns()
+    turns.loop.graph.open_source = opened
+    turns.namespace["path"] = log
+    held = turns.loop.preparer = HeldJobs(turns.loop.ready)
+    turns.run("h = view(path, pos='/step: 5 of/', tokens=300)")
+    h = turns.namespace["h"]
+    first = h.rendered.text.split("\n")[1]
+    turns.run("h.next_match()")
+    waiting = h.rendered.text.split("\n")
+    held.finish()
+    turns.run()
+    turns.run("h.refresh()")
+
+    assert "step: 5 of" in first
+    assert "/step: 5 of/ not found yet" in waiting[0]
+    assert waiting[2] == first
+    assert f"lines {LINES + 6}-" in h.rendered.text
 
 
 TEXTS = st.lists(st.text("abé \r", max_size=30), min_size=1, max_size=40)

@@ -17,7 +17,7 @@ from scale import examples
 from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
-from ctxkernel.sources.base.planner import advises
+from ctxkernel.sources.base.fitting import advises
 from ctxkernel.sources.base.rendering import within_reserve
 from ctxkernel.sources.objects.facts import FactsSource
 from ctxkernel.sources.registry import open_named

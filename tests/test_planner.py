@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from ctxkernel.core.ports import All
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.amounts import Line, NamedLine
-from ctxkernel.sources.base.planner import NO_CAP, plan, ranges_of
+from ctxkernel.sources.base.fitting import NO_CAP, beginning
+from ctxkernel.sources.base.planner import plan, ranges_of
 from ctxkernel.sources.base.rendering import within_reserve
 from ctxkernel.testing.renderings import render, written
 
@@ -211,3 +212,57 @@ def test_a_line_that_is_begun_tells_more_than_its_name(names: list[str], budget:
     lines = [NamedLine(f"{name}: bool, 3 nulls", name, "bool", worth=at) for at, name in enumerate(names)]
     for line in plan(["head"], lines, budget, "columns").text.split("\n"):
         assert not re.fullmatch(r"[a-f]+:? ?…", line)
+
+
+# -- what takes the last tokens of a budget
+
+
+def test_content_takes_the_room_of_advice_where_much_of_a_budget_would_remain():
+    """One more line of 14 tokens, where 11 remain beside the advice, which has 7."""
+    text = render(dict.fromkeys((f"key_{at}" for at in range(999)), 7) | {"winner": "yes"}, 1, tokens=200)
+
+    assert text.tokens >= 0.95 * within_reserve(200)
+    assert "h.tokens" not in text.text.replace("; h.tokens]", "]")
+
+
+@pytest.mark.parametrize("lod", [0, 1, 2])
+def test_a_small_budget_of_a_wide_frame_is_used(lod: int):
+    frame = pd.DataFrame({f"measure {at}": np.arange(50.0) * at for at in range(60)})
+    for tokens in (100, 150, 200):
+        rendered = render(frame, lod, tokens=tokens)
+        assert rendered.tokens >= 0.93 * within_reserve(tokens), rendered.text
+
+
+def test_one_mark_counts_rows_and_columns_where_there_is_no_room_for_two():
+    frame = pd.DataFrame(np.ones((50, 60)), columns=[f"measure {at}" for at in range(60)])
+    lines = render(frame, 0, tokens=100).text.split("\n")
+    columns, rows = lines[1].count("measure"), sum(line[0].isdecimal() for line in lines)
+
+    assert rows
+    assert lines[-1].startswith(f"[… {50 - rows} more rows, {60 - columns} more columns, ~")
+
+
+@given(numbers=st.lists(st.floats(0, 1e6).map(repr), min_size=1, max_size=20), chars=st.integers(0, 200))
+def test_no_part_of_a_number_is_shown(numbers: list[str], chars: int):
+    line = " ".join(["temperatures", *numbers])
+    shown = beginning(line, chars).removesuffix("…").split()
+
+    assert shown[1:] == numbers[: len(shown[1:])]
+    assert "temperatures".startswith("".join(shown[:1]))
+
+
+@pytest.mark.parametrize(
+    ("chars", "shown"),
+    [(11, "It goes on…"), (14, "It goes on for…"), (17, "It goes on for…"), (18, "It goes on for awh…")],
+)
+def test_a_beginning_ends_with_a_word_or_with_most_of_one(chars: int, shown: str):
+    assert beginning("It goes on for awhile", chars) == shown
+
+
+def test_a_last_column_of_which_nothing_is_left_to_say_has_no_details_in_a_mark():
+    lines = [*columns(40), NamedLine("outcome: str", "outcome", "str", worth=10)]
+    text = plan(["frame"], lines, 500, "columns").text
+    listed = re.search(r"^float64 × (\d+): ", text, re.MULTILINE)
+
+    assert listed is not None
+    assert f"details of {listed[1]} columns" in text

@@ -83,7 +83,7 @@ def test_level_1_of_a_frame_is_columns_types_nulls_ranges_and_head():
     text = render(opened(df, "df"), 1).text
 
     assert "\nn: int64, 0 … 99\nx: float64, 1 null, 0.0 … 14.142857142857142\n" in text
-    assert "\nwhen: datetime64[us], 2024-01-01 … 2024-04-09\nok: bool\nfirst rows:\n" in text
+    assert "\nwhen: datetime64[us], 2024-01-01 … 2024-04-09\nok: bool, 50 True, 50 False\nfirst rows:\n" in text
 
 
 def test_level_2_of_a_frame_is_what_describe_says():
@@ -665,3 +665,28 @@ def test_values_of_one_type_are_listed_beside_each_other():
     assert sum(int(part.replace(",", "")) for part in re.findall(r"× ([\d,]+):|([\d,]+) more", text)[0] if part) < 1_000
     assert "- 2 distinct: 'a' ×50, 'b' ×50" in render(["a", "b"] * 50, 2).text
     assert render([1, 2], 1).text.endswith("[0]: int = 1\n[1]: int = 2")
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (["u", "v", "u"], "2 distinct ('u' ×2, 'v' ×1)"),
+        (["u", "v", "w"], "3 distinct, such as 'u'"),
+        (["u", None, "u"], "1 null, 1 distinct ('u' ×2)"),
+        (pd.Categorical(["b", "a", "b"], ["a", "b", "c"]), "2 distinct ('b' ×2, 'a' ×1)"),
+    ],
+)
+def test_the_structure_of_a_frame_tells_the_categories_of_a_column(values: Any, told: str):
+    """As that of the same table in a file does."""
+    text = render(pd.DataFrame({"first": [1.5, 2.5, 3.5], "kind": values}), 1).text
+    assert re.search(rf"\nkind: \w+, {re.escape(told)}\n", text), text
+
+
+def test_a_column_of_objects_of_own_classes_is_not_counted():
+    class Odd:
+        def __eq__(self, other: object) -> bool:
+            raise AssertionError
+
+        __hash__ = None  # type: ignore[assignment]
+
+    assert "\nodd: object\n" in render(pd.DataFrame({"odd": [Odd(), Odd()]}), 1).text

@@ -334,3 +334,18 @@ def test_a_view_of_a_text_is_the_same_after_its_memento():
 
     assert memento["spec"] == REPORT
     assert (handle.rendered.text, handle.fault) == (before, "")
+
+
+def test_a_dict_that_contains_itself_has_an_end():
+    target: dict[str, object] = {"port": 80}
+    target["parent"] = target
+    target["list"] = [target, {"x": 1}]
+
+    assert render({"inner": target}, 1).text.split("\n") == [
+        "dict · 1 item · 5 fields, 3 levels deep",
+        "inner: dict, 3 items",
+        "  port: int, 80",
+        "  parent: dict, 3 items",
+        "  list: list, 2 items of dict",
+        "    [].x: int, 1",
+    ]

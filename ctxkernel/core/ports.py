@@ -61,6 +61,8 @@ class RenderRequest:
     """The `Rendered.basis` to compare with at level 3; None where nothing was rendered before."""
     last: str = ""
     """The last place of a name or pattern, shown when it is gone; if empty, a missing one raises BadPolicy."""
+    near: str = ""
+    """The last place of another position, shown while a pattern is searched for in the background."""
     pictured: bool = True
     """Whether a picture may be added; if not, the text has the whole budget and mentions none."""
     asked: tuple[str, ...] = ()

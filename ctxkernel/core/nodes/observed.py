@@ -26,6 +26,11 @@ class Observed(Identified):
         """
         return self.graph.widget_of(self)
 
+    @property
+    def value(self) -> str:
+        """The text that `widget` shows, under the name that `interactive_output` reads."""
+        return self.widget.value
+
     def observe(self, handler: Callable[[Any], object], names: object = WIDGET_TRAITS, type: str = "change") -> None:
         """Call `handler` when a trait of its `widget` changes."""
         self.widget.observe(handler, names, type)

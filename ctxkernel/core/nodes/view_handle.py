@@ -38,6 +38,8 @@ class ViewHandle(NodeBase):
 
     obj_type = "view"
     _pos = "0:0"
+    _near = ""
+    """The last place of another position, while this one is set."""
     _place = ""
     """The last place of `pos`, in numbers."""
     _basis: Any = None
@@ -249,12 +251,14 @@ class ViewHandle(NodeBase):
     def _set(self, policy: dict[str, Any]) -> None:
         before = self._pos, self._place
         if "pos" in policy:  # the last place is that of another position
-            self._pos, self._place = parse_pos(policy["pos"]), ""
+            self._pos, self._place, self._near = parse_pos(policy["pos"]), "", self._place
         try:
             super()._set(policy)
         except BaseException:
             self._pos, self._place = before
             raise
+        finally:
+            self._near = ""
 
     @recorded
     def scroll(self, delta_lines: int | None = None, *, delta_tokens: int | None = None) -> Self:
@@ -336,7 +340,8 @@ class ViewHandle(NodeBase):
         seen = self._seen
         if self._was_seen and self._facts and self._stamp and self._source.stamp() != self._stamp:
             seen = self._facts
-        return RenderRequest(lod, self._pos, tokens, self._basis, self._place, asked=tuple(self._asked), seen=seen)
+        asked, near = tuple(self._asked), self._near
+        return RenderRequest(lod, self._pos, tokens, self._basis, self._place, near=near, asked=asked, seen=seen)
 
     def _show(self, new: Rendered) -> bool:
         """Replace the rendering; return whether the content differs."""

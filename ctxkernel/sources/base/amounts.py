@@ -87,6 +87,9 @@ class NamedLine(Line):
 UNUSUAL, CHANGED, ASKED = 10, 20, 40
 """What a line is worth that is unusual, that changed since the model saw it, that the last question names: from the
 first on its whole text comes before the names of others."""
+FULL_ADVICE = "h.tokens shows more"
+ADVICE = (FULL_ADVICE, "h.tokens")
+"""What a mark may advise, the longest first."""
 LAST = 9
 """The rank of a line that says how many more there are: after all of them."""
 
@@ -111,12 +114,12 @@ def bounded(lines: Sequence[str], most: int, what: str = "lines") -> list[str]:
     return [*lines[:most], Line(f"[… {amounts.after(most)}]", amounts.count_after(most), what, rank=LAST)]
 
 
-def marked(amount: str, tokens: int, pos: str | None = None, *, grows: bool = True) -> str:
+def marked(amount: str, tokens: int, pos: str | None = None, *, advice: str = FULL_ADVICE) -> str:
     """Return the line that stands for the content that was left out: `amount` as `Amounts.after` or `more` gives it.
 
-    `grows` says that a larger budget would show more.
+    `advice` is one of `ADVICE` where a larger budget would show more, or empty.
     """
-    moves = [f'h.pos = "{pos}" goes on'] * (pos is not None) + ["h.tokens shows more"] * grows
+    moves = [f'h.pos = "{pos}" goes on'] * (pos is not None) + [advice] * bool(advice)
     told = f"{f'{amount}, ' if amount else ''}~{tokens:,} tokens"
     return f"[… {'; '.join([told, *([', '.join(moves)] if moves else [])])}]"
 

@@ -20,13 +20,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.text import plural
-from ctxkernel.projection.tokens import count_tokens, largest, most_chars, trim_to_tokens
-from ctxkernel.sources.base.amounts import ASKED, CHANGED, LAST, UNUSUAL, Amounts, Line, NamedLine, marked
+from ctxkernel.projection.tokens import count_tokens, largest, most_chars
+from ctxkernel.sources.base.amounts import ASKED, CHANGED, FULL_ADVICE, UNUSUAL, Amounts, Line, NamedLine, marked
+from ctxkernel.sources.base.fitting import NO_CAP, Planned, advised, beginning, fit, fullest, may_begin
 
-NO_CAP = 1 << 40
-"""The budget that stands for `All`."""
 MOST_NAMED = 2_000
 """So many `NamedLine`s are planned quickly; a source gives no more where there is a budget."""
 _ABSENT, _NAMED, _SHORT, _WHOLE = range(4)
@@ -40,8 +38,6 @@ _PROMOTED = 4
 """Lines that are unusual take at most one part in so many of a budget before all names have room."""
 _BEGUN = 6
 """So many lines are tried for the beginning that is shown."""
-_ADVISED = 100
-"""Below this budget, marks advise a larger one only where content leaves room for the advice."""
 _WORD = re.compile(r"\w+")
 _NUMBERED = re.compile(r"(.*?)(0|[1-9]\d{0,8})")
 _RANGE = 3
@@ -86,42 +82,6 @@ def said_of(name: str) -> tuple[str, str]:
     return said(name), said(name.rpartition(".")[2])
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A text within its budget."""
-
-    text: str
-    cut_tokens: int = 0
-    next_pos: str | None = None
-
-
-def fit(high: int, build: Callable[[int], str], budget: int, guess: int = 64) -> tuple[int, str]:
-    """Return (k, build(k)) for a largest k in 0 … high whose text is within `budget`.
-
-    `build(k)` is the whole text with k items, marks included. Where even build(0) is too much, its
-    beginning and its mark are returned with k = -1.
-    """
-    if budget >= NO_CAP:
-        return high, build(high)
-    k = largest(high, lambda n: count_tokens(build(n)) <= budget, guess)
-    return (k, build(k)) if k >= 0 else (-1, squeezed(build(0), budget))
-
-
-def advises(budget: int) -> bool:
-    """Say whether each mark in a text of this budget advises a larger one."""
-    return _ADVISED <= budget < NO_CAP
-
-
-def squeezed(text: str, budget: int, cut: bool = False, *, items: bool = False) -> str:
-    """Return `text` cut to `budget`, the mark at its end kept, or a shorter one; `cut` says that there must be one.
-
-    `items` says that the text has some of the items that its mark counts: without them the count would be false.
-    """
-    head, mark = parted(text)
-    marks = shorter(mark) if mark or cut else []
-    return cut_to(head, marks, budget, count_tokens, trim_to_tokens, items=items)
-
-
 def plan(
     head: Sequence[str],
     lines: Sequence[str],
@@ -141,8 +101,12 @@ def plan(
         if not hidden and not listed and len(whole) <= most_chars(budget) and count_tokens(whole) <= budget:
             return Planned(whole)
         worths = emphasis.worths(lines) if emphasis is not None else {}
-        return _Plan(head, lines, what, hidden, place or (lambda k: None), worths).within(budget)
-    return _sequence(head, lines, budget, what, place, hidden)
+        made = _Plan(head, lines, what, hidden, place or (lambda k: None), worths)
+        return fullest(budget, lambda grows, placed: made.within(budget, grows, placed))
+    return fullest(
+        budget,
+        lambda grows, placed: _sequence(head, lines, budget, what, place if placed else None, hidden, grows),
+    )
 
 
 def _sequence(
@@ -152,16 +116,17 @@ def _sequence(
     what: str,
     place: Callable[[int], str | None] | None,
     hidden: Sequence[Line],
+    grows: bool,
 ) -> Planned:
     """Return as many of the first lines as fit, and the beginning of the next one."""
 
-    def marks(k: int, shown: int, grows: bool) -> list[str]:
+    def marks(k: int, shown: int, advice: str) -> list[str]:
         """Return the mark below `k` whole lines, of `shown` that count as shown."""
         cut_off = k < len(lines) or hidden
-        return [marked(amounts.after(shown), cut(k), next_place(max(k, shown - k)), grows=grows)] if cut_off else []
+        return [marked(amounts.after(shown), cut(k), next_place(max(k, shown - k)), advice=advice)] if cut_off else []
 
-    def build(k: int, grows: bool) -> str:
-        return "\n".join([*head, *lines[:k], *marks(k, k, grows)])
+    def build(k: int, advice: str) -> str:
+        return "\n".join([*head, *lines[:k], *marks(k, k, advice)])
 
     def cut(k: int) -> int:
         return max(1, int(total * amounts.weight_after(k)) // max(len(lines), 1))
@@ -169,40 +134,21 @@ def _sequence(
     def next_place(k: int) -> str | None:
         return place(k) if place and 0 < k < len(lines) else None
 
-    def with_part(n: int, grows: bool) -> str:
-        return "\n".join([*head, *lines[:k], beginning(lines[k], n), *marks(k, k + 1, grows)])
+    def with_part(n: int, advice: str) -> str:
+        return "\n".join([*head, *lines[:k], beginning(lines[k], n), *marks(k, k + 1, advice)])
 
+    least = FULL_ADVICE * grows
     total, amounts = count_tokens("\n".join(lines)), Amounts(lines, what, hidden)
-    k, text = fit(len(lines), lambda k: build(k, advises(budget)), budget, guess=budget // 12 + 1)
+    k, text = fit(len(lines), lambda k: build(k, least), budget, guess=budget // 12 + 1)
     if k < 0 or (k == len(lines) and not hidden):
         return Planned(text, cut(0) if k < 0 else 0)
     if k < len(lines) and may_begin(lines[k]):
         guess = 16 if k else budget
-        n = largest(len(lines[k]), lambda n: count_tokens(with_part(n, advises(budget))) <= budget, guess)
-        if n >= (_LEAST_PART if k else 1):
-            text = _advised(lambda grows: with_part(n, grows), budget)
+        n = largest(len(lines[k]), lambda n: count_tokens(with_part(n, least)) <= budget, guess)
+        if len(beginning(lines[k], n)) > (_LEAST_PART if k else 1):
+            text = advised(lambda advice: with_part(n, advice), budget)
             return Planned(text, cut(k), next_place(max(k, 1)))
-    return Planned(_advised(lambda grows: build(k, grows), budget), cut(k), next_place(k))
-
-
-def _advised(build: Callable[[bool], str], budget: int) -> str:
-    """Return a text whose mark advises a larger budget, if there is room for that."""
-    advised = build(True)
-    return advised if advises(budget) or count_tokens(advised) <= budget else build(False)
-
-
-def may_begin(line: str) -> bool:
-    """Say whether the beginning of a line may stand for it: a heading, or a number of things, is whole or not there."""
-    return not isinstance(line, Line) or isinstance(line, NamedLine) or (line.items <= 1 and line.rank < LAST)
-
-
-def beginning(line: str, chars: int) -> str:
-    """Return the first characters of a line, up to the end of a word, and an ellipsis; the line if these are all."""
-    if chars >= len(line):
-        return line
-    part = line[:chars]
-    at = part.rfind(" ")
-    return f"{part[:at] if at > chars // 2 and line[chars : chars + 1] not in ('', ' ') else part.rstrip()}…"
+    return Planned(advised(lambda advice: build(k, advice), budget), cut(k), next_place(k))
 
 
 @dataclass(slots=True)
@@ -233,6 +179,9 @@ class _Plan:
     total: int = field(init=False)
     items: int = field(init=False)
     """How many things all lines stand for, hidden ones included."""
+    advice: str = field(init=False, default="")
+    """What the mark advises at least."""
+    placed: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         steps = [(rank, -worth, at, form) for at in range(len(self.lines)) for rank, worth, form in self._steps_of(at)]
@@ -276,19 +225,18 @@ class _Plan:
         line = self.lines[at]
         return (line.worth if isinstance(line, NamedLine) else 0) + self.worths.get(at, 0)
 
-    def within(self, budget: int) -> Planned:
-        """Return the text that fits."""
+    def within(self, budget: int, grows: bool, placed: bool) -> Planned:
+        """Return the text that fits; see `fullest`."""
+        self.advice, self.placed = FULL_ADVICE * grows, placed
         self._promote(budget // _PROMOTED)
-        k, text = fit(
-            len(self.steps), lambda k: self._text(self._first(k), advises(budget)), budget, guess=budget // 4 + 1
-        )
+        k, text = fit(len(self.steps), lambda k: self._text(self._first(k), self.advice), budget, guess=budget // 4 + 1)
         state = self._first(max(k, 0))
         if k < 0 or (k == len(self.steps) and not self.hidden):
             return self._planned(state, text)
         for _ in range(2):
             self._fill(state, budget, max(k, 0))
         self._begin_next(state, budget)
-        return self._planned(state, _advised(lambda grows: self._text(state, grows), budget))
+        return self._planned(state, advised(lambda advice: self._text(state, advice), budget))
 
     def _promote(self, room: int) -> None:
         """Put the whole lines of the highest worth before all names, as many as `room` has tokens for."""
@@ -327,7 +275,7 @@ class _Plan:
 
     def _fill(self, state: _State, budget: int, start: int) -> None:
         """Take the next steps that fit into the room that is left."""
-        room, closed = budget - count_tokens(self._text(state, advises(budget))), False
+        room, closed = budget - count_tokens(self._text(state, self.advice)), False
         taken: list[tuple[int, int, int]] = []
         for at, form in self.steps[start : start + _TRIES]:
             before, plain = state.forms[at], self._is_plain(at)
@@ -348,7 +296,7 @@ class _Plan:
                 state.forms[at] = before
             for at, _, form in taken[:k]:
                 state.forms[at] = form
-            return count_tokens(self._text(state, advises(budget))) <= budget
+            return count_tokens(self._text(state, self.advice)) <= budget
 
         if not fits(len(taken)):
             fits(max(largest(len(taken), fits, guess=len(taken) - 1), 0))
@@ -391,7 +339,7 @@ class _Plan:
             return _State(state.forms, (at, beginning(line, n)))
 
         def fits(state: _State) -> bool:
-            return count_tokens(self._text(state, advises(budget))) <= budget
+            return count_tokens(self._text(state, self.advice)) <= budget
 
         whole = _State([*state.forms[:at], _WHOLE, *state.forms[at + 1 :]])
         if "\n" not in line and fits(whole):
@@ -409,10 +357,10 @@ class _Plan:
             return line if form else ""
         return line.short if form == _SHORT else f", {line.name}" if form == _NAMED else ""
 
-    def _text(self, state: _State, grows: bool) -> str:
+    def _text(self, state: _State, advice: str) -> str:
         body = self._body(state)
         amount = self._amount(state)
-        mark = [marked(amount, self._cut(state, body), self._next_place(state), grows=grows)]
+        mark = [marked(amount, self._cut(state, body), self._next_place(state), advice=advice)]
         mark = mark if amount or state.part is not None else []
         return "\n".join([*self.head, *body, *mark])
 
@@ -439,7 +387,7 @@ class _Plan:
         told = Amounts(absent, self.what, self.hidden).after(0)
         counts: dict[str, int] = {}
         for at, (line, form) in enumerate(pairs):
-            known = form == self.most[at] and not (isinstance(line, NamedLine) and line.partial)
+            known = form >= self.most[at] and not (isinstance(line, NamedLine) and line.partial)
             if at != part and form != _ABSENT and not known:
                 what = (line.what if isinstance(line, Line) else "") or self.what
                 counts[what] = counts.get(what, 0) + 1
@@ -454,7 +402,7 @@ class _Plan:
         absent = [at for at, form in enumerate(state.forms) if form == _ABSENT]
         main = [at for at in absent if getattr(self.lines[at], "rank", 0) < _INNER]
         first = min(main or absent, default=len(state.forms))
-        return self.place(first) if 0 < first < len(state.forms) else None
+        return self.place(first) if self.placed and 0 < first < len(state.forms) else None
 
 
 def _says_kind_only(line: str) -> bool:

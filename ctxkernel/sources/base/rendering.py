@@ -30,7 +30,8 @@ from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline_events import NONE
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.amounts import Line, lines_within, moved
-from ctxkernel.sources.base.planner import NO_CAP, Emphasis, plan, said, said_of, squeezed
+from ctxkernel.sources.base.fitting import NO_CAP, squeezed
+from ctxkernel.sources.base.planner import Emphasis, plan, said, said_of
 from ctxkernel.sources.base.positions import (
     find_name,
     find_pattern,
@@ -379,7 +380,7 @@ class BaseSource:
         try:
             found = self.find(request.pos)
         except NotFound as fault:
-            return last or Place(), str(fault)
+            return last or parse_place(request.near) or Place(), str(fault)
         except BadPolicy as fault:
             if from_end is not None:
                 return self._end(None, request), ""

@@ -12,6 +12,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from typing import Any, Self
 
@@ -19,9 +20,10 @@ from ctxkernel.core.jobs import Preparation
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import plural, truncate
 from ctxkernel.projection.tokens import count_tokens, largest
-from ctxkernel.sources.base.amounts import Line, NamedLine, lines_within, marked, more, moved
+from ctxkernel.sources.base.amounts import FULL_ADVICE, Line, NamedLine, lines_within, marked, more, moved
 from ctxkernel.sources.base.file_reader import content_hash, file_stamp
-from ctxkernel.sources.base.planner import NO_CAP, advises, beginning, fit, said_of
+from ctxkernel.sources.base.fitting import NO_CAP, advised, advises, beginning, fit, fullest
+from ctxkernel.sources.base.planner import said_of
 from ctxkernel.sources.base.rendering import EMPHASIS, BaseSource, Draft, Place, parse_place
 from ctxkernel.sources.files.code_trees import ACCEPTED, CodeTree, brought_up, listed, read_tree
 from ctxkernel.sources.files.files import FileSource
@@ -185,52 +187,12 @@ class CodeMap:
                 return Draft(text, cut_tokens=dropped)
         lines = [_line(one, _SHORT_CHARS) for one in ranked[: budget // _LINE_TOKENS + 1]]
         room = budget - count_tokens("\n".join([*head, *before]))
-        signed = len(ranked) if budget >= NO_CAP else lines_within(lines, max(1, int(room * _SIGNED)))
-        signed = 0 if budget < _LEAST_SIGNED else signed
-
-        def build(k: int, begun: int = 0) -> str:
-            left = [
-                more(len(ranked) - k - bool(begun), "symbols", exact=tree.whole),
-                more(nested, "nested symbols", exact=tree.whole),
-            ]
-            told, place = ", ".join(filter(None, left)), after(k) if advises(budget) else None
-            mark = [marked(told, cut(k), place, grows=advises(budget))] if told else unread
-            part = [beginning(whole(k), begun)] if begun else []
-            shown = [*lines[: min(signed, k)], *_grouped(ranked[signed:k]), *part]
-            return "\n".join([*head, *before, *shown, *mark])
-
-        def after(k: int) -> str | None:
-            return f"@{order[k]}" if 0 < k < len(ranked) and order[k] > first else None
-
-        def cut(k: int) -> int:
-            return max(1, (len(ranked) - k) * _SIGNED_TOKENS + nested * _LINE_TOKENS)
-
+        signed = lines_within(lines, max(1, int(room * _SIGNED))) if budget >= _LEAST_SIGNED else 0
         if budget >= NO_CAP:
             lines = [_line(one, _SIGNATURE_CHARS) for one in ranked]
-
-        def whole(k: int) -> str:
-            """Return the line that is begun after `k` symbols."""
-            return lines[k] if k < signed else _grouped(ranked[k : k + 1])[0]
-
-        k, text = fit(len(ranked), build, budget, guess=signed)
-        if k == len(ranked) <= len(lines):  # all have room: more of them may have their signatures
-            least = signed
-
-            def with_signed(n: int) -> str:
-                nonlocal signed
-                signed = n
-                return build(k)
-
-            text = with_signed(max(least, largest(k, lambda n: count_tokens(with_signed(n)) <= budget, least)))
-        if 0 <= k < len(ranked) and budget < NO_CAP:
-            least = len(ranked[k].name) + 2
-            n = largest(len(whole(k)), lambda n: count_tokens(build(k, n)) <= budget, least)
-            text = build(k, n) if n >= least else text
-        return Draft(
-            text,
-            cut_tokens=cut(max(k, 0)) if k < len(ranked) or nested else 0,
-            next_pos=after(k),
-        )
+            signed = len(ranked)
+        listed = _SymbolList(tree, [*head, *before], ranked, order, first, lines, unread)
+        return fullest(budget, lambda grows, placed: listed.within(budget, signed, grows, placed))
 
     def _asked_first(self, numbers: Sequence[int]) -> Sequence[int]:
         """Return the numbers of symbols with those first that the last question names."""
@@ -279,6 +241,66 @@ class CodeMap:
 def _about(name: str, codes: Mapping[str, CodeFile]) -> str:
     code = codes.get(f"{name}__init__.py" if name.endswith("/") else name)
     return code.about if code is not None else ""
+
+
+@dataclass(frozen=True)
+class _SymbolList:
+    """Symbols of which the first have their signatures, and the next ones their names, by module."""
+
+    tree: CodeTree
+    head: Sequence[str]
+    ranked: Sequence[Ranked]
+    order: Sequence[int]
+    """The number of each of them in the map."""
+    first: int
+    lines: Sequence[str]
+    """Those of the first, with short signatures."""
+    unread: Sequence[str]
+
+    def within(self, budget: int, signed: int, grows: bool, placed: bool) -> Draft:
+        """Return as many as fit, `signed` of them with their signatures, and how the next one begins."""
+        count, pos = len(self.ranked), placed and advises(budget)
+
+        def text(k: int, signed: int, begun: int = 0, advice: str = FULL_ADVICE * grows) -> str:
+            return self._text(k, signed, begun, advice, pos)
+
+        k, found = fit(count, lambda k: text(k, signed), budget, guess=signed)
+        if k >= 0:
+            if k == count <= len(self.lines):  # all have room: more of them may have their signatures
+                signed = max(signed, largest(k, lambda n: count_tokens(text(k, n)) <= budget, signed))
+            least = len(self.ranked[k].name) + 2 if k < count and budget < NO_CAP else 0
+            most = len(self._next(k, signed)) if least else 0
+            begun = largest(most, lambda n: count_tokens(text(k, signed, n)) <= budget, least)
+            begun = begun if begun >= least else 0
+            found = text(k, signed) if budget >= NO_CAP else advised(lambda one: text(k, signed, begun, one), budget)
+        cut = self._cut(max(k, 0)) if k < count or self._nested else 0
+        return Draft(found, cut_tokens=cut, next_pos=self._after(k))
+
+    @cached_property
+    def _nested(self) -> int:
+        return sum(len(one.symbol.members) for one in self.ranked)
+
+    def _text(self, k: int, signed: int, begun: int, advice: str, placed: bool) -> str:
+        whole, nested = self.tree.whole, self._nested
+        left = [
+            more(len(self.ranked) - k - bool(begun), "symbols", exact=whole),
+            more(nested, "nested symbols", exact=whole),
+        ]
+        told = ", ".join(filter(None, left))
+        mark = [marked(told, self._cut(k), self._after(k) if placed else None, advice=advice)] if told else self.unread
+        part = [beginning(self._next(k, signed), begun)] if begun else []
+        shown = [*self.lines[: min(signed, k)], *_grouped(self.ranked[signed:k]), *part]
+        return "\n".join([*self.head, *shown, *mark])
+
+    def _next(self, k: int, signed: int) -> str:
+        """Return the line that is begun after `k` symbols."""
+        return _line(self.ranked[k], _SIGNATURE_CHARS) if k <= signed else _grouped(self.ranked[k : k + 1])[0]
+
+    def _after(self, k: int) -> str | None:
+        return f"@{self.order[k]}" if 0 < k < len(self.ranked) and self.order[k] > self.first else None
+
+    def _cut(self, k: int) -> int:
+        return max(1, (len(self.ranked) - k) * _SIGNED_TOKENS + self._nested * _LINE_TOKENS)
 
 
 class MappedSource(BaseSource):

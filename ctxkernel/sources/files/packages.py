@@ -9,8 +9,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import plural
+from ctxkernel.sources.base.positions import no_place, pattern_of
 from ctxkernel.sources.base.rendering import Draft, Place, as_now, fit_lines, parse_place
 from ctxkernel.sources.files.code_maps import CodeMap, MappedSource
 from ctxkernel.sources.files.code_trees import CodeTree
@@ -53,7 +55,15 @@ class PackageSource(MappedSource, FileSource):
     def find(self, pos: str) -> Place | None:
         """Return where a symbol of the package is; else a symbol or a pattern in the text of its `__init__.py`."""
         found = self.code.find(pos)
-        return super().find(pos) if found is None else found
+        if found is not None:
+            return found
+        try:
+            return super().find(pos)
+        except BadPolicy:
+            names = [one.name for one in self.code.known.symbols]
+            if pattern_of(pos) is not None or not names:
+                raise
+            raise no_place(self.label, pos, names) from None
 
     def further(self, place: str, tokens: int, lod: int = 0) -> str | None:
         """Return the position that is `tokens` after `place`: of the text at level 0, else of the map."""

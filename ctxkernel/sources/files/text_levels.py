@@ -18,10 +18,11 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size, plural, truncate
 from ctxkernel.core.text_diff import changes, counted, unified
 from ctxkernel.projection.tokens import count_tokens, largest
-from ctxkernel.sources.base.amounts import Amounts, Line, NamedLine, marked, more
+from ctxkernel.sources.base.amounts import Line, NamedLine
 from ctxkernel.sources.base.file_reader import EXCERPT, Text, make_text
+from ctxkernel.sources.base.fitting import NO_CAP
 from ctxkernel.sources.base.large_files import Window, whole_window
-from ctxkernel.sources.base.planner import MOST_NAMED, NO_CAP, advises, fit
+from ctxkernel.sources.base.planner import MOST_NAMED
 from ctxkernel.sources.base.positions import (
     Outline,
     entry_lines,
@@ -31,8 +32,9 @@ from ctxkernel.sources.base.positions import (
     pattern_of,
     symbols_of,
 )
-from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, as_now, fit_lines
+from ctxkernel.sources.base.rendering import Draft, Names, Place, as_now, fit_lines
 from ctxkernel.sources.files.bullets import Points, points_of, points_of_log
+from ctxkernel.sources.files.excerpts import Excerpt, past_end
 from ctxkernel.sources.outlines.json_facts import JsonFacts
 from ctxkernel.sources.outlines.logs import LogFacts
 from ctxkernel.sources.outlines.outline import (
@@ -52,9 +54,6 @@ _BASIS_WINDOW_CHARS = 64 << 10
 _NEARBY_TOKENS = 64
 """Least room in which lines near the position are added to a structure."""
 _LONG_LINE = 2000
-_LONG_SHARE = 20
-"""A line that would take more than one part in so many of a budget, and has no room, is begun."""
-_LEAST_PART = 12
 _RECORDS = ("table", "json", "jsonlines", "log")
 
 
@@ -224,73 +223,9 @@ def lines_document(label: str, lines: Sequence[str], fingerprint: str = "", size
 
 def excerpt(document: Document, window: Window, budget: int) -> Draft:
     """Level 0: lines from the position on, as they stand."""
-    lines = window.lines
-    if not lines:
+    if not window.lines:
         return Draft(document.headline("empty"))
-    in_memory, part = window.offset is None, not document.text.whole
-    unread = max(0, window.total - window.known) if in_memory and window.total is not None else 0
-
-    def numbers(k: int) -> str:
-        if window.total is not None and k == window.total:
-            return plural(k, "lines")
-        last = window.line + max(k - 1, 0)
-        span = f"line {window.about}{window.line}" if k < 2 else f"lines {window.about}{window.line}-{last}"
-        column = f" from column {window.col}" if window.col else ""
-        return f"{span}{column} of {window.of}{_past_end(document, window)}"
-
-    def rest(k: int, chars: int = 0) -> int:
-        """Return the tokens after `k` lines and `chars` characters."""
-        shown = sum(map(len, lines[:k])) + k + chars
-        return document.tokens_of(max((everything if in_memory else window.left) - shown, 1))
-
-    def amount(k: int) -> str:
-        if window.total is None:
-            return more(len(lines) - k, "lines", exact=False) if in_memory else ""
-        if not window.exact:
-            return ""
-        others = [line for line in lines[k:] if isinstance(line, Line) and not isinstance(line, NamedLine)]
-        inside = [line for line in others if line.what not in ("", "lines")]
-        return ", ".join(
-            filter(None, (more(window.total - window.line - k, "lines"), Amounts(inside, "lines").after(0)))
-        )
-
-    def build(k: int, begun: int = 0) -> str:
-        """Return the text with `k` lines and so many characters of the next one, which the position shows whole."""
-        place = window.place_after(k)
-        told = amount(k + bool(begun))
-        mark = [marked(told, rest(k), place, grows=advises(budget))] if place is not None else []
-        if place is None and in_memory and part:
-            mark = ["[… the rest was not read]"]
-        shown = [*lines[:k], f"{lines[k][:begun]}…"] if begun else lines[:k]
-        return "\n".join([document.headline(numbers(k)), *shown, *mark])
-
-    def after(n: int) -> str | None:
-        """Return the position after `n` characters of the first line; None where that is where it is already."""
-        if n >= len(lines[0]):
-            return window.place_after(1)
-        return window.place_after(0, n) if n > 0 else None
-
-    def build_long(n: int) -> str:
-        mark = marked("", rest(0, n), after(n))
-        return "\n".join([document.headline(numbers(1)), *([lines[0][:n]] if n else []), mark])
-
-    everything = sum(map(len, lines)) + len(lines)
-    everything += everything * unread // len(lines)
-    k, text = fit(len(lines), build, budget, guess=budget // 12 + 1)
-    if k >= 1:
-        place = window.place_after(k)
-        if k < len(lines) and budget - count_tokens(text) > budget // _LONG_SHARE:  # how a long line begins
-            n = largest(len(lines[k]), lambda n: count_tokens(build(k, n)) <= budget, guess=budget // 4)
-            text = build(k, n) if n >= _LEAST_PART else text
-        return Draft(text, cut_tokens=rest(k) if place is not None else 0, next_pos=place)
-    n, text = fit(len(lines[0]), build_long, budget, guess=2 * budget)  # not one line fits: how the first begins
-    return Draft(text, cut_tokens=rest(0, max(n, 0)), next_pos=after(max(n, 0)))
-
-
-def _past_end(document: Document, window: Window) -> str:
-    if not window.past_end:
-        return ""
-    return PAST_END if document.text.whole or window.offset is not None else " (the position is past what was read)"
+    return Excerpt(window, document.headline, document.tokens_of, document.text.whole).within(budget)
 
 
 def structure(document: Document, window: Window, place: Place, budget: int) -> Draft:
@@ -346,7 +281,7 @@ def _with_nearby(document: Document, window: Window, draft: Draft, budget: int) 
 
     def build(k: int) -> str:
         part = "" if window.place_after(k) is None else f", {k} of {window.of} lines"
-        where = f"from line {window.about}{window.line}{part}{_past_end(document, window)}"
+        where = f"from line {window.about}{window.line}{part}{past_end(window, document.text.whole)}"
         return "\n".join([draft.text, f"--- {where} ---", *lines[:k]])
 
     # A part of the room only: the rest of the text is asked for with level 0.

@@ -94,6 +94,8 @@ class _Walk:
         self.values = 0
         self.more = False
         """Whether there are fields that were not looked at."""
+        self._outer = set[int]()
+        """The ids of the containers that what is looked at is in."""
         self._below([target], "", 0, "")
 
     def _below(self, values: list[Any], path: str, depth: int, about: str) -> None:
@@ -101,6 +103,13 @@ class _Walk:
         if depth > _DEPTH:
             self.more = self.more or any(class_of(one) in _CONTAINERS and one for one in values)
             return
+        values = [one for one in values if id(one) not in self._outer]  # one that contains itself has no end
+        ids = {id(one) for one in values if class_of(one) in _CONTAINERS}
+        self._outer |= ids
+        self._inside(values, path, depth, about)
+        self._outer -= ids
+
+    def _inside(self, values: list[Any], path: str, depth: int, about: str) -> None:
         keyed = [one for one in values if class_of(one) is dict and len(one) > _LOOKED_AT and is_keyed(one)]
         dicts = [one for one in values if class_of(one) is dict and one and not any(one is other for other in keyed)]
         lists = [one for one in values if class_of(one) in (list, tuple) and one]

@@ -27,7 +27,7 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.reflection import class_dict, class_mro, class_of, is_kind, type_name
 from ctxkernel.core.text import one_line
 from ctxkernel.sources.base.amounts import moved
-from ctxkernel.sources.base.planner import NO_CAP
+from ctxkernel.sources.base.fitting import NO_CAP
 from ctxkernel.sources.base.rendering import Draft, Names, Place, fit_lines, parse_place, titled, with_remark
 from ctxkernel.sources.files.text_levels import lines_document, render_document
 from ctxkernel.sources.objects.objects import ObjectSource

@@ -63,8 +63,8 @@ class EntryKind:
 
     def told(self, about: str = "") -> str:
         """Return where the first one is, its text, and how many are like it; `about` stands before estimates."""
-        more = self.count - 1
-        like = f" — {about}{more:,} more like it, the last at {about}{self.last}" if more else ""
+        more, where = self.count - 1, " in the sample" * bool(about)
+        like = f" — {about}{more:,} more like it{where}, the last at {about}{self.last}" if more else ""
         return f"{about}{self.first} {self.text}{like}"
 
 

@@ -35,6 +35,8 @@ _PAGE_ROWS = 512
 _OBJECT_ROWS = 20_000
 CELL_CHARS = 80
 _PART_ROWS = 1 << 18
+_COUNTED_ROWS = 20_000
+"""In a longer column the distinct values are not counted at level 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +187,38 @@ def column_facts(column: Any, about: str = "", stopped: Callable[[], bool] = lam
         found += [ends] if (ends := _ends(part)) else []
     ends = (min(low for low, _ in found), max(high for _, high in found)) if found else None
     span = _span(column.dtype, ends)
-    counted = [about + plural(nulls, "nulls")] if nulls else []
-    return ", ".join([str(column.dtype), *counted, *([about + span] if span else [])])
+    told = about + span if span else "" if about else _categories(column, nulls)
+    counted = about + plural(nulls, "nulls") if nulls else ""
+    return ", ".join(filter(None, [str(column.dtype), counted, told]))
+
+
+def _categories(column: Any, nulls: int) -> str:
+    """Return how many distinct values a column has, and the most frequent ones; empty for none, and for a long one."""
+    if len(column) == nulls or len(column) > _COUNTED_ROWS or not _hashable(column):
+        return ""
+    _, pandas = modules()
+    if pandas.api.types.is_bool_dtype(column.dtype):
+        true = int(column.sum())
+        return f"{true:,} True, {len(column) - nulls - true:,} False"
+    distinct, most = _most_frequent(column)
+    if distinct == len(column) - nulls and distinct > 1:
+        return f"{distinct:,} distinct, such as {most[0][0]!r}"
+    return f"{distinct:,} distinct ({', '.join(f'{value!r} ×{count:,}' for value, count in most)})"
+
+
+def _most_frequent(column: Any) -> tuple[int, list[tuple[str, int]]]:
+    """Return how many distinct values there are, and the three most frequent ones; of equal ones the first."""
+    numpy, _ = modules()
+    often = column.value_counts(sort=False)
+    times = often.to_numpy()
+    first = numpy.argsort(-times, kind="stable")[:3]
+    shown = zip(labels_of(often.index[first]), times[first].tolist(), strict=True)
+    return int((times > 0).sum()), [(value, count) for value, count in shown if count]
 
 
 def describe(column: Any, about: str = "") -> str:
     """Return nulls, range, mean, std and quartiles, or distinct and most frequent values (level 2)."""
-    numpy, pandas = modules()
+    _, pandas = modules()
     kind, types, nulls = column.dtype, pandas.api.types, int(column.isna().sum())
     there = len(column) - nulls
     said = [str(kind), *([about + plural(nulls, "nulls")] if nulls else [])]
@@ -206,13 +233,9 @@ def describe(column: Any, about: str = "") -> str:
         span = _span(kind, _ends(column))
         said.append(about + span if span else "")
     elif _hashable(column):
-        often = column.value_counts(sort=False)
-        times = often.to_numpy()
-        first = numpy.argsort(-times, kind="stable")[:3]  # ties: the one that came first
-        shown = zip(labels_of(often.index[first]), times[first].tolist(), strict=True)
-        most = ", ".join(f"{value!r} ×{about}{n:,}" for value, n in shown if n)
-        distinct = f"{about}{int((times > 0).sum()):,} distinct"
-        said += [f"{about}{there:,} values", distinct, f"most often {most}"]
+        distinct, often = _most_frequent(column)
+        most = ", ".join(f"{value!r} ×{about}{count:,}" for value, count in often)
+        said += [f"{about}{there:,} values", f"{about}{distinct:,} distinct", f"most often {most}"]
     return ", ".join(said)
 
 

@@ -23,10 +23,11 @@ from typing import Any
 from ctxkernel.core.ports import TableRow
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.projection.tokens import count_tokens
-from ctxkernel.sources.base.amounts import Line, NamedLine, marked, more, more_lines
+from ctxkernel.sources.base.amounts import FULL_ADVICE, Line, NamedLine, marked, more, more_lines
 from ctxkernel.sources.base.column_lines import column_line
 from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_bytes, read_at, read_regular, reason_of
-from ctxkernel.sources.base.planner import MOST_NAMED, NO_CAP, fit
+from ctxkernel.sources.base.fitting import NO_CAP, fit
+from ctxkernel.sources.base.planner import MOST_NAMED
 from ctxkernel.sources.base.positions import MOST_NAMES, find_name, find_pattern, no_place, pattern_of, unbracketed
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines
 from ctxkernel.sources.files.formats import FormatSource
@@ -235,7 +236,18 @@ class ParquetSource(FormatSource[ParquetFile]):
                 [
                     *heads,
                     *lines[:k],
-                    *([marked(more(rest, "rows"), price * rest, after(k), grows=budget < NO_CAP)] if rest else []),
+                    *(
+                        [
+                            marked(
+                                more(rest, "rows"),
+                                price * rest,
+                                after(k),
+                                advice=FULL_ADVICE if budget < NO_CAP else "",
+                            )
+                        ]
+                        if rest
+                        else []
+                    ),
                 ]
             )
 

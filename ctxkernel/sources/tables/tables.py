@@ -18,11 +18,12 @@ from ctxkernel.core.ports import RenderRequest, TableRow
 from ctxkernel.core.text import align, format_shape, plural
 from ctxkernel.core.timeline_events import NONE
 from ctxkernel.projection.tokens import count_tokens, largest, most_chars
-from ctxkernel.sources.base.amounts import Line, marked, more, more_lines
+from ctxkernel.sources.base.amounts import FULL_ADVICE, Line, marked, more, more_lines
 from ctxkernel.sources.base.column_lines import column_line, with_number_table
-from ctxkernel.sources.base.planner import MOST_NAMED, NO_CAP, advises, beginning, fit
+from ctxkernel.sources.base.fitting import NO_CAP, advised, beginning, fit, fullest
+from ctxkernel.sources.base.planner import MOST_NAMED, said_of
 from ctxkernel.sources.base.positions import MOST_NAMES
-from ctxkernel.sources.base.rendering import PAST_END, Draft, Place, TargetSource, as_now, fit_lines, less
+from ctxkernel.sources.base.rendering import EMPHASIS, PAST_END, Draft, Place, TargetSource, as_now, fit_lines, less
 from ctxkernel.sources.tables.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, spans
 
 _WINDOW_ROWS = 2_000
@@ -35,6 +36,8 @@ _LOOKED_AT = 64
 _LEAST_LINE = 12
 """Tokens that a line about the values of a column has about, at least."""
 _MOST_WIDE = 300
+_LEAST_ROWS = 30
+"""Tokens that a heading and two rows have at least."""
 _LEAST_BEGUN = 6
 """Characters of a row whose beginning is shown."""
 _LAST_ROWS = 200  # that are looked at for the position "end"
@@ -130,10 +133,15 @@ def columns_within(window: TableWindow, width: int, room: int, *, named: bool = 
     return max(1, largest(len(window.names), fits, guess=8))
 
 
-def described_part(columns: int, budget: int) -> Sequence[int]:
-    """Return the columns whose values are looked at: the first ones, more than have room, and the last one."""
+def described_part(names: Sequence[str], budget: int) -> Sequence[int]:
+    """Return the columns whose values are looked at: the first ones, more than have room, those asked for, the last."""
+    columns, emphasis = len(names), EMPHASIS.get()
     most = min(columns, max(budget // _LEAST_LINE + 1, _LOOKED_AT))
-    return range(columns) if most == columns else [*range(most - 1), columns - 1]
+    if most == columns:
+        return range(columns)
+    asked = emphasis.asked if emphasis is not None else ()
+    wanted = [at for at, name in enumerate(names) if not asked.isdisjoint(said_of(name))] if asked else []
+    return sorted({*range(most - 1), *wanted, columns - 1})
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +262,7 @@ class TableSource(TargetSource):
         rows, width = self.table_shape(facts)
         names = self.columns(min(width, MOST_NAMES if budget >= NO_CAP else MOST_NAMED))
         known = min(len(names), self.most_described)
-        at = described_part(known, budget)
+        at = described_part([name for name, _ in names[:known]], budget)
         note, told = self.statistics(at) if lod == 2 else self.schema(at)
         facts_of = dict(zip(at, told, strict=True))
         told_of = [
@@ -269,7 +277,8 @@ class TableSource(TargetSource):
         head = f"{self.headline()}{note}"
         table: Mapping[str, TableRow] = NONE
         if lod != 2 and rows:
-            room = max(budget // 3, less(budget, count_tokens("\n".join([head, *lines]))))
+            room = less(budget, count_tokens("\n".join([head, *lines])))
+            room = room if room >= _LEAST_ROWS else budget // 3
             window = self.window(Place(), _HEAD_ROWS, _HEAD_COLUMNS)
             shown = columns_within(window, width, room)
             names, *rest = window.lines(shown)
@@ -293,17 +302,23 @@ class TableSource(TargetSource):
         shown, _ = fit(len(narrow.names), lambda k: "\n".join(narrow.lines(k)[top:]), max(1, budget // 2), guess=8)
         shown = max(shown, 1)
         rows = min(_WINDOW_ROWS, self.rows_within(budget, shown), max(1, _WINDOW_CELLS // shown))
-        window, bounded = self.window(Place(first, left), rows, shown), budget < NO_CAP
-        found = _Rows(window, headline, (total, width), top, past, advises(budget))
+        window = self.window(Place(first, left), rows, shown)
+        found = _Rows(window, headline, (total, width), top, past)
+        return fullest(budget, lambda grows, placed: self._rows_within(found.told(grows, placed), rows, budget))
+
+    def _rows_within(self, found: _Rows, rows: int, budget: int) -> Draft:
+        """Render as many rows as fit, then with what is left more columns, then more rows, then a part of a row."""
+        (total, width), first, left = found.shape, found.window.row, found.window.col
+        place, shown, bounded = Place(first, left), len(found.window.names), budget < NO_CAP
         k, text = fit(len(found.window.labels), found.text, budget, guess=budget // 12 + 1)
         k = max(k, 0)
         told = found
-        if k and left + shown < width and bounded:  # what is left of the budget shows more columns, then more rows
-            wide = replace(found, window=self.window(Place(first, left), k, min(width - left, _MOST_WIDE)))
+        if k and left + shown < width and bounded:
+            wide = replace(found, window=self.window(place, k, min(width - left, _MOST_WIDE)))
             most = largest(len(wide.window.names), lambda n: count_tokens(wide.text(k, n)) <= budget, shown + 1)
             if most > shown:
                 shown, text, told = most, wide.text(k, most), wide
-                found = replace(found, window=self.window(Place(first, left), min(rows, 2 * k + 2), shown))
+                found = replace(found, window=self.window(place, min(rows, 2 * k + 2), shown))
                 more_rows, longer = fit(len(found.window.labels), found.text, budget, guess=k)
                 if more_rows > k:
                     k, text, told = more_rows, longer, found
@@ -311,11 +326,7 @@ class TableSource(TargetSource):
         beside = width - left - shown
         rest = total - first - k
         if rest > 0 and bounded and told.window.labels:
-            after = (
-                told
-                if k < len(told.window.labels)
-                else replace(told, window=self.window(Place(first, left), k + 1, shown))
-            )
+            after = told if k < len(told.window.labels) else replace(told, window=self.window(place, k + 1, shown))
             text = after.begun(k, shown, budget) or text
         if rest > 0:
             return Draft(text, found.cut(k, shown), found.after(k), rows=table)
@@ -334,7 +345,14 @@ class _Rows:
     """1 where columns have no names."""
     past: bool
     """Whether the position is past the end."""
-    grows: bool
+    advice: str = ""
+    """What its mark advises at least."""
+    placed: bool = True
+    """Whether its mark names a position."""
+
+    def told(self, grows: bool, placed: bool) -> _Rows:
+        """Return it with another mark; see `fullest`."""
+        return replace(self, advice=FULL_ADVICE * grows, placed=placed)
 
     def after(self, k: int) -> str | None:
         """Return the position after `k` rows; None where that is where it is already."""
@@ -357,25 +375,31 @@ class _Rows:
         return max(1, (self.shape[0] - self.window.row - k) * self.price(shown) // 2)
 
     def begun(self, k: int, shown: int, budget: int) -> str:
-        """Return the text with the beginning of the row after the first `k`; empty where there is no room for it."""
-        most = len(self._lines(shown)[k + 1])
-        n = largest(most - 1, lambda n: count_tokens(self.text(k, shown, n)) <= budget, 16)
-        return self.text(k, shown, n) if n >= _LEAST_BEGUN else ""
+        """Return the text with the beginning of the row after the first `k`, and what its mark has room to advise."""
+        row = self._lines(shown)[k + 1]
+        n = largest(len(row) - 1, lambda n: count_tokens(self.text(k, shown, n)) <= budget, 16)
+        n = n if len(beginning(row, n)) > max(_LEAST_BEGUN, len(self.window.labels[k]) + 2) else 0
+        told = advised(lambda advice: replace(self, advice=advice).text(k, shown, n), budget)
+        return told if count_tokens(told) <= budget else ""
 
     def text(self, k: int, shown: int | None = None, begun: int = 0) -> str:
         """Return the first `k` rows with `shown` columns (None: all of the window), and `begun` characters of a row."""
         (total, width), first, left = self.shape, self.window.row, self.window.col
         shown = len(self.window.names) if shown is None else shown
         lines = self._lines(shown)[self.top : k + 1]
-        names = f"columns {left}-{left + shown - 1} of {width:,}" if shown < width else ""
-        span = f"rows {first}-{first + k - 1} of {total:,}{PAST_END if self.past else ''}" if k else ""
+        told = self.placed or first or left  # else the mark tells as much
+        names = f"columns {left}-{left + shown - 1} of {width:,}" if shown < width and told else ""
+        span = f"rows {first}-{first + k - 1} of {total:,}{PAST_END if self.past else ''}" if k and told else ""
         lines += [beginning(self._lines(shown)[k + 1], begun)] if begun else []
         beside, rest = width - left - shown, total - first - k - bool(begun)
         moves = f'[… {plural(beside, "more columns")}; h.pos = "{first}:{left + shown}" shows them]'
-        below = [marked(more(rest, "rows"), self.cut(k, shown), self.after(k), grows=self.grows)]
-        below = below if rest > 0 or begun else []
+        marks = [moves] if beside > 0 and self.placed else []
+        if rest > 0 or begun or (beside > 0 and not self.placed):
+            amount = ", ".join(filter(None, (more(rest, "rows"), "" if marks else more(beside, "columns"))))
+            cut = self.cut(k, shown) if marks else self.cut(k, shown) * (width - left) // max(shown, 1)
+            marks.append(marked(amount, cut, self.after(k) if self.placed else None, advice=self.advice))
         head = " · ".join(part for part in (self.headline, span, names) if part)
-        return "\n".join([head, *lines, *[moves] * (beside > 0), *below])
+        return "\n".join([head, *lines, *marks])
 
 
 def table_changes(before: TableBasis, after: TableBasis, window: TableWindow) -> Iterator[str]:
