@@ -317,8 +317,10 @@ class Again:
             live.__dict__ = made.__dict__
         for name in old.keys() - self.members.keys() - own:
             type.__delattr__(cls, name)
+        if old.get("__module__") == self.members.get("__module__"):  # to set it removes `__firstlineno__`
+            own.add("__module__")
         for name, value in self.members.items():
-            if name not in own and old.get(name) is not value:
+            if name not in own and class_dict(cls).get(name) is not value:
                 type.__setattr__(cls, name, value)
         register(cls, self._registered)
         return True
