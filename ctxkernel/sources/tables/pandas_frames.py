@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctxkernel.core.jobs import IsCancelled, Preparation, Publish
-from ctxkernel.core.text import format_size, one_line
+from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.positions import MOST_NAMES, find_pattern, no_place, pattern_of, unbracketed
 from ctxkernel.sources.base.rendering import Names, Place, titled
 from ctxkernel.sources.tables.columns import (
@@ -172,7 +172,8 @@ class FrameSource(TableSource):
         _, pandas = modules()
         frame = self._frame()
         rows, columns = frame.shape
-        shape = f"{rows:,} rows" + (f" × {columns:,} columns" if isinstance(self.target, pandas.DataFrame) else "")
+        beside = f" × {plural(columns, 'columns')}" if isinstance(self.target, pandas.DataFrame) else ""
+        shape = f"{plural(rows, 'rows')}{beside}"
         return f"{titled(self.label, self.target)} · {shape} · {format_size(_bytes(frame))}"
 
     def columns(self, most: int) -> list[tuple[str, str]]:
