@@ -5,7 +5,7 @@ A search for bytes finds the pattern of NaN by chance in long lists of numbers. 
 
 from __future__ import annotations
 
-import pickletools
+import functools
 import re
 import sys
 from collections.abc import Collection, Sequence
@@ -14,31 +14,30 @@ _TEXT = b"==SUPPRESS=="
 _NANS = (b"G\x7f\xf8", b"G\xff\xf8", b"\0\0\xf8\x7f")
 """The bytes of NaN as a float and, the other way round, as a `numpy.float64`."""
 _LONG = 1024
-_LENGTHS = {
-    pickletools.TAKEN_FROM_ARGUMENT1: 1,
-    pickletools.TAKEN_FROM_ARGUMENT4: 4,
-    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
-    pickletools.TAKEN_FROM_ARGUMENT8U: 8,
-}
-_HEADS = {
-    ord(one.code): _LENGTHS[one.arg.n] for one in pickletools.opcodes if one.arg is not None and one.arg.n in _LENGTHS
-}
-"""Opcodes before a content → the bytes of its length."""
 
 
-def _others() -> re.Pattern[bytes]:
-    """Return the pattern of opcodes with an argument of a fixed size, except a float that is NaN."""
+@functools.cache
+def _opcodes() -> tuple[dict[int, int], re.Pattern[bytes]]:
+    """Return the opcodes before a content with the bytes of its length, and a pattern of others, except a NaN."""
+    import pickletools  # its tables take milliseconds, and few kernels need them
+
+    lengths = {
+        pickletools.TAKEN_FROM_ARGUMENT1: 1,
+        pickletools.TAKEN_FROM_ARGUMENT4: 4,
+        pickletools.TAKEN_FROM_ARGUMENT4U: 4,
+        pickletools.TAKEN_FROM_ARGUMENT8U: 8,
+    }
+    heads: dict[int, int] = {}
     by_size: dict[int, bytes] = {}
     for one in pickletools.opcodes:
         size = 0 if one.arg is None else one.arg.n
-        if size >= 0 and one.code != "G":
+        if size in lengths:
+            heads[ord(one.code)] = lengths[size]
+        elif size >= 0 and one.code != "G":
             by_size[size] = by_size.get(size, b"") + re.escape(one.code.encode("latin-1"))
     ways = [rb"G(?!\x7f\xf8|\xff\xf8).{8}"]
     ways += [b"[" + codes + b"].{%d}" % size for size, codes in by_size.items()]
-    return re.compile(b"(?:" + b"|".join(ways) + b")*+", re.DOTALL)
-
-
-_OTHERS = _others()
+    return heads, re.compile(b"(?:" + b"|".join(ways) + b")*+", re.DOTALL)
 
 
 def needs_identities(pieces: Sequence[bytes], cuts: Collection[int] = ()) -> bool:
@@ -65,8 +64,9 @@ def _has_pattern(stream: bytes) -> bool:
 def _has_nan(stream: bytes, cuts: Collection[int]) -> bool:
     """Read the opcodes of a stream."""
     at = 0
-    while (at := _OTHERS.match(stream, at).end()) < len(stream):  # type: ignore[union-attr]  an empty match is one
-        size = _HEADS.get(stream[at])
+    heads, others = _opcodes()
+    while (at := others.match(stream, at).end()) < len(stream):  # type: ignore[union-attr]  an empty match is one
+        size = heads.get(stream[at])
         if size is None:  # a NaN, or an opcode of an old protocol
             return True
         start = at + 1 + size
