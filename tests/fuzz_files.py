@@ -74,7 +74,7 @@ _WARM = [
     "kernel.commands.navigation",
     "kernel.display.panel",
 ]
-_WARM += ["cli.read", "cli.verify", "cli.tree", "cli.storage", "agent.turn_files", "projection.compare", "replay.plan"]
+_WARM += ["cli.read", "cli.verify", "cli.tree", "cli.gc", "agent.turn_files", "projection.compare", "replay.plan"]
 MARK = "__import__('os').environ['FUZZ_MARK']"
 CELLS = [
     "import numpy as np\nx = 1",

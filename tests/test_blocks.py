@@ -70,7 +70,7 @@ def test_statistics_are_a_table_with_a_bar_for_each_distribution():
 
 def test_levels_1_and_3_show_columns_first_rows_and_changed_cells_as_tables():
     facts, rows = tables(shown(FRAME, 1))
-    assert facts["head"] == ["column", "type", "nulls", "range"]
+    assert facts["head"] == ["column", "type", "nulls", "distinct", "True", "False", "range", "most often"]
     assert len(rows["rows"]) == 5
     before = shown(FRAME)
     changed = FRAME.assign(age=[30, 41, 52, 63, 75])

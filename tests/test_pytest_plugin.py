@@ -134,10 +134,10 @@ def test_a_projection_that_the_api_would_refuse_fails_with_its_block_and_stateme
     write(
         pytester.path / "red.ipynb",
         code(
-            "from ctxkernel.history.rules import Report, Violation\n"
-            "from ctxkernel.projection.projection_check import Checking\n"
+            "from ctxkernel.history.rules import RuleReport, Violation\n"
+            "from ctxkernel.projection.projection_check import ProjectionCheck\n"
             "found = Violation('a_rule', 'messages[0].content[0].text', 'it is red', 'mend it')\n"
-            "ProjectionCheck.report = lambda *given: Report(False, (found,))"
+            "ProjectionCheck.report = lambda *given: RuleReport(False, (found,))"
         ),
     )
 

@@ -20,10 +20,10 @@ log.record(AssistantMessage(log.next_event_id, "The sensor was replaced in 2019.
 del log
 """
 BREAK = """
-from ctxkernel.history.rules import Report, Violation
-from ctxkernel.projection.projection_check import Checking
+from ctxkernel.history.rules import RuleReport, Violation
+from ctxkernel.projection.projection_check import ProjectionCheck
 fault = Violation("never_on_a_monday", "messages[0].content[1].text", "this text is too <b>blue</b>", "paint it red")
-Checking.report = lambda self, *given: Report(False, (fault,))
+ProjectionCheck.report = lambda self, *given: RuleReport(False, (fault,))
 """
 
 

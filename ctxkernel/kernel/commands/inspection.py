@@ -82,12 +82,14 @@ def _corrected(ctx: CommandContext, found: Projection) -> str:
 
 def why(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     """Explain why a block is in the projection; `not`: why something is left out; `stale`: the state of a cell."""
-    if args[:1] == ["not"]:
-        return _why_not(ctx, args[1:])
     if args[:1] == ["stale"] and len(args) > 1:  # else a block of that name
         from ctxkernel.kernel.commands.stale import why_stale
 
         return why_stale(ctx, args[1:])
+    if flags := split_flags(args)[0]:
+        raise BadCommand(f"%ctx why has no option {flags[0]}; %ctx why stale N has --json")
+    if args[:1] == ["not"]:
+        return _why_not(ctx, args[1:])
     if len(args) != 1:
         raise BadCommand(
             "%ctx why BLOCK: which block? %ctx projection lists them; %ctx why not NAME for what is not in"

@@ -153,7 +153,6 @@ _TABLE = (
         "redact N SUMMARY | redact --undo N",
         "replace an output in the history by a note, or undo this",
         ("--undo", "--list"),
-        takes_text=True,
     ),
     Command(
         _late("model.approve"),
