@@ -151,6 +151,18 @@ def test_a_paused_view_stays_as_it_is():
     assert v.rendered.text == plain
 
 
+def test_a_column_of_a_wide_frame_that_changed_is_described():
+    """Its line says only its type, and the values of the first columns only are looked at."""
+    turns, v = session(pd.DataFrame({f"c{at}": np.arange(50.0) * at for at in range(301)}), mode="running")
+    before = v.rendered.text
+
+    turns.namespace["df"]["c180"] = -5.0
+    turns.run()
+
+    assert "c180: float64" not in before
+    assert "c180: float64, -5.0 … -5.0" in v.rendered.text
+
+
 def test_a_column_that_changed_has_room_first_until_the_model_saw_it():
     turns, v = session(frame(), mode="running")
     df = turns.namespace["df"]

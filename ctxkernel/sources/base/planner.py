@@ -53,11 +53,24 @@ class Emphasis:
     """The facts of an earlier rendering, by the names of their lines."""
     facts: dict[str, int] = field(default_factory=dict[str, int])
     """Is filled with those of this one."""
+    contents: dict[str, int] = field(default_factory=dict[str, int])
+    """Facts that say more than the lines with these names."""
+
+    def note(self, contents: Mapping[str, object]) -> None:
+        """Take as facts what the things with these names hold: a line may say only of what kind they are."""
+        self.contents.update((name, crc32(repr(one).encode())) for name, one in contents.items())
+
+    def is_changed(self, name: str) -> bool:
+        """Return whether what a thing holds differs from an earlier rendering."""
+        return name in self.seen and name in self.contents and self.seen[name] != self.contents[name]
 
     def worths(self, lines: Sequence[str]) -> dict[int, int]:
         """Return what the lines with names are worth beyond their own worth, by their numbers, and note their facts."""
         named = [(at, line) for at, line in enumerate(lines) if isinstance(line, NamedLine) and line.name]
-        facts = {line.name: crc32(line.encode("utf-8", "replace")) for _, line in named[:MOST_NAMED]}
+        facts = {
+            line.name: self.contents.get(line.name) or crc32(line.encode("utf-8", "replace"))
+            for _, line in named[:MOST_NAMED]
+        }
         self.facts.update(facts)
         found: dict[int, int] = {}
         changed = {name for name, fact in facts.items() if self.seen and self.seen.get(name) != fact}

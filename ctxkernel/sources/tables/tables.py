@@ -134,14 +134,19 @@ def columns_within(window: TableWindow, width: int, room: int, *, named: bool = 
 
 
 def described_part(names: Sequence[str], budget: int) -> Sequence[int]:
-    """Return the columns whose values are looked at: the first ones, more than have room, those asked for, the last."""
+    """Return the columns whose values are looked at: the first ones, more than have room, and the last.
+
+    Also those that were asked for, and as many that changed.
+    """
     columns, emphasis = len(names), EMPHASIS.get()
     most = min(columns, max(budget // _LEAST_LINE + 1, _LOOKED_AT))
     if most == columns:
         return range(columns)
-    asked = emphasis.asked if emphasis is not None else ()
-    wanted = [at for at, name in enumerate(names) if not asked.isdisjoint(said_of(name))] if asked else []
-    return sorted({*range(most - 1), *wanted, columns - 1})
+    found = {*range(most - 1), columns - 1}
+    if emphasis is not None:
+        found.update(at for at, name in enumerate(names) if not emphasis.asked.isdisjoint(said_of(name)))
+        found.update([at for at, name in enumerate(names) if emphasis.is_changed(name)][:most])
+    return sorted(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +267,8 @@ class TableSource(TargetSource):
         rows, width = self.table_shape(facts)
         names = self.columns(min(width, MOST_NAMES if budget >= NO_CAP else MOST_NAMED))
         known = min(len(names), self.most_described)
+        if (emphasis := EMPHASIS.get()) is not None:
+            emphasis.note({key.partition(" ")[2]: column.chunks for key, column in facts.columns.items()})
         at = described_part([name for name, _ in names[:known]], budget)
         note, told = self.statistics(at) if lod == 2 else self.schema(at)
         facts_of = dict(zip(at, told, strict=True))
