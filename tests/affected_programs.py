@@ -8,6 +8,7 @@ Each letter in braces stands for one of a few names, which hold values of one ki
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 NAMES = {
     "{i}": ("a", "b"),
@@ -185,8 +186,7 @@ print({v}.tolist(), np.shares_memory(v, w), {v}.flags.owndata)
 {v}.setflags(write={n} != 0)
 """.strip().splitlines()
 """Arrays that share memory, and changes in place."""
-TEMPLATES += CLASS_TEMPLATES + ARRAY_TEMPLATES
-EDITS = ("edit", "edit", "number", "number", "comment", "insert", "delete", "move", "double", "class", "array")
+EDITS = ("edit", "edit", "number", "number", "comment", "insert", "delete", "move", "double")
 
 
 def cell(choose: random.Random, template: str = "") -> str:
@@ -203,12 +203,17 @@ def notebook(choose: random.Random, size: int) -> list[str]:
     return [*(cell(choose, one) for one in SETUP), *(cell(choose) for _ in range(size))]
 
 
-def edits(choose: random.Random, cells: list[str], count: int) -> list[list[object]]:
+def with_classes_and_arrays(choose: random.Random, cells: list[str]) -> list[str]:
+    """Return a notebook with as many cells more, of `CLASS_TEMPLATES` and `ARRAY_TEMPLATES`."""
+    return [*cells, *(cell(choose, choose.choice(CLASS_TEMPLATES + ARRAY_TEMPLATES)) for _ in range(len(cells)))]
+
+
+def edits(choose: random.Random, cells: list[str], count: int, kinds: Sequence[str] = EDITS) -> list[list[object]]:
     """Return a notebook after some edits: cells with the numbers that they had, or None for new ones."""
     edited: list[list[object]] = [[at, source] for at, source in enumerate(cells)]
     for _ in range(count):
         at = choose.randrange(len(edited))
-        match choose.choice(EDITS):
+        match choose.choice(kinds):
             case "edit":
                 edited[at][1] = cell(choose)
             case "class":

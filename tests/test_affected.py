@@ -13,7 +13,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from affected_programs import edits, notebook
+from affected_programs import EDITS, edits, notebook, with_classes_and_arrays
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_notebook
@@ -509,3 +509,18 @@ def test_a_re_run_of_the_affected_cells_gives_what_a_re_run_of_all_gives(bench, 
 
     assert not told["failed"], (cells, edited, told)
     assert not told["needless"], (cells, edited, told)
+
+
+@linux
+@pytest.mark.scaled
+@pytest.mark.timeout(900)
+@settings(max_examples=3 if QUICK else 40, deadline=None)
+@given(st.integers(0, 10**9), st.integers(1, 3))
+def test_edits_of_classes_and_of_arrays_that_share_memory_give_what_a_re_run_of_all_gives(bench, seed, count):
+    choose = random.Random(seed)
+    cells = with_classes_and_arrays(choose, notebook(choose, 1))
+    edited = edits(choose, cells, count, (*EDITS, "class", "array"))
+
+    told = bench(cells, edited)
+
+    assert not told["failed"], (cells, edited, told)

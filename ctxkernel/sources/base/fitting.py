@@ -24,7 +24,8 @@ _ENOUGH = 0.95
 """The part of a budget that is used where something is cut, unless every other way uses less."""
 _LEAST_LETTERS = 3
 """A word of which fewer letters have room is left out of a beginning."""
-_PART_OF_NUMBER = re.compile(r"[+-]?\d[\d.]*$")
+_PART_OF_NUMBER = re.compile(r"[+-]?\d[\d.]*(?:[eE][+-]?\d*)?$")
+_BEFORE_SIGN = re.compile(r"\d[eE]$")
 _PART_OF_WORD = re.compile(rf"\s+\S{{0,{_LEAST_LETTERS - 1}}}$")
 
 
@@ -115,6 +116,6 @@ def beginning(line: str, chars: int) -> str:
     part = line[: max(chars, 0)]
     if part[-1:].isalnum() and line[chars].isalnum():
         part = _PART_OF_WORD.sub("", part) or part
-    if line[chars].isalnum() or line[chars] in ".,":
+    if line[chars].isalnum() or line[chars] in ".," or _BEFORE_SIGN.search(part):
         part = _PART_OF_NUMBER.sub("", part)
     return f"{part.rstrip()}…"
