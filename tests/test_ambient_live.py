@@ -17,6 +17,7 @@ import pytest
 
 from ctxkernel.state.ambient import Ambient, NotRestored, Part, passive
 from ctxkernel.state.ambient.caches import FunctionCaches
+from ctxkernel.state.ambient.library_attributes import LibraryAttributes
 from ctxkernel.state.ambient.logging_state import Logging
 from ctxkernel.state.ambient.part import LiveObjects
 from ctxkernel.state.ambient.process import Outside
@@ -574,3 +575,19 @@ def test_a_cached_function_that_an_own_module_only_imports_is_not_the_module_s(t
 
     assert "imports_it.read" in told
     assert "urlsplit" not in told
+
+
+@pytest.mark.parametrize(("name", "text"), [("api_key", "plain words"), ("base", "sk-ant-api03-" + "a1B2" * 20)])
+def test_a_credential_that_a_cell_gave_to_a_library_is_not_stored_and_comes_back(monkeypatch, name, text):
+    """It is held in memory: a return within the kernel has it, and the checkpoint does not."""
+    import colorsys
+
+    part = LibraryAttributes()
+    part.watch([("colorsys", name)], {"colorsys": colorsys}.get)
+    monkeypatch.setattr(colorsys, name, text, raising=False)
+    value = part.capture()
+    setattr(colorsys, name, "another")
+
+    assert text not in repr(value)
+    assert not part.restore(value)
+    assert getattr(colorsys, name) == text

@@ -1,7 +1,8 @@
 """Attributes of installed libraries that cells set: `pd.DataFrame.total = f`, `torch.backends.cudnn.benchmark = True`.
 
 An attribute counts from the first cell whose text sets it: its value is read before that cell runs. Not seen is what
-functions of earlier cells and libraries set by themselves.
+functions of earlier cells and libraries set by themselves. What may be a credential (`openai.api_key = …`) is held in
+memory, and never stored.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, cast
 
 from ctxkernel.core.reflection import class_dict, class_module, class_of, class_qualname, is_kind
 from ctxkernel.state.ambient.part import LiveObjects, Part
+from ctxkernel.state.ambient.process import may_be_credential
 from ctxkernel.state.base.namespace import NOTHING, some_of
 from ctxkernel.state.base.own_modules import is_own
 
@@ -69,12 +71,14 @@ class LibraryAttributes(Part):
         todo, self._open = self._open, []
         for path, find in todo:
             self._add(path, find, known=False)
-        return {full: self._told(_read(one.owner, one.name)) for full, one in self._known.items()}
+        return {full: self._told(full, _read(one.owner, one.name)) for full, one in self._known.items()}
 
-    def _told(self, value: Any) -> Any:
+    def _told(self, full: str, value: Any) -> Any:
         if value is NOTHING:
             return None
-        return [value] if type(value) in _ATOMS else self._live.token(value)
+        text = value.decode("latin-1") if type(value) is bytes else value
+        is_plain = type(value) in _ATOMS and not (type(text) is str and may_be_credential(full, text))
+        return [value] if is_plain else self._live.token(value)
 
     def default(self) -> Any:
         """Return the value before any cell set an attribute."""

@@ -26,6 +26,11 @@ from ctxkernel.state.base.namespace import some_of
 _SECRET = re.compile(r"(?i)key|token|secret|passw|passphrase|pwd|credential|auth")
 
 
+def may_be_credential(name: str, text: str) -> bool:
+    """Return whether a text is never stored: its name says that it is a secret, or it looks like one."""
+    return _SECRET.search(name) is not None or mask(text) != text
+
+
 class Environment(Part):
     """The changes of the environment since the kernel started, but for credentials and where requests to models go."""
 
@@ -59,7 +64,7 @@ class Environment(Part):
 
     def secret(self, name: str, text: str) -> bool:
         """Return whether a variable is left out: it may be a credential, or decides where requests to models go."""
-        return is_connection_name(name) or _SECRET.search(name) is not None or mask(text) != text
+        return is_connection_name(name) or may_be_credential(name, text)
 
 
 class ImportPath(Part):
