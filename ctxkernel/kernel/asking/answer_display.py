@@ -29,7 +29,7 @@ PROPOSAL_MIME = "application/vnd.ctxkernel.proposal+json"
 
 
 class AnswerDisplay:
-    """Displays the responses, cells and remarks of one turn, each in a display of its own (`agent.turn.Screen`)."""
+    """Displays the responses, cells and remarks of one turn, each in a display of its own (`agent.ask_turn.Screen`)."""
 
     def __init__(self, notices: Notices, *, scripts: bool) -> None:
         self._notices = notices

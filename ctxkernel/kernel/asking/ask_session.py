@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class AskSession:
-    """The kernel, as the turn of one ask acts on it (`agent.turn.Bench`)."""
+    """The kernel, as the turn of one ask acts on it (`agent.ask_turn.Bench`)."""
 
     def __init__(
         self, session: KernelServices, seen: SeenState, screen: AnswerDisplay, ask: Ask, model: Model, warning: str = ""
