@@ -583,7 +583,7 @@ def test_a_credential_that_a_cell_gave_to_a_library_is_not_stored_and_comes_back
     import colorsys
 
     part = LibraryAttributes()
-    part.watch([("colorsys", name)], {"colorsys": colorsys}.get)
+    part.watch([("colorsys", name)], {"colorsys": colorsys}, {})
     monkeypatch.setattr(colorsys, name, text, raising=False)
     value = part.capture()
     setattr(colorsys, name, "another")

@@ -43,11 +43,11 @@ def stored_sweeps(path: Path | None) -> dict[str, SweepTable]:
     if path is None or not path.exists():
         return {}
     with SessionReader(path) as reader:
-        marks = reader.marks()
+        marks = reader.marks(MARK)
     return {
         subject: SweepTable.from_mark(cast("dict[str, Any]", value))
-        for (subject, mark), value in marks.items()
-        if mark == MARK and isinstance(value, dict)
+        for (subject, _), value in marks.items()
+        if isinstance(value, dict)
     }
 
 

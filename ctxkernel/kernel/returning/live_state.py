@@ -13,7 +13,6 @@ from typing import Any
 from ctxkernel.kernel.execution.cell import CellRequest
 from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.state.ambient import LIBRARY_ATTRIBUTES, PARTS, Ambient, passive
-from ctxkernel.state.ambient.library_attributes import find_loaded
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.base.own_modules import IN_PLACE, LOGGING, PREFIX, PYPLOT, OwnModule, loaded_own_modules
 from ctxkernel.state.checkpoints.units import State
@@ -137,10 +136,7 @@ class LiveState:
         """Read the attributes of libraries that a cell is about to set: a return sets them as they were."""
         found = set_attributes(request.code, self._session.shell.transform_cell)
         if found.paths or LIBRARY_ATTRIBUTES.active:
-            namespace = self._session.namespace
-            LIBRARY_ATTRIBUTES.watch(
-                found.paths, lambda name: namespace.get(name, find_loaded(found.imports.get(name, "")))
-            )
+            LIBRARY_ATTRIBUTES.watch(found.paths, self._session.namespace, found.imports)
 
     def follow(self) -> None:
         """Watch what the cell that just ended put into `Out`, what handles look at now, and the user's modules."""

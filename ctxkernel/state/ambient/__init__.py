@@ -30,7 +30,17 @@ from ctxkernel.state.ambient.pyplot import OpenFigures
 from ctxkernel.state.ambient.widgets import WidgetValues
 from ctxkernel.state.types.connections import reconnect
 
-__all__ = ["PARTS", "UNKNOWN", "Ambient", "NotRestored", "Part", "passive", "reconnect", "register"]
+__all__ = [
+    "LIBRARY_ATTRIBUTES",
+    "PARTS",
+    "UNKNOWN",
+    "Ambient",
+    "NotRestored",
+    "Part",
+    "passive",
+    "reconnect",
+    "register",
+]
 
 MOST_FAILURES = 3
 """A part that fails so many times in a row is left out from then on."""

@@ -8,7 +8,7 @@ memory, and never stored.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, cast
@@ -47,8 +47,12 @@ class LibraryAttributes(Part):
         self._open: list[tuple[tuple[str, ...], Callable[[str], Any]]] = []
         """Attributes of libraries that the running cell may import."""
 
-    def watch(self, paths: Iterable[tuple[str, ...]], find: Callable[[str], Any]) -> None:
-        """Read attributes that a cell is about to set. `find(name)` gives the value of a variable, or NOTHING."""
+    def watch(self, paths: Iterable[tuple[str, ...]], namespace: Mapping[str, Any], imports: Mapping[str, str]) -> None:
+        """Read attributes that a cell is about to set. `imports`: the names that it imports, with their full names."""
+
+        def find(name: str) -> Any:
+            return namespace.get(name, _find_loaded(imports.get(name, "")))
+
         self._open = [(path, find) for path in paths if not self._add(path, find, known=True)]
 
     def _add(self, path: tuple[str, ...], find: Callable[[str], Any], *, known: bool) -> bool:
@@ -86,12 +90,11 @@ class LibraryAttributes(Part):
 
     def matches(self, value: Any) -> bool:
         """Return whether all are as they were."""
-        return all(self._is_as(full, value) for full in (self._known | value))
+        return all(self._is_now(full, self._then(full, value)) for full in (self._known | value))
 
-    def _is_as(self, full: str, value: Any) -> bool:
+    def _is_now(self, full: str, then: Any) -> bool:
         one = self._known.get(full)
-        now = _read(one.owner, one.name) if one is not None else find_loaded(full)
-        then = self._then(full, value)
+        now = _read(one.owner, one.name) if one is not None else _find_loaded(full)
         return now is then or (type(now) in _ATOMS and type(now) is type(then) and now == then)
 
     def _then(self, full: str, value: Any) -> Any:
@@ -110,10 +113,11 @@ class LibraryAttributes(Part):
         left: list[str] = []
         for full in self._known | value:
             then = self._then(full, value)
-            if self._is_as(full, value):
+            if self._is_now(full, then):
                 continue
             one = self._known.get(full)
-            owner, name = (one.owner, one.name) if one is not None else (_owner(full), full.rpartition(".")[2])
+            place, _, name = full.rpartition(".")
+            owner = one.owner if one is not None else _find_loaded(place)
             try:
                 if then is _UNKNOWN or owner is NOTHING:
                     left.append(full)
@@ -148,14 +152,10 @@ def _place(owner: Any) -> str:
     named: Any = class_module(owner) if is_class else _read(owner, "__name__")
     place = f"{named}.{class_qualname(owner)}" if is_class else str(named)
     module: Any = sys.modules.get(named) if isinstance(named, str) and named != "__main__" else None
-    return place if module is not None and find_loaded(place) is owner and not is_own(module) else ""
+    return place if module is not None and _find_loaded(place) is owner and not is_own(module) else ""
 
 
-def _owner(full: str) -> Any:
-    return find_loaded(full.rpartition(".")[0])
-
-
-def find_loaded(full: str) -> Any:
+def _find_loaded(full: str) -> Any:
     """Return what a full name stands for among the loaded modules; NOTHING where there is nothing."""
     parts = full.split(".")
     for at in range(len(parts), 0, -1):

@@ -159,11 +159,14 @@ class SessionReader(SessionFile):
                 ) from error
         return log
 
-    def marks(self) -> dict[tuple[str, str], Json]:
-        """Return the marks of the session: (subject, mark) → value, without those that were taken back."""
+    def marks(self, kind: str | None = None) -> dict[tuple[str, str], Json]:
+        """Return the marks of the session: (subject, mark) → value, without those that were taken back.
+
+        `kind`: the only mark that is read; None for all.
+        """
         out: dict[tuple[str, str], Json] = {}
         with self.snapshot():
-            found = self.rows("marks", "1 ORDER BY id")
+            found = self.rows("marks", "mark = coalesce(?, mark) ORDER BY id", kind)
         for row in found:
             with contextlib.suppress(ValueError, TypeError):  # damaged: the row's checksum says so
                 key = row["subject"], row["mark"]
