@@ -34,7 +34,7 @@ class Excerpt:
     def within(self, budget: int) -> Draft:
         """Return as many of the lines as fit."""
         if (draft := self._lines(budget, grows=False)) is not None:
-            return fullest(budget, lambda grows, placed: self._lines(budget, grows=grows) or draft)
+            return fullest(budget, lambda grows, placed: (self._lines(budget, grows=True) if grows else None) or draft)
         first = self.window.lines[0]  # not one line fits: how the first begins
 
         def build(n: int) -> str:

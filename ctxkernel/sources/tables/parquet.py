@@ -226,6 +226,7 @@ class ParquetSource(FormatSource[ParquetFile]):
         heads = [f"{head} · from row {start}{past}", " | ".join(["row", *names])]
         lines = [" | ".join([str(start + at), *row]) for at, row in enumerate(rows)]
         price = count_tokens("\n".join(lines)) // len(lines) + 1
+        advice = FULL_ADVICE if budget < NO_CAP else ""
 
         def after(k: int) -> str | None:
             return str(Place(start + k, place.col)) if start + k < total else None
@@ -236,18 +237,7 @@ class ParquetSource(FormatSource[ParquetFile]):
                 [
                     *heads,
                     *lines[:k],
-                    *(
-                        [
-                            marked(
-                                more(rest, "rows"),
-                                price * rest,
-                                after(k),
-                                advice=FULL_ADVICE if budget < NO_CAP else "",
-                            )
-                        ]
-                        if rest
-                        else []
-                    ),
+                    *([marked(more(rest, "rows"), price * rest, after(k), advice=advice)] if rest else []),
                 ]
             )
 
