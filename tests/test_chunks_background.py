@@ -240,6 +240,39 @@ def test_a_child_that_its_timer_does_not_end_is_killed(store, background, monkey
 
 
 @linux
+@linux
+def test_a_child_that_waits_for_a_thread_is_killed_soon_and_said_to_hang(store, background, monkeypatch):
+    """As a library does that began OpenMP before the fork; the same job runs in this process."""
+    monkeypatch.setattr(module, "_HANGS", 0.3)
+    child = os.getpid
+
+    def job(store):
+        if child() != here:
+            threading.Event().wait()
+        return 5
+
+    here = os.getpid()
+    ticket = run(background, job)
+
+    assert ticket.hangs and "hung" in ticket.fault
+    assert ticket.seconds < 15
+    assert run(background, job, here=True).result == 5
+
+
+@linux
+def test_a_child_that_works_does_not_count_as_hung(store, background, monkeypatch):
+    """Also one that sleeps now and then."""
+    monkeypatch.setattr(module, "_HANGS", 0.5)
+
+    def job(store):
+        for _ in range(20):
+            sum(range(1_000_000))
+            time.sleep(0.02)
+        return 5
+
+    assert run(background, job).result == 5
+
+
 def test_a_file_that_may_not_grow_is_a_fault_of_the_job(store, background):
     import resource
 

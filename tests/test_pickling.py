@@ -43,7 +43,10 @@ def test_what_did_not_change_is_packed_alike(row: Row):
     """Two packs of the same values are the same bytes, so that a checkpoint sees that nothing changed."""
     box = Box(row.cell)
 
-    first, second = box.pack(), box.pack()
+    first = box.pack()
+    for value in box.values().values():
+        getattr(value, "__dict__", None)  # a partial makes its dict where one asks for it
+    second = box.pack()
 
     assert first.stream == second.stream
     assert list(map(bytes, first.buffers)) == list(map(bytes, second.buffers))

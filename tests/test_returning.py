@@ -90,6 +90,88 @@ def test_an_attribute_of_a_library_that_the_same_cell_imported_is_named(kernel):
     assert "library attributes: colorsys.extra: left as now" in told
 
 
+LIBRARY_OBJECTS = {
+    "a distribution": ("from scipy import stats\nf = stats.norm(1, 2)", "f = stats.expon()", "f.cdf(1).round(6)"),
+    "in a list": ("from scipy import stats\nf = [stats.norm(1, 2)]", "f.append(2)", "(len(f), f[0].mean())"),
+    "a session": ("import requests\nf = requests.Session()", "f.headers['a'] = 'b'", "'a' in f.headers"),
+}
+
+
+@pytest.mark.parametrize("case", LIBRARY_OBJECTS)
+def test_an_object_that_its_library_stores_comes_back_and_is_named(start_kernel, case):
+    """Its copy has other caches, locks or pointers, so that it is not proven equal: a return restores it and says so."""
+    make, change, facts = LIBRARY_OBJECTS[case]
+    kernel = start_kernel()
+    run_all(kernel, make)
+    then = kernel.evaluate(facts)
+    run_all(kernel, "x = 1")
+    assert "libraries" not in run_all(kernel, "%ctx goto 1").stdout  # the object itself is kept
+    run_all(kernel, "%ctx goto 2", change)
+    now = kernel.evaluate(facts)
+    assert now != then
+
+    assert "as their libraries store them: f" in run_all(kernel, "%ctx goto 1").stdout
+    assert kernel.evaluate(facts) == then
+    run_all(kernel, "%ctx undo")
+    assert kernel.evaluate(facts) == now
+
+    kernel.stop()
+    other = start_kernel()
+    assert "as their libraries store them: f" in run_all(other, "%ctx resume").stdout
+    assert other.evaluate(facts) == now
+    run_all(other, "%ctx goto 1")
+    assert other.evaluate(facts) == then
+
+
+THREADED = """
+import os, threading, time
+class Model:
+    rounds = 0
+    def __reduce_ex__(self, protocol):
+        if os.getpid() != here: threading.Event().wait()
+        sum(range(3_000_000))
+        return made, (self.rounds,)
+def made(rounds):
+    model = Model(); model.rounds, model.held = rounds, [os.urandom(8)]
+    return model
+here = os.getpid()
+"""
+
+
+def test_a_model_whose_library_hangs_in_a_fork_is_stored_all_the_same(start_kernel, tmp_path):
+    """A first job hangs and is killed; from then on the name is packed in the kernel's process."""
+    library = tmp_path / "site-packages"
+    library.mkdir()
+    (library / "threaded.py").write_text(THREADED)
+    kernel = start_kernel()
+    hurry = "import ctxkernel.store.chunks.background as b; b._HANGS = 0.2"
+    run_all(kernel, f"import sys; sys.path.insert(0, {str(library)!r})\n{hurry}", "import threaded; m = threaded.made(1)")
+    deadline = time.monotonic() + 30
+    while "hung" not in kernel.run("%ctx status").stdout and time.monotonic() < deadline:
+        time.sleep(0.2)
+    run_all(kernel, "m.rounds = 2", "m.rounds = 3")
+
+    told = run_all(kernel, "%ctx goto 3").stdout
+
+    assert "as their libraries store them: m" in told
+    assert kernel.evaluate("m.rounds") == "2"
+
+
+def test_a_module_that_a_cell_made_is_part_of_the_state(kernel):
+    """It has no file, and other modules import it by its name."""
+    run_all(
+        kernel,
+        "import sys, types\nmade = types.ModuleType('made'); made.x = [1]; sys.modules['made'] = made",
+        "from made import x\nx.append(2)",
+        "made.y = 3; x.append(4)",
+    )
+    facts = "(made.x, getattr(made, 'y', None), globals().get('x') is made.x)"
+
+    for number, seen in ((1, "([1], None, False)"), (3, "([1, 2, 4], 3, True)"), (2, "([1, 2], None, True)")):
+        run_all(kernel, f"%ctx goto {number}")
+        assert kernel.evaluate(facts) == seen
+
+
 def test_prompt_numbers_never_go_back(kernel):
     """After a return the next cell has the next number."""
     run_all(kernel, "1", "2", "%ctx goto 1")

@@ -76,6 +76,7 @@ CHANGES = [
     Case("a set loses and gains", "s = {1, 'a', None}", "s.remove(None); s.add('b')", "s"),
     Case("a deque", "from collections import deque; q = deque([1], 3)", "q.appendleft(0)", "q"),
     Case("a bytearray", "b = bytearray(b'ab'); c = bytearray(b'ab')", "b[0] = 0", "b"),
+    Case("a long bytearray", "b = bytearray(5000); c = [bytearray(5000)]", "b[4000] = 7; c[0][4000] = 7", "b c"),
     Case("a memoryview", "b = bytearray(b'ab'); m = memoryview(b)", "m[0] = 0", "b m"),
     Case("an array.array", "from array import array; a = array('i', [1, 2])", "a[0] = 5", "a"),
     Case("a Counter", "from collections import Counter; c = Counter('ab')", "c.update('a')", "c"),

@@ -441,11 +441,12 @@ class Returning:
         loaded = sorted(name for name in names if is_variable(name) and name not in not_as_it_was)
         dropped = list(filter(is_variable, job.difference.drop))
         kept = sum(map(is_variable, job.difference.keep))
+        inexact = sorted(name for unit in job.difference.load for name in unit.inexact if name in loaded)
         connected = {one.places[0]: one.told for one in fetched.connected.values()}
         if job.as_json:
             if not job.statements and job.affected is None:
                 whole = {"head": job.target.execution_id, "restored": loaded, "removed": dropped, "lost": done.lost}
-                whole |= {"as_now": done.as_now, "connected": connected}
+                whole |= {"as_now": done.as_now, "as_stored": inexact, "connected": connected}
                 self._session.notices.write(json.dumps(whole, indent=1) + "\n")
             return
         count = f"{len(loaded)} name{'s' * (len(loaded) != 1)}"
@@ -457,6 +458,8 @@ class Returning:
         told += [f"connected again: {place} ({what})" for place, what in connected.items()]
         told += [f"not restored: {name} ({why})" for name, why in lost.items()]
         told += [f"as it is now: {name} ({why})" for name, why in done.as_now.items()]
+        if inexact:
+            told.append(f"as their libraries store them: {join_names(inexact)}")
         if later := [name for name in done.modules if name not in own_modules.IN_PLACE]:
             told.append(f"loaded later, and as it is now: module {join_names(later)}")
         told += [f"loaded later, and as it is now: logger {name}" for name in done.loggers]

@@ -232,7 +232,7 @@ SIGNALS = [int(number) for number in signal.valid_signals() if number != signal.
 """The kernel sets the handler of SIGINT itself, between cells."""
 signal_handler: Any = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
 """Without the enumerations that the module `signal` makes of each number."""
-_OWN = "ctxkernel"
+_OWN = ("ctxkernel", "IPythonHistorySavingThread")
 
 
 class Outside(Part):

@@ -22,6 +22,7 @@ from ctxkernel.core.reflection import class_of, is_any
 from ctxkernel.core.replay import CheckpointInfo, CheckpointState
 from ctxkernel.state.base.namespace import NOTHING, is_atom
 from ctxkernel.state.checkpoints import units
+from ctxkernel.state.checkpoints.copy_check import Unequal
 from ctxkernel.state.checkpoints.states import Known, States
 from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, StateChanges, Storage, unit_of
 from ctxkernel.state.checkpoints.units import PLAIN, State, Unit, missing_of
@@ -229,7 +230,7 @@ class Checkpointer:
         if stored:
             changes.streams.append(("", pickle.dumps(stored, 5), tuple(stored)))
 
-    def _unit(self, piece: PackPiece, unequal: Mapping[str, str], changes: StateChanges) -> None:
+    def _unit(self, piece: PackPiece, found: Unequal, changes: StateChanges) -> None:
         """Make a piece the unit of its names."""
         packed, names = piece.packed, piece.names
         self.late.forget(names)
@@ -243,9 +244,10 @@ class Checkpointer:
                 self._hold(token, thing)  # a connection is released with the user's last reference to it
         self.storage.note(piece, old, changes)
         unit = unit_of(piece, digest, place or ("", 0), changes.execution_id)
-        if unequal:
-            live = *unit.live, *self._hold_unequal(unequal, changes.execution_id, self.tracker.turn)
-            unit = replace(unit, missing={**packed.faults, **unequal}, live=live)
+        if found.lost:
+            live = *unit.live, *self._hold_unequal(found.lost, changes.execution_id, self.tracker.turn)
+            unit = replace(unit, missing={**packed.faults, **found.lost}, live=live)
+        unit = replace(unit, inexact=found.inexact) if found.inexact else unit
         # A job that is under way may have another content of a label, of an earlier state.
         waits = bool(self.writing) and names[0].startswith(LABELS)
         if unit.equals(old) and place is not None and old is not None and old.stream[0] and not waits:
@@ -314,6 +316,8 @@ class Checkpointer:
         except (StoreError, LookupError, ValueError, TypeError) as error:
             fault = fault or str(error)
         self.late.answer(execution_id, {})  # what has no answer by now
+        if any(one.hangs for one in tickets):
+            self.storage.never_forked.update(name for unit in known.units if unit.job for name in unit.names)
         if fault:
             self._fail(known, fault)
         told = f"its data could not be written: {fault}" if fault else ""

@@ -1,6 +1,8 @@
 """Check whether packed values come back equal, for objects whose class defines how it is stored.
 
 A copy is unpacked, and both are packed by their attributes, whatever their classes say: equal content means faithful.
+Where an attribute differs (a cache, a pointer into a library), but what the library itself stores of the copy is what
+it stores of the value, the value is *inexact*: it can be restored, and a return says so.
 
 Rule 1: each value is compared, not each type: a cache that is empty the first time may be full the next.
 Rule 2: where something has a `__del__`, which would run when the copy goes, no copy is made, and the value counts as
@@ -12,8 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from ctxkernel.core.reflection import class_module, class_of, is_own_class
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.groups import chunks_of
@@ -27,6 +31,16 @@ MOST_SECONDS = 0.01
 _OF_PICKLE = frozenset(("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__"))
 
 
+@dataclass(frozen=True, slots=True)
+class Unequal:
+    """The names of a pack whose copy differs from their value."""
+
+    lost: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Those that cannot be restored, and why."""
+    inexact: tuple[str, ...] = ()
+    """Those that can be restored as their libraries store them."""
+
+
 def unfaithful(
     packer: Packer,
     packed: Packed,
@@ -35,8 +49,8 @@ def unfaithful(
     handles: Callable[[str], object] = Lost,
     forked: bool = False,
     bounded: bool = False,
-) -> dict[str, str] | None:
-    """Return the names whose copy is not equal to their value, and why. Never raises but KeyboardInterrupt.
+) -> Unequal | None:
+    """Return the names whose copy is not equal to their value. Never raises but KeyboardInterrupt.
 
     `values` are those that were packed, and must not have changed since. `forked`: nothing that is done in this process
     is seen outside of it. `bounded`: return None where a cell would have to wait for it.
@@ -45,7 +59,7 @@ def unfaithful(
     ends = [one for one in runs if one.endswith(".__del__")]
     if ends or (runs and not forked and not bounded):
         why = f"its class says itself how it is stored, and a comparison with a copy would run {(*ends, *runs)[0]}"
-        return dict.fromkeys((name for name in values if name not in packed.faults), why)
+        return Unequal(dict.fromkeys((name for name in values if name not in packed.faults), why))
     if bounded and (runs or packed.nbytes > MOST_BYTES):
         return None
     report: list[str] = []
@@ -63,23 +77,33 @@ def unfaithful(
     except KeyboardInterrupt:
         raise
     except BaseException as fault:
-        return {name: f"it can be stored, but it cannot be unpacked: {said(fault)}" for name in values}
+        return Unequal(dict.fromkeys(values, f"it can be stored, but it cannot be unpacked: {said(fault)}"))
     stored = {name: value for name, value in values.items() if name not in packed.faults and value is not NOTHING}
     found = dict.fromkeys(stored.keys() - copies.keys(), "it can be stored, but it does not come back")
     try:
         same = not found and _same(packer, stored, copies, bounded)
-        for name, value in stored.items() if not same else ():
-            if name in copies and not _same(packer, {name: value}, copies, bounded):
-                found[name] = "it can be stored, but its copy is not equal to it"
+        differ = [name for name in stored if name in copies and not same]
+        differ = [name for name in differ if not _same(packer, {name: stored[name]}, copies, bounded)]
+        in_doubt = differ and not found and not report and not _of_users(packer, packed)
+        if in_doubt and _same(packer, stored, copies, bounded, claimed=True):
+            return Unequal(inexact=tuple(differ))
     except fingerprints.TooLarge:
         return None
     except Exception as fault:
-        return dict.fromkeys(stored, f"it can be stored, but it cannot be compared with its copy: {said(fault)}")
+        why = f"it can be stored, but it cannot be compared with its copy: {said(fault)}"
+        return Unequal(dict.fromkeys(stored, why))
+    found |= dict.fromkeys(differ, "it can be stored, but its copy is not equal to it")
     if not same and not found:
         found = dict.fromkeys(stored, "it can be stored, but the copies do not share what the originals share")
     if report:
-        return dict.fromkeys(found or copies, f"it can be stored, but a part of it does not come back: {report[0]}")
-    return found
+        found = dict.fromkeys(found or copies, f"it can be stored, but a part of it does not come back: {report[0]}")
+    return Unequal(found)
+
+
+def _of_users(packer: Packer, packed: Packed) -> bool:
+    """Say whether the class of an unproven object is the user's own."""
+    classes = [class_of(one) for one, _ in packed.unproven]
+    return any(is_own_class(cls, packer.module) or class_module(cls) in packer.own_modules for cls in classes)
 
 
 def _copied(memory: memoryview) -> memoryview:
@@ -88,9 +112,12 @@ def _copied(memory: memoryview) -> memoryview:
     return made
 
 
-def _same(packer: Packer, values: Mapping[str, Any], copies: Mapping[str, Any], bounded: bool) -> bool:
+def _same(
+    packer: Packer, values: Mapping[str, Any], copies: Mapping[str, Any], bounded: bool, *, claimed: bool = False
+) -> bool:
     """Return whether copies have the fingerprints of their values. Raises TooLarge where a cell would have to wait."""
-    mine, theirs = (_Content(packer, one) for one in (values, {name: copies[name] for name in values}))
+    both = values, {name: copies[name] for name in values}
+    mine, theirs = (_Content(packer, one, claimed=claimed) for one in both)
     if mine.exact() == theirs.exact():
         return True
     most = (fingerprints.MOST_NODES, fingerprints.MOST_TEXT) if bounded else (math.inf, math.inf)
@@ -101,10 +128,10 @@ def _same(packer: Packer, values: Mapping[str, Any], copies: Mapping[str, Any], 
 
 
 class _Content:
-    """The content of values, by their attributes."""
+    """The content of values: by their attributes, or as `claimed` by the classes of libraries."""
 
-    def __init__(self, packer: Packer, values: Mapping[str, Any]) -> None:
-        self._packed = packer.pack({"values": dict(values)}, plain=True)
+    def __init__(self, packer: Packer, values: Mapping[str, Any], *, claimed: bool = False) -> None:
+        self._packed = packer.pack({"values": dict(values)}, plain=not claimed, claimed=claimed)
         self._chunks = [chunks_of(one) for one in self._packed.buffers]
 
     def exact(self) -> object:

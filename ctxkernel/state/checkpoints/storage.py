@@ -14,9 +14,9 @@ from itertools import chain, repeat
 from types import MappingProxyType
 from typing import Any, cast
 
-from ctxkernel.core.reflection import class_module, class_qualname
+from ctxkernel.core.reflection import class_module, class_of, class_qualname
 from ctxkernel.state.checkpoints import units
-from ctxkernel.state.checkpoints.copy_check import MOST_SECONDS, unfaithful
+from ctxkernel.state.checkpoints.copy_check import MOST_SECONDS, Unequal, unfaithful
 from ctxkernel.state.checkpoints.units import Buffer, State, Unit
 from ctxkernel.state.tracking.groups import CHUNK, Moment, PackPiece, pack_key
 from ctxkernel.state.tracking.late_changes import OwnContent
@@ -28,6 +28,10 @@ BASES_SECONDS = 30.0
 """Time that a job waits for chunks of an earlier one, to store the difference only."""
 PATIENCE_SECONDS = 0.25
 """Time that the user waits for an earlier job, where the maximum of jobs is under way."""
+
+
+_THREADED = frozenset(("xgboost", "lightgbm", "catboost"))
+"""Libraries that store their models with threads of OpenMP."""
 
 
 @dataclass(slots=True)
@@ -76,6 +80,9 @@ class Storage:
     streams: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     """Digest → the blob that holds the stream, and which of its streams it is."""
 
+    never_forked: set[str] = field(default_factory=set[str])
+    """Names that no background job packs: one hung."""
+
     def place(self, digest: str) -> tuple[str, int] | None:
         """Return where the stream with a digest lies; None where it is not stored, or not any more."""
         place = self.streams.get(digest)
@@ -87,16 +94,22 @@ class Storage:
             if chunk not in changes.fresh and not self.background.has_or_pending(chunk):
                 changes.fresh[chunk] = data, base
 
-    def unequal(self, piece: PackPiece) -> dict[str, str] | None:
-        """Return the names whose stored form would lose something, and why; None where a cell would have to wait."""
-        packed, bounded = piece.packed, self.background.can_fork
+    def unequal(self, piece: PackPiece) -> Unequal | None:
+        """Return the names whose stored form would lose something; None where a cell would have to wait."""
+        packed = piece.packed
         if not packed.unproven:
-            return {}
+            return Unequal()
+        bounded = self.background.can_fork and not self._only_here(piece.names)
+        bounded = bounded and not any(_needs_threads(one) for one, _ in packed.unproven)
         if bounded and piece.seconds > MOST_SECONDS:
             return None
         values = {name: Moment(self.packer, self.value).value_of(name) for name in piece.names}
         forked = self.background.forked
         return unfaithful(self.packer, packed, values, handles=self.handle, forked=forked, bounded=bounded)
+
+    def _only_here(self, names: Iterable[str]) -> bool:
+        """Say whether a background job would hang where it packs one of these names."""
+        return any(name in self.never_forked or _needs_threads(self.value(name)) for name in names)
 
     def recipe(self, chunks: Sequence[str], into: Any = None) -> str:
         """Store a long list of chunks, and return its address."""
@@ -130,7 +143,12 @@ class Storage:
             return {changes.execution_id: self._pack_and_put(writer, changes)} if groups else {}
 
         ticket = self.background.submit(
-            job, nbytes=nbytes, seconds=BACKGROUND_SECONDS, addresses=tuple(fresh), patience=PATIENCE_SECONDS
+            job,
+            nbytes=nbytes,
+            seconds=BACKGROUND_SECONDS,
+            addresses=tuple(fresh),
+            patience=PATIENCE_SECONDS,
+            here=any(map(self._only_here, groups)),
         )
         changes.written += nbytes
         changes.tickets.append(ticket)
@@ -148,8 +166,8 @@ class Storage:
             for chunk, data, base in _with_bases(piece, changes.before.get(piece.names[0])):
                 writer.put(chunk, data, base=base)
             unit = unit_of(piece, self.address(packed.stream), (blob, 0), changes.execution_id)
-            if unequal := self.unequal(piece):
-                unit = replace(unit, missing={**unit.missing, **unequal})
+            unequal = self.unequal(piece) or Unequal()
+            unit = replace(unit, missing={**unit.missing, **unequal.lost}, inexact=unequal.inexact)
             more: dict[str, Any] = {
                 "k": piece.key.hex(),
                 "z": piece.seconds,
@@ -158,7 +176,7 @@ class Storage:
             }
             # The kernel finds these objects by their ids.
             ids = [(token, id(obj), class_qualname(type(obj))) for token, obj in packed.live.items()]
-            more["u"] = {name: id(moment.value_of(name)) for name in sorted(unequal or ())}
+            more["u"] = {name: id(moment.value_of(name)) for name in sorted(unequal.lost)}
             made.append(units.unit_to_json(unit, recipe) | more | {"i": ids})
         failed = [Unit((name,), missing={name: why}) for name, why in moment.faults.items()]
         contents = {name: self.content(moment, name) for names in changes.groups for name in names}
@@ -225,6 +243,11 @@ def _with_bases(piece: PackPiece, old: Unit | None) -> Iterator[tuple[str, memor
             yield chunk, view[place * CHUNK : (place + 1) * CHUNK], base
 
 
+def _needs_threads(obj: object) -> bool:
+    """Say whether the library of an object uses threads to store it, so that a fork of this process hangs."""
+    return class_module(class_of(obj)).partition(".")[0] in _THREADED
+
+
 def unit_of(piece: PackPiece, digest: str, place: tuple[str, int], version: str) -> Unit:
     """Return a piece as a unit."""
     packed = piece.packed
@@ -235,7 +258,7 @@ def unit_of(piece: PackPiece, digest: str, place: tuple[str, int], version: str)
         tuple(Buffer(view.nbytes, chunks) for view, chunks in zip(packed.buffers, piece.chunks, strict=True)),
         packed.faults,
         packed.parts,
-        tuple((token, version) for token in packed.live),
+        live=tuple((token, version) for token in packed.live),
         labels=tuple(label for label in packed.labels if label.startswith("shared:")),
         again=packed.again,
     )

@@ -4,7 +4,7 @@ A state is a mapping from names to units. A manifest is the difference to the st
 
     {"v": 2, "base": "cs7.1" | null, "units": [Unit …], "gone": [name …]}
     Unit  {"n": [name …], "d": digest, "s": [blob, part], "b": [[bytes, [chunk …] | blob] …], "m": {name: reason},
-           "p": [part that is not stored …], "l": [[token, version] …], "j": job, "r": [label …],
+           "p": [part that is not stored …], "x": [name …], "l": [[token, version] …], "j": job, "r": [label …],
            "c": [[token, kind, description, [name or place …]] …]}
 
 Empty fields are left out. "u" of a manifest maps names to earlier executions in whose states their value is uncertain.
@@ -51,6 +51,8 @@ class Unit:
     """Names of the unit whose value is not stored, and why."""
     parts: tuple[str, ...] = ()
     """Objects within stored values that are not stored themselves."""
+    inexact: tuple[str, ...] = ()
+    """Names that come back as a library stores its objects: some attributes of the copy differ."""
     live: tuple[tuple[str, str], ...] = ()
     """(token, version) of objects that are not stored, but available while they live and are not touched."""
     job: str = ""
@@ -113,7 +115,7 @@ def unit_to_json(unit: Unit, recipe: Callable[[Sequence[str]], str]) -> dict[str
             for one in unit.buffers
         ]
     rest = {"m": dict(unit.missing), "p": list(unit.parts), "l": [list(pair) for pair in unit.live], "j": unit.job}
-    rest |= {"r": list(unit.labels), "c": [[*one[:3], list(one.places)] for one in unit.again]}
+    rest |= {"x": list(unit.inexact), "r": list(unit.labels), "c": [[*one[:3], list(one.places)] for one in unit.again]}
     return out | {key: value for key, value in rest.items() if value}
 
 
@@ -131,6 +133,7 @@ def unit_from_json(made: Mapping[str, Any], recipe: Callable[[str], Sequence[str
         buffers,
         dict(made.get("m", {})),
         tuple(made.get("p", ())),
+        tuple(map(str, made.get("x", ()))),
         tuple((str(token), str(version)) for token, version in made.get("l", ())),
         str(made.get("j", "")),
         tuple(map(str, made.get("r", ()))),

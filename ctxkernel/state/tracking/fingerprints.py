@@ -277,6 +277,9 @@ class _Walker:
             out += "".join(self.buffers[int(bytes(one).split()[1])]).encode()
             return None
         self.seen[id(one)] = len(self.seen)
+        if kind is bytearray:
+            out += b"B%d:" % len(one) + one
+            return None
         if kind is list:
             if set(map(type, one)) <= _NUMBERS:  # without references: a number is written out where it stands
                 out += b"L%d;" % len(one) + marshal.dumps(one, 2)
@@ -290,7 +293,7 @@ class _Walker:
             return self.node(one)
         if self.exact:
             raise TooLarge
-        out += f"?{kind.__name__}:{one!r}"[:1000].encode("utf-8", "replace")
+        out += f"?{kind.__name__}:{one!r}".encode("utf-8", "replace")
         return None
 
     def type_of(self, one: Any) -> Iterator[Any] | None:

@@ -28,6 +28,7 @@ from ctxkernel.core.reflection import (
     class_of,
     class_qualname,
     importable,
+    is_any,
     is_kind,
     loaded,
     module_dict,
@@ -86,6 +87,13 @@ _ROW_ARGS = class_dict(_C.namedtuple("_Row", "field"))["__getnewargs__"].__code_
 """The method of every named tuple, which adds nothing to the tuple itself."""
 
 
+_ALL_IN_ATTRIBUTES = (
+    *(("plotly.basedatatypes", "BaseFigure"), ("plotly.basedatatypes", "BasePlotlyType")),
+    *(("dask.array", "Array"), ("bs4.element", "PageElement")),
+)
+"""Classes of libraries in Python that are stored by their attributes: their own methods lose what objects share."""
+
+
 def _customs(cls: type) -> set[str]:
     """Return the methods of the pickling protocol that the classes above built-in ones define."""
     # Counter's own way loses attributes.
@@ -109,7 +117,7 @@ def reducer_of(pack: PackState, cls: type, plan: AttributePlan) -> Kind:
     customs = _customs(cls)
     solid = next(base for base in class_mro(cls) if not python_made(base))
     known = solid is object or any(is_kind(solid, base) for base in _CONTAINERS) or solid in _AS_BASE
-    if pack.plain and known:
+    if known and (pack.plain or is_any(cls, *_ALL_IN_ATTRIBUTES)):
         customs = set[str]()
     elif customs and customs <= _OF_STATE and known and plan.own and id(cls) not in pack.own_way:
         # Its `__getstate__` may leave something out, and all that an instance holds are its attributes.
@@ -157,7 +165,7 @@ def careful(pack: PackState, obj: Any) -> Reduction:
     cls = class_of(obj)
     reducer = copyreg.dispatch_table.get(cls) if _registered(cls) else None
     reduction = checked_reduction(pack, obj, reducer(obj) if reducer is not None else obj.__reduce_ex__(5))
-    if class_of(reduction) is tuple and not _holds_all(pack.plan(cls), obj, reduction):
+    if class_of(reduction) is tuple and not pack.claimed and not _holds_all(pack.plan(cls), obj, reduction):
         pack.unproven.append((obj, f"{class_qualname(cls)} says itself how it is stored"))
         # A change of an attribute that it left out would not be found.
         attributes = {str(name): _seen(one, 3) for name, one in pack.plan(cls).attributes(obj)}
@@ -247,6 +255,8 @@ def checked_reduction(pack: PackState, obj: Any, reduction: Any) -> Reduction:
     for at in (1, 2):
         if len(rest) > at and rest[at] is not None and id(class_of(rest[at])) not in _KNOWN_ITERATORS:
             rest[at] = iter(list(rest[at]))  # the user's iterator runs here, where a fault is his
+    if is_kind(class_of(obj), functools.partial) and rest and class_of(rest[0]) is tuple and rest[0][-1:] == ({},):
+        rest[0] = (*rest[0][:-1], None)  # its dict is made where one asks for it
     if func is _NEWOBJ and (
         not args or not isinstance(args[0], type) or args[0] is not getattr(obj, "__class__", None)
     ):

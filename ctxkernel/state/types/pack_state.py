@@ -53,7 +53,13 @@ class PackState(PackFindings):
     """The state of one pack: the findings so far, and the objects and memory that they refer to."""
 
     def __init__(
-        self, packer: ObjectNames, values: Mapping[str, object], expired: Expired, *, plain: bool = False
+        self,
+        packer: ObjectNames,
+        values: Mapping[str, object],
+        expired: Expired,
+        *,
+        plain: bool = False,
+        claimed: bool = False,
     ) -> None:
         super().__init__()
         self.packer = packer
@@ -100,6 +106,8 @@ class PackState(PackFindings):
         """Ids of classes of the user's that are stored by their `__getstate__`: their attributes alone cannot be."""
         self.plain = plain
         """Store instances by their attributes, whatever their classes say: to compare an object with its copy."""
+        self.claimed = claimed
+        """Store what the classes of libraries say is all, and none of their other attributes."""
         self.by_attributes: list[object] = []
         """Instances stored by their attributes although their class has a `__getstate__`."""
 

@@ -192,12 +192,14 @@ class Packer(ObjectNames):
         identities: bool = False,
         blocks: list[Any] | None = None,
         plain: bool = False,
+        claimed: bool = False,
         labels: Collection[str] | None = None,
     ) -> Packed:
         """Pack values by name. Raises OutOfTime.
 
         A name `class:<uid>` stores that class itself, `shared:<token>` that object. `identities`: give those too.
         `blocks`: memory that earlier packs met at the same moment. `plain`: store instances by their attributes.
+        `claimed`: store of the objects of libraries what their classes say is all.
         `labels`: those that objects with packs of their own may have here, by default any.
         """
         blocks = [] if blocks is None else blocks
@@ -205,7 +207,7 @@ class Packer(ObjectNames):
         alone: dict[str, str] = {}
         with _undisturbed():
             for _ in range(_TRIES):
-                pack = Dispatcher(self, self.cache, values, expired, plain=plain)
+                pack = Dispatcher(self, self.cache, values, expired, plain=plain, claimed=claimed)
                 pack.blocks, pack.own_way, pack.identify = blocks, tries.own_way, identities
                 pack.refused, pack.members, pack.deep = tries.refused, tries.members, tries.deep
                 if labels is not None:

@@ -344,6 +344,8 @@ _ALIVE_ONLY = {
     "it deletes its folder when it goes": "tempfile.TemporaryDirectory",
     "it is an open archive": "bz2.BZ2File gzip.GzipFile lzma.LZMAFile tarfile.TarFile zipfile.ZipFile",
     "it is an open file": "h5py.HLObject",
+    # A copy with a stand-in for that memory would crash the process.
+    "its content is memory of compiled code": "numba.typed.typeddict.Dict numba.typed.typedlist.List",
 }
 """By reason, the classes whose instances have no stored form."""
 TABLE: tuple[tuple[str, str, Kind], ...] = (

@@ -44,8 +44,9 @@ class Dispatcher(PackState):
         expired: Expired,
         *,
         plain: bool = False,
+        claimed: bool = False,
     ) -> None:
-        super().__init__(packer, values, expired, plain=plain)
+        super().__init__(packer, values, expired, plain=plain, claimed=claimed)
         self._cache = cache
         self.kinds: dict[int, Kind] = dict(_EXACT) if plain else cache.known().copy()
         self.held: list[type] = []

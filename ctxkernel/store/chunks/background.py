@@ -2,7 +2,8 @@
 
 Rule 1: The parent never waits in `poll`, and in `submit` only for a limited time.
 Rule 2: The child changes nothing that it shares with the parent: its descriptors point to /dev/null, its signals are
-        its own, it ends by `os._exit`, and a timer ends it if its code hangs.
+        its own, it ends by `os._exit`, and a timer ends it if its code takes too long. One that hangs is killed: a
+        library (OpenMP) waits for threads that a fork does not have.
 Rule 3: The child writes a pack of its own. Its data count when it reports success; else the pack is removed.
 Rule 4: The parent's own child ends at once, so the user's `os.wait` finds no child of ours.
 """
@@ -37,6 +38,8 @@ MOST_JOBS = 8
 SECONDS = 60.0
 _PATIENCE = 1.0
 """The time limit of a job, and how long `submit` waits for a job to end, in seconds."""
+_HANGS = 8.0
+"""A child that sleeps for so many seconds, and uses no processor time, hangs."""
 _SPARE_BYTES = 64 * 1024 * 1024
 _GRACE = 10.0
 """Seconds after which a child that its timer did not end is killed."""
@@ -68,6 +71,10 @@ class Ticket:
     pack: int = 0
     between: int = 0
     """The intermediate process, which ends after its fork; 0 after it was reaped."""
+    used: tuple[float, bytes] = 0.0, b""
+    """When the child was last seen to work, and the processor time that it had used by then."""
+    hangs: bool = False
+    """Whether it had to be killed: the job is to be done in the kernel's own process."""
     heard: bytearray = field(default_factory=bytearray)
     """The output of the writing process: its number, a line feed, and a JSON object."""
 
@@ -115,13 +122,14 @@ class Background:
         seconds: float = SECONDS,
         addresses: Collection[str] = (),
         patience: float = _PATIENCE,
+        here: bool = False,
     ) -> Ticket:
         """Start a job and return its ticket; if it cannot start, the ticket is done and has a fault.
 
-        The job sees all objects as they are now. Call it on the main thread, between cells.
+        `here`: run it at once, in this process. The job sees all objects as they are now. Call it on the main thread, between cells.
         """
         ticket = Ticket(nbytes, frozenset(addresses), time.monotonic())
-        if not self.can_fork:
+        if here or not self.can_fork:
             return self._run_here(job, ticket)
         self._await(lambda: len(self.running) < MOST_JOBS, patience)
         if len(self.running) >= MOST_JOBS:
@@ -226,7 +234,8 @@ class Background:
                 ticket.heard += heard
         except BlockingIOError:
             pid = bytes(ticket.heard).partition(b"\n")[0]
-            if pid.isdigit() and time.monotonic() - ticket.started > ticket.limit + _GRACE:
+            ticket.hangs = ticket.hangs or _hangs(ticket, pid)
+            if pid.isdigit() and (ticket.hangs or time.monotonic() - ticket.started > ticket.limit + _GRACE):
                 # Its end of the pipe is open, so it lives, and still has this number.
                 with contextlib.suppress(OSError):
                     os.kill(int(pid), signal.SIGKILL)
@@ -248,7 +257,9 @@ class Background:
         records: int = said.get("records", 0)
         killed = "its process was killed, perhaps for want of memory"
         late = ticket.seconds >= ticket.limit
-        ticket.fault = said.get("fault", f"it took longer than {ticket.limit:g} s" if late else killed)
+        hung = "its process hung: a library waits for threads that a fork does not have"
+        otherwise = hung if ticket.hangs else f"it took longer than {ticket.limit:g} s" if late else killed
+        ticket.fault = said.get("fault", otherwise)
         if "result" in said:
             try:
                 there = self._store.take_in(ticket.pack) if records else 0
@@ -279,6 +290,20 @@ def _reap(ticket: Ticket, options: int) -> None:
         except ChildProcessError:  # the user waited for it, or ignores SIGCHLD
             done = ticket.between
         ticket.between -= done
+
+
+def _hangs(ticket: Ticket, pid: bytes) -> bool:
+    """Say whether a child slept since the last calls, for a while."""
+    now = time.monotonic()
+    try:
+        with open(f"/proc/{int(pid)}/stat", "rb") as file:
+            state, *rest = file.read().rpartition(b")")[2].split()
+    except (OSError, ValueError):
+        return False
+    used = b" ".join(rest[10:12])
+    if state != b"S" or used != ticket.used[1]:
+        ticket.used = now, used
+    return now - ticket.used[0] > _HANGS
 
 
 def _refused(ticket: Ticket, why: str) -> Ticket:
