@@ -147,8 +147,9 @@ def test_a_model_whose_library_hangs_in_a_fork_is_stored_all_the_same(start_kern
     hurry = "import ctxkernel.store.chunks.background as b; b._HANGS = 0.2"
     run_all(kernel, f"import sys; sys.path.insert(0, {str(library)!r})\n{hurry}", "import threaded; m = threaded.made(1)")
     deadline = time.monotonic() + 30
-    while "hung" not in kernel.run("%ctx status").stdout and time.monotonic() < deadline:
+    while "hung" not in str(kernel.run("%ctx status").outputs) and time.monotonic() < deadline:
         time.sleep(0.2)
+    assert time.monotonic() < deadline
     run_all(kernel, "m.rounds = 2", "m.rounds = 3")
 
     told = run_all(kernel, "%ctx goto 3").stdout
