@@ -151,6 +151,10 @@ p = functools.partial(f, 5); q = [p, operator.itemgetter(1), operator.attrgetter
 """)
 
 ARRAYS = rows(r"""
+## universal functions, also one of several
+import numpy as np, scipy.special as sc
+a, b = [np.add, sc.gamma], sc.assoc_legendre_p
+=> a[0] is np.add and a[1] is sc.gamma and b is sc.assoc_legendre_p
 ## an array
 import numpy as np
 a = np.arange(10.)

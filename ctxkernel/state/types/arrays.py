@@ -23,7 +23,7 @@ from xxhash import xxh3_64_hexdigest
 
 from ctxkernel.core.reflection import class_dict, class_mro, class_of, is_kind, loaded
 from ctxkernel.state.types.file_objects import is_anonymous
-from ctxkernel.state.types.instances import careful, instance_or
+from ctxkernel.state.types.instances import careful, instance_or, of_module
 from ctxkernel.state.types.pack_state import Kind, PackState
 from ctxkernel.state.types.parts import PARTS, Reduction, StreamConstructors
 
@@ -280,6 +280,7 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("numpy", "void", record),
     ("numpy", "generic", None),
     ("numpy.random", "RandomState", instance_or(("numpy.random.mtrand", "_rand"))),
+    ("scipy.special._multiufuncs", "MultiUFunc", lambda pack, obj: of_module(pack, obj) or careful(pack, obj)),
     (__name__, "MemoryBlock", block),
     (__name__, "FileMap", mapped),
 )

@@ -312,18 +312,18 @@ def _plain(pack: PackState, cls: type, plan: AttributePlan) -> Kind:
             members = get(obj)
             if sys.getrefcount(members) > _ALONE or class_of(members) is not dict:
                 return PARTS.new, args, members, None, None, PARTS.adopt  # `vars(obj)` has a name of its own
-            if single and not members and (found := _sentinel(pack, obj)):
+            if single and not members and (found := of_module(pack, obj)):
                 return found
             return new, args, members or None
 
         return reduce
     if not plan.slots and get is None:
-        return lambda pack, obj: _sentinel(pack, obj) or (new, args)
+        return lambda pack, obj: of_module(pack, obj) or (new, args)
     return lambda pack, obj: (PARTS.new, args, _state(pack, obj), None, None, PARTS.fill)
 
 
-def _sentinel(pack: PackState, obj: Any) -> Reduction:
-    """Return the place of an object without attributes that a module holds as a sentinel; None for others."""
+def of_module(pack: PackState, obj: Any) -> Reduction:
+    """Return the place of a constant object that a module of a library holds; None for others."""
     module, name = _module_objects(len(sys.modules)).get(id(obj), ("", ""))
     found = module not in pack.packer.own_modules and loaded(module).get(name) is obj
     return (PARTS.found, (module, name)) if found else None
