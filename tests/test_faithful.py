@@ -15,6 +15,7 @@ from pickling_rows import Box
 from ctxkernel.state.checkpoints.copy_check import Unequal, unfaithful
 
 LIBRARY = """
+import numpy as np
 class Forgets:
     def __init__(self, x): self.x = x
     def __reduce__(self): return Forgets, (0,)
@@ -27,6 +28,20 @@ class Fails:
 class Alone:
     def __init__(self, x): self.x = x
     def __reduce__(self): return Alone, (list(self.x),)
+class Ordered:
+    def __init__(self, a, b): self.a, self.b = a, b
+    def __reduce__(self): return in_other_order, (self.a, self.b)
+def in_other_order(a, b):
+    made = Ordered.__new__(Ordered); made.b, made.a = b, a
+    return made
+class Labels:
+    def __init__(self, labels):
+        self.labels = np.array(labels, object)
+        self.parts = [slice(0, 2)] * 2
+    def __reduce__(self): return as_views, (list(self.labels),)
+def as_views(labels):
+    made = Labels(labels); made.labels, made.parts = made.labels[:], [slice(0, 2), slice(0, 2)]
+    return made
 class Changes:
     def __init__(self, x): self.x = x
     def __reduce__(self): return Changes, (self.x + 1,)
@@ -61,6 +76,8 @@ def check(box: Box, *names: str) -> dict[str, str]:
         ("x = [1]; a = Alone(x)", "ax", {"a": "share", "x": "share"}),
         ("e = Cached()", "e", {}),
         ("e = Cached(); e.held['k'] = 1", "e", {"e": "inexact"}),
+        ("o = Ordered([1], 2)", "o", {}),
+        ("v = Labels(['a', None])", "v", {}),
         ("e = Changes(1)", "e", {"e": "its copy is not equal to it"}),
         ("class Own(Forgets): pass\na = Own(5)", "a", {"a": "its copy is not equal to it"}),
         ("a = [Forgets(5), *range(30_000)]", "a", {"a": "inexact"}),

@@ -99,7 +99,7 @@ LIBRARY_OBJECTS = {
 
 @pytest.mark.parametrize("case", LIBRARY_OBJECTS)
 def test_an_object_that_its_library_stores_comes_back_and_is_named(start_kernel, case):
-    """Its copy has other caches, locks or pointers, so that it is not proven equal: a return restores it and says so."""
+    """Its copy has other caches or locks, so that it is not proven equal: a return restores it and says so."""
     make, change, facts = LIBRARY_OBJECTS[case]
     kernel = start_kernel()
     run_all(kernel, make)
@@ -145,7 +145,9 @@ def test_a_model_whose_library_hangs_in_a_fork_is_stored_all_the_same(start_kern
     (library / "threaded.py").write_text(THREADED)
     kernel = start_kernel()
     hurry = "import ctxkernel.store.chunks.background as b; b._HANGS = 0.2"
-    run_all(kernel, f"import sys; sys.path.insert(0, {str(library)!r})\n{hurry}", "import threaded; m = threaded.made(1)")
+    run_all(
+        kernel, f"import sys; sys.path.insert(0, {str(library)!r})\n{hurry}", "import threaded; m = threaded.made(1)"
+    )
     deadline = time.monotonic() + 30
     while "hung" not in str(kernel.run("%ctx status").outputs) and time.monotonic() < deadline:
         time.sleep(0.2)

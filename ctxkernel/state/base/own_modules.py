@@ -68,8 +68,8 @@ def is_own(module: types.ModuleType) -> bool:
     """Return whether a module comes from a file of the user, an editable install included, or was made by a cell."""
     file = getattr(module, "__file__", None)
     if file is None and class_of(module) is types.ModuleType and getattr(module, "__spec__", None) is None:
-        name = module.__name__  # extension modules make such modules too
-        return name.isidentifier() and not name.startswith(("_", "cython_"))
+        main = sys.modules.get("__main__")  # extension modules make such modules too, but no variable refers to them
+        return main is not module and any(one is module for one in list(vars(main).values()))
     return isinstance(file, str) and not is_of_library(file) and not file.startswith("<")
 
 

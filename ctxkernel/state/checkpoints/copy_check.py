@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ctxkernel.core.reflection import class_module, class_of, is_own_class
+from ctxkernel.core.reflection import class_module, class_of
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.groups import chunks_of
@@ -102,8 +102,8 @@ def unfaithful(
 
 def _of_users(packer: Packer, packed: Packed) -> bool:
     """Say whether the class of an unproven object is the user's own."""
-    classes = [class_of(one) for one, _ in packed.unproven]
-    return any(is_own_class(cls, packer.module) or class_module(cls) in packer.own_modules for cls in classes)
+    modules = {class_module(class_of(one)) for one, _ in packed.unproven}
+    return packer.module in modules or not modules.isdisjoint(packer.own_modules)
 
 
 def _copied(memory: memoryview) -> memoryview:

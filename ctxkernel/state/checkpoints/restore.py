@@ -301,9 +301,10 @@ class Restorer(StateComparison):
         others = [name for name, unit in target if unit is not recorded.get(name) and not unit.renames]
         self._checkpoints.settled(difference.execution_id, difference.target, gone, others)
         # An object that is alive only may have changed, or hold replaced objects: it is compared with no stored state.
-        self._unlike = difference.execution_id, {
-            name for unit in difference.load if unit.live or unit.inexact for name in unit.names
-        }
+        self._unlike = (
+            difference.execution_id,
+            {name for unit in difference.load if unit.live or unit.inexact for name in unit.names},
+        )
         # A value without one of its parts differs from the stored one.
         lacking = fetched.values.keys() & {found[0] for place in lost if (found := _NAME.match(place))}
         shared = [label for label in difference.held if is_shared(label)]

@@ -13,6 +13,7 @@ import marshal
 import math
 import operator
 import pickle
+import struct
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -166,6 +167,7 @@ def content_fingerprint(
     if isinstance(value, type):
         value = getattr(value, "content", value)
     walker = _Walker(buffers, shared, hidden, most)
+    value = _objects_of(value) or value
     try:
         if isinstance(value, _Node) and value.made in _ARRAYS:
             return walker.array(value)
@@ -211,6 +213,9 @@ _NO_CONTENT = frozenset(
     ("__dict__", "__weakref__", "__firstlineno__", "__static_attributes__", "__annotate_func__", "__annotate__")
 )
 _ARRAYS = frozenset(("array", "array_view", "memory_block", "machine_values"))
+_VALUES = frozenset(("builtins.slice",))
+"""Immutable objects of which it makes no difference whether two are one: blocks of frames have them."""
+_POINTER = struct.calcsize("P")
 _NUMBERS = frozenset((bool, int, float, complex, type(None)))
 _SCALAR = (bool, int, float, complex, str, bytes, type(None))
 
@@ -269,6 +274,10 @@ class _Walker:
             return None
         if isinstance(one, type):
             return self.type_of(one)
+        if getattr(one, "made", "") in _VALUES:
+            return self.node(one)
+        if not self.exact and (objects := _objects_of(one)) is not None:
+            return self.visit(objects)
         again = self.seen.get(id(one))
         if again is not None:
             out += b"R%d;" % again
@@ -398,13 +407,33 @@ class _Walker:
                 return tuple([shown(inner, depth + 1) for inner in members])
             if class_of(members) is not dict:
                 return members
-            return {
+            content = {
                 key: value
                 for key, value in members.items()
                 if not (key in hidden if own else is_cache(key)) or class_of(key) is not str
             }
+            # A copy of a library's object may have been given its attributes in another order.
+            return content if own else dict(sorted(content.items(), key=lambda item: str(item[0])))
 
         return shown(state)
+
+
+def _objects_of(view: Any) -> _Node | None:
+    """Return the array of objects of which a node is a view as a whole, as pandas 2 has them; None for others."""
+    if not isinstance(view, _Node) or view.made != "array_view":
+        return None
+    root, offset, _, shape, strides, writeable, *cls = view.args
+    if not isinstance(root, _Node) or root.made != "objects" or offset or cls or shape != root.args[0]:
+        return None
+    is_same = strides == _strides(shape, _POINTER, fortran=root.args[2]) and writeable == root.state[0][0][-1]
+    return root if is_same else None
+
+
+def _strides(shape: tuple[int, ...], step: int, *, fortran: bool) -> tuple[int, ...]:
+    """Return the strides of an array that lies in memory without gaps."""
+    back = 1 if fortran else -1
+    sizes = shape[::back]  # the axis that moves fastest first
+    return tuple(itertools.accumulate(sizes[:-1], operator.mul, initial=step))[::back]
 
 
 def _as_array(view: _Node) -> _Node | None:
@@ -412,9 +441,8 @@ def _as_array(view: _Node) -> _Node | None:
     root, offset, kind, shape, strides, writeable, *cls = view.args
     if isinstance(root, _Node) and root.made == "memory_block" and not offset and not cls and class_of(kind) is str:
         step: int = sys.modules["numpy"].dtype(kind).itemsize
-        for fortran, back in ((False, -1), (True, 1)):
-            sizes: tuple[int, ...] = shape[::back]  # the axis that moves fastest first
-            if strides == tuple(itertools.accumulate(sizes[:-1], operator.mul, initial=step))[::back]:
+        for fortran in (False, True):
+            if strides == _strides(shape, step, fortran=fortran):
                 return _named("array")(root.args[0], kind, shape, fortran, writeable)
     plain = isinstance(root, _Node) and root.made == "array" and class_of(root.args[0]) is bytes
     if not plain or cls or class_of(kind) is not str or math.prod(shape) > MOST_SHOWN:  # a few bytes may look like many

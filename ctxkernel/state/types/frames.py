@@ -1,4 +1,4 @@
-"""Reducers and constructors of frames and tensors: pandas, Arrow, torch. Imports none of them.
+"""Reducers and constructors of frames, tensors and molecules: pandas, Arrow, torch, RDKit. Imports none of them.
 
 Rule 1: their memory is stored as that of arrays is (`state.types.arrays`): once, and shared again.
 Rule 2: pandas tracks which frames share memory, so that a write to one copies first; this is restored.
@@ -11,6 +11,7 @@ import importlib
 import sys
 from typing import Any
 
+from ctxkernel.core.reflection import class_of
 from ctxkernel.state.types.arrays import MemoryBlock
 from ctxkernel.state.types.instances import careful
 from ctxkernel.state.types.object_names import ObjectNames
@@ -126,6 +127,12 @@ def tensor(pack: PackState, obj: Any) -> Reduction:
     return made if grad is None and not members else (*made, (grad, members), None, None, PARTS.fill_tensor)
 
 
+def molecule(_: PackState, obj: Any) -> Reduction:
+    """A molecule of RDKit: its own way leaves out its properties, unless an option of the process says otherwise."""
+    everything = sys.modules["rdkit.Chem"].PropertyPickleOptions.AllProps
+    return class_of(obj), (obj.ToBinary(int(everything)),), obj.__dict__ or None
+
+
 TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("pandas._libs.internals", "Block", frame_block),
     ("pandas", "DataFrame", frame),
@@ -135,6 +142,7 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("pandas.core.arrays.arrow", "ArrowExtensionArray", arrow_extension),
     ("pyarrow", "Array", arrow),
     ("torch", "Tensor", tensor),
+    ("rdkit.Chem.rdchem", "Mol", molecule),
 )
 
 

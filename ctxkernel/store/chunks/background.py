@@ -126,7 +126,8 @@ class Background:
     ) -> Ticket:
         """Start a job and return its ticket; if it cannot start, the ticket is done and has a fault.
 
-        `here`: run it at once, in this process. The job sees all objects as they are now. Call it on the main thread, between cells.
+        The job sees all objects as they are now. Call it on the main thread, between cells. `here`: run it at once, in
+        this process.
         """
         ticket = Ticket(nbytes, frozenset(addresses), time.monotonic())
         if here or not self.can_fork:
