@@ -437,14 +437,18 @@ def _strides(shape: tuple[int, ...], step: int, *, fortran: bool) -> tuple[int, 
 
 
 def _as_array(view: _Node) -> _Node | None:
-    """Return a view of a small array, or of a whole block, as an array of its own; None for another view."""
+    """Return a view of a small array, or of a whole block or array, as an array of its own; None for another view."""
     root, offset, kind, shape, strides, writeable, *cls = view.args
-    if isinstance(root, _Node) and root.made == "memory_block" and not offset and not cls and class_of(kind) is str:
+    made = root.made if isinstance(root, _Node) else ""
+    is_whole = made == "memory_block" or (made == "array" and class_of(root.args[0]) is int)
+    if is_whole and not offset and not cls and class_of(kind) is str:
         step: int = sys.modules["numpy"].dtype(kind).itemsize
+        if made == "array" and (root.args[1], math.prod(root.args[2])) != (kind, math.prod(shape)):
+            return None
         for fortran in (False, True):
             if strides == _strides(shape, step, fortran=fortran):
                 return _named("array")(root.args[0], kind, shape, fortran, writeable)
-    plain = isinstance(root, _Node) and root.made == "array" and class_of(root.args[0]) is bytes
+    plain = made == "array" and class_of(root.args[0]) is bytes
     if not plain or cls or class_of(kind) is not str or math.prod(shape) > MOST_SHOWN:  # a few bytes may look like many
         return None
     numpy: Any = sys.modules["numpy"]

@@ -85,7 +85,7 @@ class Moment:
             todo = self._referred()
             if todo and join and not several:  # identities show the objects that it shares with these
                 several, todo = True, [*first, *todo]
-        while several and (again := self._shared()):
+        while several and (again := self._shared() or self._circles()):
             for names in again:
                 self._pack(names, identities=True)
             while todo := self._referred():
@@ -182,6 +182,29 @@ class Moment:
             tuple(sorted(name for at in members for name in pieces[at].names))
             for members in groups.values()
             if len(members) > 1 or not again.isdisjoint(members)
+        ]
+
+    def _circles(self) -> list[tuple[str, ...]]:
+        """Return the groups that have to be packed together, since they refer to each other and could not be loaded."""
+        pieces = {id(one): one for one in self.pieces.values()}
+
+        def reached(key: int) -> set[int]:
+            found, todo = set[int](), [key]
+            while todo:
+                labels = pieces[todo.pop()].packed.labels
+                new = {id(self.pieces[label]) for label in labels if label in self.pieces} - found
+                found |= new
+                todo += new
+            return found
+
+        circles: dict[frozenset[int], None] = {}
+        for key, piece in pieces.items():
+            if len(piece.names) > 1 and any(name.startswith("shared:") for name in piece.names):
+                circles[frozenset({key, *(one for one in reached(key) if key in reached(one))})] = None
+        return [
+            tuple(sorted({name for key in circle for name in pieces[key].names}))
+            for circle in circles
+            if len(circle) > 1
         ]
 
     def _hash(self, packed: Packed, expired: Expired) -> tuple[tuple[str, ...], ...]:

@@ -211,6 +211,7 @@ _VALUE_TYPES = (
     *(("numpy", "dtype"), ("numpy", "generic"), ("numpy", "ufunc"), ("enum", "Enum"), ("datetime", "tzinfo")),
     *(("pandas.api.extensions", "ExtensionDtype"), ("pandas", "Timestamp"), ("pandas", "Timedelta")),
     *(("pandas", "Period"), ("pandas", "Interval"), ("pandas", "DateOffset"), ("pyarrow", "DataType")),
+    ("pandas._libs.tslibs.offsets", "BaseOffset"),
     *(("pyarrow", "Array"), ("pyarrow", "ChunkedArray"), ("pyarrow", "Table"), ("pyarrow", "RecordBatch")),
 )
 
