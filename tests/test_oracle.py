@@ -90,26 +90,6 @@ SPOILS = {
 TRIED = dict(share(SPOILS.items(), 5))
 
 
-@linux
-@pytest.mark.scaled
-def test_a_spoiled_return_is_seen():
-    """Each of these done behind the kernel's back after a return is found; without it the program passes."""
-    found = script(
-        """
-        import json, sys
-        from test_oracle import SPOILED, TRIED
-        import oracle
-        with oracle.bench() as ready:
-            print(json.dumps({
-                name: (outcome := ready.play(SPOILED, sabotage=code)).failure and outcome.failure.kind
-                for name, code in {"nothing": "", **TRIED}.items()
-            }))
-        """
-    )
-
-    assert found == {"nothing": None, **dict.fromkeys(TRIED, "wrong")}
-
-
 HIDDEN = Program(
     4,
     (
@@ -121,23 +101,36 @@ HIDDEN = Program(
 )
 
 
-@linux
-def test_what_goes_wrong_only_later_is_seen():
-    """A trap that changes what the next cell does: the twin, which went on without a return, has another result."""
-    found = script(
+@pytest.fixture(scope="module")
+def seen() -> dict[str, str | None]:
+    """What the oracle says of each of these: from one bench, which takes half a minute to warm up."""
+    return script(
         """
         import json, sys
-        from test_oracle import HIDDEN
+        from test_oracle import HIDDEN, SPOILED, TRIED
         import oracle
         trap = "get_ipython().events.register('post_run_cell', lambda *_: x.append(9) if len(x) == 2 else None)"
         with oracle.bench() as ready:
-            print(json.dumps([
-                (outcome := ready.play(HIDDEN, sabotage=code)).failure and outcome.failure.kind for code in ("", trap)
-            ]))
+            def kind(program, code):
+                failure = ready.play(program, sabotage=code).failure
+                return failure and failure.kind
+            found = {name: kind(SPOILED, code) for name, code in {"nothing": "", **TRIED}.items()}
+            print(json.dumps(found | {"nothing later": kind(HIDDEN, ""), "later": kind(HIDDEN, trap)}))
         """
     )
 
-    assert found == [None, "later"]
+
+@linux
+@pytest.mark.scaled
+def test_a_spoiled_return_is_seen(seen):
+    """Each of these done behind the kernel's back after a return is found; without it the program passes."""
+    assert {name: seen[name] for name in ("nothing", *TRIED)} == {"nothing": None, **dict.fromkeys(TRIED, "wrong")}
+
+
+@linux
+def test_what_goes_wrong_only_later_is_seen(seen):
+    """A trap that changes what the next cell does: the twin, which went on without a return, has another result."""
+    assert (seen["nothing later"], seen["later"]) == (None, "later")
 
 
 @linux
