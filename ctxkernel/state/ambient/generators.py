@@ -84,6 +84,9 @@ def _torch_state() -> Any:
         "dtype": str(torch.get_default_dtype()),
         "grad": torch.is_grad_enabled(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "precision": torch.get_float32_matmul_precision(),
+        "anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        "threads": torch.get_num_threads(),
     }
     if "torch.cuda" in sys.modules and torch.cuda.is_initialized():
         value["cuda"] = [state.cpu().numpy().tobytes() for state in torch.cuda.get_rng_state_all()]
@@ -100,8 +103,15 @@ def _set_torch_state(value: Any) -> None:
     torch.set_default_dtype(getattr(torch, value["dtype"].removeprefix("torch.")))
     torch.set_grad_enabled(value["grad"])
     torch.use_deterministic_algorithms(value["deterministic"])
+    if "precision" in value:  # else of an earlier version
+        torch.set_float32_matmul_precision(value["precision"])
+        torch.autograd.set_detect_anomaly(*value["anomaly"])
+        if torch.get_num_threads() != value["threads"]:
+            torch.set_num_threads(value["threads"])
     if value.get("cuda"):
         torch.cuda.set_rng_state_all([tensor(raw) for raw in value["cuda"]])
+    elif "torch.cuda" in sys.modules and torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(torch.initial_seed())  # as the first use of a device does after `manual_seed`
 
 
 PARTS: list[Part] = [

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
 import types
 import uuid
@@ -67,7 +68,9 @@ _NOTHING_KNOWN: Any = None, "", ()
 def is_own(module: types.ModuleType) -> bool:
     """Return whether a module comes from a file of the user, an editable install included."""
     file = getattr(module, "__file__", None)
-    return isinstance(file, str) and not is_of_library(file) and not file.startswith("<")
+    if not isinstance(file, str) or is_of_library(file) or file.startswith("<"):
+        return False
+    return os.path.isabs(file) or os.path.isfile(file)  # `torch.ops` is an object whose file is "_ops.py"
 
 
 class OwnModules:
