@@ -87,6 +87,7 @@ def _torch_state() -> Any:
         "precision": torch.get_float32_matmul_precision(),
         "anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         "threads": torch.get_num_threads(),
+        "device": str(torch.get_default_device()),
     }
     if "torch.cuda" in sys.modules and torch.cuda.is_initialized():
         value["cuda"] = [state.cpu().numpy().tobytes() for state in torch.cuda.get_rng_state_all()]
@@ -97,7 +98,8 @@ def _set_torch_state(value: Any) -> None:
     torch = sys.modules["torch"]
 
     def tensor(raw: bytes) -> Any:
-        return torch.frombuffer(bytearray(raw), dtype=torch.uint8)
+        with torch.device("cpu"):  # whatever the default is
+            return torch.frombuffer(bytearray(raw), dtype=torch.uint8)
 
     torch.set_rng_state(tensor(value["cpu"]))
     torch.set_default_dtype(getattr(torch, value["dtype"].removeprefix("torch.")))
@@ -108,6 +110,8 @@ def _set_torch_state(value: Any) -> None:
         torch.autograd.set_detect_anomaly(*value["anomaly"])
         if torch.get_num_threads() != value["threads"]:
             torch.set_num_threads(value["threads"])
+        if str(torch.get_default_device()) != value["device"]:
+            torch.set_default_device(None if value["device"] == "cpu" else value["device"])
     if value.get("cuda"):
         torch.cuda.set_rng_state_all([tensor(raw) for raw in value["cuda"]])
     elif "torch.cuda" in sys.modules and torch.cuda.is_initialized():

@@ -1,4 +1,4 @@
-"""Reducers and constructors of PyTorch: tensors, their memory, optimizers; and arrays of CuPy. Imports none of them.
+"""Reducers and constructors of PyTorch: tensors, their memory, optimizers. Does not import it.
 
 Rule 1: the memory of a storage is stored once, and all tensors of it share it again.
 Rule 2: the memory of a device is copied in the kernel's own process: a forked one cannot read it.
@@ -20,7 +20,7 @@ from ctxkernel.state.types.memory_blocks import MemoryBlock, memory_of
 from ctxkernel.state.types.pack_state import Kind, PackState
 from ctxkernel.state.types.parts import PARTS, SMALL, NotCopied, OutOfTime, Reduction, StreamConstructors
 
-MOST_BYTES = 2 * 1024 * 1024 * 1024
+MOST_BYTES = 1024 * 1024 * 1024
 """Up to so many bytes of devices are copied for one comparison."""
 _DEVICES = ("cuda", "xpu")
 """Modules of torch for devices whose memory a forked process cannot read."""
@@ -178,18 +178,8 @@ def optimizer(pack: PackState, obj: Any) -> Reduction:
     return PARTS.new, (type(obj),), dict(obj.__dict__)
 
 
-def cupy_array(pack: PackState, obj: Any) -> Reduction:
-    """An array of CuPy that owns its memory. CuPy would store a view as a copy."""
-    owner = type(obj.data.mem).__name__ in ("Memory", "PooledMemory") and obj.base is None
-    if pack.no_devices or not owner or obj.nbytes > MOST_BYTES:
-        why = pack.no_devices or ("it is a view of memory of a device" if not owner else _TOO_LARGE)
-        return pack.refuse(obj, why, [obj.base, obj.shape, str(obj.dtype)])
-    if pack.packer.is_forked:
-        raise NotCopied(_NOT_COPIED)
-    return careful(pack, obj)
-
-
 def _of_device(pack: PackState, obj: Any) -> Reduction:
+    """An object of a device: alive only. CuPy would store a view as a copy."""
     return pack.refuse(obj, "it belongs to a device")
 
 
@@ -201,7 +191,7 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("torch", "Generator", instance_or(("torch", "default_generator"))),
     *((module, name, _of_device) for module in ("torch", "torch.cuda", "cupy.cuda") for name in ("Stream", "Event")),
     ("torch.cuda", "CUDAGraph", _of_device),
-    ("cupy", "ndarray", cupy_array),
+    ("cupy", "ndarray", _of_device),
     (__name__, "DeviceMemory", device_memory),
 )
 
