@@ -14,6 +14,7 @@ from itertools import chain, repeat
 from types import MappingProxyType
 from typing import Any, cast
 
+from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import class_module, class_qualname
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.copy_check import MOST_SECONDS, unfaithful
@@ -145,7 +146,7 @@ class Storage:
         found = MemoryBlocks()
         if not self.background.can_fork or not tensors.devices_in_use():
             return found
-        moment = Moment(self.packer, self.value, DEVICE_SECONDS, lambda *_: (), found)
+        moment = Moment(self.packer, self.value, DEVICE_SECONDS, _unhashed, found)
         moment.pack(groups, join=False)
         return found
 
@@ -221,6 +222,10 @@ class Storage:
         needed = (chunk for unit in target.values() for chunk in unit.chunks)
         if self.chunks.missing(needed):
             self.background.wait(BACKGROUND_SECONDS)
+
+
+def _unhashed(_view: memoryview, _expired: Expired) -> tuple[str, ...]:
+    return ()
 
 
 def put_blob(chunks: Any, address: Callable[[Any], str], blob: bytes) -> tuple[str, int]:

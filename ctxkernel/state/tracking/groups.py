@@ -182,7 +182,11 @@ class Moment:
             owner |= dict.fromkeys(objects.keys() - owner.keys(), at)
             # An array that was packed before its memory was known to be that of a tensor, too.
             late = [*(self.blocks.replaced.keys() & objects.keys())]
-            late += [key for key, one in objects.items() if (block := block_of(one, self.blocks)) and id(block) not in objects]
+            late += [
+                key
+                for key, one in objects.items()
+                if (block := block_of(one, self.blocks)) and id(block) not in objects
+            ]
             if not self._late.issuperset(late):
                 self._late.update(late)
                 again.add(at)

@@ -16,6 +16,7 @@ import os
 import sys
 import types
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -225,6 +226,11 @@ def block_of(obj: Any, blocks: MemoryBlocks) -> MemoryBlock | None:
         return None
     low, high = _bounds(obj)
     return blocks.widen(low, high) if low < high else None
+
+
+def widen_blocks(found: Iterable[Any], blocks: MemoryBlocks) -> bool:
+    """Have blocks hold all of the arrays that lie in them; return whether there are such arrays."""
+    return len([one for one in found if block_of(one, blocks)]) > 0
 
 
 def block(pack: PackState, obj: MemoryBlock) -> Reduction:

@@ -54,7 +54,6 @@ class MemoryBlocks:
                 return self._blocks[at]
         return None
 
-
     def widen(self, low: int, high: int) -> MemoryBlock | None:
         """Return the block of the memory that has these addresses; None where it has none.
 

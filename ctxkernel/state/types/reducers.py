@@ -31,7 +31,17 @@ from ctxkernel.state.types import (
 )
 from ctxkernel.state.types.object_names import MOST_IN_A_PACK, ObjectNames
 from ctxkernel.state.types.pack_state import Kind, PackState
-from ctxkernel.state.types.parts import PARTS, SEEDS, SMALL, ConstructorName, NotCopied, OutOfTime, Reduction, part_seed, said
+from ctxkernel.state.types.parts import (
+    PARTS,
+    SEEDS,
+    SMALL,
+    ConstructorName,
+    NotCopied,
+    OutOfTime,
+    Reduction,
+    part_seed,
+    said,
+)
 
 _LOOKED_UP = "own_class definition module code code_from found live handle shared nameless_type member enum_named"
 _WITHOUT_IDENTITY = frozenset(_LOOKED_UP.split())

@@ -9,6 +9,7 @@ The tensor is named, and stored together with the leaves of its graph: a backwar
 from __future__ import annotations
 
 import importlib
+import secrets
 import sys
 from typing import Any
 
@@ -22,6 +23,12 @@ from ctxkernel.state.types.parts import PARTS, SMALL, NotCopied, OutOfTime, Redu
 
 MOST_BYTES = 1024 * 1024 * 1024
 """Up to so many bytes of devices are copied for one comparison."""
+_HASHED = 1024 * 1024
+"""From so many bytes on, memory is hashed on the device first, and a copy of equal memory is used again."""
+_WIDTH = 1024 * 1024
+_KEY = secrets.randbits(63)
+Copies = dict[tuple[str, int, int], tuple[list[Any], memoryview]]
+"""By device, address and bytes: the hash of memory, and a copy of it. The newest last."""
 _DEVICES = ("cuda", "xpu")
 """Modules of torch for devices whose memory a forked process cannot read."""
 _TOO_LARGE = f"it lies in the memory of a device, with more than {format_size(MOST_BYTES)} that are to be copied"
@@ -33,15 +40,39 @@ class DeviceMemory(MemoryBlock):
 
     __slots__ = ("data", "device")
 
-    def __init__(self, storage: Any, start: int, size: int) -> None:
+    def __init__(self, storage: Any, start: int, size: int, copies: Copies) -> None:
         super().__init__(storage, start, size)
         torch = sys.modules["torch"]
         self.device = str(storage.device)
         module = getattr(torch, storage.device.type, None)
-        if hasattr(module, "synchronize"):
+        if module is not None and hasattr(module, "synchronize"):
             module.synchronize(storage.device)  # other streams of the user's may write to it still
         flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-        self.data = memoryview(flat.cpu().numpy()).toreadonly()
+        mark = _hash(flat) if size >= _HASHED else None
+        found, data = copies.pop((self.device, start, size), (None, None))
+        if data is None or mark is None or found != mark:
+            data = memoryview(flat.cpu().numpy()).toreadonly()
+        self.data: memoryview = data
+        if mark is not None:
+            copies[self.device, start, size] = mark, data
+        while sum(one.nbytes for _, one in copies.values()) > MOST_BYTES:
+            del copies[next(iter(copies))]
+
+
+def _hash(flat: Any) -> list[Any] | None:
+    """Return a hash of memory, made where it lies; None without room for that.
+
+    Two contents have the same one with a chance of 2**-64: each 4 bytes are multiplied by random numbers, and added up.
+    """
+    torch, even = sys.modules["torch"], flat.numel() // 4 * 4
+    try:
+        source = torch.Generator(flat.device).manual_seed(_KEY)
+        factors = torch.empty((2, _WIDTH), dtype=torch.int64, device=flat.device).random_(generator=source)
+        parts = flat[:even].view(torch.int32).split(_WIDTH)
+        sums = [(factors[:, : len(part)] * part.long()).sum(1) for part in parts]
+        return [*torch.stack(sums).flatten().tolist(), *flat[even:].tolist()]
+    except RuntimeError:
+        return None
 
 
 def devices_in_use() -> bool:
@@ -54,10 +85,7 @@ def must_count() -> bool:
     """Return whether values may hold more memory of devices than is copied, so that it has to be added up first."""
     modules = [one for name in _DEVICES if "is_initialized" in (one := loaded(f"torch.{name}"))]
     used = sum(
-        one["memory_allocated"](at)
-        for one in modules
-        if one["is_initialized"]()
-        for at in range(one["device_count"]())
+        one["memory_allocated"](at) for one in modules if one["is_initialized"]() for at in range(one["device_count"]())
     )
     return used > MOST_BYTES
 
@@ -159,7 +187,7 @@ def _device_memory(pack: PackState, obj: Any, start: int, size: int) -> DeviceMe
     elif found is None:
         if pack.packer.is_forked:
             raise NotCopied(_NOT_COPIED)
-        pack.blocks.add(found := DeviceMemory(obj, start, size))
+        pack.blocks.add(found := DeviceMemory(obj, start, size, pack.packer.device_copies))
     return found
 
 
