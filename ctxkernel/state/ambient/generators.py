@@ -76,6 +76,10 @@ def _memory_tells_draws(sample: Any) -> bool:
     return len(set(seen)) == len(seen) and _memory(sample) == seen[-1]
 
 
+def _default_device(torch: Any) -> str:
+    return str(torch.get_default_device()) if hasattr(torch, "get_default_device") else "cpu"  # from 2.3 on
+
+
 def _torch_state() -> Any:
     """Return states of generators (CPU; CUDA where it is in use) as bytes, and other settings that affect results."""
     torch = sys.modules["torch"]
@@ -87,7 +91,7 @@ def _torch_state() -> Any:
         "precision": torch.get_float32_matmul_precision(),
         "anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         "threads": torch.get_num_threads(),
-        "device": str(torch.get_default_device()),
+        "device": _default_device(torch),
     }
     if "torch.cuda" in sys.modules and torch.cuda.is_initialized():
         value["cuda"] = [state.cpu().numpy().tobytes() for state in torch.cuda.get_rng_state_all()]
@@ -110,7 +114,7 @@ def _set_torch_state(value: Any) -> None:
         torch.autograd.set_detect_anomaly(*value["anomaly"])
         if torch.get_num_threads() != value["threads"]:
             torch.set_num_threads(value["threads"])
-        if str(torch.get_default_device()) != value["device"]:
+        if _default_device(torch) != value["device"]:
             torch.set_default_device(None if value["device"] == "cpu" else value["device"])
     if value.get("cuda"):
         torch.cuda.set_rng_state_all([tensor(raw) for raw in value["cuda"]])
