@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import decimal
 import locale
 import os
@@ -411,6 +412,15 @@ def test_torch_s_generator_is_kept_where_torch_is_loaded(monkeypatch):
     torch.are_deterministic_algorithms_enabled = lambda: held["deterministic"]
     torch.use_deterministic_algorithms = lambda on: held.update(deterministic=on)
     torch.frombuffer = lambda raw, dtype: Tensor(raw)
+    held |= {"precision": "highest", "anomaly": (False, True), "threads": 4}
+    torch.get_float32_matmul_precision = lambda: held["precision"]
+    torch.set_float32_matmul_precision = lambda name: held.update(precision=name)
+    torch.is_anomaly_enabled = lambda: held["anomaly"][0]
+    torch.is_anomaly_check_nan_enabled = lambda: held["anomaly"][1]
+    torch.autograd = types.SimpleNamespace(set_detect_anomaly=lambda *on: held.update(anomaly=on))
+    torch.get_num_threads = lambda: held["threads"]
+    torch.set_num_threads = lambda count: held.update(threads=count)
+    torch.device = lambda name: contextlib.nullcontext()
     monkeypatch.setitem(sys.modules, "torch", torch)
     state = Ambient()
     values = state.capture()

@@ -29,6 +29,7 @@ ALIASES = {
     "tf": "tensorflow",
     "nr": "numpy.random",
     "npr": "numpy.random",
+    "nn": "torch.nn",
     "rnd": "random",
     "tm": "time",
 }

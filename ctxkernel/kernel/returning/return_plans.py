@@ -213,10 +213,12 @@ class Planner:
 def make_again(session: ReturnServices, plan: Plan, alive: Mapping[str, Any]) -> dict[str, str]:
     """Run the statements of a plan that make missing names. Return the names that were not made, and why.
 
-    Their output is not shown. An interrupt ends it. A name that was not made gets its value of `alive`, if any.
+    Their output is not shown. An interrupt ends it. A name that was not made gets its value of `alive`, else that of
+    before, if any.
     """
     namespace = session.namespace
     wanted = set(plan.rerun)
+    alive = {**{name: namespace[name] for name in wanted if name in namespace}, **alive}
     lost: dict[str, str] = {}
     for statement_id in plan.again:
         source = session.loop.log.statement(statement_id).source

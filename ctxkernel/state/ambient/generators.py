@@ -76,6 +76,10 @@ def _memory_tells_draws(sample: Any) -> bool:
     return len(set(seen)) == len(seen) and _memory(sample) == seen[-1]
 
 
+def _default_device(torch: Any) -> str:
+    return str(torch.get_default_device()) if hasattr(torch, "get_default_device") else "cpu"  # from 2.3 on
+
+
 def _torch_state() -> Any:
     """Return states of generators (CPU; CUDA where it is in use) as bytes, and other settings that affect results."""
     torch = sys.modules["torch"]
@@ -84,6 +88,10 @@ def _torch_state() -> Any:
         "dtype": str(torch.get_default_dtype()),
         "grad": torch.is_grad_enabled(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "precision": torch.get_float32_matmul_precision(),
+        "anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        "threads": torch.get_num_threads(),
+        "device": _default_device(torch),
     }
     if "torch.cuda" in sys.modules and torch.cuda.is_initialized():
         value["cuda"] = [state.cpu().numpy().tobytes() for state in torch.cuda.get_rng_state_all()]
@@ -94,14 +102,24 @@ def _set_torch_state(value: Any) -> None:
     torch = sys.modules["torch"]
 
     def tensor(raw: bytes) -> Any:
-        return torch.frombuffer(bytearray(raw), dtype=torch.uint8)
+        with torch.device("cpu"):  # whatever the default is
+            return torch.frombuffer(bytearray(raw), dtype=torch.uint8)
 
     torch.set_rng_state(tensor(value["cpu"]))
     torch.set_default_dtype(getattr(torch, value["dtype"].removeprefix("torch.")))
     torch.set_grad_enabled(value["grad"])
     torch.use_deterministic_algorithms(value["deterministic"])
+    if "precision" in value:  # else of an earlier version
+        torch.set_float32_matmul_precision(value["precision"])
+        torch.autograd.set_detect_anomaly(*value["anomaly"])
+        if torch.get_num_threads() != value["threads"]:
+            torch.set_num_threads(value["threads"])
+        if _default_device(torch) != value["device"]:
+            torch.set_default_device(None if value["device"] == "cpu" else value["device"])
     if value.get("cuda"):
         torch.cuda.set_rng_state_all([tensor(raw) for raw in value["cuda"]])
+    elif "torch.cuda" in sys.modules and torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(torch.initial_seed())  # as the first use of a device does after `manual_seed`
 
 
 PARTS: list[Part] = [

@@ -78,7 +78,8 @@ __spec__ __builtin__ __builtins__ __file__ __annotations__ __annotate__ __condit
 __session__ __nonzero__ __vsc_ipynb_file__ __IPYTHON__ __pyodide__
 """
 _INJECTED = frozenset(_INJECTED_WORDS.split())
-_NUMBERED = re.compile(r"_i?\d+\Z")
+_NUMBERED = re.compile(r"_i?\d+\Z|__(?:builtins_dict__|compiled_fn|import_torch|resume_at)_\w+\Z")
+"""Names of IPython's, and of the compiler of torch, whose compiled functions refer to them."""
 
 Hidden = Callable[[], Collection[str]] | Collection[str]
 

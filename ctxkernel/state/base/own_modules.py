@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
 import types
 import uuid
@@ -70,7 +71,9 @@ def is_own(module: types.ModuleType) -> bool:
     if file is None and class_of(module) is types.ModuleType and getattr(module, "__spec__", None) is None:
         main = sys.modules.get("__main__")  # extension modules make such modules too, but no variable refers to them
         return main is not module and any(one is module for one in list(vars(main).values()))
-    return isinstance(file, str) and not is_of_library(file) and not file.startswith("<")
+    if not isinstance(file, str) or is_of_library(file) or file.startswith("<"):
+        return False
+    return os.path.isabs(file) or os.path.isfile(file)  # `torch.ops` is an object whose file is "_ops.py"
 
 
 class OwnModules:

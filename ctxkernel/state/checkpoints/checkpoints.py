@@ -499,6 +499,6 @@ _CLOSING = (
     *(("io", "IOBase"), ("socket", "socket"), ("tempfile", "_TemporaryFileWrapper"), ("mmap", "mmap")),
     *(("tempfile", "SpooledTemporaryFile"), ("tempfile", "TemporaryDirectory"), ("zipfile", "ZipFile")),
     *(("tarfile", "TarFile"), ("multiprocessing.shared_memory", "SharedMemory"), ("h5py", "HLObject")),
-    ("sqlite3", "Connection"),
+    *(("sqlite3", "Connection"), ("torch", "Tensor"), ("cupy", "ndarray")),
 )
-"""Classes whose objects a program may rely on to be closed at their release."""
+"""Classes whose objects a program may rely on to be closed at their release, or to release much memory."""

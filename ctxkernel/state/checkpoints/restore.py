@@ -184,6 +184,8 @@ class Restorer(StateComparison):
     def _guarded(self, fetched: Fetched, unit: Unit, step: Callable[[], None]) -> None:
         try:
             step()
+        except MemoryError as fault:
+            raise CheckpointError(f"this state does not fit into memory: {fault}") from fault
         except (CtxError, OSError) as fault:
             fetched.lost |= dict.fromkeys(unit.names, str(fault))
         except Exception as fault:  # code of the user's ran: a `__setstate__`, a class that is another now

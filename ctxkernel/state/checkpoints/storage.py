@@ -14,18 +14,23 @@ from itertools import chain, repeat
 from types import MappingProxyType
 from typing import Any, cast
 
+from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import class_module, class_of, class_qualname
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.copy_check import MOST_SECONDS, Unequal, unfaithful
 from ctxkernel.state.checkpoints.units import Buffer, State, Unit
 from ctxkernel.state.tracking.groups import CHUNK, Moment, PackPiece, pack_key
 from ctxkernel.state.tracking.late_changes import OwnContent
+from ctxkernel.state.types import tensors
+from ctxkernel.state.types.memory_blocks import MemoryBlocks
 from ctxkernel.state.types.packer import Opened, Packer, relabelled
 
 INLINE_BYTES = 4 * 1024 * 1024
 BACKGROUND_SECONDS = 120.0
 BASES_SECONDS = 30.0
 """Time that a job waits for chunks of an earlier one, to store the difference only."""
+DEVICE_SECONDS = 0.5
+"""Processor time in which the memory of devices is copied for a background job, while the user waits."""
 PATIENCE_SECONDS = 0.25
 """Time that the user waits for an earlier job, where the maximum of jobs is under way."""
 
@@ -130,6 +135,7 @@ class Storage:
         if groups:  # a class that the child names by itself would be another one here
             for cls in own_classes(self.packer.module):
                 self.packer.uid(cls)
+        blocks = self._device_memory(groups) if groups else MemoryBlocks()
         bases = {base for _, base in fresh.values() if base is not None and not self.chunks.has(base)}
 
         def job(writer: Any) -> dict[str, Any]:
@@ -140,7 +146,7 @@ class Storage:
                 writer.refresh()
             for chunk, (view, base) in fresh.items():
                 writer.put(chunk, view, base=base)
-            return {changes.execution_id: self._pack_and_put(writer, changes)} if groups else {}
+            return {changes.execution_id: self._pack_and_put(writer, changes, blocks)} if groups else {}
 
         ticket = self.background.submit(
             job,
@@ -153,11 +159,21 @@ class Storage:
         changes.written += nbytes
         changes.tickets.append(ticket)
 
-    def _pack_and_put(self, writer: Any, changes: StateChanges) -> dict[str, Any]:
+    def _device_memory(self, groups: Iterable[Sequence[str]]) -> MemoryBlocks:
+        """Return copies of the memory of devices that groups hold, as far as time allows: a fork cannot read it."""
+        found = MemoryBlocks()
+        if not self.background.can_fork or not tensors.devices_in_use():
+            return found
+        moment = Moment(self.packer, self.value, DEVICE_SECONDS, _unhashed, found)
+        moment.pack(groups, join=False)
+        return found
+
+    def _pack_and_put(self, writer: Any, changes: StateChanges, blocks: MemoryBlocks) -> dict[str, Any]:
         """Pack and store groups; return their units in the manifest's form. For a background job."""
+        self.packer.is_forked = self.background.forked
         recipe = functools.partial(self.recipe, into=writer)
         self.packer.process = uuid.uuid4().hex[:8]
-        moment = Moment(self.packer, self.value)
+        moment = Moment(self.packer, self.value, blocks=blocks)
         moment.pack(changes.groups)
         made: list[dict[str, Any]] = []
         for piece in {id(one): one for one in moment.pieces.values()}.values():
@@ -224,6 +240,10 @@ class Storage:
         needed = (chunk for unit in target.values() for chunk in unit.chunks)
         if self.chunks.missing(needed):
             self.background.wait(BACKGROUND_SECONDS)
+
+
+def _unhashed(_view: memoryview, _expired: Expired) -> tuple[str, ...]:
+    return ()
 
 
 def put_blob(chunks: Any, address: Callable[[Any], str], blob: bytes) -> tuple[str, int]:

@@ -21,7 +21,9 @@ from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import class_of, is_any
 from ctxkernel.state.base.namespace import NOTHING
+from ctxkernel.state.types.arrays import block_of
 from ctxkernel.state.types.file_objects import buffer_address
+from ctxkernel.state.types.memory_blocks import MemoryBlocks
 from ctxkernel.state.types.packer import Packed, Packer
 from ctxkernel.state.types.parts import OutOfTime, Unfinished, never
 
@@ -56,6 +58,8 @@ class Moment:
     seconds: float | None = None
     chunks: Callable[[memoryview, Expired], tuple[str, ...]] | None = None
     """Gives the addresses of the chunks of a buffer; by default `chunks_of`, which hashes all of it."""
+    blocks: MemoryBlocks = field(default_factory=MemoryBlocks)
+    """Memory that the packs met."""
     pieces: dict[str, PackPiece] = field(default_factory=dict[str, PackPiece])
     """By name."""
     first: dict[str, PackPiece] = field(default_factory=dict[str, PackPiece])
@@ -67,9 +71,10 @@ class Moment:
     """Names that could not be packed for a fault of ours, and why."""
     _hashed: dict[tuple[int, int], Any] = field(default_factory=dict[tuple[int, int], Any])
     """By address and bytes: the memory, which has to stay for that, and the addresses of its chunks."""
-    _blocks: list[Any] = field(default_factory=list[Any])
     _alive: list[Any] = field(default_factory=list[Any])
     _tried: set[str] = field(default_factory=set[str])
+    _late: set[int] = field(default_factory=set[int])
+    """Ids of arrays that were packed before their memory was known."""
     _most: float = 0.0
 
     def pack(self, groups: Iterable[Sequence[str]], *, join: bool = True, refer: bool = True) -> None:
@@ -109,7 +114,7 @@ class Moment:
         end = start + self.seconds if self.seconds is not None else math.inf
         expired = (lambda: time.thread_time() > end) if self.seconds is not None else never
         try:
-            packed = self.packer.pack(values, expired=expired, identities=identities, blocks=self._blocks)
+            packed = self.packer.pack(values, expired=expired, identities=identities, blocks=self.blocks)
             packing = time.thread_time() - start
             chunks = self._hash(packed, expired)
         except OutOfTime as unfinished:
@@ -175,6 +180,16 @@ class Moment:
                     self.packer.share(obj)
                 again |= {at, other}
             owner |= dict.fromkeys(objects.keys() - owner.keys(), at)
+            # An array that was packed before its memory was known to be that of a tensor, too.
+            late = [*(self.blocks.replaced.keys() & objects.keys())]
+            late += [
+                key
+                for key, one in objects.items()
+                if (block := block_of(one, self.blocks)) and id(block) not in objects
+            ]
+            if not self._late.issuperset(late):
+                self._late.update(late)
+                again.add(at)
         groups: dict[int, list[int]] = {}
         for at in range(len(pieces)):
             groups.setdefault(first(at), []).append(at)

@@ -16,14 +16,16 @@ import os
 import sys
 import types
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from xxhash import xxh3_64_hexdigest
 
-from ctxkernel.core.reflection import class_dict, class_mro, class_of, is_kind, loaded
+from ctxkernel.core.reflection import class_dict, class_mro, class_of, is_any, is_kind, loaded
 from ctxkernel.state.types.file_objects import is_anonymous
 from ctxkernel.state.types.instances import careful, instance_or, of_module
+from ctxkernel.state.types.memory_blocks import MemoryBlock, MemoryBlocks
 from ctxkernel.state.types.pack_state import Kind, PackState
 from ctxkernel.state.types.parts import PARTS, Reduction, StreamConstructors
 
@@ -40,19 +42,6 @@ def _numpy() -> Any:
     import numpy as np
 
     return np
-
-
-@dataclass(slots=True, eq=False)
-class MemoryBlock:
-    """Memory whose owner cannot be stored: of a library, or of an earlier restore."""
-
-    holder: object
-    address: int
-    nbytes: int
-
-    def holds(self, low: int, high: int) -> bool:
-        """Whether these addresses lie in it."""
-        return self.address <= low and high <= self.address + self.nbytes
 
 
 class FileMap(MemoryBlock):
@@ -138,7 +127,7 @@ def _elements(pack: PackState, obj: Any, plain: Any, cls: tuple[type, ...]) -> A
         elif (known := next((one for one in pack.blocks if one.holder is root._mmap), None)) is not None:
             root = known
         else:
-            pack.blocks.append(root := FileMap(root))
+            pack.blocks.add(root := FileMap(root))
     elif root is obj:
         if kind.hasobject:
             # Made whole before its items are: one of them may be a view of it.
@@ -151,10 +140,12 @@ def _elements(pack: PackState, obj: Any, plain: Any, cls: tuple[type, ...]) -> A
             return PARTS.array, (data, _dtype(kind), plain.shape, fortran, flags.writeable, *cls)
         root = _block(pack, obj, obj)
     elif is_kind(class_of(root), np.ndarray):
-        if class_of(root) is not memory_class() and pack.blocks and _in_block(pack, root):
+        if _in_block(pack, root):
             root = _block(pack, root, root)
     elif class_of(root) is mmap.mmap and not is_anonymous(root):
         return pack.refuse(obj, "it maps a file")
+    elif is_any(class_of(root), ("torch", "Tensor")):
+        root = root.untyped_storage()
     elif not any(class_of(root) is one for one in _EXPORTERS):
         root = _block(pack, root, plain)
     start, size = _extent(root)
@@ -196,27 +187,50 @@ def _extent(root: Any) -> tuple[int, int]:
     if is_kind(class_of(root), _numpy().ndarray):
         low, high = _bounds(root)
         return low, high - low
+    if is_any(class_of(root), ("torch", "UntypedStorage")):
+        return root.data_ptr(), root.nbytes()
     whole = _numpy().frombuffer(root, "u1")
     return _at(whole), whole.nbytes
 
 
 def _block(pack: PackState, holder: Any, example: Any) -> MemoryBlock:
     low, high = _bounds(example)
-    for known in pack.blocks:
-        if known.holds(low, high) and (low < high or known.holder is holder):
-            return known
+    if low < high:
+        known = pack.blocks.find(low, high)
+    else:
+        known = next((one for one in pack.blocks if one.holds(low, high) and one.holder is holder), None)
+    if known is not None:
+        return known
     if holder is not example:
         with contextlib.suppress(TypeError, ValueError, BufferError):  # memory of several pieces, or that it hides
             whole = _numpy().frombuffer(holder, "u1")
             low, high = _at(whole), _at(whole) + whole.nbytes
     made = MemoryBlock(holder, low, high - low)
-    pack.blocks.append(made)
+    pack.blocks.add(made)
     return made
 
 
 def _in_block(pack: PackState, plain: Any) -> bool:
     low, high = _bounds(plain)
-    return any(one.holds(low, high) for one in pack.blocks)
+    return pack.blocks.find(low, high) is not None
+
+
+def block_of(obj: Any, blocks: MemoryBlocks) -> MemoryBlock | None:
+    """Return the block in which an array that owns its memory lies; None where it lies in none, or is another object.
+
+    A block that holds only a part of the array is replaced by one that holds all of it.
+    """
+    if not len(blocks) or not is_any(class_of(obj), ("numpy", "ndarray")):
+        return None
+    if _numpy().ndarray.base.__get__(obj) is not None and class_of(obj) is not memory_class():
+        return None
+    low, high = _bounds(obj)
+    return blocks.widen(low, high) if low < high else None
+
+
+def widen_blocks(found: Iterable[Any], blocks: MemoryBlocks) -> bool:
+    """Have blocks hold all of the arrays that lie in them; return whether there are such arrays."""
+    return len([one for one in found if block_of(one, blocks)]) > 0
 
 
 def block(pack: PackState, obj: MemoryBlock) -> Reduction:
@@ -281,7 +295,7 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("numpy", "generic", None),
     ("numpy.random", "RandomState", instance_or(("numpy.random.mtrand", "_rand"))),
     ("scipy.special._multiufuncs", "MultiUFunc", lambda pack, obj: of_module(pack, obj) or careful(pack, obj)),
-    (__name__, "MemoryBlock", block),
+    ("ctxkernel.state.types.memory_blocks", "MemoryBlock", block),
     (__name__, "FileMap", mapped),
 )
 
@@ -343,6 +357,9 @@ class ArrayParts(StreamConstructors):
         """Return an array in the memory of another object."""
         np = _numpy()
         cls = cls or np.ndarray
+        if is_any(class_of(root), ("torch", "UntypedStorage")):
+            torch = sys.modules["torch"]
+            root = torch.empty(0, dtype=torch.uint8, device="cpu").set_(root).numpy()
         base = root
         if isinstance(root, np.ndarray) and not root.flags.c_contiguous:
             root = root.T

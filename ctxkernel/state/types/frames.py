@@ -1,4 +1,4 @@
-"""Reducers and constructors of frames, tensors and molecules: pandas, Arrow, torch, RDKit. Imports none of them.
+"""Reducers and constructors of frames and molecules: pandas, Arrow, RDKit. Imports none of them.
 
 Rule 1: their memory is stored as that of arrays is (`state.types.arrays`): once, and shared again.
 Rule 2: pandas tracks which frames share memory, so that a write to one copies first; this is restored.
@@ -12,8 +12,8 @@ import sys
 from typing import Any
 
 from ctxkernel.core.reflection import class_of
-from ctxkernel.state.types.arrays import MemoryBlock
 from ctxkernel.state.types.instances import careful
+from ctxkernel.state.types.memory_blocks import memory_of
 from ctxkernel.state.types.object_names import ObjectNames
 from ctxkernel.state.types.pack_state import Kind, PackState
 from ctxkernel.state.types.parts import PARTS, SMALL, Reduction, StreamConstructors
@@ -93,40 +93,6 @@ def _arrow_memory(pack: PackState, buffer: Any) -> Any:
     return held, buffer.address - held.address, buffer.size
 
 
-def memory_of(blocks: list[Any], holder: Any, start: int, size: int) -> MemoryBlock:
-    """Return the memory that holds this part of itself."""
-    found = next((known for known in blocks if size and known.holds(start, start + size)), None)
-    if found is None:
-        blocks.append(found := MemoryBlock(holder, start, size))
-    return found
-
-
-def tensor(pack: PackState, obj: Any) -> Reduction:
-    """A tensor: its storage is memory that others may share."""
-    torch = sys.modules["torch"]
-    plain = (
-        type(obj) in (torch.Tensor, torch.nn.Parameter)
-        and obj.device.type == "cpu"
-        and obj.layout is torch.strided
-        and not obj.is_quantized
-        and not obj.is_conj()
-        and not obj.is_neg()
-        and obj.is_leaf
-    )
-    if not plain:
-        return careful(pack, obj)
-    storage = obj.untyped_storage()
-    start, size = storage.data_ptr(), storage.nbytes()
-    held = memory_of(pack.blocks, storage, start, size)
-    shift = start - held.address
-    kind = str(obj.dtype).partition(".")[2]
-    args = (held, shift, size, kind, obj.storage_offset(), tuple(obj.shape), obj.stride(), obj.requires_grad)
-    grad = obj.grad if obj.requires_grad else None
-    members = {name: value for name, value in obj.__dict__.items() if name != "grad"}
-    made = PARTS.tensor, (type(obj) is torch.nn.Parameter, *args)
-    return made if grad is None and not members else (*made, (grad, members), None, None, PARTS.fill_tensor)
-
-
 def molecule(_: PackState, obj: Any) -> Reduction:
     """A molecule of RDKit: its own way leaves out its properties, unless an option of the process says otherwise."""
     everything = sys.modules["rdkit.Chem"].PropertyPickleOptions.AllProps
@@ -141,13 +107,12 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("pandas", "Index", index),
     ("pandas.core.arrays.arrow", "ArrowExtensionArray", arrow_extension),
     ("pyarrow", "Array", arrow),
-    ("torch", "Tensor", tensor),
     ("rdkit.Chem.rdchem", "Mol", molecule),
 )
 
 
 class FrameParts(StreamConstructors):
-    """The constructors of frames and tensors."""
+    """The constructors of frames."""
 
     def fill_frame(self, frame: Any, state: tuple[dict[str, Any], dict[str, Any]]) -> None:
         """Set the state of a frame as pandas stores it, and its other attributes."""
@@ -175,24 +140,6 @@ class FrameParts(StreamConstructors):
         else:
             index._references = refs
             refs.add_index_reference(index)
-
-    def tensor(
-        self, param: bool, held: Any, shift: int, size: int, kind: str, offset: int, shape: Any, steps: Any, grad: bool
-    ) -> Any:
-        """Return a tensor over memory."""
-        torch: Any = importlib.import_module("torch")
-        flat = torch.from_numpy(held[shift : shift + size]) if size else torch.empty(0, dtype=torch.uint8)
-        made = torch.empty(0, dtype=getattr(torch, kind)).set_(flat.untyped_storage(), offset, shape, steps)
-        if param:
-            return torch.nn.Parameter(made, requires_grad=grad)
-        return made.requires_grad_(grad) if grad else made
-
-    def fill_tensor(self, made: Any, state: tuple[Any, dict[str, Any]]) -> None:
-        """Give a tensor its gradient and attributes."""
-        grad, members = state
-        if grad is not None:
-            made.grad = grad
-        made.__dict__.update(members)
 
     def arrow(self, kind: Any, length: int, nulls: int, offset: int, memory: list[Any]) -> Any:
         """Return an Array of pyarrow over memory."""

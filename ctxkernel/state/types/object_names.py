@@ -203,6 +203,10 @@ class ObjectNames:
         self.process = uuid.uuid4().hex[:8]
         """Begins its tokens: a process that was forked needs another one."""
         self._count = itertools.count(1)
+        self.device_copies: dict[tuple[str, int, int], tuple[list[Any], memoryview]] = {}
+        """Copies of the memory of devices (`state.types.tensors`)."""
+        self.is_forked = False
+        """Whether this is a forked process, which cannot read the memory of devices."""
 
     def uid(self, cls: type) -> str:
         """Return the uid of a class of the user's."""

@@ -14,6 +14,7 @@ from ctxkernel.core.reflection import AttributePlan, class_of, dict_items, is_ki
 from ctxkernel.core.text import one_line
 
 _MOST = 50_000
+_MORE = 1000
 _DEEP = 6
 _EACH = 3
 _OF_C: tuple[Any, ...] = (
@@ -41,6 +42,8 @@ def places(
         if key in what and named[key] < _EACH and (obj is not values[name] or key not in gone):
             named[key] += 1
             said.add(name)
+            if named[key] == 1 and all(named.values()):  # more places of the same objects are worth a short look only
+                left[0] = min(left[0], _MORE)
             yield f"{what[key]} in {path}"
     for name in (name for name in values if name not in said and any(named.values())):  # another name may have met it
         found = next((one for one in _walk({name: values[name]}, gone, expired, left) if id(one[0]) in what), None)

@@ -14,6 +14,7 @@ from ctxkernel.core.reflection import AttributePlan, class_of, is_own_class, pub
 from ctxkernel.core.text import one_line
 from ctxkernel.state.base.own_modules import IN_PLACE
 from ctxkernel.state.types import connections
+from ctxkernel.state.types.memory_blocks import MemoryBlocks
 from ctxkernel.state.types.object_names import ObjectNames
 from ctxkernel.state.types.parts import BEFORE_NAME, PARTS, SMALL, Reduction
 
@@ -94,10 +95,18 @@ class PackState(PackFindings):
         """Cells whose content comes with a function."""
         self.copied: dict[int, tuple[dict[str, Any], dict[str, Any] | None]] = {}
         """By id: copies of the namespace that are the globals of functions, and their substitutes; None for none."""
-        self.blocks: list[Any] = []
+        self.blocks = MemoryBlocks()
         """Memory that is stored by itself: of arrays …"""
-        self.constant: list[Any] = []
+        self.constant = MemoryBlocks()
         """… and memory that is never written, so that sharing it makes no difference."""
+        self.outside = MemoryBlocks()
+        """Blocks that this pack met first, whose memory may be that of an array which it wrote before."""
+        self.no_devices = ""
+        """Why objects in the memory of a device are not stored here; empty where they are."""
+        self.counting = False
+        """Whether the memory of devices is only added up."""
+        self.counted: dict[int, int] = {}
+        """By address, its bytes."""
         self.labels: dict[str, int] = {}
         """By label, the number in the stream of an object that the stream does not hold."""
         self.label_of: Callable[[object], str | None] = packer.labels.get

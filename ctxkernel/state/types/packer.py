@@ -29,13 +29,25 @@ from typing import Any
 
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import class_of, is_own_class
-from ctxkernel.state.types import fallbacks
+from ctxkernel.state.types import arrays, fallbacks, tensors
 from ctxkernel.state.types.classes import Again
 from ctxkernel.state.types.connections import Connection
+from ctxkernel.state.types.memory_blocks import MemoryBlocks
 from ctxkernel.state.types.object_names import ObjectNames
 from ctxkernel.state.types.object_paths import places
 from ctxkernel.state.types.pack_state import PackFindings, PackState
-from ctxkernel.state.types.parts import BEFORE_NAME, SEEDS, SMALL, Lost, OutOfTime, never, part_seed, plain_name, said
+from ctxkernel.state.types.parts import (
+    BEFORE_NAME,
+    SEEDS,
+    SMALL,
+    Lost,
+    NotCopied,
+    OutOfTime,
+    never,
+    part_seed,
+    plain_name,
+    said,
+)
 from ctxkernel.state.types.pickle_scan import needs_identities
 from ctxkernel.state.types.reducers import FINALIZED, Cache, Dispatcher
 from ctxkernel.state.types.restorer import Loader, StreamRestorer
@@ -144,6 +156,8 @@ class _Tries:
     """Objects that were refused, so that their ids stay their own."""
     deep: bool = False
     identify: bool = False
+    counting: bool = False
+    no_devices: str = ""
 
     def blame(self, pack: Dispatcher, fault: Exception) -> bool:
         """Take in why the pickler failed; return False where no single object is to blame."""
@@ -165,6 +179,10 @@ class _Tries:
             self.members = {id(one) for one in pack.targets if id(one) in known}
         elif not self.identify and needs_identities(out.pieces, {at for at, _ in out.cuts}):
             self.identify = True
+        elif pack.counting:
+            self.counting, self.no_devices = False, tensors.too_large(pack)
+        elif pack.outside and arrays.widen_blocks(pack.noted, pack.blocks):
+            pass  # the next try knows the memory from the beginning
         elif again and pack.missing:  # the methods of a class may know how to store these
             self.own_way |= again
         else:
@@ -190,7 +208,7 @@ class Packer(ObjectNames):
         *,
         expired: Expired = never,
         identities: bool = False,
-        blocks: list[Any] | None = None,
+        blocks: MemoryBlocks | None = None,
         plain: bool = False,
         claimed: bool = False,
         labels: Collection[str] | None = None,
@@ -202,14 +220,15 @@ class Packer(ObjectNames):
         `claimed`: store of the objects of libraries what their classes say is all.
         `labels`: those that objects with packs of their own may have here, by default any.
         """
-        blocks = [] if blocks is None else blocks
-        tries = _Tries(dict.fromkeys(self._finalized(), FINALIZED))
+        blocks = MemoryBlocks() if blocks is None else blocks
+        tries = _Tries(dict.fromkeys(self._finalized(), FINALIZED), counting=tensors.must_count())
         alone: dict[str, str] = {}
         with _undisturbed():
             for _ in range(_TRIES):
                 pack = Dispatcher(self, self.cache, values, expired, plain=plain, claimed=claimed)
                 pack.blocks, pack.own_way, pack.identify = blocks, tries.own_way, identities
                 pack.refused, pack.members, pack.deep = tries.refused, tries.members, tries.deep
+                pack.counting, pack.no_devices = tries.counting, tries.no_devices
                 if labels is not None:
                     pack.label_of = lambda obj: label if (label := self.labels.get(obj)) in labels else None
                 out = _Out(pack)
@@ -217,6 +236,9 @@ class Packer(ObjectNames):
                     pickler = self._dump(pack, out, values, identify=tries.identify)
                 except (OutOfTime, KeyboardInterrupt):
                     raise
+                except NotCopied as fault:
+                    tries.no_devices = str(fault)
+                    continue
                 except Exception as fault:
                     if not tries.blame(pack, fault):
                         alone |= self._faulty(values, expired, said(fault))

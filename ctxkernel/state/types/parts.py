@@ -43,6 +43,10 @@ class Unfinished(OutOfTime):
     """The time is used up, and the next try begins where this one ended."""
 
 
+class NotCopied(Exception):
+    """The memory of a device cannot be read here."""
+
+
 class ConstructorName:
     """A constructor in the stream: the method of `StreamRestorer` with this name."""
 

@@ -18,10 +18,30 @@ from typing import Any
 
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import class_mro, class_of, class_qualname, is_any, is_kind, is_own_class, loaded
-from ctxkernel.state.types import arrays, classes, code, connections, file_objects, frames, instances, process_objects
+from ctxkernel.state.types import (
+    arrays,
+    classes,
+    code,
+    connections,
+    file_objects,
+    frames,
+    instances,
+    process_objects,
+    tensors,
+)
 from ctxkernel.state.types.object_names import MOST_IN_A_PACK, ObjectNames
 from ctxkernel.state.types.pack_state import Kind, PackState
-from ctxkernel.state.types.parts import PARTS, SEEDS, SMALL, ConstructorName, OutOfTime, Reduction, part_seed, said
+from ctxkernel.state.types.parts import (
+    PARTS,
+    SEEDS,
+    SMALL,
+    ConstructorName,
+    NotCopied,
+    OutOfTime,
+    Reduction,
+    part_seed,
+    said,
+)
 
 _LOOKED_UP = "own_class definition module code code_from found live handle shared nameless_type member enum_named"
 _WITHOUT_IDENTITY = frozenset(_LOOKED_UP.split())
@@ -98,7 +118,7 @@ class Dispatcher(PackState):
             if self.identify and class_of(reduction) is tuple:
                 _temporaries(reduction[1:3], self.temporary, 0)
             return reduction
-        except (OutOfTime, KeyboardInterrupt):
+        except (OutOfTime, NotCopied, KeyboardInterrupt):
             raise
         except RecursionError as fault:
             if not self.deep:
@@ -264,7 +284,7 @@ _EXACT: dict[int, Kind] = {id(cls): None for cls in process_objects.PLAIN} | {
 _BELOW: dict[int, Kind] = {
     id(cls): kind for table in (process_objects.BELOW, file_objects.BELOW, code.BELOW) for cls, kind in table.items()
 }
-_TABLE: tuple[tuple[str, str, Kind], ...] = (*arrays.TABLE, *frames.TABLE, *process_objects.TABLE)
+_TABLE: tuple[tuple[str, str, Kind], ...] = (*arrays.TABLE, *frames.TABLE, *tensors.TABLE, *process_objects.TABLE)
 _MODULES = tuple(dict.fromkeys(row[0] for row in _TABLE))
 
 

@@ -17,9 +17,10 @@ from ctxkernel.state.types.frames import FrameParts
 from ctxkernel.state.types.instances import InstanceParts
 from ctxkernel.state.types.parts import PARTS, ConstructorName
 from ctxkernel.state.types.process_objects import ThingParts
+from ctxkernel.state.types.tensors import TensorParts
 
 
-class StreamRestorer(ArrayParts, FrameParts, InstanceParts, ClassParts, FileParts, ThingParts):
+class StreamRestorer(ArrayParts, FrameParts, TensorParts, InstanceParts, ClassParts, FileParts, ThingParts):
     """The constructors of one stream; `part` gives them by name."""
 
     def part(self, name: str) -> Any:
