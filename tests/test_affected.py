@@ -369,6 +369,14 @@ MADE_AGAIN = {
         "float(m)",
         "1.5",
     ),
+    "arrays of an instance whose class shares a list": (
+        [
+            *("import numpy as np", "v = np.arange(5.); w = v[1:]", "class K: pass\nd = [1]", "o = K(); p = o"),
+            *("o.v = w", "K.items = d", "v[3:] = 1"),
+        ],
+        "(K.items is d, o.v is w, float(w[2]))",
+        "(True, True, 1.0)",
+    ),
     "a NaN that two names hold": (
         ["x = [float('nan')]; y = x[0]", "z = y in x", "w = [y]"],
         "(z, w[0] is y)",
