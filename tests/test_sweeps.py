@@ -584,7 +584,7 @@ def test_a_sweep_whose_kernel_is_killed_goes_on_where_it_was(tmp_path):
 def test_a_task_that_fails_takes_too_long_or_kills_its_kernel_costs_its_rows_only(tmp_path):
     notebook = write(
         tmp_path / "bad.ipynb",
-        "how = 'good'",
+        "how = 'good'; unused = [1]",  # a failed cell may have read it, so its task runs again with all variables
         "import os, time\nif how == 'raise':\n    1 / 0\nif how == 'hang':\n    time.sleep(100)\n"
         "if how == 'die':\n    os._exit(3)\n"
         "if how == 'memory':\n    held = bytearray(2_000_000_000)\n    time.sleep(30)\ndone = how",
