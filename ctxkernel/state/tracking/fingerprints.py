@@ -303,7 +303,7 @@ class _Walker:
             return None
         if isinstance(one, type):
             return self.type_of(one)
-        if self.resolve is not None and isinstance(one, _Node) and one.made == "shared":
+        if self.resolve is not None and getattr(one, "made", "") == "shared":
             return self.stored(one.args[0])
         again = self.seen.get(id(one))
         if again is not None:
