@@ -39,6 +39,7 @@ from ctxkernel.sweeps.environment import differences
 from ctxkernel.sweeps.executors import ThreadExecutor
 from ctxkernel.sweeps.plots import plots_html
 from ctxkernel.sweeps.seal import Unsealed, seal, unseal
+from ctxkernel.sweeps.shown_table import SWEEP_MIME, shown_sweep
 from ctxkernel.sweeps.sweep_plan import SweptCell, make_plan
 from ctxkernel.sweeps.sweep_table import SweepRow, SweepTable
 
@@ -836,6 +837,27 @@ def test_names_and_values_in_plots_are_escaped():
     assert "<img" not in html
 
 
+def test_a_table_for_the_front_end_leaves_out_names_and_bounds_its_figures():
+    figure = {"told": "figure", "image/png": "A" * 300_000}
+    rows = [SweepRow({"a": n, "key": "k"}, {"fig": figure, "bad": {"image/png": "<"}}, "ok") for n in range(2100)]
+
+    shown = shown_sweep(SweepTable(rows), without={"key"}, text=lambda text, name: f"{name}:{text}")
+
+    assert (shown["parameters"], shown["collected"], shown["more"]) == (["a"], ["fig", "bad"], 100)
+    assert [one["text"] for one in shown["rows"][3]["values"][:2]] == ["a:3", "fig:figure"]
+    assert [one["number"] for one in shown["rows"][3]["values"]] == [3.0, None, None]
+    assert sum("image" in value for row in shown["rows"] for value in row["values"]) == 6
+
+
+def test_a_combination_whose_last_cell_failed_as_before_is_no_success(tmp_path):
+    notebook = write(tmp_path / "fails.ipynb", "alpha = 1", "r2 = alpha / 0")
+    assert main(["run", str(notebook)]) == 1
+
+    out, errors = started(notebook, "--from", "0", "alpha=1,2", "--workers", "1").communicate(timeout=280)
+
+    assert [row["status"] for row in json.loads(out)["rows"]] == ["error", "error"], errors
+
+
 def test_a_sweep_in_a_notebook_is_a_value_and_can_be_interrupted(kernel):
     """An interrupt cancels, the branches that are there stay, and the same sweep goes on."""
     for source in ("alpha = 0", "import time\ntime.sleep(alpha)\nr2 = alpha * 10"):
@@ -845,6 +867,10 @@ def test_a_sweep_in_a_notebook_is_a_value_and_can_be_interrupted(kernel):
         "from ctxkernel import sweep\nt = sweep(0, alpha=[0.1, 0.2], collect='r2')\nt.frame.r2.tolist()", timeout=120
     )
     assert first.data[-1]["text/plain"] == "[1.0, 2.0]", first.reply
+    shown = kernel.run("t").data[-1]
+    assert {row["branch"] for row in shown[SWEEP_MIME]["sweep"]["rows"]} == {"s2.2", "s2.3"}
+    assert shown["text/html"].count("<tr") == 3
+    assert "<script" not in shown["text/html"]
     assert kernel.evaluate("(alpha, r2, t.cells_run, len(t))") == "(0, 0, 4, 2)"
     threading.Timer(15, kernel.manager.interrupt_kernel).start()
     second = kernel.run("%ctx sweep --from 0 alpha=0.1,0.2,60 --collect r2", timeout=120)
