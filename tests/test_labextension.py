@@ -97,6 +97,7 @@ OF_LAB = (
     "panelcommands.js",
     "plugin.js",
     "proposaloutput.js",
+    "sweepoutput.js",
     "remoteEntry.js",
     "timelinetab.js",
 )
