@@ -786,7 +786,7 @@ def test_the_panel_shows_a_running_sweep_and_those_of_the_log():
     assert earlier["rows"][0]["values"] == [
         {"text": "0.5", "number": 0.5},
         {"text": "'ridge'", "number": None},
-        {"text": "Figure", "number": None},
+        {"text": "Figure", "number": None, "image": "abc"},
     ]
     for of in ("s9.1", 7):
         with pytest.raises(BadCommand, match="did not sweep"):
