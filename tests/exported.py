@@ -52,6 +52,21 @@ def fill(kernel: Any) -> None:
     kernel.run("other = 'of another branch'", metadata={"cellId": "i"})
 
 
+SWEEP = f"""
+from ctxkernel.sweeps.sweep_table import MARK, SweepRow, SweepTable
+context = get_ipython().kernel.ctx
+figure = {{"told": "figure", "image/png": {png(8)!r}}}
+rows = [SweepRow({{"alpha": n, "sal" + "ary": 1}}, {{"r2": -n, "fig": figure}}, "ok", f"s1.{{n}}") for n in (2, 10, 1)]
+rows.append(SweepRow({{"alpha": {HOSTILE!r}, "sal" + "ary": 4712}}, {{}}, "error", why={HOSTILE!r}))
+context.keep_mark(context.loop.opened.execution.execution_id, MARK, SweepTable(rows).to_mark())
+"""
+
+
+def sweep(kernel: Any) -> None:
+    """Run a cell that leaves the table of a sweep."""
+    assert kernel.run(SWEEP, metadata={"cellId": "swept"}).status == "ok"
+
+
 def exported(kernel: Any, path: Path) -> str:
     """Export the session of a kernel and return the page."""
     ran = kernel.run(f"%ctx export {path}", metadata=GESTURE)

@@ -244,6 +244,18 @@ b = bytearray(range(16)); a = np.frombuffer(b, 'u1'); v = a[4:8]; c = np.frombuf
 m = array('d', [1, 2, 3]); n = np.frombuffer(m); o = np.asarray(memoryview(b)[2:6])
 => b.__setitem__(5, 99) is None and a[5] == 99 and v[1] == 99 and o[3] == 99 and not c.flags.writeable and c[1] == 98
 => m.__setitem__(1, 7.5) is None and n[1] == 7.5
+## the order of the members of a class with slots
+class Slotted:
+    __slots__ = ('v',)
+    k = 1
+    def get(self): return self.v
+o = Slotted(); o.v = 3
+=> [one for one in vars(Slotted) if one not in ('__doc__', '__firstlineno__')][1:4] == ['__slots__', 'k', 'get']
+=> o.get() == 3 and type(o) is Slotted
+## a view of an array that was protected later
+import numpy as np
+a = np.arange(4.0); m = memoryview(a); a.setflags(write=False); n = memoryview(a)
+=> not m.readonly and n.readonly and not a.flags.writeable and m.__setitem__(0, 5.0) is None and a[0] == 5
 ## windows
 import numpy as np
 a = np.arange(10.); w = np.lib.stride_tricks.sliding_window_view(a, 3)

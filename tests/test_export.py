@@ -54,6 +54,19 @@ def test_a_page_shows_no_secret_and_no_private_name(text):
     assert not re.search(r"\bsalary\b", text)
 
 
+def test_a_page_has_the_table_of_a_sweep_without_private_names(kernel, tmp_path):
+    exported.fill(kernel)
+    exported.sweep(kernel)
+
+    data = data_of(exported.exported(kernel, tmp_path / "session.html"))
+
+    (shown,) = (one["sweep"] for one in data["executions"] if one["sweep"])
+    assert (shown["parameters"], shown["collected"]) == (["alpha"], ["r2", "fig"])
+    assert [row["values"][0]["text"] for row in shown["rows"][:3]] == ["2", "10", "1"]
+    assert shown["rows"][0]["values"][2]["image"] == exported.png(8)
+    assert [row["branch"] for row in shown["rows"]] == ["s1.2", "s1.10", "s1.1", None]
+
+
 def test_a_page_has_a_policy_that_loads_nothing_and_no_markup_of_outputs(text):
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ctxkernel
-from ctxkernel.kernel.display.bundle import bundle_modules, modules_of, read_module
+from ctxkernel.export.bundle import bundle_modules, modules_of, read_module
 from ctxkernel.kernel.display.inline_panel import APP, STYLES, renderer
 
 LAB = Path(__file__).resolve().parent.parent / "ctxkernel/lab"
@@ -97,6 +97,7 @@ OF_LAB = (
     "panelcommands.js",
     "plugin.js",
     "proposaloutput.js",
+    "sweepoutput.js",
     "remoteEntry.js",
     "timelinetab.js",
 )

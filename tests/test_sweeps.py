@@ -39,6 +39,7 @@ from ctxkernel.sweeps.environment import differences
 from ctxkernel.sweeps.executors import ThreadExecutor
 from ctxkernel.sweeps.plots import plots_html
 from ctxkernel.sweeps.seal import Unsealed, seal, unseal
+from ctxkernel.sweeps.shown_table import SWEEP_MIME, shown_sweep
 from ctxkernel.sweeps.sweep_plan import SweptCell, make_plan
 from ctxkernel.sweeps.sweep_table import SweepRow, SweepTable
 
@@ -584,7 +585,7 @@ def test_a_sweep_whose_kernel_is_killed_goes_on_where_it_was(tmp_path):
 def test_a_task_that_fails_takes_too_long_or_kills_its_kernel_costs_its_rows_only(tmp_path):
     notebook = write(
         tmp_path / "bad.ipynb",
-        "how = 'good'",
+        "how = 'good'; unused = [1]",  # a failed cell may have read it, so its task runs again with all variables
         "import os, time\nif how == 'raise':\n    1 / 0\nif how == 'hang':\n    time.sleep(100)\n"
         "if how == 'die':\n    os._exit(3)\n"
         "if how == 'memory':\n    held = bytearray(2_000_000_000)\n    time.sleep(30)\ndone = how",
@@ -785,7 +786,7 @@ def test_the_panel_shows_a_running_sweep_and_those_of_the_log():
     assert earlier["rows"][0]["values"] == [
         {"text": "0.5", "number": 0.5},
         {"text": "'ridge'", "number": None},
-        {"text": "Figure", "number": None},
+        {"text": "Figure", "number": None, "image": "abc"},
     ]
     for of in ("s9.1", 7):
         with pytest.raises(BadCommand, match="did not sweep"):
@@ -836,6 +837,27 @@ def test_names_and_values_in_plots_are_escaped():
     assert "<img" not in html
 
 
+def test_a_table_for_the_front_end_leaves_out_names_and_bounds_its_figures():
+    figure = {"told": "figure", "image/png": "A" * 300_000}
+    rows = [SweepRow({"a": n, "key": "k"}, {"fig": figure, "bad": {"image/png": "<"}}, "ok") for n in range(2100)]
+
+    shown = shown_sweep(SweepTable(rows), without={"key"}, text=lambda text, name: f"{name}:{text}")
+
+    assert (shown["parameters"], shown["collected"], shown["more"]) == (["a"], ["fig", "bad"], 100)
+    assert [one["text"] for one in shown["rows"][3]["values"][:2]] == ["a:3", "fig:figure"]
+    assert [one["number"] for one in shown["rows"][3]["values"]] == [3.0, None, None]
+    assert sum("image" in value for row in shown["rows"] for value in row["values"]) == 6
+
+
+def test_a_combination_whose_last_cell_failed_as_before_is_no_success(tmp_path):
+    notebook = write(tmp_path / "fails.ipynb", "alpha = 1", "r2 = alpha / 0")
+    assert main(["run", str(notebook)]) == 1
+
+    out, errors = started(notebook, "--from", "0", "alpha=1,2", "--workers", "1").communicate(timeout=280)
+
+    assert [row["status"] for row in json.loads(out)["rows"]] == ["error", "error"], errors
+
+
 def test_a_sweep_in_a_notebook_is_a_value_and_can_be_interrupted(kernel):
     """An interrupt cancels, the branches that are there stay, and the same sweep goes on."""
     for source in ("alpha = 0", "import time\ntime.sleep(alpha)\nr2 = alpha * 10"):
@@ -845,6 +867,10 @@ def test_a_sweep_in_a_notebook_is_a_value_and_can_be_interrupted(kernel):
         "from ctxkernel import sweep\nt = sweep(0, alpha=[0.1, 0.2], collect='r2')\nt.frame.r2.tolist()", timeout=120
     )
     assert first.data[-1]["text/plain"] == "[1.0, 2.0]", first.reply
+    shown = kernel.run("t").data[-1]
+    assert {row["branch"] for row in shown[SWEEP_MIME]["sweep"]["rows"]} == {"s2.2", "s2.3"}
+    assert shown["text/html"].count("<tr") == 3
+    assert "<script" not in shown["text/html"]
     assert kernel.evaluate("(alpha, r2, t.cells_run, len(t))") == "(0, 0, 4, 2)"
     threading.Timer(15, kernel.manager.interrupt_kernel).start()
     second = kernel.run("%ctx sweep --from 0 alpha=0.1,0.2,60 --collect r2", timeout=120)

@@ -1,4 +1,4 @@
-"""Values that share objects are packed in units; units never refer to each other in a circle, or none could be loaded."""
+"""Values that share objects are packed in units. Units never refer to each other in a circle: none could be loaded."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-
-'use strict';
 /* The page of an exported session. Every text is set as text: the data come from cells, files and models. */
+
+import { SweepTable } from '../lab/app/sweeptable.js';
 
 const data = JSON.parse(document.getElementById('data').textContent);
 const byId = new Map(data.executions.map(one => [one.id, one]));
@@ -45,6 +45,13 @@ function output(one, where) {
   return make('pre', { class: `output ${one.kind}` }, one.text);
 }
 
+/** Return the table of a sweep, as the panel draws it. */
+function sweep(shown) {
+  const drawn = new SweepTable(null);
+  drawn.show(shown);
+  return drawn.el;
+}
+
 function comparison(one) {
   const found = one.comparison;
   if (!found) return null;
@@ -64,6 +71,7 @@ function cell(one) {
     make('p', { class: `facts${one.status === 'ok' ? '' : ' bad'}` }, facts.join(' · ')),
     make('pre', {}, one.source),
     ...one.outputs.map(each => output(each, one.statement)),
+    one.sweep ? sweep(one.sweep) : null,
     one.error ? make('pre', { class: 'output stderr' }, one.error) : null,
     ...one.notices.map(text => make('p', { class: 'note' }, text)),
     comparison(one),
@@ -204,3 +212,5 @@ function start() {
 }
 
 start();
+
+export { start as default };

@@ -14,11 +14,11 @@ import tempfile
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from string import Template
 
 from ctxkernel._version import __version__
+from ctxkernel.export.bundle import bundle_modules
 from ctxkernel.export.session_data import SessionData, title_of
 from ctxkernel.projection.masker import Masker
 from ctxkernel.store.log.reader import SessionReader
@@ -68,11 +68,12 @@ def make_page(
 
 def page_text(data: dict[str, object]) -> str:
     """Return the HTML of a page with these data."""
-    own = files("ctxkernel.export")
-    style, script = (own.joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
+    own = Path(__file__).parent
+    style = "".join((own / name).read_text("utf-8") for name in ("page.css", "../lab/app/sweeps.css"))
+    script = bundle_modules(own / "page.js", comments=False)
     # `<` only as an escape: nothing in the data can end the script element.
     packed = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-    return Template(own.joinpath("page.html").read_text("utf-8")).substitute(
+    return Template((own / "page.html").read_text("utf-8")).substitute(
         title=escape(str(data["title"])),
         policy=f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'",

@@ -21,6 +21,8 @@ from ctxkernel.projection.masker import Masker
 from ctxkernel.projection.privacy import Hiding
 from ctxkernel.replay.differences import differences
 from ctxkernel.store.log.reader import SessionReader
+from ctxkernel.sweeps.shown_table import SWEEP_MIME, ShownSweep, shown_sweep
+from ctxkernel.sweeps.sweep_table import SweepTable, stored_tables
 
 TEXT_CHARS = 20_000
 """Most characters of one text at first …"""
@@ -50,6 +52,7 @@ class SessionData:
     limit: int = TEXT_CHARS
     chars: int = 0
     cut: int = 0
+    sweeps: dict[str, SweepTable] = field(default_factory=dict[str, SweepTable])
     left_out: list[str] = field(default_factory=list[str])
 
     def build(self, notebook: Path | None) -> dict[str, Any]:
@@ -73,7 +76,7 @@ class SessionData:
     def _build(self, log: StatementLog, notebook: Path | None) -> dict[str, Any]:
         on_head = {execution.execution_id for _, execution in log.path()}
         comparisons = {one.execution_id: one for one in self.reader.comparisons()}
-        sizes = self._sizes()
+        sizes, self.sweeps = self._sizes(), stored_tables(self.reader)
         names = {where: name for name, where in self.reader.names().items()}
         runs = log.ended()
         if len(runs) > MOST_EXECUTIONS:
@@ -81,6 +84,7 @@ class SessionData:
         executions = [
             {
                 **self._execution(s, e, e.execution_id in on_head),
+                "sweep": self._sweep(e.execution_id),
                 "comparison": self._comparison(comparisons.get(e.execution_id)),
                 "tokens": sizes.get(e.execution_id),
                 "name": self.text(names.get(e.execution_id, "")),
@@ -162,13 +166,16 @@ class SessionData:
     def _outputs(self, execution: Execution, on_head: bool) -> Iterable[dict[str, Any]]:
         for stream in ("stdout", "stderr"):
             late = execution.late.get(stream, "")
-            if text := getattr(execution, stream) + late:
+            text = getattr(execution, stream) + late
+            if text and not (execution.execution_id in self.sweeps and text.startswith('{"rows": [')):
                 yield {"kind": stream, "text": self.text(text)}
         displays: dict[str, list[Artifact]] = {}
         for one in execution.artifacts:
             if one.kind in ("display", "picture"):
                 displays.setdefault(one.name, []).append(one)
         for forms in displays.values():
+            if execution.execution_id in self.sweeps and any(one.mime == SWEEP_MIME for one in forms):
+                continue  # `_sweep` has the table
             yield self._display(forms, execution.execution_id, on_head)
 
     def _display(self, forms: list[Artifact], execution_id: str, on_head: bool) -> dict[str, Any]:
@@ -185,6 +192,10 @@ class SessionData:
             self.left_out.append(f"{execution_id}: an output of type {kinds[:80]} has no text or image")
             text = f"[{kinds} is not shown]"
         return {"kind": "text", "text": text}
+
+    def _sweep(self, execution_id: str) -> ShownSweep | None:
+        table = self.sweeps.get(execution_id)
+        return shown_sweep(table, without=self.private, text=self.text) if table is not None else None
 
     def _comparison(self, found: Comparison | None) -> dict[str, Any] | None:
         if found is None:

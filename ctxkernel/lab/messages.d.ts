@@ -816,10 +816,14 @@ export interface StateDifference {
   more: number;
 }
 
-/** A value of a parameter or a collected variable; `number` is null if it is no finite number. */
+/** A value of a parameter or a collected variable; `number` is null if it is no finite number.
+
+    `image` is the base64 of a PNG file.
+     */
 export interface SweepValue {
   text: string;
   number: number | null;
+  image?: string;
 }
 
 /** A combination. `values` are those of the parameters, then of the collected variables, in the order of the names.
@@ -837,6 +841,20 @@ export interface SweepLine {
   output: string;
 }
 
+/** The table of a sweep; `more` rows are left out. */
+export interface ShownSweep {
+  parameters: readonly string[];
+  collected: readonly string[];
+  rows: readonly SweepLine[];
+  more: number;
+}
+
+/** The table in the output of a cell; `session` is the one whose states its rows name. */
+export interface SweepOutput {
+  session: string;
+  sweep: ShownSweep;
+}
+
 /** How far a running sweep is. */
 export interface SweepProgress {
   done: number;
@@ -850,14 +868,14 @@ export interface SweepEntry {
   told: string;
 }
 
-/** The table of a sweep: `of` is the execution that swept; `more` rows are left out. */
+/** The table of a sweep: `of` is the execution that swept. */
 export interface SweepTables {
-  sweeps: readonly SweepEntry[];
-  of: string;
   parameters: readonly string[];
   collected: readonly string[];
   rows: readonly SweepLine[];
   more: number;
+  sweeps: readonly SweepEntry[];
+  of: string;
   progress: SweepProgress | null;
 }
 

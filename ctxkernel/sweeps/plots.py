@@ -6,22 +6,20 @@ Rule: names and values are untrusted: they are escaped, and images are base64 of
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from html import escape
-from typing import Any, cast
+from typing import Any
 
 from ctxkernel.core.text import one_line, show_hidden
 from ctxkernel.sweeps.combinations import text_of
+from ctxkernel.sweeps.shown_table import is_drawn, picture_of
 from ctxkernel.sweeps.sweep_table import SweepRow, SweepTable
 
 MOST_PLOTS = 12
 MOST_FIGURES = 24
 MOST_POINTS = 2000
-_MOST_IMAGE = 300_000
 _WIDTH, _HEIGHT = 190, 130
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 8, 18, 22
-_BASE64 = re.compile(r"[A-Za-z0-9+/]+=*")
 _COLOURS = ("#1f77b4", "#d9822b", "#3d9970", "#b10dc9", "#85144b", "#7f7f7f")
 
 
@@ -29,7 +27,7 @@ def plots_html(table: SweepTable) -> str:
     """Return the plots; empty if nothing can be drawn."""
     rows = [row for row in table.rows if row.status == "ok"][:MOST_POINTS]
     made = [_plot(rows, name, value) for value in _numbers(rows) for name in _parameters(rows)][:MOST_PLOTS]
-    made += [_figure(row, value) for row in rows for value in row.collected.values() if _is_picture(value)][
+    made += [_figure(row, value) for row in rows for value in row.collected.values() if picture_of(value)][
         :MOST_FIGURES
     ]
     if not made:
@@ -40,7 +38,7 @@ def plots_html(table: SweepTable) -> str:
 def _numbers(rows: Sequence[SweepRow]) -> list[str]:
     """Return the collected names that are numbers in most rows."""
     names = list(dict.fromkeys(name for row in rows for name in row.collected))
-    return [name for name in names if sum(_is_number(row.collected.get(name)) for row in rows) * 2 > len(rows)]
+    return [name for name in names if sum(is_drawn(row.collected.get(name)) for row in rows) * 2 > len(rows)]
 
 
 def _parameters(rows: Sequence[SweepRow]) -> list[str]:
@@ -49,20 +47,11 @@ def _parameters(rows: Sequence[SweepRow]) -> list[str]:
     return [name for name in names if len({text_of(row.parameters[name]) for row in rows}) > 1]
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < 1e300 and math.isfinite(value)
-
-
-def _is_picture(value: Any) -> bool:
-    data: Any = cast("dict[str, Any]", value).get("image/png") if isinstance(value, dict) else None
-    return isinstance(data, str) and len(data) <= _MOST_IMAGE and _BASE64.fullmatch(data) is not None
-
-
 def _plot(rows: Sequence[SweepRow], name: str, value: str) -> str:
     """Return a plot of a collected number by a parameter; the colour shows the first other parameter."""
-    rows = [row for row in rows if _is_number(row.collected.get(value))]
+    rows = [row for row in rows if is_drawn(row.collected.get(value))]
     texts = list(dict.fromkeys(text_of(row.parameters[name]) for row in rows))
-    numeric = all(_is_number(row.parameters[name]) for row in rows)
+    numeric = all(is_drawn(row.parameters[name]) for row in rows)
     places = [float(row.parameters[name]) if numeric else texts.index(text_of(row.parameters[name])) for row in rows]
     values = [float(row.collected[value]) for row in rows]
     others = [one for one in _parameters(rows) if one != name]
@@ -101,7 +90,7 @@ def _at(value: float, values: Sequence[float], start: float, stop: float) -> flo
 
 def _figure(row: SweepRow, value: Any) -> str:
     told = ", ".join(f"{name} = {text_of(one)}" for name, one in row.parameters.items())
-    image = f'<img alt="{_safe(told)}" style="max-width:{_WIDTH}px" src="data:image/png;base64,{value["image/png"]}">'
+    image = f'<img alt="{_safe(told)}" style="max-width:{_WIDTH}px" src="data:image/png;base64,{picture_of(value)}">'
     return f'<figure style="margin:0">{image}<figcaption style="font-size:9px">{_safe(told)}</figcaption></figure>'
 
 

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from ctxkernel.core.text import format_duration, join_names, one_line, plural
+from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.sweeps.combinations import text_of
 
 MARK = "sweep_table"
@@ -165,6 +166,15 @@ class SweepTable:
         )
 
 
+def stored_tables(reader: SessionReader) -> dict[str, SweepTable]:
+    """Return the tables in a log by the executions that swept, oldest first."""
+    return {
+        subject: SweepTable.from_mark(cast("dict[str, Any]", value))
+        for (subject, _), value in reader.marks(MARK).items()
+        if isinstance(value, dict)
+    }
+
+
 def shown_value(value: Any) -> str:
     """Return a collected value in one line."""
     found: Any = value
@@ -233,3 +243,6 @@ class Sweep:
 
     def _repr_html_(self) -> str:
         return str(self._view._repr_html_())
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        return dict(self._view._repr_mimebundle_(**options))

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.browser
 def page(context: BrowserContext, kernel: Any, tmp_path: Path) -> Any:
     """The page of a session; requests and errors are kept in `asked` and `faults`."""
     exported.fill(kernel)
+    exported.sweep(kernel)
     path = tmp_path / "session.html"
     exported.exported(kernel, path)
     opened = context.new_page()
@@ -60,6 +61,25 @@ def test_search_and_branches_and_links_work_by_keyboard(page: Any):
     link.focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("main")).to_contain_text("other = 'of another branch'")
+
+
+def test_the_table_of_a_sweep_sorts_and_filters_by_keyboard(page: Any):
+    table = page.get_by_role("table", name="Combinations of the sweep")
+    rows = table.locator("tbody tr")
+    head = table.get_by_role("columnheader", name="alpha")
+    head.get_by_role("button").focus()
+    for order, shown in (("ascending", ["1", "2", "10"]), ("descending", ["10", "2", "1"])):
+        page.keyboard.press("Enter")
+        expect(head).to_have_attribute("aria-sort", order)
+        expect(head.get_by_role("button")).to_be_focused()
+        assert rows.locator("td:nth-child(2)").all_inner_texts()[:3] == shown
+    expect(rows.last).to_contain_text("<script>window.broken = 1</script>")
+    assert page.evaluate("[...document.querySelectorAll('.ctxk-sweepimage')].map(one => one.naturalWidth)") == [8, 8, 8]
+    expect(page.get_by_role("img", name="3 combinations as lines over alpha, r2")).to_be_visible()
+    page.get_by_role("textbox", name="Filter combinations").fill("r2<-2 ok")
+    expect(rows).to_have_count(1)
+    assert page.evaluate("window.broken") is None
+    assert page.faults == []
 
 
 def test_the_page_has_landmarks_headings_and_texts_for_images(page: Any):

@@ -113,3 +113,17 @@ def test_a_sweep_of_a_notebook_is_in_the_panel(desk, tmp_path):
     desk.page.screenshot(path=str(tmp_path / "sweeps.png"))
     table.locator("tbody tr").last.get_by_role("button").click()
     expect(desk.view.locator(".ctxk-told")).to_contain_text("3 names restored", timeout=60_000)
+    # The output of the cell is the same table, by keyboard, and without trust in the notebook.
+    output = desk.cell(2).locator(".jp-OutputArea")
+    head = output.get_by_role("columnheader", name="r2")
+    head.get_by_role("button").focus()
+    for order in ("ascending", "descending"):
+        desk.page.keyboard.press("Enter")
+        expect(head).to_have_attribute("aria-sort", order)
+    rows = output.get_by_role("table", name="Combinations of the sweep").locator("tbody tr")
+    expect(rows.first).to_contain_text("r2 is 18")
+    output.get_by_role("textbox", name="Filter combinations").fill("alpha=1 model=ridge")
+    expect(rows).to_have_count(1)
+    branch = rows.get_by_role("button").inner_text()
+    rows.get_by_role("button").click()
+    expect(desk.page.locator("#jp-main-statusbar")).to_contain_text(branch, timeout=60_000)

@@ -12,7 +12,7 @@ const HTML_WAYS = [
   'createContextualFragment'
 ];
 
-/** ctxkernel/kernel/display/bundle.py makes one module of several, and reads only this form. */
+/** ctxkernel/export/bundle.py makes one module of several, and reads only this form. */
 const FORM = [
   ['ExportNamedDeclaration[declaration]', 'Export names in one list at the end of the module.'],
   ['ExportDefaultDeclaration, ExportAllDeclaration', 'Export names in one list at the end of the module.'],

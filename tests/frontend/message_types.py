@@ -1,4 +1,4 @@
-"""TypeScript declarations of the messages in `ctxkernel/kernel/messages`. Run as a script, it writes them.
+"""TypeScript declarations of the messages in `ctxkernel/kernel/messages`, and of outputs. As a script, it writes them.
 
 The front end's scripts refer to them in JSDoc: `@import {Row} from '../messages.js'`.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin
 
 from ctxkernel.kernel.messages import cells, plan_messages, projection, sweeps, timeline_messages, wire
+from ctxkernel.sweeps import shown_table
 
 TARGET = Path(__file__).resolve().parents[2] / "ctxkernel/lab/messages.d.ts"
 HEADER = """\
@@ -21,7 +22,7 @@ HEADER = """\
  * Generated from ctxkernel/kernel/messages by tests/frontend/message_types.py: do not edit.
  */
 """
-MODULES = (timeline_messages, cells, projection, plan_messages, sweeps, wire)
+MODULES = (timeline_messages, cells, projection, plan_messages, shown_table, sweeps, wire)
 PLAIN: Mapping[Any, str] = {
     str: "string",
     int: "number",
@@ -38,7 +39,7 @@ def declarations() -> str:
         name: value
         for module in MODULES
         for name, value in vars(module).items()
-        if getattr(value, "__module__", "") == module.__name__ or isinstance(value, types.UnionType)
+        if (typing.is_typeddict(value) and value.__module__ == module.__name__) or isinstance(value, types.UnionType)
     }
     return "\n".join([HEADER, *(_declared(name, value) for name, value in own.items())])
 

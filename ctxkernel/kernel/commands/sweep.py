@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.core.masking import Mask
 from ctxkernel.core.report import Report, ReportTable
 from ctxkernel.core.text import one_line, plural, show_hidden
 from ctxkernel.kernel.commands.context import CommandContext
 from ctxkernel.kernel.execution.authority import require_person
 from ctxkernel.kernel.sweeps.signed_messages import SweepRequest
+from ctxkernel.store.log.row_masking import masked_json
 from ctxkernel.sweeps.combinations import (
     Combination,
     Values,
@@ -26,6 +26,7 @@ from ctxkernel.sweeps.combinations import (
     read_parameter,
 )
 from ctxkernel.sweeps.plots import plots_html
+from ctxkernel.sweeps.shown_table import SWEEP_MIME, SweepOutput, shown_sweep
 from ctxkernel.sweeps.sweep_table import Sweep, SweepTable
 
 _VALUES = (
@@ -43,7 +44,7 @@ def sweep(ctx: CommandContext, args: Sequence[str]) -> object:
     if "--dry-run" in flags:
         return _plan(ctx, request, "--json" in flags)
     table = _run(ctx, sweeper, request)
-    return json.dumps(table.to_json()) if "--json" in flags else SweepView(table, ctx.masker)
+    return json.dumps(table.to_json()) if "--json" in flags else SweepView(table, ctx)
 
 
 def _run(ctx: CommandContext, sweeper: Any, request: SweepRequest) -> SweepTable:
@@ -191,7 +192,7 @@ def sweep_from_python(start: int | str, parameters: Any, options: dict[str, Any]
     lists = {} if listed is not None else lists_of({**(parameters or {}), **options})
     request = _made(texts, {"--again"} if again else set(), lists, listed)
     table = _run(ctx, _sweeper(ctx), request)
-    return Sweep(table, SweepView(table, ctx.masker))
+    return Sweep(table, SweepView(table, ctx))
 
 
 def _context() -> CommandContext:
@@ -215,17 +216,22 @@ def failures(table: SweepTable) -> list[str]:
 
 
 class SweepView:
-    """A table for people, with small plots where HTML is shown."""
+    """A table for people: our front end draws it as in the panel, others show it as HTML with small plots, or text."""
 
-    def __init__(self, table: SweepTable, mask: Mask = str) -> None:
-        self._report = report_of(table).masked(mask)
+    def __init__(self, table: SweepTable, ctx: CommandContext) -> None:
+        self._report = report_of(table).masked(ctx.masker)
         self._plots = plots_html(table) if self._report.text() == report_of(table).text() else ""
+        drawn: SweepOutput = {"session": ctx.store.session_id, "sweep": shown_sweep(table)}
+        self._drawn = masked_json(drawn, ctx.masker)
 
     def __repr__(self) -> str:
         return show_hidden(self._report.text())
 
     def _repr_html_(self) -> str:
         return self._report.html() + self._plots
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        return {SWEEP_MIME: self._drawn}
 
 
 def report_of(table: SweepTable) -> Report:

@@ -28,7 +28,6 @@ from ctxkernel.core.nodes.policy import parse_pos
 from ctxkernel.core.ports import All
 from ctxkernel.core.text import suggest
 from ctxkernel.core.timeline import Author
-from ctxkernel.kernel.display.bundle import bundle_modules
 from ctxkernel.kernel.display.handle_traits import accept_handles
 from ctxkernel.kernel.execution.cell import CellRequest
 from ctxkernel.kernel.execution.guard import Guard
@@ -69,6 +68,8 @@ def require_handle(loop: Loop, namespace: Mapping[str, Any], name: str, usage: s
 @functools.cache
 def widget_module() -> str:
     """Return the widget's script as one module without comments: each widget contains a copy."""
+    from ctxkernel.export.bundle import bundle_modules
+
     return bundle_modules(FOLDER / "widget/handle.js", comments=False)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxkernel.core.text import without_surrogates
-from ctxkernel.kernel.display.bundle import bundle_modules
+from ctxkernel.export.bundle import bundle_modules
 from ctxkernel.kernel.display.panel import Panel
 
 APP = Path(__file__).parents[2] / "lab" / "app"

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import format_duration, one_line, plural
-from ctxkernel.kernel.messages.sweeps import SweepEntry, SweepLine, SweepProgress, SweepTables, SweepValue
+from ctxkernel.kernel.messages.sweeps import SweepEntry, SweepProgress, SweepTables
 from ctxkernel.store.log.reader import SessionReader
-from ctxkernel.sweeps.combinations import text_of
-from ctxkernel.sweeps.sweep_table import MARK, SweepRow, SweepTable, shown_value
+from ctxkernel.sweeps.shown_table import shown_sweep
+from ctxkernel.sweeps.sweep_table import SweepTable, stored_tables
 
-MOST_ROWS = 2000
 _EVERY_SECONDS = 0.5
 
 
@@ -43,12 +40,7 @@ def stored_sweeps(path: Path | None) -> dict[str, SweepTable]:
     if path is None or not path.exists():
         return {}
     with SessionReader(path) as reader:
-        marks = reader.marks(MARK)
-    return {
-        subject: SweepTable.from_mark(cast("dict[str, Any]", value))
-        for (subject, _), value in marks.items()
-        if isinstance(value, dict)
-    }
+        return stored_tables(reader)
 
 
 def sweep_answer(stored: Mapping[str, SweepTable], running: RunningSweep | None, of: object) -> SweepTables:
@@ -64,10 +56,7 @@ def sweep_answer(stored: Mapping[str, SweepTable], running: RunningSweep | None,
     return {
         "sweeps": [_entry(one, each) for one, each in tables.items()],
         "of": name,
-        "parameters": table.parameters,
-        "collected": table.collected,
-        "rows": [_line(row, table) for row in table.rows[:MOST_ROWS]],
-        "more": max(0, len(table.rows) - MOST_ROWS),
+        **shown_sweep(table),
         "progress": running.progress if is_running and running is not None else None,
     }
 
@@ -76,25 +65,3 @@ def _entry(execution_id: str, table: SweepTable) -> SweepEntry:
     names = one_line(", ".join(table.parameters), 60)
     took = f", {format_duration(table.seconds)}" if table.seconds else ""
     return {"execution_id": execution_id, "told": f"{plural(len(table.rows), 'combinations')} of {names}{took}"}
-
-
-def _line(row: SweepRow, table: SweepTable) -> SweepLine:
-    values = [_value(value := row.parameters.get(name), text_of(value)) for name in table.parameters]
-    for name in table.collected:
-        value = row.collected.get(name)
-        values.append(_value(value, shown_value(value) if name in row.collected else ""))
-    return {
-        "values": values,
-        "status": row.status,
-        "why": one_line(row.why, 300),
-        "branch": row.branch,
-        "seconds": row.seconds,
-        "cpu": row.cpu,
-        "diverged": row.diverged,
-        "output": row.output,
-    }
-
-
-def _value(value: Any, text: str) -> SweepValue:
-    is_number = type(value) in (int, float) and abs(value) < 1e300 and math.isfinite(value)
-    return {"text": one_line(text, 200), "number": float(value) if is_number else None}

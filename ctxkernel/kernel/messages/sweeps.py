@@ -1,32 +1,11 @@
-"""The types of a sweep's table in the panel."""
+"""The types of the sweeps of a session in the panel; the table itself has those of `sweeps.shown_table`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TypedDict
 
-
-class SweepValue(TypedDict):
-    """A value of a parameter or a collected variable; `number` is null if it is no finite number."""
-
-    text: str
-    number: float | None
-
-
-class SweepLine(TypedDict):
-    """A combination. `values` are those of the parameters, then of the collected variables, in the order of the names.
-
-    `branch` is an argument of `%ctx goto`, null if there is no state; `seconds` and `cpu` include shared cells.
-    """
-
-    values: Sequence[SweepValue]
-    status: str
-    why: str
-    branch: str | None
-    seconds: float
-    cpu: float
-    diverged: bool
-    output: str
+from ctxkernel.sweeps.shown_table import ShownSweep
 
 
 class SweepProgress(TypedDict):
@@ -44,13 +23,9 @@ class SweepEntry(TypedDict):
     told: str
 
 
-class SweepTables(TypedDict):
-    """The table of a sweep: `of` is the execution that swept; `more` rows are left out."""
+class SweepTables(ShownSweep):
+    """The table of a sweep: `of` is the execution that swept."""
 
     sweeps: Sequence[SweepEntry]
     of: str
-    parameters: Sequence[str]
-    collected: Sequence[str]
-    rows: Sequence[SweepLine]
-    more: int
     progress: SweepProgress | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -53,6 +54,8 @@ def swept_cells(
         made = _of_run(back, statement, run, intact=intact)
         intact = made.is_stored
         found.append(made)
+    if found:  # a cell that failed and was passed over may fail again; one at which the run ended tells the result
+        found[-1] = replace(found[-1], may_fail=False)
     return found or _of_notebook(loop, place, notebook)
 
 

@@ -13,6 +13,7 @@ import { ID, highlighter, outputRenderer } from './labparts.js';
 import { PROPOSAL_MIME } from './notebook.js';
 import { Panel } from './panel.js';
 import { proposalWidget } from './proposaloutput.js';
+import { SWEEP_MIME, sweepOutput } from './sweepoutput.js';
 
 /** @import {Application, Editors, NotebookTracker, Palette} from '../jupyterlab.js' */
 /** @import {RenderMime, SettingRegistry, StateDB, StatusBar} from '../jupyterlab.js' */
@@ -115,6 +116,7 @@ async function createPlugin(shared, version) {
         { safe: true, mimeTypes: [HANDLE_MIME], createRenderer: () => handleOutput(lab, (node) => panel.linkOf(node)) },
         HANDLE_RANK
       );
+      rendermime?.addFactory({ safe: true, mimeTypes: [SWEEP_MIME], createRenderer: () => sweepOutput(lab, panel) }, RANK);
       void panel.start();
     }
   };

@@ -85,6 +85,15 @@ function mount(el, actions = {}) {
     rerunFromCell: (cellId, ids) => view.returning.reruns.rerunFromCell(cellId, ids),
     /** Restore the state after the newest run of a cell on the way to HEAD. @param {string} cellId */
     goBackToCell: (cellId) => view.returning.goBackToCell(cellId),
+    /**
+     * Go to the state of a row of a sweep; returns false where the row is of another session.
+     * @param {string} session @param {string} branch @param {string} told
+     */
+    goToRow: (session, branch, told) => {
+      if (view.session !== session) return false;
+      void view.returning.goTo(branch, `Go to ${branch}`, told);
+      return true;
+    },
     undo: () => view.returning.undo(),
     /** Show what a cell depends on, and what depends on it. @param {string} cellId */
     dependencies: (cellId) => view.returning.dependencies(cellId),

@@ -73,6 +73,7 @@ function parallel(columns, all, choose) {
     'aria-label': `${plural(rows.length, 'combination')} as lines over ${axes.map((axis) => axis.name).join(', ')}`
   });
   svg.style.minWidth = `${70 * axes.length}px`;
+  svg.style.maxWidth = `${1.4 * STEP * axes.length}px`; // wider, its texts would be larger than those around it
   /** @param {number} at */
   const x = (at) => STEP * (at + 0.5);
   /** @param {number} share */

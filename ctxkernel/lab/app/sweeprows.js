@@ -3,14 +3,14 @@
 import { clean } from './text.js';
 import { list, number } from './values.js';
 
-/** @import {SweepLine, SweepTables, SweepValue} from '../messages.js' */
+/** @import {ShownSweep, SweepLine, SweepValue} from '../messages.js' */
 
 /** @typedef {{name: string, kind: 'value' | 'told', of: (line: Partial<SweepLine>) => Partial<SweepValue>}} Column */
 
 /** @param {unknown} text @param {unknown} [value] @returns {Partial<SweepValue>} */
 const told = (text, value = null) => ({ text: clean(text), number: number(value) });
 
-/** The columns of a table: parameters, collected values, and what became of a combination. @param {Partial<SweepTables>} table @returns {Column[]} */
+/** The columns of a table: parameters, collected values, and what became of a combination. @param {Partial<ShownSweep>} table @returns {Column[]} */
 function columnsOf(table) {
   const names = [...list(table.parameters), ...list(table.collected)].map(clean);
   const rows = list(table.rows);

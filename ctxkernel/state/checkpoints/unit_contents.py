@@ -9,7 +9,7 @@ Rule: in doubt two units differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from xxhash import xxh3_128_hexdigest
 from ctxkernel.core.errors import StoreError
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.units import Unit
-from ctxkernel.state.tracking.fingerprints import TooLarge, exact_fingerprint, values_of
+from ctxkernel.state.tracking.fingerprints import Graph, TooLarge, exact_fingerprint, graph_fingerprint, values_of
 from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.state.types.packer import Opened
 
@@ -78,6 +78,29 @@ class UnitContents:
             return None
         return [*zip(forms[0].labels, forms[1].labels, strict=True)]
 
+    def graph(self, state: Mapping[str, Any], names: Sequence[str]) -> Graph | None:
+        """Return the content of some names of a state with all that they share; None where that is not known."""
+        read: dict[int, tuple[dict[str, Any], list[tuple[str, ...]]]] = {}
+
+        def resolve(name: str) -> tuple[Any, Sequence[Sequence[str]]]:
+            unit = state.get(name)
+            if isinstance(unit, Unit) and unit.is_plain:
+                return unit.digest, ()
+            if not isinstance(unit, Unit) or not _is_whole(unit):
+                raise TooLarge
+            if id(unit) not in read:
+                stream, chunks = self._stream(unit), [one.chunks for one in unit.buffers]
+                if stream.nbytes > _MOST_BYTES:
+                    raise TooLarge
+                read[id(unit)] = values_of(stream, [one.nbytes for one in unit.buffers], chunks, exact=True), chunks
+            values, buffers = read[id(unit)]
+            return values[name], buffers
+
+        try:
+            return graph_fingerprint(names, resolve)
+        except (StoreError, ValueError, KeyError, TooLarge, RecursionError):
+            return None
+
     def _by_bytes(self, unit: Unit) -> _Form:
         key = unit.digest, *unit.chunks
         if (known := self._bytes.get(key)) is None:
@@ -113,8 +136,8 @@ class Matching:
     contents: UnitContents
     then: Mapping[str, Unit | None]
     now: Mapping[str, Any]
-    effects: Collection[str]
-    """Names that the execution changed. One that changes an object changes the results that hold it, too."""
+    effects: Mapping[str, Unit]
+    """What the execution changed. One that changes an object changes the results that hold it, too."""
     renames: dict[str, str] = field(default_factory=dict[str, str])
     """Label → the label of the equal object of now."""
     _back: dict[str, str] = field(default_factory=dict[str, str])
@@ -125,20 +148,58 @@ class Matching:
 
         If none does, `renames` holds for all of them.
         """
-        found: set[str] = set()
-        for name, one in self.then.items():
-            # A part of the process is compared by its value; a name that is only bound needs no value.
-            if name.startswith(LABELS) or (name not in names and (one is None or ":" in name)):
-                continue
-            if not self._match(name):
-                found.add(name)
+        found = self._differing(names)
+        return set() if found and self._is_shared_otherwise(names) and self._has_same_graph(names) else found
+
+    def _differing(self, names: Collection[str]) -> set[str]:
+        found = {name for name in self._values(names) if not self._match(name, name)}
         reached = {label for label, _ in self._done}
         alone = [label for label in self.then if label.startswith(LABELS) and label not in reached]
         found.update(one for one in alone if one in names or not (self.then[one] is None or self._bind(one, one)))
         return found
 
-    def _match(self, name: str) -> bool:
-        todo = [(name, name)]
+    def _values(self, names: Collection[str]) -> list[str]:
+        """Return the names of values that are compared.
+
+        A part of the process is compared by its value; a name that is only bound needs no value.
+        """
+        return [
+            name
+            for name, one in self.then.items()
+            if not name.startswith(LABELS) and (name in names or not (one is None or ":" in name))
+        ]
+
+    def _is_shared_otherwise(self, names: Collection[str]) -> bool:
+        """Return whether a value may only be stored in another way: another variable, or a result, holds it, too."""
+        values = self._values(names)
+        return len(_reached(self.then, values)) != len(_reached(self.now, values))
+
+    def _has_same_graph(self, names: Collection[str]) -> bool:
+        """Return whether all that the execution read is equal, wherever it is stored.
+
+        False if the execution changed a part of it: variables that it did not read may hold that part now.
+        """
+        changed = {name: unit for name, unit in self.effects.items() if not _equal(unit, self.now.get(name))}
+        if any(self.then.get(one) is not None or (one.startswith(LABELS) and one in self.now) for one in changed):
+            return False
+        values = [name for name in self._values(names) if self.then[name] is not None or self.now.get(name) is not None]
+        graphs = [self.contents.graph(state, values) for state in (self.then, self.now)]
+        then, now = graphs
+        if then is None or now is None or then.text != now.text:
+            return False
+        for known in (self.renames, self._back, self._done):
+            known.clear()
+        pairs = [(label, now.places[at]) for at, label in then.places.items() if at in now.places]
+        if not all(self._bind(*both) for both in pairs):
+            return False
+        classes = zip(then.classes, now.classes, strict=True)
+        if not all(self._bind(*both) and self._match(*both) for both in classes):
+            return False
+        used = {label for unit in changed.values() for label in unit.labels}
+        return used <= {*self.renames, *self.effects}
+
+    def _match(self, name: str, other: str) -> bool:
+        todo = [(name, other)]
         while todo:
             pair = todo.pop()
             if pair in self._done:
@@ -165,6 +226,23 @@ class Matching:
         if label != other and (kinds[0] != kinds[1] or (kinds[0] == "live" and not _of_process(label, other))):
             return False
         return self.renames.setdefault(label, other) == other and self._back.setdefault(other, label) == label
+
+
+def _equal(unit: Unit, now: Any) -> bool:
+    return isinstance(now, Unit) and unit.equals(now)
+
+
+def _reached(state: Mapping[str, Any], names: Collection[str]) -> set[str]:
+    """Return all names and labels of what these names hold."""
+    found: set[str] = set()
+    todo = list(names)
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            unit = state.get(name)
+            todo += (*unit.names, *unit.labels) if isinstance(unit, Unit) else ()
+    return found
 
 
 def _of_process(*labels: str) -> bool:

@@ -43,6 +43,7 @@ class CandidateNames(PackedVariables):
             self._cell = replace(cell, anything=anything)
             self._candidates |= (names := self._complex())
             self._baseline([name for name in names if name not in self._groups])
+            self._beyond |= {name for name in self._groups if name.startswith("class:")}
 
     def _read_first(self, source: str, cell: CellNames) -> set[str] | None:
         """Return the candidates that a cell can read before it binds them; None where these are all candidates."""

@@ -16,7 +16,7 @@ import pickle
 import struct
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -201,9 +201,37 @@ def exact_fingerprint(
     return "" if walker.alive else xxh3_128_digest(bytes(walker.out)).hex(), tuple(walker.labels)
 
 
+def graph_fingerprint(roots: Sequence[str], resolve: Resolve, *, most: float = 10 * MOST_NODES) -> Graph:
+    """Return the content of several names together, wherever the objects are stored that they share.
+
+    `resolve` returns the tree of a name or a label, and the chunks of the buffers of its stream. Raises TooLarge and
+    RecursionError.
+    """
+    walker = _Walker((), str, lambda _: frozenset(), most, exact=True, resolve=resolve)
+    for name in roots:
+        walker.walk_all(walker.stored(name))
+    if walker.alive:
+        raise TooLarge
+    return Graph(xxh3_128_digest(bytes(walker.out)).hex(), tuple(walker.labels), walker.places)
+
+
 def _class_path(value: Any) -> str:
     content = getattr(value, "content", None) if isinstance(value, type) else None
     return str(content.args[3]) if isinstance(content, _Node) else ""
+
+
+Resolve = Callable[[str], tuple[Any, Sequence[Sequence[str]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The content of several names, and of all that they share."""
+
+    text: str
+    classes: tuple[str, ...]
+    """The labels of classes, in the order of their numbers in the text."""
+    places: Mapping[int, str]
+    """The number of an object in the text → its label, if it is stored by itself."""
 
 
 LIVE = "live:"
@@ -232,6 +260,9 @@ class _Walker:
     """Whether what cannot be told is TooLarge, all that is shared counts, and labels count by their order."""
     labels: dict[str, int] = field(default_factory=dict[str, int])
     """Label → its number."""
+    resolve: Resolve | None = None
+    """Gives the tree of an object that is stored by itself: it counts where it is held. None: its label counts."""
+    places: dict[int, str] = field(default_factory=dict[int, str])
     out: bytearray = field(default_factory=bytearray)
     seen: dict[int, int] = field(default_factory=dict[int, int])
     made: list[Any] = field(default_factory=list[Any])
@@ -241,7 +272,10 @@ class _Walker:
     """Whether it holds something of this process, so that the content says nothing in another one."""
 
     def walk(self, root: Any) -> None:
-        stack: list[Iterator[Any]] = [iter((root,))]
+        self.walk_all(iter((root,)))
+
+    def walk_all(self, roots: Iterator[Any]) -> None:
+        stack = [roots]
         while stack:
             for one in stack[-1]:
                 inner = self.visit(one)
@@ -278,6 +312,8 @@ class _Walker:
             return self.node(one)
         if not self.exact and (objects := _objects_of(one)) is not None:
             return self.visit(objects)
+        if self.resolve is not None and getattr(one, "made", "") == "shared":
+            return self.stored(one.args[0])
         again = self.seen.get(id(one))
         if again is not None:
             out += b"R%d;" % again
@@ -314,6 +350,16 @@ class _Walker:
             return None
         self.seen[id(content)] = len(self.seen)
         return self.node(content)
+
+    def stored(self, name: str) -> Iterator[Any]:
+        """Yield the tree of a name or a label, with its own buffers."""
+        assert self.resolve is not None
+        before = self.buffers
+        tree, self.buffers = self.resolve(name)
+        if name.startswith(LABELS):
+            self.places.setdefault(self.seen.get(id(tree), len(self.seen)), name)
+        yield tree
+        self.buffers = before
 
     def number(self, label: str) -> int:
         """Return the number of a label."""

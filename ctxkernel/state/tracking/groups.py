@@ -60,6 +60,8 @@ class Moment:
     """Gives the addresses of the chunks of a buffer; by default `chunks_of`, which hashes all of it."""
     blocks: MemoryBlocks = field(default_factory=MemoryBlocks)
     """Memory that the packs met."""
+    whole: Callable[[Iterable[str]], list[tuple[str, ...]]] = lambda names: [(name,) for name in names]
+    """Returns the groups that names are known to be in: a class shares its attributes with variables."""
     pieces: dict[str, PackPiece] = field(default_factory=dict[str, PackPiece])
     """By name."""
     first: dict[str, PackPiece] = field(default_factory=dict[str, PackPiece])
@@ -87,13 +89,13 @@ class Moment:
         while todo:
             for names in todo:
                 self._pack(names, identities=several)
-            todo = self._referred()
+            todo = self._referred(join=join)
             if todo and join and not several:  # identities show the objects that it shares with these
                 several, todo = True, [*first, *todo]
         while several and (again := self._shared() or self._circles()):
             for names in again:
                 self._pack(names, identities=True)
-            while todo := self._referred():
+            while todo := self._referred(join=join):
                 for names in todo:
                     self._pack(names, identities=True)
         self._alive.clear()
@@ -141,15 +143,18 @@ class Moment:
         part = self.packer.part_of(name)
         return self.value(name) if part is None else part
 
-    def _referred(self) -> list[tuple[str, ...]]:
-        """Return the labels in the pieces that have no piece yet: of shared objects, and classes of the user's."""
+    def _referred(self, *, join: bool) -> list[tuple[str, ...]]:
+        """Return the labels in the pieces that have no piece yet: of shared objects, and classes of the user's.
+
+        `join`: with the names that share objects with them.
+        """
         wanted: dict[str, None] = {}
         for piece in {id(one): one for one in self.pieces.values()}.values():
             for label in piece.packed.labels:
                 if not label.startswith("live:") and label not in self.pieces and label not in self._tried:
                     wanted[label] = None
         self._tried |= wanted.keys()  # one may be deferred, or fail, or be gone
-        return [(label,) for label in wanted]
+        return self.whole(wanted) if join else [(label,) for label in wanted]
 
     def _shared(self) -> list[tuple[str, ...]]:
         """Return the groups that have to be packed again, since they hold the same objects."""

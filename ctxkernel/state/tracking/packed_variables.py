@@ -148,7 +148,7 @@ class PackedVariables:
         bounded = seconds is not None and self.may_defer()
         # A return needs hashes; for a cell, the system's record of written memory is enough.
         chunks = functools.partial(self.chunks, prove=seconds is None) if self.chunks is not None else None
-        return Moment(self.packer, self._value, seconds if bounded else None, chunks)
+        return Moment(self.packer, self._value, seconds if bounded else None, chunks, self._whole_groups)
 
     def _baseline(self, names: Sequence[str]) -> None:
         """Pack names that were not packed yet; reports nothing."""

@@ -236,7 +236,8 @@ class ClassParts(CodeParts):
             self.made[uid] = again.cls
             return again.cls
         members: dict[str, Any] = {**dict.fromkeys(names), "__module__": module, "__qualname__": path}
-        members.pop("__slots__", None)
+        if slots is None:  # else they keep their place among the members
+            members.pop("__slots__", None)
         members |= early if slots is None else {"__slots__": tuple(slots), **early}
         made = _without_hooks(meta, name, bases, members)
         if is_kind(meta, abc.ABCMeta):

@@ -222,6 +222,11 @@ class FileParts(StreamConstructors):
     ) -> Any:
         """Return a view of a part of an object's memory."""
         whole: Any = below.getbuffer() if isinstance(below, io.BytesIO) else memoryview(below)
+        if whole.readonly and not readonly and hasattr(below, "setflags"):  # of an array that was protected later
+            array: Any = below
+            array.setflags(write=True)
+            whole = memoryview(array)
+            array.setflags(write=False)
         if not whole.c_contiguous:  # all of it
             return whole.toreadonly() if readonly and not whole.readonly else whole
         if whole.format != "B" or whole.ndim != 1:

@@ -1,4 +1,4 @@
-"""Bundle several ES modules into one: the module of a widget cannot import other files.
+"""Bundle several ES modules into one: the module of a widget, and of an exported page, cannot import other files.
 
 Rule 1: a module begins with its imports and ends with one list of exports: `import { a } from './b.js';` and
         `export { c, d as default };`. eslint enforces this form, so that no parser of JavaScript is needed.
