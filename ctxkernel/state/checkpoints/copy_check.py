@@ -21,6 +21,7 @@ from ctxkernel.core.reflection import class_module, class_of
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.groups import chunks_of
+from ctxkernel.state.tracking.stream_trees import MOST_TEXT, TooLarge, values_of
 from ctxkernel.state.types.arrays import allocate
 from ctxkernel.state.types.packer import Lost, Packed, Packer
 from ctxkernel.state.types.parts import said
@@ -87,7 +88,7 @@ def unfaithful(
         in_doubt = differ and not found and not report and not _of_users(packer, packed)
         if in_doubt and _same(packer, stored, copies, bounded, claimed=True):
             return Unequal(inexact=tuple(differ))
-    except fingerprints.TooLarge:
+    except TooLarge:
         return None
     except Exception as fault:
         why = f"it can be stored, but it cannot be compared with its copy: {said(fault)}"
@@ -120,10 +121,10 @@ def _same(
     mine, theirs = (_Content(packer, one, claimed=claimed) for one in both)
     if mine.exact() == theirs.exact():
         return True
-    most = (fingerprints.MOST_NODES, fingerprints.MOST_TEXT) if bounded else (math.inf, math.inf)
+    most = (fingerprints.MOST_NODES, MOST_TEXT) if bounded else (math.inf, math.inf)
     found = mine.print(*most)
     if not found and bounded:
-        raise fingerprints.TooLarge
+        raise TooLarge
     return bool(found) and found == theirs.print(*most)
 
 
@@ -143,7 +144,7 @@ class _Content:
     def print(self, nodes: float, text: float) -> str:
         """Return a hash of the content; empty where it holds more than `nodes`. Raises TooLarge, of `text`."""
         packed = self._packed
-        tree = fingerprints.values_of(packed.stream, [one.nbytes for one in packed.buffers], self._chunks, most=text)
+        tree = values_of(packed.stream, [one.nbytes for one in packed.buffers], self._chunks, most=text)
         labels = dict.fromkeys(packed.labels, "")
         return fingerprints.content_fingerprint(
             tree["values"],

@@ -18,7 +18,8 @@ from xxhash import xxh3_128_hexdigest
 from ctxkernel.core.errors import StoreError
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.units import Unit
-from ctxkernel.state.tracking.fingerprints import Graph, TooLarge, exact_fingerprint, graph_fingerprint, values_of
+from ctxkernel.state.tracking.fingerprints import Graph, exact_fingerprint, graph_fingerprint
+from ctxkernel.state.tracking.stream_trees import TooLarge, values_of
 from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.state.types.packer import Opened
 

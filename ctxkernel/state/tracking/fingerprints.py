@@ -7,12 +7,10 @@ how a set is ordered, which texts are one object, what a library keeps in caches
 
 from __future__ import annotations
 
-import functools
 import itertools
 import marshal
 import math
 import operator
-import pickle
 import struct
 import sys
 import types
@@ -24,131 +22,13 @@ from xxhash import xxh3_128_digest
 
 from ctxkernel.core.reflection import class_of
 from ctxkernel.state.base.code_objects import code_facts
+from ctxkernel.state.tracking.stream_trees import Node, TooLarge, named
 from ctxkernel.state.types.instances import is_cache
-from ctxkernel.state.types.object_names import LABELS, value_of_label
-from ctxkernel.state.types.packer import Opened
-from ctxkernel.state.types.parts import SEEDS, plain_name
+from ctxkernel.state.types.object_names import LABELS
 
 MOST_NODES = 20_000
 MOST_SHOWN = 100_000
 """Elements of a view that are compared as those of an array of its own."""
-MOST_TEXT = 4 * 1024 * 1024
-
-
-class TooLarge(Exception):
-    """A value with more content than the limit."""
-
-
-class _Node:
-    """An object as its pack describes it. Its class has the name of the constructor."""
-
-    label = ""
-
-    def __new__(cls, *args: Any) -> _Node:
-        one = object.__new__(cls)
-        one.made, one.args, one.state, one.items = cls.__name__, args, [], []
-        return one
-
-    made: str
-    args: tuple[Any, ...]
-    state: list[Any]
-    items: list[Any]
-
-    def __setstate__(self, state: Any) -> None:
-        self.state.append(state)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.items.append((key, value))
-
-    def append(self, item: Any) -> None:
-        self.items.append(item)
-
-    def extend(self, items: Any) -> None:
-        self.items.extend(items)
-
-    add = append
-
-    def __call__(self, *args: Any) -> _Node:
-        return _named("call")(self, *args)
-
-
-_FILLS = ("fill", "update_dict", "adopt", "index_references", "position", "skip")
-"""Prefixes of constructors that set the content of an existing object."""
-
-
-class _Reader(pickle.Unpickler):
-    """Reads a pack as nodes."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        return _named(f"{module}.{name}")
-
-    labels: Sequence[str]
-    exact = False
-
-    def persistent_load(self, pid: Any) -> object:
-        if self.exact:  # the value does not tell which object it is
-            raise TooLarge
-        return value_of_label(self.labels[int(pid)])
-
-
-@functools.lru_cache(5000)
-def _named(name: str, label: str = "") -> type[_Node]:
-    return type(name, (_Node,), {"label": label})
-
-
-def values_of(
-    stream: Any,
-    sizes: Sequence[int],
-    chunks: Sequence[Sequence[str]],
-    *,
-    most: float = MOST_TEXT,
-    exact: bool = False,
-) -> dict[str, Any]:
-    """Return the values of a stream by name, as trees.
-
-    `sizes` are those of its buffers in bytes, `chunks` their addresses, which stand for the content. `most`: bytes of
-    long texts. `exact`: trees for `exact_fingerprint`.
-
-    Raises ValueError for what is no stream of ours, and TooLarge.
-    """
-    opened = Opened(stream)
-    cut: set[int] = {number for _, number in opened.cuts}
-    if sum(sizes[number] for number in cut) > most:
-        raise TooLarge
-
-    def part(name: str) -> Callable[..., Any]:
-        return lambda *args: _make(name, opened.labels, args)
-
-    seeds = [part if name == "part" else _named(f"seed {name}")() for name in SEEDS]
-    held = [b"buffer %d" % at for at in range(len(sizes))]
-    for at in cut:  # a text of that size that stands for a long one
-        text = "".join(chunks[at]).encode()
-        held[at] = (text * (sizes[at] // len(text) + 1))[: sizes[at]]
-    reader = _Reader(opened.source(held), buffers=opened.turns(seeds, [memoryview(one) for one in held]))
-    reader.labels, reader.exact = opened.labels, exact
-    return {plain_name(name): value for name, value in reader.load()[0].items()}
-
-
-def _make(name: str, labels: Sequence[str], args: tuple[Any, ...]) -> Any:
-    if name.startswith(_FILLS):
-        made = getattr(args[0], "content", args[0]) if isinstance(args[0], type) else args[0]
-        if isinstance(made, _Node):
-            made.state.append(args[1] if name == "adopt" else args[1:])
-        return None
-    if name == "make_class":
-        return type(f"own {args[3]}", (_Node,), {"label": args[0], "content": _named(name)(*args)})
-    first: Any = args[0] if args else None
-    if name == "definition":
-        return _named(".".join(args))
-    if name == "own_class":
-        return _named(f"own {args[1]}", labels[int(first)].removeprefix("class:"))
-    if name in ("new", "value") and args:
-        cls, *given = args if name == "new" else args[1:]
-        if isinstance(cls, type) and issubclass(cls, _Node):
-            return cls.__new__(cls, *given)
-    if name in ("shared", "live"):
-        return _named(name)(labels[int(first)])
-    return _named(name)(*args)
 
 
 def content_fingerprint(
@@ -169,7 +49,7 @@ def content_fingerprint(
     walker = _Walker(buffers, shared, hidden, most)
     value = _objects_of(value) or value
     try:
-        if isinstance(value, _Node) and value.made in _ARRAYS:
+        if isinstance(value, Node) and value.made in _ARRAYS:
             return walker.array(value)
         walker.walk(value)
     except (TooLarge, RecursionError):
@@ -217,7 +97,7 @@ def graph_fingerprint(roots: Sequence[str], resolve: Resolve, *, most: float = 1
 
 def _class_path(value: Any) -> str:
     content = getattr(value, "content", None) if isinstance(value, type) else None
-    return str(content.args[3]) if isinstance(content, _Node) else ""
+    return str(content.args[3]) if isinstance(content, Node) else ""
 
 
 Resolve = Callable[[str], tuple[Any, Sequence[Sequence[str]]]]
@@ -334,7 +214,7 @@ class _Walker:
         if kind is dict:
             out += b"D%d;" % len(one)
             return itertools.chain.from_iterable(one.items())
-        if isinstance(one, _Node):
+        if isinstance(one, Node):
             return self.node(one)
         if self.exact:
             raise TooLarge
@@ -373,7 +253,7 @@ class _Walker:
         self.alive = self.alive or inner.alive
         return xxh3_128_digest(bytes(inner.out))
 
-    def node(self, one: _Node) -> Iterator[Any] | None:
+    def node(self, one: Node) -> Iterator[Any] | None:
         out = self.out
         if one.made in _ARRAYS and not self.exact:
             out += self.array(one).encode()
@@ -420,7 +300,7 @@ class _Walker:
         self.made += shown
         return itertools.chain(one.args, shown, one.items)
 
-    def array(self, one: _Node) -> str:
+    def array(self, one: Node) -> str:
         """Return the fingerprint of an array, which is the same whether or not it has a pack of its own."""
         one = (_as_array(one) if one.made == "array_view" else None) or one
         at = int(one.made == "machine_values")
@@ -433,7 +313,7 @@ class _Walker:
         self.made.append(one)
         return f"xxh3:{xxh3_128_digest(bytes(inner.out)).hex()}"
 
-    def class_of(self, one: _Node) -> Iterator[Any]:
+    def class_of(self, one: Node) -> Iterator[Any]:
         _, meta, name, path, bases, *_ = one.args
         members = [
             {key: value for key, value in part.items() if key not in _NO_CONTENT} if class_of(part) is dict else part
@@ -443,7 +323,7 @@ class _Walker:
         self.made.append(members)
         return iter((meta, name, path, bases, members))
 
-    def visible(self, one: _Node, state: Any) -> Any:
+    def visible(self, one: Node, state: Any) -> Any:
         """Return the attributes of an instance that are content."""
         own = one.made.startswith("own ")
         hidden = self.hidden(one.label) if own else frozenset[str]()
@@ -464,12 +344,12 @@ class _Walker:
         return shown(state)
 
 
-def _objects_of(view: Any) -> _Node | None:
+def _objects_of(view: Any) -> Node | None:
     """Return the array of objects of which a node is a view as a whole, as pandas 2 has them; None for others."""
-    if not isinstance(view, _Node) or view.made != "array_view":
+    if not isinstance(view, Node) or view.made != "array_view":
         return None
     root, offset, _, shape, strides, writeable, *cls = view.args
-    if not isinstance(root, _Node) or root.made != "objects" or offset or cls or shape != root.args[0]:
+    if not isinstance(root, Node) or root.made != "objects" or offset or cls or shape != root.args[0]:
         return None
     is_same = strides == _strides(shape, _POINTER, fortran=root.args[2]) and writeable == root.state[0][0][-1]
     return root if is_same else None
@@ -482,10 +362,10 @@ def _strides(shape: tuple[int, ...], step: int, *, fortran: bool) -> tuple[int, 
     return tuple(itertools.accumulate(sizes[:-1], operator.mul, initial=step))[::back]
 
 
-def _as_array(view: _Node) -> _Node | None:
+def _as_array(view: Node) -> Node | None:
     """Return a view of a small array, or of a whole block or array, as an array of its own; None for another view."""
     root, offset, kind, shape, strides, writeable, *cls = view.args
-    made = root.made if isinstance(root, _Node) else ""
+    made = root.made if isinstance(root, Node) else ""
     is_whole = made == "memory_block" or (made == "array" and class_of(root.args[0]) is int)
     if is_whole and not offset and not cls and class_of(kind) is str:
         step: int = sys.modules["numpy"].dtype(kind).itemsize
@@ -493,16 +373,16 @@ def _as_array(view: _Node) -> _Node | None:
             return None
         for fortran in (False, True):
             if strides == _strides(shape, step, fortran=fortran):
-                return _named("array")(root.args[0], kind, shape, fortran, writeable)
+                return named("array")(root.args[0], kind, shape, fortran, writeable)
     plain = made == "array" and class_of(root.args[0]) is bytes
     if not plain or cls or class_of(kind) is not str or math.prod(shape) > MOST_SHOWN:  # a few bytes may look like many
         return None
     numpy: Any = sys.modules["numpy"]
     shown = numpy.ndarray(shape, kind, root.args[0], offset, strides) if root.args[0] else numpy.empty(shape, kind)
-    return _named("array")(shown.tobytes(), kind, shape, False, writeable)
+    return named("array")(shown.tobytes(), kind, shape, False, writeable)
 
 
-def _code_digest(one: _Node) -> int:
+def _code_digest(one: Node) -> int:
     data = one.args[1]
     if class_of(data) is bytes:
         code = marshal.loads(data)  # noqa: S302 - of a pack that was made in this process, or is signed

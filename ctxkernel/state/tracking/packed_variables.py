@@ -24,6 +24,7 @@ from ctxkernel.state.tracking.cell_names import Transform
 from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
 from ctxkernel.state.tracking.groups import Moment, PackPiece
 from ctxkernel.state.tracking.late_changes import OpenChange, OwnContent, content_of
+from ctxkernel.state.tracking.stream_trees import values_of
 from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.state.types.packer import Packer
 
@@ -148,7 +149,7 @@ class PackedVariables:
         bounded = seconds is not None and self.may_defer()
         # A return needs hashes; for a cell, the system's record of written memory is enough.
         chunks = functools.partial(self.chunks, prove=seconds is None) if self.chunks is not None else None
-        return Moment(self.packer, self._value, seconds if bounded else None, chunks, self._whole_groups)
+        return Moment(self.packer, self._value, seconds if bounded else None, chunks, whole=self._whole_groups)
 
     def _baseline(self, names: Sequence[str]) -> None:
         """Pack names that were not packed yet; reports nothing."""
@@ -442,7 +443,7 @@ class PackedVariables:
     def _prints(self, piece: PackPiece) -> dict[str, str]:
         packed = piece.packed
         try:
-            trees = fingerprints.values_of(packed.stream, [one.nbytes for one in packed.buffers], piece.chunks)
+            trees = values_of(packed.stream, [one.nbytes for one in packed.buffers], piece.chunks)
         except Exception:  # a stream that only its maker can read: nothing is known then
             return {}
         return {name: self._fingerprint(tree, piece) for name, tree in trees.items()}
