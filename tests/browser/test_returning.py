@@ -25,7 +25,7 @@ _numbers = itertools.count()
 def run_all(desk, cells=CELLS):
     """Open a new notebook and run every cell by Shift+Enter.
 
-    It has a name of its own: Lab may still hold the one of an earlier test, and would open that, without a kernel.
+    It has a name of its own: Lab may hold that of an earlier test.
     """
     desk.open(f"back{next(_numbers)}.ipynb", cells).live()
     desk.select(0)
@@ -50,9 +50,9 @@ def output(desk, index):
     return desk.cell(index).locator(".jp-OutputArea")
 
 
-def test_back_to_a_cell_and_on_from_there_is_a_branch_and_can_be_undone(desk):
+def test_back_to_a_cell_and_on_from_there_is_a_branch_and_can_be_undone(new_desk):
     """The variables are those of then, aliases and all; the cells that came after are one click away."""
-    run_all(desk, [*CELLS, ""])
+    desk = run_all(new_desk, [*CELLS, ""])
     choose(desk, "s1", "Go back here")
     expect(desk.view.locator(".ctxk-here")).to_contain_text("You are here, in the past")
     expect(desk.row("s1")).to_have_attribute("aria-current", "step")
