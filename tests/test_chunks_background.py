@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import multiprocessing
 import os
 import signal
@@ -257,6 +258,29 @@ def test_a_child_that_waits_for_a_thread_is_killed_soon_and_said_to_hang(store, 
     assert ticket.hangs and "hung" in ticket.fault
     assert ticket.seconds < 15
     assert run(background, job, here=True).result == 5
+
+
+@linux
+def test_a_child_whose_output_nobody_reads_does_not_count_as_hung(store, background, monkeypatch):
+    """It sleeps at a full pipe while a cell runs for hours; here each look reads only as much as a pipe holds."""
+    monkeypatch.setattr(module, "_HANGS", 0.25)
+    read, turns = os.read, itertools.count()
+
+    def once(descriptor: int, size: int) -> bytes:
+        if descriptor == ticket.pipe and next(turns) % 2:
+            raise BlockingIOError
+        return read(descriptor, size)
+
+    ticket = background.submit(lambda store: "x" * 1_000_000, nbytes=0)
+    monkeypatch.setattr(os, "read", once)
+
+    for _ in range(60):
+        time.sleep(0.1)
+        background.poll()
+        if ticket.done:
+            break
+
+    assert ticket.result == "x" * 1_000_000
 
 
 @linux

@@ -230,11 +230,14 @@ class Background:
 
     def _listen(self, ticket: Ticket) -> None:
         """Read the output of a child, and end its ticket if the child ended."""
+        before = len(ticket.heard)
         try:
             while heard := os.read(ticket.pipe, 1 << 16):
                 ticket.heard += heard
         except BlockingIOError:
             pid = bytes(ticket.heard).partition(b"\n")[0]
+            if len(ticket.heard) > before:  # it slept as nobody read its output
+                ticket.used = time.monotonic(), b""
             ticket.hangs = ticket.hangs or _hangs(ticket, pid)
             if pid.isdigit() and (ticket.hangs or time.monotonic() - ticket.started > ticket.limit + _GRACE):
                 # Its end of the pipe is open, so it lives, and still has this number.
