@@ -230,7 +230,7 @@ class Checkpointer:
         if stored:
             changes.streams.append(("", pickle.dumps(stored, 5), tuple(stored)))
 
-    def _unit(self, piece: PackPiece, found: Unequal, changes: StateChanges) -> None:
+    def _unit(self, piece: PackPiece, unequal: Unequal, changes: StateChanges) -> None:
         """Make a piece the unit of its names."""
         packed, names = piece.packed, piece.names
         self.late.forget(names)
@@ -243,11 +243,10 @@ class Checkpointer:
             if token not in again or self._packer.tokens.object(token) is None:
                 self._hold(token, thing)  # a connection is released with the user's last reference to it
         self.storage.note(piece, old, changes)
-        unit = unit_of(piece, digest, place or ("", 0), changes.execution_id)
-        if found.lost:
-            live = *unit.live, *self._hold_unequal(found.lost, changes.execution_id, self.tracker.turn)
-            unit = replace(unit, missing={**packed.faults, **found.lost}, live=live)
-        unit = replace(unit, inexact=found.inexact) if found.inexact else unit
+        unit = unit_of(piece, digest, place or ("", 0), changes.execution_id, unequal)
+        if unequal.lost:
+            live = *unit.live, *self._hold_unequal(unequal.lost, changes.execution_id, self.tracker.turn)
+            unit = replace(unit, live=live)
         # A job that is under way may have another content of a label, of an earlier state.
         waits = bool(self.writing) and names[0].startswith(LABELS)
         if unit.equals(old) and place is not None and old is not None and old.stream[0] and not waits:

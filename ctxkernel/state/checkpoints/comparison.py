@@ -74,7 +74,7 @@ class StateComparison:
             why, gap = self._unloadable(unit), self._gap(unit, target, keep)
             there = {each: held.get(each, self._value(each)) for each in unit.names}
             whole = held.keys() >= there.keys() and (gap or not stale.keys().isdisjoint(there))
-            some = bool(unit.live or unit.inexact) and not held.keys().isdisjoint(there)
+            some = not unit.is_exact and not held.keys().isdisjoint(there)
             with_it = self._shared_as_then(unit, found, held, keep) if whole or some else None
             if with_it is not None and self._is_as_then(unit, execution_id, there):
                 found.held.update(there)

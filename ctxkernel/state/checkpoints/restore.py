@@ -303,10 +303,8 @@ class Restorer(StateComparison):
         others = [name for name, unit in target if unit is not recorded.get(name) and not unit.renames]
         self._checkpoints.settled(difference.execution_id, difference.target, gone, others)
         # An object that is alive only may have changed, or hold replaced objects: it is compared with no stored state.
-        self._unlike = (
-            difference.execution_id,
-            {name for unit in difference.load if unit.live or unit.inexact for name in unit.names},
-        )
+        unlike = {name for unit in difference.load if not unit.is_exact for name in unit.names}
+        self._unlike = difference.execution_id, unlike
         # A value without one of its parts differs from the stored one.
         lacking = fetched.values.keys() & {found[0] for place in lost if (found := _NAME.match(place))}
         shared = [label for label in difference.held if is_shared(label)]
@@ -336,8 +334,7 @@ class Restorer(StateComparison):
             # It may hold an object without a stored form: it is held as well where it is small enough.
             shared = labels_of(unit, current) if unit is not None else {}
             nbytes = unit.nbytes + sum(one.nbytes for one in shared.values()) if unit is not None else 0
-            by_data = unit is not None and (not (unit.live or unit.inexact) or nbytes > HELD_BYTES)
-            stored = unit is not None and by_data and not self._gap(unit, current)
+            stored = unit is not None and (unit.is_exact or nbytes > HELD_BYTES) and not self._gap(unit, current)
             if stored and name not in doubtful:
                 continue
             value = self._value(name)

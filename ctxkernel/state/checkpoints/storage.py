@@ -181,9 +181,8 @@ class Storage:
             blob, _ = put_blob(writer, self.address, units.bundle([packed.stream]))
             for chunk, data, base in _with_bases(piece, changes.before.get(piece.names[0])):
                 writer.put(chunk, data, base=base)
-            unit = unit_of(piece, self.address(packed.stream), (blob, 0), changes.execution_id)
             unequal = self.unequal(piece) or Unequal()
-            unit = replace(unit, missing={**unit.missing, **unequal.lost}, inexact=unequal.inexact)
+            unit = unit_of(piece, self.address(packed.stream), (blob, 0), changes.execution_id, unequal)
             more: dict[str, Any] = {
                 "k": piece.key.hex(),
                 "z": piece.seconds,
@@ -268,7 +267,7 @@ def _needs_threads(obj: object) -> bool:
     return class_module(class_of(obj)).partition(".")[0] in _THREADED
 
 
-def unit_of(piece: PackPiece, digest: str, place: tuple[str, int], version: str) -> Unit:
+def unit_of(piece: PackPiece, digest: str, place: tuple[str, int], version: str, unequal: Unequal) -> Unit:
     """Return a piece as a unit."""
     packed = piece.packed
     return Unit(
@@ -276,8 +275,9 @@ def unit_of(piece: PackPiece, digest: str, place: tuple[str, int], version: str)
         digest,
         place,
         tuple(Buffer(view.nbytes, chunks) for view, chunks in zip(packed.buffers, piece.chunks, strict=True)),
-        packed.faults,
+        {**packed.faults, **unequal.lost},
         packed.parts,
+        unequal.inexact,
         live=tuple((token, version) for token in packed.live),
         labels=tuple(label for label in packed.labels if label.startswith("shared:")),
         again=packed.again,

@@ -70,6 +70,11 @@ class Unit:
         return self.digest.startswith(PLAIN)
 
     @property
+    def is_exact(self) -> bool:
+        """Whether its data are all of it: it has no object that is only alive, and none that comes back inexact."""
+        return not (self.live or self.inexact)
+
+    @property
     def chunks(self) -> list[str]:
         """The addresses of all its chunks."""
         return [chunk for buffer in self.buffers for chunk in buffer.chunks]
