@@ -861,7 +861,11 @@ def test_an_empty_session_has_a_sentence():
 
 
 def test_names_are_marked_by_what_happened_to_them():
-    assert changed_names({"added": {"a": {}}, "changed": {"b": {}}, "deleted": ["c"]}) == "+a ~b −c"
+    known = {"added": {"a": {}}, "changed": {"b": {}}, "deleted": ["c"], "incomplete": ""}
+    assert changed_names(known) == "+a ~b −c"
+    unknown = {"added": {}, "changed": {}, "deleted": [], "incomplete": "still being compared: b"}
+    assert changed_names(unknown) == "?"
+    assert changed_names(unknown, known | {"added": {}, "deleted": []}) == "~b"
 
 
 def test_a_red_projection_says_what_is_wrong_and_what_helps():

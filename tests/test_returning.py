@@ -175,6 +175,32 @@ def test_a_model_whose_library_hangs_in_a_fork_is_stored_all_the_same(start_kern
     assert kernel.evaluate("m.rounds") == "2"
 
 
+HANGING = """
+import os, time
+class Slow:
+    def __init__(self):
+        self.rows, self.x = [{"i": i} for i in range(200_000)], 0
+    def __getstate__(self):
+        if os.getpid() != here:
+            time.sleep(600)
+        return self.__dict__
+here = os.getpid()
+"""
+
+
+def test_a_change_that_no_process_could_compare_is_marked_as_unknown(start_kernel, tmp_path):
+    """The object's first copy was never made: whether the next cell changed the object cannot be known."""
+    (tmp_path / "hanging.py").write_text(HANGING)
+    kernel = start_kernel()
+    kernel.run("import ctxkernel.store.chunks.background as b; b._HANGS = 1")
+    run_all(kernel, "from hanging import Slow\ns = Slow()", "s.x = 1")
+    deadline = time.monotonic() + 30
+    while "changes may be missing: could not be compared: s" not in (shown := str(kernel.run("%ctx show 3").outputs)):
+        assert "still being compared" in shown and time.monotonic() < deadline, shown
+        time.sleep(0.2)
+    assert "?: changes may be missing" in str(kernel.run("%ctx timeline").outputs)
+
+
 def test_a_module_that_a_cell_made_is_part_of_the_state(kernel):
     """It has no file, and other modules import it by its name."""
     run_all(

@@ -27,10 +27,15 @@ class TimelineTable(NamedTuple):
     statuses: list[str]
     aside: frozenset[int]
     """The numbers, from 0, of the executions on another branch than HEAD."""
+    has_unknown: bool
+    """Whether changes of an execution may be missing."""
 
     def legend(self) -> str:
         """Return the meaning of the marks."""
-        return "* is HEAD" + (" · (…) is on another branch" if self.aside else "")
+        told = ["* is HEAD"]
+        told += ["(…) is on another branch"] if self.aside else []
+        told += ["?: changes may be missing"] if self.has_unknown else []
+        return " · ".join(told)
 
 
 def timeline_table(
@@ -48,6 +53,7 @@ def timeline_table(
         [[row[at] for at in kept] for row in rows],
         [run["status"] for _, run in runs],
         frozenset(at for at, (_, run) in enumerate(runs) if run["execution_id"] not in on_path),
+        any((run["late_diff"] or run["state_diff"])["incomplete"] for _, run in runs),
     )
 
 
@@ -62,10 +68,14 @@ def path_to(statements: Sequence[JsonObject], head: str | None) -> set[str]:
 
 
 def changed_names(diff: JsonObject, late: JsonObject | None = None) -> str:
-    """Return the difference of two namespaces, with what was found later, as `+added ~changed −deleted`."""
+    """Return the difference of two namespaces, with what was found later, as `+added ~changed −deleted`.
+
+    A `?` before them: changes may be missing.
+    """
     names: list[JsonObject] = [*diff["changed"], *(late["changed"] if late else ())]
     signs = (("+", diff["added"]), ("~", names), ("−", diff["deleted"]))
-    return " ".join(f"{sign}{name}" for sign, listed in signs for name in listed)
+    told = ["?"] if (late or diff)["incomplete"] else []
+    return " ".join([*told, *(f"{sign}{name}" for sign, listed in signs for name in listed)])
 
 
 def gist(source: str) -> str:

@@ -127,7 +127,9 @@ class SessionData:
     # -- executions -------------------------------------------------------------------------------
 
     def _execution(self, statement: Statement, execution: Execution, on_head: bool) -> dict[str, Any]:
-        failure = execution.exception
+        failure, late = execution.exception, execution.late_diff
+        notices = [*execution.notices]
+        notices += [f"changes may be missing: {late.incomplete}"] if late is not None and late.incomplete else []
         return {
             "id": execution.execution_id,
             "statement": statement.statement_id,
@@ -144,7 +146,7 @@ class SessionData:
             "error": self.text(f"{failure.trace_summary}\n{failure.type}: {failure.message}".strip())
             if failure
             else "",
-            "notices": [self.text(one) for one in execution.notices],
+            "notices": [self.text(one) for one in notices],
             "files": [self.text(one.name) for one in execution.artifacts if one.kind == "file"],
         }
 

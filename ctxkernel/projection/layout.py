@@ -401,7 +401,7 @@ def image_text(artifact: Artifact, picture: Artifact | None = None) -> str:
 
 
 def diff_line(diff: NamespaceDiff) -> str:
-    """Return a namespace diff as one line: `+ x: int, y: list ~ z: dict (mutated) - w`."""
+    """Return a namespace diff as one line: `+ x: int, y: list ~ z: dict (mutated) - w ? could not be compared: v`."""
     parts: list[str] = []
     if diff.added:
         parts.append("+ " + join_names([f"{name}: {info.type}" for name, info in diff.added.items()], DIFF_NAMES))
@@ -411,4 +411,6 @@ def diff_line(diff: NamespaceDiff) -> str:
         parts.append("~ " + join_names(changed, DIFF_NAMES))
     if diff.deleted:
         parts.append("- " + join_names(diff.deleted, DIFF_NAMES))
+    if diff.incomplete:
+        parts.append(f"? {diff.incomplete}")
     return line(" ".join(parts))

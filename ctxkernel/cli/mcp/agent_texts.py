@@ -154,7 +154,7 @@ def _line(log: Log, statement: Statement, run: Execution, on_path: bool, names: 
         run.status,
         took,
         f"[{name}]" if name else "",
-        diff_line(run.changes) if run.changes else "",
+        diff_line(run.changes),
         f"| {gist(statement.source)}",
         f"→ {run.exception.type}: {one_line(run.exception.message, 80)}" if run.exception else "",
     ]
@@ -173,8 +173,8 @@ def statement_text(log: Log, run: Execution, budget: int) -> tuple[str, list[Any
         return trimmed("\n".join([*parts, f"[its outputs are redacted: {note}]"]), budget), []
     parts += [f"[{what}]\n{text.strip(chr(10))}" for _, what, text in sections(run)]
     parts += [f"[{stream}, after its end]\n{text}" for stream, text in run.late.items()]
-    if run.changes or run.changes.incomplete:
-        parts.append(f"[changes] {diff_line(run.changes)} {run.changes.incomplete}".rstrip())
+    if changes := diff_line(run.changes):
+        parts.append(f"[changes] {changes}")
     parts += [f"[notice] {one}" for one in run.notices]
     return trimmed("\n".join(parts), budget), images
 

@@ -129,6 +129,7 @@ def show(ctx: CommandContext, args: Sequence[str]) -> str:
         lines += [f"+ {name}: {info.type} {info.repr}" for name, info in diff.added.items()]
         lines += [f"~ {name} ({info.how}): {info.type} {info.repr}" for name, info in diff.changed.items()]
         lines += [f"− {name}" for name in diff.deleted]
+        lines += [f"? changes may be missing: {diff.incomplete}"] if diff.incomplete else []
         lines += [f"{a.kind} {a.name}: {a.mime}, {a.size:,} bytes" for a in run.artifacts if a.kind != "order"]
         lines += [f"notice: {notice}" for notice in run.notices]
     return "\n".join(lines)

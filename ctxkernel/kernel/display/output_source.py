@@ -130,8 +130,8 @@ class OutputSource(TextSource):
             rows = text.strip("\n").split("\n")
             lines.append(f"{what}: {plural(len(rows), 'lines')}, {_size(text)}: {one_line(rows[0])}")
         lines += [f"{stream}, after its end: {_size(text)}" for stream, text in execution.late.items()]
-        if execution.changes:
-            lines.append(f"changes: {diff_line(execution.changes)}")
+        if changes := diff_line(execution.changes):
+            lines.append(f"changes: {changes}")
         return lines
 
 

@@ -34,6 +34,8 @@ function chips(row, first = []) {
     const more = names.length - Math.min(6, names.length) + (number(dict(diff.more)[kind]) ?? 0);
     if (more) out.push(h('span', { class: `ctxk-chip ctxk-${kind}` }, `${sign}${more} more`));
   }
+  if (diff.incomplete)
+    out.push(h('span', { class: 'ctxk-chip', title: `Changes may be missing: ${diff.incomplete}` }, '?'));
   // Handles that a call or the tick changed; one that is new has its chip as a new name already.
   const fresh = new Set(sets[0][2]);
   const nodes = list(row.nodes)
