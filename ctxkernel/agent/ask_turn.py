@@ -205,7 +205,7 @@ class AskTurn:
         """Number of cells in the newest response."""
         self._seconds = 0.0
         self._began: float | None = None
-        """When `go` was called last; None while the ask waits."""
+        """The time of the last call of `go`; None while the ask waits."""
 
     @property
     def live(self) -> bool:

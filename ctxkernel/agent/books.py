@@ -109,7 +109,7 @@ class SessionBooks:
     booked: Sequence[BookedRequest]
     """The requests of this kernel."""
     fault: str = ""
-    """Why those of earlier kernels are not listed, or empty."""
+    """The reason why those of earlier kernels are not listed, or empty."""
 
     @property
     def every(self) -> list[BookedRequest]:

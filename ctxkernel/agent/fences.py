@@ -40,9 +40,9 @@ class Fence(NamedTuple):
     """A fenced block of a text."""
 
     start: int
-    """Where its opening line begins."""
+    """The offset of its opening line."""
     end: int
-    """Where the text after it begins."""
+    """The offset of the text after it."""
     info: str
     code: str
     closed: bool

@@ -46,7 +46,7 @@ _FORK_SECONDS = 20.0
 _LITTLE = 100 * 10**6
 """Free bytes below which states may soon be lost."""
 _SESSIONS = 20
-"""How many sessions of a folder are checked, the newest ones."""
+"""The number of sessions of a folder that are checked, the newest first."""
 
 
 class Check(NamedTuple):

@@ -172,7 +172,7 @@ class CommandResult:
     message: str = ""
     """Why it failed."""
     notices: str = ""
-    """What the kernel told beside its result."""
+    """Messages of the kernel beside its result."""
     head: str | None = None
 
 

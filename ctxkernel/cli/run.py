@@ -76,7 +76,7 @@ class Progress:
 
 @dataclass(slots=True)
 class RunOutcome:
-    """How the run ended."""
+    """The end of the run."""
 
     status: int = 0
     message: str = ""

@@ -45,7 +45,7 @@ class ModelSummary:
 
     @property
     def notice(self) -> str:
-        """What the user of a paused view is told."""
+        """The message for the user of a paused view."""
         return f"{self.model} has written its summary"
 
 

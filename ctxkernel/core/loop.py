@@ -53,7 +53,7 @@ from ctxkernel.core.turn_values import (
 )
 
 CACHE_SECONDS = 300.0
-"""How long a provider keeps its prompt cache."""
+"""The time for which a provider keeps its prompt cache."""
 UNKNOWN = NamespaceDiff(incomplete="the namespace diff failed, so what this cell changed is not known")
 UNSEEN = NamespaceDiff(incomplete="the namespace diff failed before this cell, so what it changed is not known")
 
@@ -105,10 +105,10 @@ class Loop(Position):
         self._read_secrets = read_secrets
         """(diff, every name) → take note of the values that are secrets, before the diff is masked by them."""
         self._feed = Feed()
-        """What changed since the model was last asked."""
+        """The changes since the model was last asked."""
         self._compared: list[Comparison] = []
         self.requested_at: float | None = None
-        """When the last request was sent to the model; None where none was."""
+        """The time of the last request to the model; None where none was sent."""
         self.pending: Callable[[], Collection[str]] = tuple
         """Returns the calls of the model that wait for their results; the kernel sets it."""
 
@@ -351,7 +351,7 @@ class Loop(Position):
         Step("history", _tend_history, gives="tended", needs=("state", "moved"), otherwise=(), when="projects"),
         Step("projection", _project, gives="projection", needs=("state", "tended"), when="projects"),
     )
-    """What happens when the code of a statement has ended, in this order."""
+    """The steps after the code of a statement has ended, in this order."""
 
     def _result(self, ending: TurnEnding) -> TurnResult:
         recorded, self._recorded = tuple(self._recorded), []

@@ -18,7 +18,7 @@ from ctxkernel.core.timeline import Execution, NamespaceDiff, Statement, TypeInf
 from ctxkernel.core.turn_values import Variables
 
 _LOOKED_AT = 2
-"""How many times the rows of the variable table are considered, newest first, to fill it."""
+"""The factor by which more rows than fit in the variable table are considered, newest first."""
 _LIBRARY_TYPES = frozenset({"module", "builtin_function_or_method", "numpy.ufunc"})
 _OF_MODULE = re.compile(r"<(?:class|function) [\w.]+\.(?!<)\w+[(>]")
 

@@ -86,7 +86,7 @@ class Picture:
 
     @property
     def shown(self) -> str:
-        """What a rendering says of it."""
+        """The rendering's remark about it."""
         return f"shown as {self.width:,} × {self.height:,}, ~{self.tokens:,} tokens"
 
     def told_instead(self, text: str, place: str = "") -> str:
@@ -119,7 +119,7 @@ class Rendered:
     cut_tokens: int = 0
     """Estimated tokens beyond the budget; the text says so where it is not 0."""
     next_pos: str | None = None
-    """Where the rest begins, or None."""
+    """The position of the rest, or None."""
     fingerprint: str = ""
     """Content hash of the target, or a cheap stamp where it is too large to hash."""
     basis: Any = field(default=None, repr=False)

@@ -51,7 +51,7 @@ class Divergence:
     after: str = ""
     """Bounded excerpts."""
     detail: ValueDifference | None = None
-    """How the values of a variable differ, where both were compared."""
+    """The difference of a variable's values, where both were compared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class Preformatted:
 
 @dataclass(frozen=True, slots=True)
 class ComparedValue:
-    """How the value of a name differs; `sign` stands before its name."""
+    """The difference of a name's value; `sign` stands before its name."""
 
     sign: str
     label: str

@@ -40,7 +40,7 @@ class UpdatePayload:
     """`obj_digest_hash`, `policy_hash` and `deps_hash` of the node that it was made from."""
     kind: JobKind
     data: Any
-    """What `Job.run` returned or published, or the exception that it raised."""
+    """The value that `Job.run` returned or published, or the exception that it raised."""
     cost: Mapping[str, float] = field(default_factory=dict[str, float])
     """`time_ms` and `bytes`."""
     payload_hash: str = ""

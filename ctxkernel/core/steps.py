@@ -33,7 +33,7 @@ class Step:
     """One step of a turn."""
 
     part: str
-    """What the user is told has failed. Steps of one part are switched off together."""
+    """The name of the failed part for the user. Steps of one part are switched off together."""
     run: Callable[[Any, Any], Any] | str
     """A function of the table's owner and the turn's record that returns what the step gives.
 

@@ -15,7 +15,7 @@ from difflib import SequenceMatcher
 _GAP_PRODUCT = 40_000
 """Old × new lines of a gap that difflib is asked about; a larger gap is replaced as a whole."""
 _ROUNDS = 8
-"""How often a gap is anchored again by what is unique within it."""
+"""The number of times that a gap is anchored again by its unique lines."""
 
 Hunk = tuple[int, int, int, int]
 """Old lines [a, b) become new lines [c, d)."""

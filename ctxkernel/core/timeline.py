@@ -64,7 +64,7 @@ class NamespaceDiff:
 
 @dataclass(frozen=True, slots=True)
 class ExceptionInfo:
-    """How a statement failed: the type's name, its message, and a short trace without ANSI codes."""
+    """The failure of a statement: the type's name, its message, and a short trace without ANSI codes."""
 
     type: str
     message: str
@@ -144,7 +144,7 @@ class Execution:
     notices: tuple[str, ...] = ()
     """Notices for the user of this turn, such as work that was skipped, and why."""
     late_diff: NamespaceDiff | None = None
-    """What a background process found of the variables that `state_diff` names as still being compared."""
+    """The result of a background process for the variables that `state_diff` names as still being compared."""
 
     @property
     def ended_well(self) -> bool:

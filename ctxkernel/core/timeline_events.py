@@ -1,4 +1,4 @@
-"""What happened, as frozen facts in the past tense. The seven kinds are those of seed 002 §3.3.
+"""The events of a timeline, as frozen facts in the past tense. The seven kinds are those of seed 002 §3.3.
 
 Rule: an event is never changed after it was made, and holds plain JSON values only.
 """

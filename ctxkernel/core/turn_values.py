@@ -148,7 +148,7 @@ class TurnResult:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the code of a statement ended."""
+    """The end of a statement's code."""
 
     status: Status
     stdout: str = ""

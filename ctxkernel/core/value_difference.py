@@ -44,7 +44,7 @@ class ValuePicture:
 
 @dataclass(frozen=True, slots=True)
 class ValueDifference:
-    """How the value of a name, or a part of one, differs."""
+    """The difference of a name's value, or of a part of it."""
 
     name: str
     """A variable; for a part its place in the value: `['x']`, `.coef_`."""

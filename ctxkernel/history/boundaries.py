@@ -1,4 +1,4 @@
-"""Where history may be cut: the gaps that every property allows.
+"""The places where history may be cut: the gaps that every property allows.
 
 Gap g is before the event at g; gap len(events) is after the last one.
 """

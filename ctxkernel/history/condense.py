@@ -61,7 +61,7 @@ class HistoryLimits:
 
 @dataclass(frozen=True, slots=True)
 class Condensing:
-    """How a history is condensed."""
+    """The settings of condensation."""
 
     keep_first: int = 2
     """Number of first events whose units are kept."""

@@ -42,7 +42,7 @@ class CtxKernelMixin:
     implementation_version = __version__
     ctx: Runtime | None = None
     ctx_off: str | None = None
-    """Why there is no ctx, until the user was told."""
+    """The reason why there is no `ctx`, until the user was told."""
 
     @property
     def kernel_info(self) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class PlayedTask:
 
 @dataclass(slots=True)
 class BenchResults:
-    """What was played, what was left out, and why the run ended early, if it did."""
+    """The tasks that were played, those left out, and the reason if the run ended early."""
 
     model: str
     dialect: str

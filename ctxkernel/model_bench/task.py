@@ -1,4 +1,4 @@
-"""What a task of the benchmark consists of.
+"""The parts of a task of the benchmark.
 
 Rule 1: a task is judged by assertions on the variables, the files and the model's last words, never by its code.
 Rule 2: each task has a solution that passes the assertions and a wrong one that does not; a test proves both.

@@ -1,4 +1,4 @@
-"""What the thinking of a response is bound to: all blocks of its request, and the blocks of the response before it.
+"""The blocks that the thinking of a response is bound to: all of its request, and the blocks of the response before it.
 
 `BoundBlocks` decides while the history is laid out; `BindingCheck` looks at the blocks that would be sent, and at the
 responses as they are stored, and knows nothing of that decision.

@@ -82,7 +82,7 @@ class EventRendering(NamedTuple):
     image_tokens: int = 0
     """Tokens of the images in `whole`."""
     image_weight: int = 0
-    """What they take of the limit of images (`ImageLimits.weight`)."""
+    """Their share of the limit of images (`ImageLimits.weight`)."""
 
     @property
     def name(self) -> str:

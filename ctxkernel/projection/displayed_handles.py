@@ -98,7 +98,7 @@ class DisplayedHandles:
         self._waiting: list[tuple[str, str]] = []
         """The displays (execution, handle) that are out of date and not yet references."""
         self._tokens = 0
-        """What references for the waiting displays would save."""
+        """The tokens that references for the waiting displays would save."""
         self._pinned: set[str] = set()
 
     def follow(self, event_id: str = "") -> None:

@@ -45,7 +45,7 @@ _OF_BUDGET = 0.05
 
 
 class ImageLimits(NamedTuple):
-    """What the images of a request may take."""
+    """The budget of the images of a request."""
 
     total: int
     """Tokens of all images; 0: none is sent."""

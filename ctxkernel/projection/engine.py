@@ -105,7 +105,7 @@ class ProjectionEngine:
         limits = {"text_tokens": source, "output_tokens": outputs, "wide_tokens": wide, "response_tokens": share}
         dialect = Dialect(self.dialect, count_tokens, **limits, mask=mask)
         self.images = image_limits(settings, self.capabilities)
-        """What images may take."""
+        """The budget of images."""
         blocks = EventBlocks(layout, dialect, self.images, self._hiding)
         opening = receipts.head(settings.model, settings.max_tokens, text, self._tools)
         listed = with_extensions(

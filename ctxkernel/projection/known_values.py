@@ -225,7 +225,7 @@ _MOST_CUT = 200
 _MOST_CUTS = 50
 _CUT_MARKS = ("…", "...", "bytes cut ...]\n")
 _CUT = re.compile(r"\n?\[\.\.\. [\d,]{1,20} bytes cut \.\.\.\]|[\"']?(?:…|\.\.\.)")
-"""What stands right after the beginning of a value that was cut."""
+"""The text right after the beginning of a value that was cut."""
 
 
 def _common(text: str, at: int, form: str) -> int:

@@ -1,4 +1,4 @@
-"""Where a projection no longer continues an earlier one, and why.
+"""Find where a projection no longer continues an earlier one, and why.
 
 A provider reads the common prefix of two requests from its cache and writes the rest to it again. What may change
 earlier blocks: a batch of redactions or of masked outputs, a condensation, the removal of thinking, a command of the

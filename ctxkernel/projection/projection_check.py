@@ -45,15 +45,15 @@ class ProjectionCheck:
     def _begin(self, run: BlockRun) -> None:
         self._run = run
         self._done = 0
-        """How many of the run's blocks are fine."""
+        """The number of blocks of the run that pass."""
         self._messages = 0
-        """How many messages these make."""
+        """The number of messages that these make."""
         self._newest = 0
         """The first of them in the model's newest message."""
         self._ids: set[str] = set()
         """The ids of their calls."""
         self._images = 0
-        """How many images they have."""
+        """The number of images in them."""
         self._bound = BindingCheck(self._bound_to) if self._bound_to is not None else None
 
     def report(

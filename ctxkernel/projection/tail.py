@@ -59,7 +59,7 @@ Coarser = Callable[[str, int], str | None]
 
 
 class ShownHistory(NamedTuple):
-    """What the history shows."""
+    """The content of the history."""
 
     stands: Stands = lambda statement_id: ""
     shows: Callable[[str], bool] = lambda text: False

@@ -124,7 +124,7 @@ class BlockViolation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Projection:
-    """What a model would be sent after a turn. Two projections are equal if their records are."""
+    """The content of a request to the model after a turn. Two projections are equal if their records are."""
 
     model: str
     max_tokens: int
@@ -149,7 +149,7 @@ class Projection:
     edge: int = -1
     """Right after an edit of the history, the last block before it, which has a breakpoint; else -1."""
     broke: str = ""
-    """Where and why it does not continue the previous projection, or empty."""
+    """Where it does not continue the previous projection, and why; or empty."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Projection) and self.to_record() == other.to_record()

@@ -35,7 +35,7 @@ class NotebookCell:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """What one execution read and wrote, with versions."""
+    """The reads and writes of one execution, with versions."""
 
     execution_id: str
     cell: str
@@ -63,7 +63,7 @@ class RecordedRun:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a cell would find now."""
+    """The names, files and other inputs that a cell would find now."""
 
     state: Mapping[str, Version]
     same: Callable[[Version, Version], bool]
@@ -80,7 +80,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class CellDecision:
-    """What becomes of one cell, and why."""
+    """The decision on one cell, with the reason."""
 
     action: AffectedAction
     why: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ from ctxkernel.replay.causes import NONE, Causes, Flow, flow, names_used
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What is known about the statement beyond its executions. Each may be left out; then fewer causes are named."""
+    """Facts about the statement beyond its executions. Each may be left out; then fewer causes are named."""
 
     source: str = ""
     """The text that ran again."""

@@ -44,7 +44,7 @@ class NameDifference:
     told: str
     """One line: `int 3`, `was int 3`, `int 3 → 4`, `DataFrame 3×2 → 3×3`."""
     value: ValueDifference | None = None
-    """How its values differ, where they were compared."""
+    """The difference of its values, where they were compared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ MAX_PIXELS = 40_000_000
 
 @dataclass(frozen=True, slots=True)
 class PixelDifference:
-    """How far two images are apart: the share of pixels that differ by more than the step, and the root mean square
+    """The distance of two images: the share of pixels that differ by more than the step, and the root mean square
     of the differences of all others, in 0 … 255.
     """
 

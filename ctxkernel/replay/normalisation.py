@@ -25,7 +25,7 @@ from ctxkernel.core.text import strip_ansi
 NormalisationRule = Callable[[str], str]
 
 TimeSpan = tuple[float, float]
-"""When an execution ran: Unix seconds, begin and end."""
+"""The time when an execution ran: Unix seconds, begin and end."""
 
 LINE = 4000
 """A longer line is data (HTML on one line, a base64 text), in which no progress bar is searched."""

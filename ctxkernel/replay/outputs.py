@@ -25,7 +25,7 @@ _FORMS = ("image/png", "image/jpeg", "image/svg+xml", "image/", "text/html", "te
 
 @dataclass(frozen=True, slots=True)
 class DivergenceSettings:
-    """How near two results must be to count as the same."""
+    """The tolerance within which two results count as the same."""
 
     rel: float = 1e-12
     """Tolerance of floats, relative to the larger one."""

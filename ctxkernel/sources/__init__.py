@@ -1,4 +1,4 @@
-"""What a view can look at: files of many formats, directories, patterns, tables, code and any other Python object.
+"""Sources of views: files of many formats, directories, patterns, tables, code and any other Python object.
 
     source = open_source("data/run.log", settings=settings)
     source.render(RenderRequest(lod=0, pos="0", tokens=500)).text

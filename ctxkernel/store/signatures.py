@@ -28,7 +28,7 @@ HOME = "CTXKERNEL_HOME"
 FILE = "secret"
 _BYTES = 32
 _PATIENCE_S = 0.5
-"""How long another process may take to write the secret, if the file system has no hard links."""
+"""The seconds that another process may take to write the secret, if the file system has no hard links."""
 
 
 class Signer:

@@ -1,4 +1,4 @@
-"""What the user has trusted by word: one small signed file for each word, in the user's folder.
+"""The register of trust given by the user: one small signed file for each entry, in the user's folder.
 
 A word says that the user trusts a subject of a kind: the content of a file (by its digest), or a session (by its id).
 

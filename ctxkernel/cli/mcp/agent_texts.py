@@ -1,4 +1,4 @@
-"""What an agent reads: texts from the session's log, each within a budget of tokens.
+"""Texts from the session's log for an agent, each within a budget of tokens.
 
 Rule 1: they are read from the file, so they are there while a cell runs, and without a kernel.
 Rule 2: private names are left out, and outputs that were redacted; secrets are masked in the log already.
@@ -38,7 +38,7 @@ _OUTPUT_TOKENS = 300
 
 @dataclass(frozen=True, slots=True)
 class AgentCellResult:
-    """What became of a cell that an agent sent."""
+    """The outcome of a cell that an agent sent."""
 
     state: str
     """`waits`, `approved`, `edited`, `rejected`, `stale`, `full`, `off`; empty where nothing is known."""

@@ -43,7 +43,7 @@ class NoKernel(CtxError):
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a kernel says of itself."""
+    """A kernel's description of itself."""
 
     session: Path | None
     mode: str

@@ -396,7 +396,7 @@ def make_server(kernel: LiveKernel, *, is_open: bool = False) -> MCPServer:
 
     @server.resource(RESOURCES[0], mime_type="text/plain")
     async def projection_resource() -> str:
-        """What the notebook's model would be sent."""
+        """The request that the notebook's model would be sent."""
         return str(await desk.read(lambda log: agent_texts.projection_text(log, None, agent_texts.MOST_TOKENS)))
 
     @server.resource(RESOURCES[1], mime_type="text/plain")

@@ -23,7 +23,7 @@ from ctxkernel.core.nodes.policy import Identified, show_value
 
 R = TypeVar("R")
 POLICIES = ("lod", "tokens", "pos", "freq", "mode", "min_turn_interval")
-"""What `%ctx set` can set, in the order in which it stands in a statement."""
+"""The settings of `%ctx set`, in the order in which they stand in a statement."""
 _POLICY_METHODS = ("set", "run", "pause", "scroll", "next_match")
 """Methods that change nothing but policies."""
 _PINS = ("pin", "unpin")
@@ -33,7 +33,7 @@ _PLAIN = re.compile(r"[\w.:@+\-()]+")
 
 @dataclass(eq=False)
 class Asked:
-    """What was asked of one handle."""
+    """The requests to one handle."""
 
     node: NodeBase
     before: dict[str, Any] = field(default_factory=dict[str, Any])

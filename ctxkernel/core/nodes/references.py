@@ -1,4 +1,4 @@
-"""What a question names: handles, and names in their targets; and the handles whose targets changed in re-runs."""
+"""The names in a question: handles, and names in their targets; and the handles whose targets changed in re-runs."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class ViewHandle(NodeBase):
     _was_seen = True
     """Whether the model saw the last rendering: then the next one shows what changed since."""
     _accepted = 0
-    """How many preparations its source has accepted."""
+    """The number of preparations that its source has accepted."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class ViewHandle(NodeBase):
 
     @property
     def dirty_flags(self) -> dict[str, bool]:
-        """What differs from the last rendering (seed 002 §5.2); usually only the source can, since calls render."""
+        """The differences from the last rendering (seed 002 §5.2); usually only of the source, since calls render."""
         shown = self._rendered
         return {
             "pos_changed": shown.pos != self._pos,

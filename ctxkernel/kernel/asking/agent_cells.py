@@ -42,7 +42,7 @@ class AgentCell:
     """The id that the agent's program gave the cell: its mark in the log tells what became of it."""
     code: str
     sent: float | None
-    """When it was sent, by the clock of the sender."""
+    """The time when it was sent, by the clock of the sender."""
     cell_id: str | None = None
     """The cell of the notebook whose text it replaces."""
     is_told: bool = False
@@ -59,7 +59,7 @@ class AgentCells:
         self.waiting: list[AgentCell] = []
         self._count = 0
         self._approved: list[tuple[AgentCell, str]] = []
-        """What runs after the cell that approved it, and the code to run."""
+        """The run after the cell that approved it: its description, and the code."""
 
     # -- a cell arrives ----------------------------------------------------------------------
 

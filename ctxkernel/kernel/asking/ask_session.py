@@ -56,7 +56,7 @@ class AskSession:
         self._parent: dict[str, Any] = session.kernel.get_parent("shell") or {}
         """The request of the ask: the turn is displayed there."""
         self._sent: tuple[float | None, float] = None, 0.0
-        """When the front end sent the request under which the next proposal is shown, and when that began to run."""
+        """The times when the request under which the next proposal is shown was sent, and when it began to run."""
         self._pages = session.panel.pages
         """The front ends that were open then."""
         self._execute: Execute | None = None

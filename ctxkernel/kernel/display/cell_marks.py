@@ -31,7 +31,7 @@ FILES = 32
 
 @dataclass(frozen=True, slots=True)
 class CellQueries:
-    """What the marks ask the other parts of the kernel."""
+    """The questions of the marks to the other parts of the kernel."""
 
     info: Callable[[str], CheckpointInfo | None]
     """Execution → the checkpoint after it."""

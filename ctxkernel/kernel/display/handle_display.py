@@ -1,4 +1,4 @@
-"""How a notebook displays handles: as text and HTML that stay current, and as widgets where a person uses it.
+"""The display of handles in a notebook: text and HTML that stay current, and widgets where a person uses it.
 
 Rule 1: all displayed text passes through `show_hidden` and, in HTML, `html.escape`; nothing of a target is markup.
 Rule 2: every output has text and HTML, so that a notebook is readable without a kernel and without widgets.

@@ -188,7 +188,7 @@ class Panel:
 
     @property
     def _verdicts(self) -> dict[str, str]:
-        """What the comparisons of re-runs found, by execution."""
+        """The results of the comparisons of re-runs, by execution."""
         compared = {run: facts.comparison for run, facts in tuple(self._facts.items())}
         return {run: rows.verdict(found) for run, found in compared.items() if found is not None}
 
@@ -239,7 +239,7 @@ class Panel:
 
     @property
     def _answers(self) -> AnswerTable:
-        """What answers each kind of request now: a resume replaces the log."""
+        """The answers to each kind of request. Made anew each time, as a resume replaces the log."""
         return PanelAnswers(
             timeline=self._timeline,
             store=self.store,

@@ -75,7 +75,7 @@ class PanelAnswers:
     history: Callable[[], HistorySnapshot | None]
     """The model's history at the end of the last turn."""
     verdicts: Callable[[], dict[str, str]]
-    """What the comparisons of re-runs found, by execution."""
+    """The results of the comparisons of re-runs, by execution."""
     sweep: Callable[[], RunningSweep | None]
 
     def answers(self) -> AnswerTable:

@@ -47,7 +47,7 @@ class TurnFacts:
 
 @dataclass(frozen=True, slots=True)
 class StateNotes:
-    """What is said of executions after they ended: names and marks by a person, and the states of asks."""
+    """Notes on executions after they ended: names and marks by a person, and the states of asks."""
 
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     marks: Mapping[str, str] = field(default_factory=dict[str, str])

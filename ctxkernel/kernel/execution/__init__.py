@@ -1,4 +1,4 @@
-"""What surrounds the run of a cell: the request, the guard, signals, output, files, background work.
+"""The surroundings of a cell's run: the request, the guard, signals, output, files, background work.
 
 Others may use any module here. The package knows neither turns nor displays.
 """

@@ -1,4 +1,4 @@
-"""Who wrote the code that runs now, for what only a person may do.
+"""The author of the code that runs now, for operations that only a person may start.
 
 Rule 1: the author is a context variable, so that tasks and callbacks belong to the cell that made them, whichever cell
         runs when they do. A thread has no author.

@@ -28,12 +28,12 @@ HANDLE_MIME = "application/vnd.ctxkernel.handle+json"
 """Says `model_id`, the widget of a handle: our front end shows that where this kernel has it, and else the text."""
 WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
 CLOSED_KEPT = 2000
-"""How many ended cells late output can still find."""
+"""The number of ended cells that late output can still find."""
 DISPLAYS_KEPT = 200
-"""How many rich outputs of one cell are kept; animations send thousands."""
+"""The number of rich outputs that are kept of one cell; animations send thousands."""
 
 IMAGES_HELD = 4
-"""How many images that are too large for the log are held until the cell ends, to be scaled down."""
+"""The number of images, too large for the log, that are held until the cell ends, to be scaled down."""
 LARGEST_IMAGE = 40_000_000
 """Characters of base64 of the largest of them."""
 

@@ -32,7 +32,7 @@ class NotebookCells:
 
     executed: RunNotebook | None
     folder: Path | None = None
-    """Where the notebook is searched if no runner names it; None if nothing executes one."""
+    """The folder where the notebook is searched if no runner names it; None if nothing executes one."""
     _cells: list[FileCell] | None = None
     _next: int = 0
 

@@ -55,7 +55,7 @@ PLACES = (
     ("sqlite3", "connect"),
     ("sqlite3.dbapi2", "connect"),
 )
-"""Where Python's code finds the functions that open files. Later imports take them from the first three."""
+"""The places where Python's code finds the functions that open files. Later imports take them from the first three."""
 
 _CACHES = ("__pycache__", ".ipython", ".jupyter", ".ctxkernel", ".git", ".mypy_cache", ".matplotlib")
 _SUFFIXES = (".pyc", ".pyi", ".so", ".dll", ".dylib", ".pyd", ".ttf", ".otf", ".afm", ".mplstyle", ".ipynb")

@@ -146,7 +146,7 @@ class ValuePicture(TypedDict):
 
 
 class ValueDifference(TypedDict):
-    """How the value of a name, or a part of one, differs; `differs` is null where that is not known."""
+    """The difference of a name's value, or of a part of it; `differs` is null where that is not known."""
 
     name: str
     summary: str

@@ -9,7 +9,7 @@ from ctxkernel.sweeps.shown_table import ShownSweep
 
 
 class SweepProgress(TypedDict):
-    """How far a running sweep is."""
+    """The progress of a running sweep."""
 
     done: int
     tasks: int

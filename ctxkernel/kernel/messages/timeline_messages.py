@@ -71,7 +71,7 @@ class NamespaceDiff(TypedDict):
 
 
 class NameCounts(TypedDict):
-    """How many names a shortened row leaves out."""
+    """The number of names that a shortened row leaves out."""
 
     added: int
     changed: int
@@ -150,7 +150,7 @@ class Marks(TypedDict):
 
 
 class AskState(TypedDict):
-    """How an ask ended, or that it waits; `told` is that for a person."""
+    """The end of an ask, or that it waits; `told` says it to a person."""
 
     result: Literal["answered", "parked", "bound", "failed", "stopped", "asking", "ended"]
     seconds: float
@@ -168,7 +168,7 @@ class Said(TypedDict):
 
 
 class AmendedRow(Said):
-    """What has changed of a row that was sent before."""
+    """The changes of a row that was sent before."""
 
     execution_id: str
 

@@ -115,7 +115,7 @@ class AskingMessage(TypedDict):
 
 
 class SweepingMessage(TypedDict):
-    """How far a running sweep is."""
+    """The progress of a running sweep."""
 
     type: Literal["sweeping"]
     execution_id: str

@@ -29,9 +29,9 @@ class AffectedNotebook:
     settings: Mapping[str, Any]
     """The settings of the process with which the path begins."""
     first: int = 0
-    """How many cells stand above the first change."""
+    """The number of cells above the first change."""
     done: int = 0
-    """How many cells a stepwise re-run has dealt with, from the top."""
+    """The number of cells that a stepwise re-run has dealt with, from the top."""
     place: str | None = None
     """The execution whose state the others begin with."""
     matched: list[RecordedRun | None] = field(default_factory=list[RecordedRun | None])
@@ -41,7 +41,7 @@ class AffectedNotebook:
     reconfigured: str = ""
     """Why every cell from the first change on runs; empty if that is decided for each."""
     planned: Sequence[PlannedCell] = ()
-    """What would become of the cells from the first change on."""
+    """The decisions on the cells from the first change on."""
     by_text: dict[str, list[RecordedRun]] = field(default_factory=dict[str, "list[RecordedRun]"])
     newest: dict[str, tuple[Statement, Execution]] = field(default_factory=dict[str, "tuple[Statement, Execution]"])
     """Cell → its newest execution on the path."""

@@ -106,7 +106,7 @@ _MOST_CODES = 2000
 
 @dataclass(frozen=True, slots=True)
 class CellFacts:
-    """What one execution read, and why a repetition may differ."""
+    """The reads of one execution, and the reasons why a repetition may differ."""
 
     reads: frozenset[str] = frozenset()
     bound: frozenset[str] = frozenset()

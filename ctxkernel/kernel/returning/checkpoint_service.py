@@ -67,9 +67,9 @@ class CheckpointService:
     stepwise: AffectedNotebook | None = None
     """The notebook of which a front end sends the affected cells one by one."""
     prepared: PreparedReturn | None = None
-    """That return with everything that it needs, loaded."""
+    """The same return, with everything that it needs loaded."""
     committed: ReturnJob | None = None
-    """That return, carried out."""
+    """The same return, after it was carried out."""
 
     def start(self, back: Returning | None) -> None:
         """Begin with the checkpoints; None: they are off."""

@@ -46,7 +46,7 @@ _MOST_TOUCHED = 200
 
 @dataclass(slots=True)
 class RunFacts:
-    """What is known about executions and statements beyond the log."""
+    """Facts about executions and statements that the log lacks."""
 
     marks: dict[str, str] = field(default_factory=dict[str, str])
     """Statement or cell → `differs` or `asks`."""
@@ -159,7 +159,7 @@ class Comparisons:
 
     @property
     def settings(self) -> DivergenceSettings:
-        """How near two results must be to count as the same."""
+        """The tolerance within which two results count as the same."""
         from ctxkernel.replay.outputs import DivergenceSettings
 
         near = self._session.configuration.settings.tolerance

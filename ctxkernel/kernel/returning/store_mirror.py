@@ -39,7 +39,7 @@ class StoreMirror:
     notices: Notices
     settings_now: Callable[[], Settings]
     fault: str = ""
-    """Why the last push failed; else empty."""
+    """The reason why the last push failed; else empty."""
     end: str = ""
     """The statement that the mirror ends with, as the last push said."""
     _untold: str = ""

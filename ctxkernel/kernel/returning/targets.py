@@ -1,4 +1,4 @@
-"""Where a return goes, what a cell asked for, and the trail of HEAD on which `%ctx undo` walks back.
+"""Targets of returns, requests by cells, and the trail of HEAD that `%ctx undo` walks back.
 
 Rule 1: a step of the trail is one thing that the user did: a cell, an ask with everything that the model did then, or
         a return with everything that ran again after it.

@@ -25,7 +25,7 @@ from ctxkernel.sweeps.sweep_plan import SweepPlan, SweepTask, digest
 
 @dataclass(frozen=True, slots=True)
 class SweepRequest:
-    """What a sweep is to do."""
+    """The request for a sweep."""
 
     start: str
     """The statement after which it begins."""

@@ -1,4 +1,4 @@
-"""What is known of the tasks of a sweep, and the rows of its table that follow from it."""
+"""The states of the tasks of a sweep, and the rows of its table that follow from them."""
 
 from __future__ import annotations
 

@@ -85,11 +85,11 @@ class NamedLine(Line):
 
 
 UNUSUAL, CHANGED, ASKED = 10, 20, 40
-"""What a line is worth that is unusual, that changed since the model saw it, that the last question names: from the
+"""The value of a line that is unusual, that changed since the model saw it, that the last question names: from the
 first on its whole text comes before the names of others."""
 FULL_ADVICE = "h.tokens shows more"
 ADVICE = (FULL_ADVICE, "h.tokens")
-"""What a mark may advise, the longest first."""
+"""The advice that a mark may give, the longest first."""
 LAST = 9
 """The rank of a line that says how many more there are: after all of them."""
 

@@ -29,7 +29,7 @@ WHOLE_BYTES = 4 << 20
 EXCERPT_BYTES = 1 << 20
 """The beginning of a larger one that structure and summary are made from."""
 EXCERPT = "excerpt of"
-"""How the remark on a text begins of which only the beginning was read."""
+"""The beginning of the remark on a text of which only the first part was read."""
 _SNIFF_BYTES = 8192
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _SPECIAL = (
@@ -88,7 +88,7 @@ class Gone:
 
     @property
     def fingerprint(self) -> str:
-        """What stands for the content of a file that is not there."""
+        """The fingerprint of a missing file."""
         return f"gone:{self.reason}"
 
 
@@ -101,7 +101,7 @@ class Binary:
     head: bytes
     fingerprint: str
     image: Image | None = None
-    """What its header says, of an image."""
+    """The facts in its header, of an image."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,11 +41,11 @@ class Search:
     last: array[int] = field(default_factory=lambda: array("Q"))
     """Empty as long as `first` has all of them."""
     open_end: int = -1
-    """Where the line that has no end yet begins, if it matches."""
+    """The offset of a line that has no end yet, if it matches."""
 
     @property
     def notice(self) -> str:
-        """What a user is told who waits for it."""
+        """The message for a user who waits for it."""
         total = self.count + (self.open_end >= 0)
         return f"/{self.pattern.pattern}/: {plural(total, 'matches') if total != 1 else '1 match'} found"
 

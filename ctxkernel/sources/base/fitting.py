@@ -1,4 +1,4 @@
-"""What fits into a budget: the most items, the longest beginning of a line, and what a mark may advise.
+"""Fitting into a budget: the most items, the longest beginning of a line, and the advice of a mark.
 
 Rule 1: a mark advises a larger budget where content leaves room for that, in a large one always.
 Rule 2: where more than a twentieth of a budget remains, content replaces the advice, and in a small one the position.
@@ -65,7 +65,7 @@ class Cut(Protocol):
 
     @property
     def cut_tokens(self) -> int:
-        """How much is cut; 0 for nothing."""
+        """The number that is cut; 0 for none."""
         ...
 
 

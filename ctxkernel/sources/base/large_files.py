@@ -114,7 +114,7 @@ class Window:
 
     @property
     def about(self) -> str:
-        """What stands before its number of the line: `~` where that is an estimate."""
+        """The sign before its line number: `~` where that is an estimate."""
         return "" if self.exact else "~"
 
     @property

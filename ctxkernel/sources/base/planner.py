@@ -45,7 +45,7 @@ _RANGE = 3
 
 @dataclass(frozen=True, slots=True)
 class Emphasis:
-    """What a rendering gives room to before others, and the facts that it is made from."""
+    """The priorities of a rendering, and the facts that it is made from."""
 
     asked: frozenset[str] = frozenset()
     """Names, as `said` gives them, that the last question to the model names."""
@@ -183,7 +183,7 @@ class _Plan:
     hidden: Sequence[Line]
     place: Callable[[int], str | None]
     worths: Mapping[int, int]
-    """What lines are worth beyond their own worth."""
+    """The values of lines beyond their own."""
     steps: list[tuple[int, int]] = field(init=False)
     """(line, form), in the order in which they get room."""
     parents: list[int] = field(init=False)
@@ -191,9 +191,9 @@ class _Plan:
     """The form of each line that says all of it."""
     total: int = field(init=False)
     items: int = field(init=False)
-    """How many things all lines stand for, hidden ones included."""
+    """The number of items that all lines stand for, hidden ones included."""
     advice: str = field(init=False, default="")
-    """What the mark advises at least."""
+    """The shortest advice of the mark."""
     placed: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -381,7 +381,7 @@ class _Plan:
         body: list[str] = []
         named: list[NamedLine] = []
         after = 0
-        """Where the lists of names stand: after the last line with a name."""
+        """The place of the lists of names: after the last line with a name."""
         for at, (line, form) in enumerate(zip(self.lines, state.forms, strict=True)):
             if state.part is not None and state.part[0] == at:
                 body.append(state.part[1])

@@ -28,14 +28,14 @@ class OutlineEntry:
     """One symbol, heading or paragraph."""
 
     line: int
-    """Where it begins, from 0."""
+    """Its first line, from 0."""
     depth: int
     text: str
     """A signature or heading, as it stands in the text."""
     doc: str = ""
     """Its first docstring line or sentence."""
     name: str = ""
-    """What other lines call it, for a definition."""
+    """The name by which other lines refer to it, for a definition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class Outline:
     """Lines that stand before the entries: docstring, imports, dialect."""
     entries: Sequence[OutlineEntry]
     what: str
-    """What the entries are, in the plural: `symbols`, `headings`, …"""
+    """The word for the entries, in the plural: `symbols`, `headings`, …"""
     lines: Sequence[str] = field(default=())
     """For what has no entries with a place: the structure as lines."""
     unit: str = "lines"
-    """What each of these lines is one of, in the plural."""
+    """The word for these lines, in the plural."""
     whole: bool = True
     """Whether it is of all that was read of the text."""
     table: Mapping[str, TableRow] = NONE
@@ -93,7 +93,7 @@ def entry_lines(entries: Sequence[OutlineEntry], what: str) -> list[NamedLine]:
 P = TypeVar("P")
 SEARCH_SECONDS = 2.0
 LINE_CHARS = (4000, 1000, 250, 100)
-"""How much of a line is looked through: the most for which a pattern stays within `MOST_WAYS`."""
+"""The length of a line that is searched: the most for which a pattern stays within `MOST_WAYS`."""
 MOST_WAYS = 100_000_000
 MOST_NAMES = 20_000
 """So many names of one target are known."""
@@ -108,7 +108,7 @@ _LISTED = 10_000
 _FREE: Final = frozenset(("LITERAL", "NOT_LITERAL", "ANY", "IN", "AT", "RANGE", "CATEGORY", "FAILURE", "GROUPREF"))
 _REPEATS: Final = frozenset(("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"))
 _GROUPS: Final = {"SUBPATTERN": 3, "ASSERT": 1, "ASSERT_NOT": 1, "ATOMIC_GROUP": 0}
-"""Where the pattern within a group stands."""
+"""The place of the inner pattern among the arguments of a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def keys_of(lines: Iterable[str]) -> list[tuple[str, int, int]]:
     """
     found: list[tuple[str, int, int]] = []
     within: list[str] = []
-    """What each bracket that is open belongs to."""
+    """The owner of each open bracket."""
     name = ""
     for at, line in enumerate(lines):
         for part in _JSON_PART.finditer(line):

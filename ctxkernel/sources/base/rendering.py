@@ -1,4 +1,4 @@
-"""What every source shares: positions, fitting a text to its budget, moving by tokens, and the frame of a rendering.
+"""Common parts of all sources: positions, fitting a text to its budget, moving by tokens, and the frame of a rendering.
 
 Rule 1: `Rendered.tokens`, those of the text and of its picture, are at most `request.tokens`, whatever a source hands
         in; a source that builds too long a text is cut here, so no fault of one can break a budget.
@@ -42,7 +42,7 @@ from ctxkernel.sources.base.positions import (
 )
 
 EMPHASIS: ContextVar[Emphasis | None] = ContextVar("emphasis", default=None)
-"""That of the rendering that is being made."""
+"""The emphasis of the rendering that is being made."""
 
 
 class NotFound(Exception):
@@ -83,13 +83,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What positions are called in a target: names with their places, in its order."""
+    """The names of positions in a target, with their places, in its order."""
 
     what: str = "symbols"
-    """What they are, for people: entries, headings, columns, …"""
+    """The word for them: entries, headings, columns, …"""
     places: Sequence[tuple[str, Place]] = ()
     within: str = "."
-    """What stands between a name and what it is in, so that `fit` is `Model.fit`."""
+    """The sign between a name and the one that contains it, so that `fit` is `Model.fit`."""
 
     def find(self, label: str, pos: str) -> Place:
         """Return the place of a name, "[name]" or "/pattern/". Raises BadPolicy with what is like it."""
@@ -107,7 +107,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a source renders, before its budget is enforced."""
+    """A source's rendering before its budget is enforced."""
 
     text: str
     cut_tokens: int = 0
@@ -200,11 +200,11 @@ class BaseSource:
         self._renderings: OrderedDict[tuple[Any, ...], Rendered] = OrderedDict()
         self._found_at: tuple[tuple[str, str], Place] | None = None
         self.prepared: dict[str, Any] = {}
-        """What was prepared in the background and accepted, by kind. A twin has the same one."""
+        """The values prepared in the background and accepted, by kind. A twin has the same one."""
 
     @property
     def label(self) -> str:
-        """What the user calls the target. A view holds the object, so it says when the name went to another one."""
+        """The user's name of the target. A view holds the object, so it says when the name went to another one."""
         there = self.stands_for(self._label) if self.named and self.stands_for is not None else True
         if there is None:
             return f"{self._label} (deleted; this view still holds it)"

@@ -32,7 +32,7 @@ _REST = 0.5
 
 
 class Facts(Protocol):
-    """What is known of the lines of a text."""
+    """Facts about the lines of a text."""
 
     @property
     def by_lines(self) -> bool:
@@ -104,7 +104,7 @@ def _skip(descriptor: int, facts: Facts, offset: int) -> int:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Pass:
-    """What the background found in a file so far."""
+    """Facts that the background found in a file so far."""
 
     index: LineIndex = EMPTY
     survey: Survey | None = None

@@ -64,7 +64,7 @@ class Points:
 
     bullets: Sequence[Bullet]
     scanned: str = ""
-    """How much of the text they were chosen from; empty for all of it."""
+    """The part of the text that they were chosen from; empty for all of it."""
 
 
 def points_of_log(kinds: Sequence[EntryKind], about: str) -> Points:

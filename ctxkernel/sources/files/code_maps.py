@@ -38,7 +38,7 @@ _SIGNATURE_CHARS, _SHORT_CHARS = 160, 36
 _SIGNED = 0.4
 """The share of a budget for the first symbols with their signatures; others have their names only, by module."""
 _SIGNED_TOKENS, _LINE_TOKENS = 24, 6
-"""What a line with a signature costs, about, and the least that a line costs."""
+"""The tokens of a line with a signature, about, and the fewest tokens of a line."""
 _LEAST_SIGNED = 140
 """In a smaller budget no line has a signature."""
 _NAMED = 8
@@ -51,7 +51,7 @@ _ABOUT_CHARS = 120
 
 @dataclass(frozen=True, slots=True)
 class MapEntry:
-    """What lies directly in a tree: a folder or a file."""
+    """An entry directly in a tree: a folder or a file."""
 
     name: str
     """As the listing has it, a folder with / at its end."""

@@ -29,7 +29,7 @@ from ctxkernel.sources.outlines.code_ranking import Ranked, Weights, in_order, w
 
 MOST_FILES = 5_000
 MOST_BYTES = 32 << 20
-"""What is known of them takes up to twice as much memory."""
+"""The most source code that is read. The facts about it take up to twice as much memory."""
 FILE_BYTES = 512 << 10
 READ_AT_ONCE = 384 << 10
 _RANKED_AT_ONCE = 250
@@ -40,7 +40,7 @@ _ENTRIES = 40_000
 _DEPTH = 16
 _PUBLISH_SECONDS = 2.0
 _OPENING = 1 << 10
-"""What it takes to open a file, in bytes that are read meanwhile."""
+"""The cost of opening a file, in bytes that could be read meanwhile."""
 _SLOW = 8
 """Parsing by a grammar takes so many times as long as the scan of Python."""
 _PROJECT = "pyproject.toml"
@@ -68,7 +68,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class CodeTree:
-    """What is known of a tree of code."""
+    """Facts about a tree of code."""
 
     root: str
     package: str = ""

@@ -71,7 +71,7 @@ class FileSource(BaseSource):
         self.searches: dict[str, Search] = {}
         """By pattern, the newest last."""
         self._sought: Pattern | None = None
-        """What the background is to search for."""
+        """The search for the background to do."""
 
     def stamp(self) -> str:
         """Return a stat as text (2 µs): time of change, size, inode. Never raises."""

@@ -1,4 +1,4 @@
-"""What lies in a folder: an entry of a listing, and what level 2 says of the entries together.
+"""The entries of a folder: one of a listing, and the facts of level 2 about all of them.
 
 Rule 1: of prose and tables the beginning is read, of at most `_OPENED` files, the first in the order of the listing.
 Rule 2: a total is of the files that were listed; the first line of a rendering says where that is not all.

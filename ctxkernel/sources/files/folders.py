@@ -49,12 +49,12 @@ _LOOK_LINES = 8
 _LOOK_TOKENS = 400
 _LEAST_TOKENS = 150  # of a rendering with room for looks
 _FIRST = ((), ("[nothing rendered before; as it is now:]",))
-"""What stands above the head of a diff without anything to compare with."""
+"""The line above a diff that has nothing to compare with."""
 
 
 @dataclass(slots=True)
 class Unlisted:
-    """What a walk met and does not name."""
+    """The entries that a walk met and does not name."""
 
     ignored: int = 0
     caches: int = 0
@@ -68,7 +68,7 @@ class Unlisted:
 
 @dataclass(frozen=True, slots=True)
 class ListingBasis:
-    """What a later diff needs: size and time of change of each entry that was seen."""
+    """The basis of a later diff: size and time of change of each entry that was read."""
 
     fingerprint: str
     entries: dict[str, tuple[int, int]]

@@ -31,7 +31,7 @@ class FormatSource(FileSource, Generic[F]):
 
     @property
     def found(self) -> F | Gone | str:
-        """What was read last."""
+        """The content that was read last."""
         return self._read
 
     def read(self) -> F | Gone | str:

@@ -1,4 +1,4 @@
-"""What `.gitignore` files leave out of a folder: the rules of git, as far as files say them.
+"""The entries that `.gitignore` files leave out of a folder: the rules of git, as far as files hold them.
 
 Rule 1: of a file at most `FILE_BYTES` and `MOST_RULES` rules are read, each of at most `RULE_CHARS`; in a repository
         those of the folders above the one that is viewed count too, unless they leave out that one itself: then it was

@@ -56,7 +56,7 @@ class PatternSearch:
         """At most `names` names are read and `matches` kept."""
         root, parts = _split(pattern)
         self.cut = ""
-        """What bound was met, in words, or empty."""
+        """The bound that was met, in words, or empty."""
         self._left = self._names = names
         self._folders: dict[str, None] = {}
         self._seen: set[tuple[str, int]] = set()
@@ -65,7 +65,7 @@ class PatternSearch:
         if len(found) > matches:
             self.cut = f"the first {matches:,} matches"
         self.folders = list(self._folders)
-        """Where a match may come or go, missing ones too."""
+        """The folders where a match may come or go, missing ones included."""
 
     def _match(self, path: str, parts: list[str], depth: int) -> Iterator[str]:
         # With several ** one folder is reached in many ways; the same rest of the pattern finds the same there.

@@ -96,7 +96,7 @@ class RenderedCell:
 
 @dataclass(frozen=True, slots=True)
 class Notebook:
-    """What could be read of a notebook."""
+    """The content that could be read of a notebook."""
 
     cells: list[RenderedCell]
     about: str

@@ -61,7 +61,7 @@ class CompressedSource(FileSource):
 
 
 class HeldSource(FileSource):
-    """What an open file without a path holds: a `BytesIO`, or a file whose path is gone."""
+    """The content of an open file without a path: a `BytesIO`, or a file whose path is gone."""
 
     _in_windows = False
 
@@ -133,7 +133,7 @@ def _decompressed(file: BinaryIO, opener: Opener, name: str, compressed: int) ->
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What an open file leads to: a path, a buffer or a descriptor; and how it is decompressed."""
+    """The target of an open file: a path, a buffer or a descriptor; and its compression."""
 
     path: str | None = None
     inner: Any = None

@@ -21,7 +21,7 @@ from ctxkernel.sources.files.files import FileSource
 
 @dataclass(frozen=True, slots=True)
 class TreeBasis:
-    """What a later diff needs: the tree as it was."""
+    """The basis of a later diff: the tree as it was."""
 
     fingerprint: str
     tree: CodeTree

@@ -44,7 +44,7 @@ _PAGE = re.compile(r"page\s*(\d{1,9})", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Pdf:
-    """What was read of a PDF file."""
+    """The content that was read of a PDF file."""
 
     version: str
     pages: int

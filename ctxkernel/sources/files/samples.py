@@ -1,4 +1,4 @@
-"""What is known of a large log, table or JSON text: from the survey of all of it, or from a sample."""
+"""Facts about a large log, table or JSON text: from the survey of all of it, or from a sample."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ _RECORDS = ("table", "json", "jsonlines", "log")
 
 @dataclass(frozen=True, slots=True)
 class TextBasis:
-    """What a later diff is made against. `text` None: only the window's lines were kept."""
+    """The basis of a later diff. `text` None: only the window's lines were kept."""
 
     fingerprint: str
     size: int
@@ -71,7 +71,7 @@ class TextBasis:
 
     @property
     def where(self) -> str:
-        """What of the text this basis holds."""
+        """The part of the text that this basis holds."""
         return "whole" if self.text is not None else f"{self.window_line}+{len(self.window)}"
 
 
@@ -85,7 +85,7 @@ class PlainBasis:
 
 @dataclass(frozen=True, slots=True)
 class TextFacts:
-    """What was found in a text of which only the beginning is at hand."""
+    """Facts about a text of which only the beginning is at hand."""
 
     facts: LogFacts | TableText | JsonFacts | None
     """None for what turned out to be neither."""
@@ -143,7 +143,7 @@ class Document:
 
     @property
     def table(self) -> TableText | None:
-        """What is known of its columns, where it is a table."""
+        """Facts about its columns, where it is a table."""
         return self._facts if isinstance(self._facts, TableText) else None
 
     @property
@@ -153,7 +153,7 @@ class Document:
 
     @cached_property
     def read(self) -> str:
-        """How much of the text structure and summary are made from, where that is not all of it."""
+        """The part of the text that structure and summary are made from, where that is not all of it."""
         if self.text.whole or (self._known is not None and not self._known.sample):
             return ""
         if self._known is not None:

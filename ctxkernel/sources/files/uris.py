@@ -71,18 +71,18 @@ def shown_uri(uri: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class UriState:
-    """What is known of a URI."""
+    """Facts about a URI."""
 
     version: int = 0
     """Counts what was found: it differs where the content does."""
     path: str | None = None
     """The local copy, or None where there never was one, or the target is gone."""
     fault: str = ""
-    """Why the last look found nothing, in a few words."""
+    """The reason why the last request found nothing, in a few words."""
     about: str = ""
-    """How much of the whole the copy is; empty for all of it."""
+    """The part of the whole that the copy holds; empty for all of it."""
     token: str = ""
-    """What the server says that changes with the content; empty where it says nothing."""
+    """The server's mark that changes with the content; empty where it gives none."""
     digest: str = ""
 
 
@@ -108,7 +108,7 @@ class Remote:
 
     @property
     def fault(self) -> str:
-        """Why there is nothing newer than the copy; empty where the last look was answered."""
+        """The reason why there is nothing newer than the copy; empty where the last request was answered."""
         under_way = self._look is not None and not self._look.is_set()
         late = under_way and time.monotonic() - self._began >= self._seconds
         return self._timed_out if late else self.state.fault
@@ -283,7 +283,7 @@ class UriSource(BaseSource):
         return f"{self._remote.state.version} {self._remote.fault}"
 
     def covers(self, stamp: str) -> bool:
-        """What is not there may come at any time."""
+        """Return whether there is a copy: a missing file may come at any time."""
         return self._remote.state.path is not None
 
     def worded(self) -> bool:

@@ -76,7 +76,7 @@ class Snapshot:
         exact = [_add(state, one) for one in self._held]
         self.revision = ("" if all(exact) else "~") + state.hexdigest()
         self.known: list[Any] = []
-        """What was told by its identity: as long as it is kept, no other object has the same one."""
+        """The object itself: as long as it is kept, no other object has the same identity."""
         numpy, _ = modules()
         self.known = [one for one in self._held if not isinstance(one, (numpy.ndarray, numpy.generic))]
 

@@ -1,4 +1,4 @@
-"""What xarray makes as a source: 0 values, 1 dimensions, coordinates, variables and attributes, 2 ranges.
+"""Objects of xarray as sources: 0 values, 1 dimensions, coordinates, variables and attributes, 2 ranges.
 
 Rule 1: what lies in a file or in a Dask graph is named, and never loaded.
 Rule 2: of an array in memory a hash of the content stands with it, so that a diff sees any change.

@@ -39,7 +39,7 @@ class LazyFrameSource(FactsSource):
         return f"{id(self.target):x}"
 
     def covers(self, stamp: str) -> bool:
-        """What a scan reads may not have answered."""
+        """Return False: the files of the scan may not have answered."""
         return False
 
     def value(self) -> list[str]:

@@ -41,10 +41,10 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """What is shown of a kind of object."""
+    """The facts to show of one kind of object."""
 
     head: Callable[[Any], str]
-    """What stands after label and type in the first line."""
+    """The text after label and type in the first line."""
     facts: tuple[Fact, ...]
     value: Callable[[Any], Iterable[str]]
     """The lines of level 0. The last one says what is left out, where that is something: `[… 20 more nodes]`."""
@@ -63,7 +63,7 @@ class AdaptedSource(FactsSource):
     def __init__(self, target: Any, label: str) -> None:
         super().__init__(target, label)
         self._held: list[Any] = []
-        """What was read, during one rendering."""
+        """The values read during one rendering."""
 
     def render(self, request: RenderRequest) -> Rendered:
         """Render within `request.tokens`; the target is read once."""

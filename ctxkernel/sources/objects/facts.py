@@ -94,7 +94,7 @@ class FactsSource(TargetSource):
     """A view of an object by its facts. A subclass has `value`, `structure` and `summary`."""
 
     unit = "lines"
-    """What each line of levels 1 and 2 is one of, in the plural; a line that is of none is a `Line`."""
+    """The kind that each line of levels 1 and 2 belongs to, in the plural; a line of no kind is a `Line`."""
 
     def headline(self) -> str:
         """Return the first line of every level."""

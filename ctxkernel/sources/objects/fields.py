@@ -1,4 +1,4 @@
-"""What the values of one field have in common: types, nulls, range, examples. For records, nested values and graphs.
+"""Facts about the values of one field: types, nulls, range, examples. For records, nested values and graphs.
 
 Rule 1: only exact types of Python and NumPy scalars are compared or shown by value; of any other object the type is
         counted, so that no code of the user's runs.
@@ -48,7 +48,7 @@ def plain(value: Any) -> Any:
 
 @dataclass(slots=True)
 class FieldFacts:
-    """What is known of one field."""
+    """Facts about one field."""
 
     kinds: Counter[str] = field(default_factory=Counter[str])
     nulls: int = 0
@@ -65,7 +65,7 @@ class FieldFacts:
 
     @property
     def total(self) -> int:
-        """How many values were taken, nulls included."""
+        """The number of values that were read, nulls included."""
         return self.nulls + self.kinds.total()
 
     def take(self, value: Any) -> None:

@@ -63,7 +63,7 @@ class _Field:
     label: str
     depth: int
     among: int
-    """How many dicts might have it; 0 for the items of a list."""
+    """The number of dicts that might have it; 0 for the items of a list."""
     about: str
     """`~` where not all of its values were looked at."""
     facts: FieldFacts

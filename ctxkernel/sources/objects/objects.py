@@ -101,7 +101,7 @@ class ObjectSource(TargetSource):
     def __init__(self, target: Any, label: str) -> None:
         super().__init__(target, label)
         self._plain: tuple[list[Any], str] | None = None
-        """What a small plain value was made of, and its stamp: the same things in their places are the same value."""
+        """The parts of a small plain value, and its stamp: the same objects in the same places are the same value."""
 
     def stamp(self) -> str:
         """Return a hash of the beginning of the value's text. Never raises."""

@@ -46,7 +46,7 @@ class _TooLongError(BaseException):
 
 
 class CallFailed(Exception):
-    """What the code of a class raised, in words."""
+    """The exception that the code of a class raised, in words."""
 
 
 def trust_repr(*classes: type) -> None:

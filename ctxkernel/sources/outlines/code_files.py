@@ -1,4 +1,4 @@
-"""What a map of code has to know of one file: its symbols, what it exports and imports, and the names it mentions.
+"""The facts about one file for a map of code: its symbols, exports and imports, and the names that it mentions.
 
 Rule 1: nothing is run, and broken source is read as far as its outline goes.
 Rule 2: a `CodeFile` is small and frozen: of a file of tests it has the top-level symbols only.
@@ -86,7 +86,7 @@ class Symbol:
     """Within its file: `Model`, `Model.fit`."""
     line: int
     signature: str
-    """What follows the name."""
+    """The text after the name."""
     kind: str
     """`class`, empty for a function or anything else, `constant`."""
     doc: str = ""
@@ -115,7 +115,7 @@ class CodeFile:
 
     symbols: tuple[Symbol, ...]
     exported: tuple[str, ...]
-    """What `__all__` names."""
+    """The names in `__all__`."""
     imports: tuple[Import, ...]
     names: tuple[str, ...]
     """The identifiers that it mentions, and as `nx.pagerank` what it takes from a name that it imports."""

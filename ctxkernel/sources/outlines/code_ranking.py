@@ -26,7 +26,7 @@ _INNER = 0.3
 _ENTRY, _EXPORT = 1_000.0, 3.0
 _SAME_MODULE = 0.15
 _LEAST = 0.02
-"""What a symbol is worth that nothing uses."""
+"""The value of a symbol that nothing uses."""
 _KINDS = {"class": 2.0, "": 1.0, "constant": 0.2}
 _FAULT = re.compile(r"\w*(?:Error|Warning|Exception)")
 _HELPERS = frozenset(
@@ -44,7 +44,7 @@ _FEW = 4 * _IMPORTED
 _DEEPEST = 40
 """So many re-exports of one name are followed."""
 _MOST_LOOKUPS, _MOST_STARS = 1_000_000, 500
-"""What a tree may cost that was made to cost much."""
+"""Bounds on the work for a tree that was made to cost much."""
 _PARTS = re.compile(r"[./]")
 _INIT = "__init__"
 
@@ -67,7 +67,7 @@ SymbolKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much each symbol and each file of a tree is used."""
+    """The use of each symbol and each file of a tree."""
 
     symbols: Mapping[SymbolKey, float] = field(default_factory=dict[SymbolKey, float])
     files: Mapping[str, float] = field(default_factory=dict[str, float])

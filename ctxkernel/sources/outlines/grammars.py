@@ -18,13 +18,13 @@ class Grammar:
     suffixes: tuple[str, ...]
     module: str
     shown: str
-    """What becomes an entry with nothing below it: functions, fields, constants."""
+    """The node types that become entries with nothing below them: functions, fields, constants."""
     holds: str
-    """What becomes an entry, with its members one deeper."""
+    """The node types that become entries with their members one level deeper."""
     through: str
-    """What is looked through for more, without being an entry: bodies of classes, what wraps a definition."""
+    """The node types that are searched without being entries: bodies of classes, wrappers of definitions."""
     imports: str = ""
-    """Where a file says what it uses, as `type` or `type:field of what is used`."""
+    """The node types in which a file names its imports, as `type` or `type:field of the imported name`."""
     level: str = ""
     """Of `holds`, what leaves its members at its own depth: all of a C++ file may stand in one namespace."""
     entry: str = "language"

@@ -1,4 +1,4 @@
-"""What a JSON text has in it, found piece by piece: its keys, with their types, sizes, ranges and examples.
+"""The facts about a JSON text, read piece by piece: its keys, with their types, sizes, ranges and examples.
 
 Rule 1: no value is held: of all items of an array, the fields of one place are counted together.
 Rule 2: at most `MOST_PLACES` places are kept, of an object at most `_KEYS` keys; others are counted, and what is below
@@ -70,7 +70,7 @@ class _Level:
 
 @dataclass(slots=True)
 class JsonFacts:
-    """What is known of the bytes that were taken."""
+    """Facts about the bytes that were read."""
 
     by_lines = False
     root: JsonPlace = field(default_factory=JsonPlace)
@@ -82,7 +82,7 @@ class JsonFacts:
     """Values at the top: JSON has one."""
     broken: bool = False
     rest: bytes = b""
-    """What begins a token that has not ended."""
+    """The beginning of a token that has not ended."""
 
     def copy(self) -> JsonFacts:
         """Return facts that can take more without a change of these."""

@@ -150,7 +150,7 @@ class _Shape:
 
 @dataclass(slots=True)
 class JsonField:
-    """What is known of one field, by the dotted path of its keys."""
+    """Facts about one field, by the dotted path of its keys."""
 
     kinds: Counter[str] = field(default_factory=Counter[str])
     low: tuple[float, str] = (math.inf, "")

@@ -70,7 +70,7 @@ class EntryKind:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What all lines with the same digits replaced have in common; `level` None for a line that begins no entry."""
+    """The template of all lines that differ only in digits; `level` is None for a line that begins no entry."""
 
     level: str | None
     timed: bool = False
@@ -79,14 +79,14 @@ class _Shape:
 
 @dataclass(slots=True)
 class LogFacts:
-    """What is known of the lines that were taken."""
+    """Facts about the lines that were read."""
 
     by_lines = True
     lines: int = 0
     levels: Counter[str] = field(default_factory=Counter[str])
     kinds: dict[bytes, EntryKind] = field(default_factory=dict[bytes, EntryKind])
     quiet: int = 0
-    """How many of the kinds are neither warnings nor errors."""
+    """The number of kinds that are neither warnings nor errors."""
     others: int = 0
     """Entries of kinds beyond those that are known."""
     times: tuple[str, ...] = ()

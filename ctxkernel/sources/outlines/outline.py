@@ -35,7 +35,7 @@ _SCAN_LINES = 50_000
 _PART_CHARS = 1 << 20
 _SENTENCE_LINES = 8
 _ANOTHER = re.compile(r"\s*(?:[-*+]\s|\d{1,3}[.)]\s|#|```|~~~|\||>|([=\-~])\1\1)")
-"""How a line begins that does not go on with a paragraph."""
+"""The beginning of a line that does not continue a paragraph."""
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _ATX = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
 _UNDERLINE = re.compile(r"^([=\-~^\"'`#*+.:_])\1{2,}\s*$")
@@ -156,7 +156,7 @@ def code_outline(grammar: Grammar, text: Text) -> Outline:
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """How texts of one kind are outlined."""
+    """The outlining of texts of one kind."""
 
     name: str
     outline: Callable[[Text], Outline]
@@ -183,7 +183,7 @@ FACTS: dict[str, Callable[[], LogFacts | SampleFacts | JsonFacts]] = {
     "table": SampleFacts,
     "json": JsonFacts,
 }
-"""What the background finds in a large text, by its language."""
+"""The survey of a large text in the background, by its language."""
 
 
 def language_of(path: str, text: Text) -> Language:

@@ -1,4 +1,4 @@
-"""What a paper says, from the lines of its pages: headings, abstract, conclusions, whole sentences.
+"""The summary of a paper from the lines of its pages: headings, abstract, conclusions, whole sentences.
 
 Rule: a heading is known by its number, by its name, or from the outline of the file. Numbers of pages, and lines that
       stand on most pages, are no text.

@@ -1,4 +1,4 @@
-"""What prose says: of each section its first sentence and its conclusion, then how its paragraphs begin.
+"""The summary of prose: each section's first sentence and conclusion, then the beginnings of its paragraphs.
 
 Rule 1: a point is a whole sentence of the text, with the line that it begins on.
 Rule 2: code, tables, pictures and directives are no prose, and what has no sentences has no points.

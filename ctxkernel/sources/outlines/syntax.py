@@ -164,7 +164,7 @@ class _Walk:
         self._imports = {kind: field for kind, _, field in (part.partition(":") for part in grammar.imports.split())}
         self.imports: list[str] = []
         self.about = ""
-        """How the comment begins that stands before everything else."""
+        """The beginning of the comment before everything else."""
         self.unread: set[int] = set()
         """Lines where something that is no tree begins."""
 

@@ -39,7 +39,7 @@ def _numbers(cells: Sequence[str]) -> list[float] | None:
 
 @dataclass(slots=True)
 class ColumnFacts:
-    """What is known of one column."""
+    """Facts about one column."""
 
     there: int = 0
     """Cells that are not null."""
@@ -139,7 +139,7 @@ class ColumnFacts:
 
 @dataclass(slots=True)
 class SampleFacts:
-    """What is known of the rows that were taken."""
+    """Facts about the rows that were read."""
 
     by_lines = True
     dialect: TableDialect | None = None

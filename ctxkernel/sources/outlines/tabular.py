@@ -32,7 +32,7 @@ _DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "pipe"}
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What is known of one column."""
+    """Facts about one column."""
 
     name: str
     dtype: str
@@ -43,7 +43,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableText:
-    """What is known of a table text."""
+    """Facts about a table text."""
 
     delimiter: str
     has_header: bool
@@ -60,7 +60,7 @@ class TableText:
 
     @property
     def _about(self) -> str:
-        """What stands before a count or range: `~` where not all rows were looked at."""
+        """The sign before a count or range: `~` where not all rows were read."""
         return "" if self.exact and self.scanned >= self.rows else "~"
 
     @property
@@ -116,7 +116,7 @@ class TableText:
 
 @dataclass(frozen=True, slots=True)
 class TableDialect:
-    """How a table text is written."""
+    """The format of a table text."""
 
     delimiter: str
     has_header: bool

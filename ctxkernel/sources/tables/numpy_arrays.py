@@ -37,7 +37,7 @@ _BASIS_CELLS = 2_000
 _LABELS = 1_000
 _HEAD_ROWS, _HEAD_COLUMNS = 8, 20
 _INNER = tuple(f"- {about}{name} " for about in ("", "~") for name in ("25%", "50%", "75%", "std"))
-"""How lines begin of statistics that level 1 leaves out."""
+"""The beginnings of statistics' lines that level 1 leaves out."""
 _MARK_TOKENS = 40
 _SHOWN = "[shown as 9,999 × 9,999, ~9,999 tokens]"
 _ROW = re.compile(r"\[ *\d{1,15}(?: *, *\d{1,15})* *\]")

@@ -53,7 +53,7 @@ _DATE = re.compile(r"\d{4}-\d\d")
 
 @dataclass(frozen=True, slots=True)
 class ParquetColumn:
-    """What the footer says of one column."""
+    """The facts of the footer about one column."""
 
     path: str
     dtype: str
@@ -75,14 +75,14 @@ class ParquetColumn:
 
 @dataclass(frozen=True, slots=True)
 class ParquetFile:
-    """What the footer says."""
+    """The facts of the footer."""
 
     metadata: Any
     columns: list[ParquetColumn]
     about: str
     """Rows, columns, row groups."""
     more: str
-    """Who wrote it; what was not looked at."""
+    """The program that wrote it; then what was not read."""
     size: int
     fingerprint: str
 

@@ -74,7 +74,7 @@ class TableWindow:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What a table is, as far as a later diff needs it: `types` has a type a column, without spaces in one, and
+    """A table as far as a later diff needs it: `types` has a type a column, without spaces in one, and
     `columns` has their hashes by position and name.
     """
 
@@ -151,14 +151,14 @@ def described_part(names: Sequence[str], budget: int) -> Sequence[int]:
 
 @dataclass(frozen=True, slots=True)
 class TableBasis:
-    """What a later diff needs of a table."""
+    """The part of a table that a later diff needs."""
 
     facts: TableFacts
     window: TableWindow
 
     @property
     def fingerprint(self) -> str:
-        """That of the facts."""
+        """The fingerprint of the facts."""
         return self.facts.fingerprint
 
     @property
@@ -353,7 +353,7 @@ class _Rows:
     past: bool
     """Whether the position is past the end."""
     advice: str = ""
-    """What its mark advises at least."""
+    """The shortest advice of its mark."""
     placed: bool = True
     """Whether its mark names a position."""
 

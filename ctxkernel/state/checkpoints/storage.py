@@ -74,14 +74,14 @@ class Storage:
 
     packer: Packer
     chunks: Any
-    """Where data lie by their content: a `store.chunks.chunk_store.ChunkStore`."""
+    """The store of data by content: a `store.chunks.chunk_store.ChunkStore`."""
     background: Any
     """Runs a job outside of the user's time: a `store.chunks.background.Background`."""
     address: Callable[[Any], str]
     value: Callable[[str], Any]
     handle: Callable[[str], Any]
     content: Callable[[Moment, str], OwnContent | None]
-    """What a name holds by itself, as packed at a moment."""
+    """The own content of a name, as packed at a moment."""
     streams: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     """Digest → the blob that holds the stream, and which of its streams it is."""
 

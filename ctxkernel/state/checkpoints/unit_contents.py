@@ -138,7 +138,7 @@ class Matching:
     then: Mapping[str, Unit | None]
     now: Mapping[str, Any]
     effects: Mapping[str, Unit]
-    """What the execution changed. One that changes an object changes the results that hold it, too."""
+    """The changes of the execution. One that changes an object changes the results that hold it, too."""
     renames: dict[str, str] = field(default_factory=dict[str, str])
     """Label → the label of the equal object of now."""
     _back: dict[str, str] = field(default_factory=dict[str, str])

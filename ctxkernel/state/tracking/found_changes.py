@@ -1,4 +1,4 @@
-"""What one comparison of variables has found, and what of it the next checkpoint stores."""
+"""The result of one comparison of variables, and the part of it that the next checkpoint stores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ctxkernel.state.tracking.groups import PackPiece
 from ctxkernel.state.tracking.late_changes import OpenChange, OwnContent
 
 Contents = tuple[OwnContent | None, OwnContent | None]
-"""What a variable held before and after a cell, as far as it is known."""
+"""The content of a variable before and after a cell, as far as it is known."""
 
 
 @dataclass(slots=True)

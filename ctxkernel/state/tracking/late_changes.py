@@ -22,7 +22,7 @@ KeyAndLabels = tuple[bytes, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class OwnContent:
-    """What a variable holds by itself."""
+    """The own content of a variable."""
 
     key: bytes
     """Hash of its pack and of those of the shared objects that it refers to."""
@@ -74,7 +74,7 @@ class OpenChange:
     """A variable that a cell may have changed."""
 
     info: ChangeInfo
-    """How it is reported if it has changed."""
+    """The report if it has changed."""
     before: OwnContent | None
     """None: what the background process found for the cell before."""
     now: OwnContent | None = None
@@ -99,7 +99,7 @@ class LateChanges:
     _packs: defaultdict[str, list[_Pack]] = field(default_factory=lambda: defaultdict(list))
     """By variable, in the order of the cells: what the background packs, and what waits for that."""
     _last: dict[str, OwnContent] = field(default_factory=dict[str, OwnContent])
-    """What a variable held when the background packed it, and since then, as far as is known."""
+    """The content of each variable when the background packed it, and since then, as far as is known."""
     _open: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     """By execution, the variables whose change is not known yet."""
     _changed: defaultdict[str, dict[str, ChangeInfo]] = field(default_factory=lambda: defaultdict(dict))

@@ -94,7 +94,7 @@ class NamespaceTracker(CandidateNames):
 
     @property
     def total(self) -> int:
-        """How many variables the user has."""
+        """The number of the user's variables."""
         return len(self._variables) - len(self._watched)
 
     def names(self) -> list[str]:

@@ -69,7 +69,7 @@ class Connection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReconnectEntry:
-    """How objects of one type are described and connected."""
+    """The description and connection of objects of one type."""
 
     kind: str
     describe: Callable[[Any], Any]

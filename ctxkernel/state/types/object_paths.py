@@ -1,4 +1,4 @@
-"""Where something stands in values, for telling a person: `d['x']`, `fit.model.lock`. Bounded; runs no user code."""
+"""Paths of objects within values, for messages: `d['x']`, `fit.model.lock`. Bounded; runs no user code."""
 
 from __future__ import annotations
 

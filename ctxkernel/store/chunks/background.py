@@ -72,7 +72,7 @@ class Ticket:
     between: int = 0
     """The intermediate process, which ends after its fork; 0 after it was reaped."""
     used: tuple[float, bytes] = 0.0, b""
-    """When the child was last seen to work, and the processor time that it had used by then."""
+    """The time when the child was last seen to work, and the processor time that it had used by then."""
     hangs: bool = False
     """Whether it had to be killed: the job is to be done in the kernel's own process."""
     heard: bytearray = field(default_factory=bytearray)

@@ -1,4 +1,4 @@
-"""What the marks of a session say. `SessionStore.mark` lists their kinds."""
+"""The meaning of a session's marks. `SessionStore.mark` lists their kinds."""
 
 from __future__ import annotations
 

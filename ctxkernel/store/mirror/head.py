@@ -69,7 +69,7 @@ class LogEnd:
 
 @dataclass(frozen=True, slots=True)
 class MirrorHead:
-    """What a mirror has of one session."""
+    """A mirror's content of one session."""
 
     session: str
     notebook: str

@@ -1,4 +1,4 @@
-"""What a mirror has of a session → this machine.
+"""Copy the content of a session from a mirror to this machine.
 
 Rule 1: nothing here is replaced: chunks, files and logs that are here stay.
 Rule 2: chunks are checked by their addresses as they come in; one that is damaged in the mirror is named, and left out.

@@ -1,4 +1,4 @@
-"""What this machine has of a session → the mirror.
+"""Copy the content of a session from this machine to the mirror.
 
 Rule 1: the log is copied before the packs are read, so the packs have all data that the copy refers to.
 Rule 2: the end of a pack is that of its last record: what follows may still be taken back.
