@@ -131,8 +131,8 @@ def _changed_parts(run: RecordedRun, world: World) -> Iterator[str]:
     get = state.get
     parts = [name for name, one in run.parts.items() if (now := get(name)) is not one and not same(one, now)]
     parts += [name for name in run.new_parts if name in state and not same(run.effects[name], state[name])]
-    for part in parts:
-        yield f"the {part.removeprefix('ambient:')} settings differ"
+    for part in dict.fromkeys(one.partition(":")[2] for one in parts):
+        yield f"the {part} differ" if part.endswith("attributes") else f"the {part} settings differ"
     for name, version in run.files.items():
         if world.file(name) != version:
             yield f"file {one_line(name, 60)} changed"

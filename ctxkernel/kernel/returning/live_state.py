@@ -14,7 +14,15 @@ from ctxkernel.kernel.execution.cell import CellRequest
 from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.state.ambient import LIBRARY_ATTRIBUTES, PARTS, Ambient, passive
 from ctxkernel.state.base.namespace import NOTHING
-from ctxkernel.state.base.own_modules import IN_PLACE, LOGGING, PREFIX, PYPLOT, OwnModule, loaded_own_modules
+from ctxkernel.state.base.own_modules import (
+    ATTRIBUTES,
+    IN_PLACE,
+    LOGGING,
+    PREFIX,
+    PYPLOT,
+    OwnModule,
+    loaded_own_modules,
+)
 from ctxkernel.state.checkpoints.units import State
 from ctxkernel.state.tracking.set_attributes import set_attributes
 
@@ -24,6 +32,8 @@ AMBIENT, HANDLE, TARGET = "ambient:", "handle:", "target:"
 _LAST = ("_", "__", "___")
 _RESULT = re.compile(r"Out\[(\d+)\]")
 _NUMBERED = re.compile(r"_(\d+)")
+_ANNOTATIONS = "__annotations__"
+"""The dict that Python binds for `x: int = 1`. It is followed as a name of a result that the user bound is."""
 _OWN = -1
 """In the value of `LAST`: the user bound or deleted this name."""
 
@@ -62,6 +72,7 @@ class LiveState:
         self._logging: Any = next(part for part in PARTS if part.name == "logging")
         self._figures: Any = next(part for part in PARTS if part.name == "pyplot")
         IN_PLACE[LOGGING] = self._logging.own_objects
+        IN_PLACE[ATTRIBUTES] = LIBRARY_ATTRIBUTES.own_objects
         self._modules_seen: tuple[Any, ...] = ()
         self._gone: list[str] = []
         """Pseudo-names that went away since the last checkpoint."""
@@ -142,6 +153,7 @@ class LiveState:
         """Watch what the cell that just ended put into `Out`, what handles look at now, and the user's modules."""
         self._gone += [*self._follow_outs(), *self.follow_targets()]
         self._follow_modules()
+        self._follow_attributes()
 
     def _follow_modules(self) -> None:
         """Watch the variables of the user's own modules, pyplot's figures and the user's log handlers."""
@@ -157,6 +169,19 @@ class LiveState:
                 if name not in known:
                     known[name] = OwnModule(name)
                     self._tracker.watch(PREFIX + name)
+
+    def _follow_attributes(self) -> None:
+        """Watch the objects in attributes of libraries, as long as there are any."""
+        has_objects, name = bool(LIBRARY_ATTRIBUTES.own_objects()), PREFIX + ATTRIBUTES
+        if has_objects == (ATTRIBUTES in self.own_modules):
+            return
+        if has_objects:
+            self.own_modules[ATTRIBUTES] = OwnModule(ATTRIBUTES)
+            self._tracker.watch(name, always=True)
+        else:
+            del self.own_modules[ATTRIBUTES]
+            self._tracker.unwatch(name)
+            self._gone.append(name)
 
     def _follow_outs(self) -> list[str]:
         """Watch the present entries of `Out`; return the names of those that went away."""
@@ -175,14 +200,14 @@ class LiveState:
         return gone
 
     def _own_results(self, outs: Mapping[int, Any]) -> frozenset[str]:
-        """Return the names of results that stand for something else, or for nothing."""
+        """Return the names of results that stand for something else, or for nothing; with that of annotations."""
         namespace, hook = self._session.namespace, self._session.shell.displayhook
-        own = set[str]()
+        own = {_ANNOTATIONS} & namespace.keys()
         for name in _LAST:
             if namespace.get(name, NOTHING) is not getattr(hook, name, NOTHING):
                 own.add(name)
         if not self._tracker.may_bind(_NUMBERED):
-            return frozenset(own | {name for name in self._own if name not in _LAST})
+            return frozenset(own | {name for name in self._own if _NUMBERED.fullmatch(name)})
         own |= {name for number, one in outs.items() if namespace.get(name := f"_{number}", NOTHING) is not one}
         numbers = (found for name in namespace if type(name) is str and (found := _NUMBERED.fullmatch(name)))
         return frozenset(own | {found[0] for found in numbers if int(found[1]) not in outs})
@@ -258,8 +283,8 @@ class LiveState:
                 result = outs.get(last.get(name, -1), "")
                 shell.push({name: result}, interactive=False)
                 setattr(shell.displayhook, name, result)
-            elif (number := int(name[1:])) in outs:
-                shell.push({name: outs[number]}, interactive=False)
+            elif (found := _NUMBERED.fullmatch(name)) and int(found[1]) in outs:
+                shell.push({name: outs[int(found[1])]}, interactive=False)
             else:
                 self._session.namespace.pop(name, None)
 
@@ -312,6 +337,7 @@ class LiveState:
         for number, _, token, _ in parts.get("pyplot", ()):
             if str(number) in figures:
                 self._figures.live.adopt(token, figures[str(number)])
+        LIBRARY_ATTRIBUTES.put_back(values.get(PREFIX + ATTRIBUTES, {}))
         if (name := PREFIX + LOGGING) in values or name not in target:
             return self._logging.put_back(values.get(name, {}))
         return []

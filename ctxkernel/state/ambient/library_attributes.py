@@ -2,13 +2,13 @@
 
 An attribute counts from the first cell whose text sets it: its value is read before that cell runs. Not seen is what
 functions of earlier cells and libraries set by themselves. What may be a credential (`openai.api_key = …`) is held in
-memory, and never stored.
+memory, and never stored. Other objects are stored as those of a module of the user's: cells may change them in place.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, cast
@@ -17,12 +17,13 @@ from ctxkernel.core.reflection import class_dict, class_module, class_of, class_
 from ctxkernel.state.ambient.part import LiveObjects, Part
 from ctxkernel.state.ambient.process import may_be_credential
 from ctxkernel.state.base.namespace import NOTHING, some_of
-from ctxkernel.state.base.own_modules import is_own
+from ctxkernel.state.base.own_modules import ATTRIBUTES, is_own
 
 _ATOMS = frozenset((str, bytes, int, float, complex, bool, type(None)))
 _OF_OTHER_PARTS = frozenset(("sys.path", "sys.modules", "os.environ"))
 _UNKNOWN: Any = object()
 """The value of an attribute before a cell that imported its library."""
+_OBJECT = True
 
 
 @dataclass(slots=True)
@@ -37,13 +38,15 @@ class _Attribute:
 class LibraryAttributes(Part):
     """The attributes of modules and classes of installed libraries that cells set."""
 
-    name = "library attributes"
-    passive = True
+    name = ATTRIBUTES
+    always = True
 
     def __init__(self) -> None:
         self._live = LiveObjects()
         self._known: dict[str, _Attribute] = {}
         """By full name."""
+        self._loaded: Mapping[str, Any] = {}
+        """The objects of the state that is being restored, if they are others than those of now."""
         self._open: list[tuple[tuple[str, ...], Callable[[str], Any]]] = []
         """Attributes of libraries that the running cell may import."""
 
@@ -71,18 +74,37 @@ class LibraryAttributes(Part):
         return bool(self._known or self._open)
 
     def capture(self) -> Any:
-        """Return their values by full name: `[value]` of a plain one, the token of an object, None if not set."""
+        """Return by full name those that differ from their first values.
+
+        `[value]` for a plain one, a token for a credential, `_OBJECT` for an object, None for one that is not set.
+        """
+        return {full: self._told(full, value) for full, value in self._set()}
+
+    def _set(self) -> Iterator[tuple[str, Any]]:
         todo, self._open = self._open, []
         for path, find in todo:
             self._add(path, find, known=False)
-        return {full: self._told(full, _read(one.owner, one.name)) for full, one in self._known.items()}
+        for full, one in self._known.items():
+            if not _is_same(value := _read(one.owner, one.name), one.first):
+                yield full, value
 
     def _told(self, full: str, value: Any) -> Any:
         if value is NOTHING:
             return None
+        if type(value) not in _ATOMS:
+            return _OBJECT
         text = value.decode("latin-1") if type(value) is bytes else value
-        is_plain = type(value) in _ATOMS and not (type(text) is str and may_be_credential(full, text))
-        return [value] if is_plain else self._live.token(value)
+        if not (type(text) is str and may_be_credential(full, text)):
+            return [value]
+        return self._live.token(next((one for _, one in self._live if _is_same(one, value)), value))
+
+    def own_objects(self) -> dict[str, Any]:
+        """Return the objects by full name."""
+        return {full: value for full, value in self._set() if value is not NOTHING and type(value) not in _ATOMS}
+
+    def put_back(self, objects: Mapping[str, Any]) -> None:
+        """Take in the objects that were loaded; `restore` sets them."""
+        self._loaded = objects
 
     def default(self) -> Any:
         """Return the value before any cell set an attribute."""
@@ -94,8 +116,7 @@ class LibraryAttributes(Part):
 
     def _is_now(self, full: str, then: Any) -> bool:
         one = self._known.get(full)
-        now = _read(one.owner, one.name) if one is not None else _find_loaded(full)
-        return now is then or (type(now) in _ATOMS and type(now) is type(then) and now == then)
+        return _is_same(_read(one.owner, one.name) if one is not None else _find_loaded(full), then)
 
     def _then(self, full: str, value: Any) -> Any:
         """Return what an attribute was; `_UNKNOWN` where that is not known, or gone."""
@@ -104,6 +125,8 @@ class LibraryAttributes(Part):
         told = value[full]
         if told is None:
             return NOTHING
+        if told == _OBJECT:
+            return self._loaded.get(full, self.own_objects().get(full, _UNKNOWN))
         if isinstance(told, list):
             return cast("list[Any]", told)[0]
         return self._live.get(told) if told in self._live else _UNKNOWN
@@ -115,9 +138,10 @@ class LibraryAttributes(Part):
             then = self._then(full, value)
             if self._is_now(full, then):
                 continue
-            one = self._known.get(full)
             place, _, name = full.rpartition(".")
-            owner = one.owner if one is not None else _find_loaded(place)
+            if full not in self._known and _has_attributes(owner := _find_loaded(place)):
+                self._known[full] = _Attribute(owner, name, _read(owner, name))
+            owner = self._known[full].owner if full in self._known else NOTHING
             try:
                 if then is _UNKNOWN or owner is NOTHING:
                     left.append(full)
@@ -127,7 +151,12 @@ class LibraryAttributes(Part):
                     setattr(owner, name, then)
             except Exception:  # of the library: it does not let itself be changed
                 left.append(full)
+        self._loaded = {}
         return [f"{some_of(sorted(left), 6)}: left as now"] if left else ()
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return one is other or (type(one) in _ATOMS and type(one) is type(other) and one == other)
 
 
 def _has_attributes(owner: Any) -> bool:

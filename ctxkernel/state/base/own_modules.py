@@ -41,6 +41,8 @@ PYPLOT = "matplotlib.pyplot"
 """Its open figures are treated as its variables: they share objects with the user's names."""
 LOGGING = "logging"
 """So are stored handlers, and attributes that the user gave to loggers: they share objects with the user's names."""
+ATTRIBUTES = "library attributes"
+"""The objects that cells put into attributes of installed libraries are treated as the variables of one module."""
 _CACHED: Any = type(functools.lru_cache(lambda: None))
 _FUNCTIONS = (types.FunctionType, _CACHED)
 _BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, property, staticmethod, classmethod)
@@ -99,13 +101,15 @@ loaded_own_modules = OwnModules()
 """Those of this process: who asks for them shares the judgements, of which there are some thousand."""
 
 
-def _figures() -> dict[str, Any]:
-    managers: dict[int, Any] = sys.modules["matplotlib._pylab_helpers"].Gcf.figs  # type: ignore[attr-defined]
+def _figures() -> Any:
+    if (helpers := sys.modules.get("matplotlib._pylab_helpers")) is None:
+        return NOTHING
+    managers: dict[int, Any] = helpers.Gcf.figs
     return {str(number): manager.canvas.figure for number, manager in managers.items()}
 
 
-IN_PLACE: dict[str, Callable[[], dict[str, Any]]] = {PYPLOT: _figures}
-"""Modules of libraries of which only some objects count; the ambient part of each puts them in place."""
+IN_PLACE: dict[str, Callable[[], Any]] = {PYPLOT: _figures}
+"""Libraries of which only some objects count, and what returns these; the ambient part of each puts them in place."""
 
 
 class OwnModule:
@@ -163,11 +167,10 @@ class OwnModule:
 
     def variables(self) -> Any:
         """Return a new dict of places and values; NOTHING where the module is not loaded."""
-        module = sys.modules.get(self.name)
-        if module is None:
-            return NOTHING
         if (objects := IN_PLACE.get(self.name)) is not None:
             return objects()
+        if (module := sys.modules.get(self.name)) is None:
+            return NOTHING
         if getattr(module, "__spec__", None) is not self._spec:
             self._loaded = uuid.uuid4().hex if self._spec is not NOTHING else ""
             self._learn(module)

@@ -78,6 +78,8 @@ class NamespaceTracker(CandidateNames):
         """Whether no code of the user's ran since the last cell, so that names stand for the same objects."""
         self._new: set[str] = set()
         """Watched names since the last cell."""
+        self._always: set[str] = set()
+        """Watched names that any cell may use."""
         self._told: NamespaceDiff | None = None
         """The changes of the running cell, where they are known."""
         self._snapshot = NameSnapshot(self.namespace)
@@ -133,8 +135,10 @@ class NamespaceTracker(CandidateNames):
         cell = self._cell
         return bool(cell.anything or cell.magics or any(map(names.fullmatch, cell.names)))
 
-    def watch(self, name: str) -> None:
-        """Follow the value of `extras(name)`, as if it were a variable. Never in a diff."""
+    def watch(self, name: str, *, always: bool = False) -> None:
+        """Follow the value of `extras(name)`, as a variable that is in no diff. `always`: any cell may use it."""
+        if always:
+            self._always.add(name)
         if name not in self._variables:
             self._watched.add(name)
             self._add(name)
@@ -145,6 +149,7 @@ class NamespaceTracker(CandidateNames):
         """End `watch`."""
         if name in self._watched:
             self._watched.discard(name)
+            self._always.discard(name)
             self._forget(name)
             self.pending.names.discard(name)
 
@@ -315,7 +320,7 @@ class NamespaceTracker(CandidateNames):
             return self._take_told(self._told)
         added, moved, deleted = self._moved()
         read = self._candidates if self._first is None else self._first
-        touched, self._candidates = self._candidates | (self._new & self._variables.keys()), set()
+        touched, self._candidates = self._candidates | ((self._new | self._always) & self._variables.keys()), set()
         self._new = set()
         suspect, self._suspect = self._suspect, ""
         self.ran_beside, beyond = suspect, self._beyond
