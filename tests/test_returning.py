@@ -201,6 +201,20 @@ def test_a_change_that_no_process_could_compare_is_marked_as_unknown(start_kerne
     assert "?: changes may be missing" in str(kernel.run("%ctx timeline").outputs)
 
 
+def test_a_class_lists_the_subclasses_that_its_state_has(kernel):
+    """The others are freed, as Python lists a class as long as it is in memory; one that something holds is named."""
+    run_all(kernel, "class A: pass\ndef names(): return [one.__name__ for one in A.__subclasses__()]")
+    run_all(kernel, "class B(A): pass", "class C(A): pass")
+    for at, names in ((1, "[]"), (2, "['B']"), (3, "['B', 'C']"), (1, "[]")):
+        told = run_all(kernel, f"%ctx goto {at}").stdout
+        assert kernel.evaluate("names()") == names
+        assert "outside" not in told
+
+    run_all(kernel, "class D(A): pass\nimport sys; vars(sys.modules['math'])['held'] = D")
+    told = run_all(kernel, "%ctx goto 1").stdout
+    assert "outside: __subclasses__() still lists D of A" in told
+
+
 def test_a_module_that_a_cell_made_is_part_of_the_state(kernel):
     """It has no file, and other modules import it by its name."""
     run_all(

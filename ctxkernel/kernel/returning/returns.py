@@ -9,6 +9,7 @@ Rule 2: a plan is made and can be shown before anything is touched; a return tha
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import time
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.masking import Mask
+from ctxkernel.core.reflection import class_qualname
 from ctxkernel.core.replay import HeadMove, Restored
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement
@@ -345,6 +347,8 @@ class Returning:
         self._restore_ambient(job, fetched.values, done)
         alive.clear()
         done.lost |= self._release(before)
+        before.clear()
+        done.notices += self._other_subclasses(job.difference.target)
         self.comparisons.forget()
         self._move_trail(job)
         done.as_now = {**prepared.plan.as_now, **done.as_now}
@@ -420,6 +424,22 @@ class Returning:
         for name in changed:
             tracker.store_again(name)
         return dict.fromkeys(sorted(changed), "the __del__ of an object that this return replaced changed it")
+
+    def _other_subclasses(self, target: Mapping[str, Any]) -> list[str]:
+        """Free the classes of other states where cells ask for subclasses; name those that are still listed."""
+        session = self._session
+        if not any("__subclasses__" in one.source for one in session.loop.log):
+            return []
+        gc.collect()
+        there = {id(session.packer.part_of(name)) for name in target if name.startswith("class:")}
+        listed = {
+            f"{class_qualname(one)} of {class_qualname(cls)}"
+            for cls in own_classes(session.packer.module)
+            if id(cls) in there
+            for one in type.__subclasses__(cls)
+            if id(one) not in there
+        }
+        return [f"outside: __subclasses__() still lists {some_of(sorted(listed))}"] if listed else []
 
     def _move_trail(self, job: ReturnJob) -> None:
         if job.at is not None:
