@@ -222,6 +222,7 @@ simple | {x} = types.SimpleNamespace(k=[{n}], n={m}) | types
 plain | {x} = Plain([{n}]) | Plain
 plain | {x} = Plain({'k': {n}}) | Plain
 slots | {x} = Slots([{n}], {m}) | Slots
+nested_slots | {x} = Slots(([{n}],), ({m}, {'k': [{m}]})) | Slots
 both | {x} = Both({n}) | Both
 partly | {x} = Partly({n}) | Partly
 lossy | {x} = Lossy({n}) | Lossy
@@ -344,11 +345,13 @@ dict | {x} = {'k': {any}, 'n': [{any}]}
 tuple | {x} = ({any}, [{n}])
 plain | {x} = Plain({any}) | Plain
 slots | {x} = Slots({any}, {any}) | Slots
+nested_slots | {x} = Slots({nested_slots}.one, {nested_slots}.two) | Slots
 deque | {x} = collections.deque([{any}]) | collections
 objects | {x} = np.array([{any}, None, {any}, 0], dtype=object)[:3] | np
 inner | {x} = {nested}['a'][0]['b']
 inner | {x} = {plain}.k | Plain
 inner | {x} = {slots}.one | Slots
+inner | {x} = {nested_slots}.two[1] | Slots
 inner | {x} = {dict}['k']
 inner | {x} = {list}[-1]
 inner | {x} = {tuple}[0]
@@ -423,6 +426,8 @@ plain | Plain.put = lambda self, v: setattr(self, 'k', [v, {n}]) | Plain
 plain | {plain}.__class__ = type('Other', (Plain,), {}) | Plain
 slots | {slots}.one = [{n}]
 slots | {slots}.one.append({n})
+nested_slots | {nested_slots}.one[0].append({n})
+nested_slots | {nested_slots}.two[1]['k'].append({n})
 both | {both}.slot.append({n})
 both | {both}.w = {n}
 partly | {partly}.look({n})

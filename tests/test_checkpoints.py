@@ -109,6 +109,29 @@ def test_two_names_for_one_list_stay_two_names_for_one_list(bench: Bench):
     assert bench["c"]["a"] is bench["a"]
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param("class F: __slots__ = 'held'\nf, g = F(), F()\nf.held = ([],); g.held = f.held", id="slots"),
+        pytest.param(
+            "class F:\n    def __init__(self, *held): self.held = held\n    def __reduce__(self): return F, self.held\n"
+            "f = F([]); g = F(*f.held)",
+            id="what it is made from",
+        ),
+        pytest.param("from types import SimpleNamespace as F\nf = F(held=([],)); g = F(held=f.held)", id="dict"),
+    ],
+)
+def test_a_list_that_only_a_tuple_holds_is_shared_again(bench: Bench, made: str):
+    """The tuple is the user's: it was not made while the object was packed."""
+    first = bench.run(made)
+    bench.run("g.held = 0; f.held[0].append(1)")
+
+    assert not bench.goto(first)
+
+    assert bench["f"].held[0] is bench["g"].held[0]
+    assert bench["f"].held == ([],)
+
+
 def test_names_that_came_later_go(bench: Bench):
     """Going back removes them, and going forth brings them."""
     first = bench.run("a = 1")

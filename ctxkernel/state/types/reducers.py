@@ -116,7 +116,7 @@ class Dispatcher(PackState):
                 if class_of(made) is not ConstructorName or made.name not in _WITHOUT_IDENTITY:
                     self.noted.append(obj)
             if self.identify and class_of(reduction) is tuple:
-                _temporaries(reduction[1:3], self.temporary, 0)
+                _temporaries(reduction, self.temporary, 0)
             return reduction
         except (OutOfTime, NotCopied, KeyboardInterrupt):
             raise
@@ -212,12 +212,10 @@ def _temporaries(parts: Any, found: set[int], depth: int) -> None:
     """Find the containers in a reduction to which nothing else refers: they were made for it."""
     for one in parts.values() if class_of(parts) is dict else parts:
         kind = class_of(one)
-        if kind is tuple:
-            if depth < _DEEPEST:
-                _temporaries(one, found, depth + 1)
-        elif (kind is dict or kind is list or kind is set) and sys.getrefcount(one) <= _HELD_ONCE:
-            found.add(id(one))
-            if depth < _DEEPEST and len(one) < _WIDEST:
+        if (kind is tuple or kind is dict or kind is list or kind is set) and sys.getrefcount(one) <= _HELD_ONCE:
+            if kind is not tuple:
+                found.add(id(one))
+            if depth < _DEEPEST and (kind is tuple or len(one) < _WIDEST):
                 _temporaries(one, found, depth + 1)
 
 
