@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import decimal
+import gc
 import locale
 import os
 import pickle
@@ -251,6 +252,8 @@ def test_the_rest_of_the_process_comes_back():
     sys.path.append("/nowhere")
     warnings.filterwarnings("error", "mine.*", UserWarning, r"a\.b", 7)
     sys.setrecursionlimit(sys.getrecursionlimit() + 7)
+    gc.disable()
+    gc.set_threshold(500)
     decimal.getcontext().prec = 5
     decimal.getcontext().traps[decimal.Inexact] = True
     locale.setlocale(locale.LC_ALL, "C")

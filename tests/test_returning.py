@@ -201,6 +201,19 @@ def test_a_change_that_no_process_could_compare_is_marked_as_unknown(start_kerne
     assert "?: changes may be missing" in str(kernel.run("%ctx timeline").outputs)
 
 
+def test_an_undo_keeps_a_generator_that_a_return_made_again(kernel):
+    """It was stored together with its function, and is stored without it since; both units are of one state."""
+    run_all(kernel, "def numbers(rows):\n    for row in rows:\n        yield row\nc = numbers([9, [5]])")
+    kernel.run("exec('1 / 0')")  # it may have used the generator
+    assert "made again: c by s1" in run_all(kernel, "%ctx goto 1").stdout
+    run_all(kernel, "next(c)", "pass")
+
+    told = run_all(kernel, "%ctx undo").stdout
+
+    assert "at s4: 0 names restored, 2 kept" in told
+    assert kernel.evaluate("next(c)") == "[5]"
+
+
 def test_a_class_lists_the_subclasses_that_its_state_has(kernel):
     """The others are freed, as Python lists a class as long as it is in memory; one that something holds is named."""
     run_all(kernel, "class A: pass\ndef names(): return [one.__name__ for one in A.__subclasses__()]")

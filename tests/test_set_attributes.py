@@ -29,6 +29,17 @@ CASES = {
         ("import json\nclass Own:\n    seen = []\njson.own = Own", "json.own.seen.append(1)", "json.one = Own()"),
         "Own.seen, json.own is Own, type(getattr(json, 'one', None)) is Own",
     ),
+    "an accessor of frames": (
+        (
+            "import pandas as pd\ndf = pd.DataFrame({'a': [1, 2]})",
+            (
+                "@pd.api.extensions.register_dataframe_accessor('own')\n"
+                "class Own:\n    seen = []\n    def __init__(self, frame): self.frame = frame"
+            ),
+            "df.own.seen.append(len(df.own.frame))",
+        ),
+        "getattr(getattr(pd.DataFrame, 'own', None), 'seen', None), hasattr(df, 'own') and type(df.own) is Own",
+    ),
     "annotations of variables": (
         ("x: int = 1", "y: str = ''", "x: float = 1"),
         "globals().get('__annotations__')",

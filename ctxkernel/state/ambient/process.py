@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import decimal
 import functools
+import gc
 import itertools
 import locale
 import os
@@ -223,9 +224,18 @@ def _folder() -> str:
         return ""
 
 
-def _set_limits(value: Any) -> None:
+def _interpreter() -> Any:
+    limits = sys.getrecursionlimit(), sys.get_int_max_str_digits()
+    return *limits, sys.getswitchinterval(), gc.isenabled(), *gc.get_threshold()
+
+
+def _set_interpreter(value: Any) -> None:
     sys.setrecursionlimit(value[0])
     sys.set_int_max_str_digits(value[1])
+    if len(value) > 2:  # earlier versions stored the limits only
+        sys.setswitchinterval(value[2])
+        (gc.enable if value[3] else gc.disable)()
+        gc.set_threshold(*value[4:])
 
 
 SIGNALS = [int(number) for number in signal.valid_signals() if number != signal.SIGINT]
@@ -292,7 +302,7 @@ PARTS: list[Part] = [
     Environment(),
     ImportPath(),
     WarningFilters(),
-    Setting("interpreter", lambda: (sys.getrecursionlimit(), sys.get_int_max_str_digits()), _set_limits),
+    Setting("interpreter", _interpreter, _set_interpreter),
     Setting("locale", lambda: locale.setlocale(locale.LC_ALL), lambda value: locale.setlocale(locale.LC_ALL, value)),
     _DecimalContext(),
 ]

@@ -182,10 +182,11 @@ class PackedVariables:
         self.pending.names.update(piece.names)
 
     def store_again(self, name: str) -> None:
-        """Have the next checkpoint store a name, whatever is known of it."""
-        self._groups.pop(name, None)
-        if name in self._variables:
-            self.pending.names.add(name)
+        """Have the next checkpoint store a name, whatever is known of it, and what was stored together with it."""
+        for one in (name, *self._dissolve(name)):
+            self._groups.pop(one, None)
+            if one in self._variables:
+                self.pending.names.add(one)
 
     def settle_loaded(self, groups: Collection[Sequence[str]]) -> None:
         """Take loaded names as stored: they are packed to see later whether they changed."""

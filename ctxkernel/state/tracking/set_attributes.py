@@ -11,8 +11,17 @@ from ctxkernel.state.tracking.cell_names import Transform, plain_source, syntax_
 
 _SETS = re.compile(
     r"\.\s*\w+[ \t]*(?::[^=\n]*)?(?:[-+*/%&|^@]|//|\*\*|>>|<<)?=(?!=)|\bdel\b[^\n]*\.|\b(?:set|del)attr\b"
+    r"|\bregister_\w+_(?:accessor|namespace)\b"
 )
 """Text that may set or delete an attribute: most cells are not parsed."""
+
+
+_ACCESSORS = {
+    **{f"register_{name.lower()}_accessor": ("pandas", name) for name in ("DataFrame", "Series", "Index")},
+    **{f"register_{name.lower()}_accessor": ("xarray", name) for name in ("Dataset", "DataArray")},
+    **{f"register_{name.lower()}_namespace": ("polars", name) for name in ("DataFrame", "LazyFrame", "Series", "Expr")},
+}
+"""Functions that set an attribute of a class, whose name is their argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +41,8 @@ def set_attributes(source: str, transform: Transform | None = None) -> SetAttrib
     tree = syntax_tree(source) or syntax_tree(plain_source(source, transform))
     nodes = list(ast.walk(tree)) if tree is not None else []
     paths = {path for node in nodes for path in _paths(node) if len(path) > 1}
-    return SetAttributes(frozenset(paths), dict(_imports(nodes)) if paths else {})
+    libraries = {library: library for library, _ in _ACCESSORS.values()}
+    return SetAttributes(frozenset(paths), libraries | dict(_imports(nodes)) if paths else {})
 
 
 def _paths(node: ast.AST) -> Iterator[tuple[str, ...]]:
@@ -42,6 +52,8 @@ def _paths(node: ast.AST) -> Iterator[tuple[str, ...]]:
         case ast.Call(ast.Name("setattr" | "delattr"), [owner, ast.Constant(str(name)), *_]):
             path = _path(owner)
             yield (*path, name) if path else ()
+        case ast.Call(ast.Name(function) | ast.Attribute(attr=function), [ast.Constant(str(name)), *_]):
+            yield (*_ACCESSORS[function], name) if function in _ACCESSORS else ()
         case _:
             pass
 

@@ -234,7 +234,7 @@ class NamespaceTracker(CandidateNames):
             self._forget(name)
         for name in (*added, *moved, *names):
             if self._value(name) is not NOTHING:
-                self._dissolve(name)
+                self.store_again(name)
                 self._add(name)
 
     def accept(self, names: Iterable[str]) -> None:
