@@ -18,7 +18,7 @@ from ctxkernel.sources.base.amounts import Line, NamedLine
 from ctxkernel.sources.base.fitting import NO_CAP, beginning
 from ctxkernel.sources.base.planner import plan, ranges_of
 from ctxkernel.sources.base.rendering import within_reserve
-from ctxkernel.testing.renderings import render, written
+from ctxkernel.testing.renderings import opened, render, written
 
 WORDS = st.text("abcdefg", min_size=1, max_size=8)
 NAMED = st.builds(
@@ -266,3 +266,22 @@ def test_a_last_column_of_which_nothing_is_left_to_say_has_no_details_in_a_mark(
 
     assert listed is not None
     assert f"details of {listed[1]} columns" in text
+
+
+@pytest.mark.parametrize("lod", [1, 2])
+@pytest.mark.parametrize("tokens", [137, 333, 1_700])
+def test_the_last_column_of_a_frame_is_named_however_many_there_are(lod: int, tokens: int):
+    frame = pd.DataFrame(np.zeros((3, 2_500)), columns=[*(f"c{at}" for at in range(2_499)), "target"])
+
+    assert "target" in render(frame, lod, tokens=tokens).text
+
+
+@pytest.mark.parametrize("lod", [1, 2])
+def test_the_last_column_of_a_groupby_is_named_in_a_small_budget(lod: int):
+    frame = pd.DataFrame({f"measure {at}": [1.0, 2.0] for at in range(100)} | {"key": [1, 2], "target": [0, 1]})
+
+    text = render(opened(frame.groupby("key"), "g"), lod, tokens=333).text
+
+    assert "target: int64" in text
+    assert re.search(r"float64 × \d+: measure ", text)
+    assert not re.search(r"more lines", text)

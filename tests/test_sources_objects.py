@@ -690,3 +690,11 @@ def test_a_column_of_objects_of_own_classes_is_not_counted():
         __hash__ = None  # type: ignore[assignment]
 
     assert "\nodd: object\n" in render(pd.DataFrame({"odd": [Odd(), Odd()]}), 1).text
+
+
+@pytest.mark.parametrize("lod", [0, 1])
+def test_an_array_of_lists_and_dicts_shows_each_of_them(lod: int):
+    array = np.empty(3, dtype=object)
+    array[:] = [{}, [], [1, 2]]
+
+    assert render(array, lod).text.split("\n")[-3:] == ["[0] {}", "[1] []", "[2] [1, 2]"]

@@ -22,7 +22,7 @@ from ctxkernel.sources.base.amounts import Line, NamedLine
 from ctxkernel.sources.base.file_reader import EXCERPT, Text, make_text
 from ctxkernel.sources.base.fitting import NO_CAP
 from ctxkernel.sources.base.large_files import Window, whole_window
-from ctxkernel.sources.base.planner import MOST_NAMED
+from ctxkernel.sources.base.planner import MOST_NAMED, most_named
 from ctxkernel.sources.base.positions import (
     Outline,
     entry_lines,
@@ -154,11 +154,9 @@ class Document:
     @cached_property
     def read(self) -> str:
         """How much of the text structure and summary are made from, where that is not all of it."""
-        if self.text.whole or (self._known is not None and not self._known.sample):
-            return ""
         if self._known is not None:
-            return f"a sample: {self._known.sample}"
-        return f"only its first {format_size(len(self.text.text.encode('utf-8', 'replace')))} were read"
+            return f"a sample: {self._known.sample}" if self._known.sample else ""
+        return "" if self.text.whole else f"only its first {format_size(self.text.read)} were read"
 
     def unread(self, what: str) -> list[Line]:
         """Return the line below a list of `what` that may have more of them in the part that was not read."""
@@ -241,7 +239,9 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
     if not outline.entries:
         rest = unread if document.language.name not in FACTS else []  # these say so themselves
         room = share if document.is_log else budget
-        draft = replace(fit_lines(head, [*outline.lines, *rest], room, outline.unit), rows=outline.table)
+        rows, hidden = (outline.lines, []) if budget >= NO_CAP else most_named(outline.lines, outline.unit)
+        draft = fit_lines(head, [*rows, *rest], room, outline.unit, hidden=hidden)
+        draft = replace(draft, rows=outline.table)
         return _with_nearby(document, window, draft, budget) if room < budget or not draft.cut_tokens else draft
     lines = entry_lines(outline.entries, outline.what)
     imports = [Line(line, rank=2) for line in head if line.startswith("imports: ")]
@@ -297,7 +297,9 @@ def summary(document: Document, budget: int) -> Draft:
         head = [document.headline(read=True), table.headline]
         if 2 * count_tokens("\n".join(head)) > budget:
             head = head[:1]
-        return fit_lines(head, table.statistic_lines(), budget, "columns")
+        lines = table.statistic_lines()
+        rows, hidden = (lines, []) if budget >= NO_CAP else most_named(lines, "columns")
+        return fit_lines(head, rows, budget, "columns", hidden=hidden)
     points = document.points
     ranked, part = points.bullets, document.read or points.scanned
     headline = document.headline(read=True) + (f" · {points.scanned}" if points.scanned else "")

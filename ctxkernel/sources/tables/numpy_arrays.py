@@ -179,7 +179,7 @@ def array_window(array: Any, place: Place, rows: int, columns: int, most: int = 
     table: list[list[str]] = []
     for row in range(first, first + down):
         where = numpy.unravel_index(row, array.shape[:-1]) if array.ndim > 1 else (row,) if array.ndim else ()
-        part = array[where][left : left + across] if array.ndim > 1 else numpy.atleast_1d(array[where])
+        part = array[where][left : left + across] if array.ndim > 1 else array.reshape(-1)[row : row + 1]
         labels.append(f"[{', '.join(str(int(at)) for at in where)}]")
         table.append(cells(part))
     turned = tuple(zip(*table, strict=True)) if table else ((),) * across

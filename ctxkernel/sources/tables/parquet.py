@@ -89,13 +89,16 @@ class ParquetFile:
     def column_lines(self) -> list[str]:
         """Return a line about the whole, and a line a column."""
         count, shown = self.metadata.num_columns, len(self.columns)
-        listed = min(count, MOST_NAMED)
-        others = [self.metadata.schema.column(at) for at in range(shown, listed)]
-        named = [column_line(one_line(column.path, 80), _type(column)) for column in others]
+        listed = [*range(shown, min(count, MOST_NAMED) - 1), *range(max(shown, count - 1), count)]
+        columns = [self.metadata.schema.column(at) for at in listed]
+        named = [
+            column_line(one_line(column.path, 80), _type(column), last=at == count - 1)
+            for at, column in zip(listed, columns, strict=True)
+        ]
         remark = Line(f"[the values of the first {plural(shown, 'columns')} only were looked at]")
         about = [Line(self.more)] if self.more else []
         lines = [column.line(last=at == count) for at, column in enumerate(self.columns, 1)]
-        return [*about, *lines, *[remark] * bool(named), *named, *more_lines(count - listed, "columns")]
+        return [*about, *lines, *[remark] * bool(named), *named, *more_lines(count - shown - len(listed), "columns")]
 
 
 class ParquetSource(FormatSource[ParquetFile]):
