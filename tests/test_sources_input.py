@@ -370,3 +370,17 @@ def test_paths_are_found_however_they_are_given(tmp_path, monkeypatch):
 
     assert all(render(source).text.endswith("\nfound") for source in sources)
     assert sources[-1].label == "a b.txt"
+
+
+@pytest.mark.parametrize("lod", [1, 2])
+def test_the_cost_of_a_large_module_grows_no_faster_than_its_size(tmp_path, lod):
+    def spent(classes: int) -> float:
+        text = "".join(f"class C{at}:\n    def m(self, a):\n        return a\n\n" for at in range(classes))
+        path, times = written(tmp_path / f"m{classes}.py", text), []
+        for _ in range(2):
+            started = time.process_time()
+            render(path, lod)
+            times.append(time.process_time() - started)
+        return min(times)
+
+    assert spent(16_000) < 8 * spent(4_000)

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from ctxkernel.core.text import one_line, plural, truncate
 from ctxkernel.sources.base.amounts import NamedLine
@@ -162,7 +162,8 @@ def _definitions(text: Text, outline: Outline) -> list[Bullet]:
 
 def _inside(entries: Sequence[OutlineEntry], at: int) -> list[OutlineEntry]:
     """Return what is in an entry, however deep."""
-    return list(takewhile(lambda one: one.depth > entries[at].depth, entries[at + 1 :]))
+    depth = entries[at].depth
+    return list(takewhile(lambda one: one.depth > depth, islice(entries, at + 1, None)))
 
 
 def _members(entry: OutlineEntry, inner: Sequence[OutlineEntry]) -> list[str]:
