@@ -479,3 +479,16 @@ def test_the_last_of_3_000_columns_is_named(tmp_path, lod, tokens):
     path = written(tmp_path / "a.csv", f"{names}\n" + ",".join(["1"] * 3_000) + "\n")
 
     assert "target" in render(path, lod, tokens=tokens).text
+
+
+def test_json_below_4_mb_is_told_by_a_sample_first_and_then_by_all_of_it(tmp_path):
+    rows = ",".join(f'{{"id": {at}}}' for at in range(100_000))
+    source = opened(written(tmp_path / "a.json", f"[{rows}]"))
+
+    first = render(source, 1).text
+    then = render(done(source), 1).text
+
+    assert re.search(r"a sample: its first [\d.]+ kB of 1\.[\d]+ MB read", first)
+    assert re.search(r"id: int, ~0 … \d+", first)
+    assert "array, 100,000 items of object" in then
+    assert "id: int, 0 … 99999" in then

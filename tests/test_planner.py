@@ -285,3 +285,13 @@ def test_the_last_column_of_a_groupby_is_named_in_a_small_budget(lod: int):
     assert "target: int64" in text
     assert re.search(r"float64 × \d+: measure ", text)
     assert not re.search(r"more lines", text)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_the_values_of_long_texts_are_counted_in_a_sample_that_is_said(library: str):
+    frame = pytest.importorskip(library).DataFrame({"word": [f"w{at % 1_000}" for at in range(500_000)]})
+
+    text = render(frame, 2).text
+
+    assert "sampled: " in text
+    assert re.search(r"~[\d,]+ distinct, most often 'w\d+' ×~", text)

@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice, takewhile
 
 from ctxkernel.core.text import one_line, plural, truncate
 from ctxkernel.sources.base.amounts import NamedLine
@@ -160,10 +159,12 @@ def _definitions(text: Text, outline: Outline) -> list[Bullet]:
     return found
 
 
-def _inside(entries: Sequence[OutlineEntry], at: int) -> list[OutlineEntry]:
+def _inside(entries: Sequence[OutlineEntry], at: int) -> Sequence[OutlineEntry]:
     """Return what is in an entry, however deep."""
-    depth = entries[at].depth
-    return list(takewhile(lambda one: one.depth > depth, islice(entries, at + 1, None)))
+    end = at + 1
+    while end < len(entries) and entries[end].depth > entries[at].depth:
+        end += 1
+    return entries[at + 1 : end]
 
 
 def _members(entry: OutlineEntry, inner: Sequence[OutlineEntry]) -> list[str]:

@@ -2,9 +2,9 @@
 
 Rule 1: a path that leads to no readable text renders as one line (or a few bytes of a binary), with a note.
 Rule 2: what was read and found is kept for one stamp, never longer.
-Rule 3: of a file above 4 MB, and of a table of more than `SCAN_CELLS`, one pass in the background finds what all
-        levels need. Until then levels 1 and 2 are of a sample. A pattern is searched for in the background too, where
-        it is not found at once.
+Rule 3: of a file above 4 MB, of a table of more than `SCAN_CELLS`, and of JSON of more than `_LONG_JSON`, one pass in
+        the background finds what all levels need. Until then levels 1 and 2 are of a sample. A pattern is searched for
+        in the background too, where it is not found at once.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from ctxkernel.sources.outlines.tabular import SCAN_CELLS, cells_of
 
 _TAIL_BYTES = 4096
 _SEARCHES = 8
+_LONG_JSON = 768 << 10
 
 
 class FileSource(BaseSource):
@@ -164,11 +165,7 @@ class FileSource(BaseSource):
         stamp = self.stamp()
         if stamp != self._stamp or isinstance(self._found, Gone):
             loaded = self._load()
-            large = (
-                isinstance(loaded, Text)
-                and self._in_windows
-                and (not loaded.whole or _is_long_table(self._name, loaded))
-            )
+            large = isinstance(loaded, Text) and self._in_windows and (not loaded.whole or _is_long(self._name, loaded))
             self._large = self._open_large() if large else None
             self._found = self._document(loaded) if isinstance(loaded, Text) else loaded
             self._stamp = stamp
@@ -336,10 +333,10 @@ def _searched(before: Search, pattern: Pattern, descriptor: int, found: os.stat_
     return search.further(descriptor, found.st_ino, pattern.number, SEARCHED_AT_ONCE)
 
 
-def _is_long_table(path: str, text: Text) -> bool:
-    """Say whether a text is a table of more cells than are read at once."""
-    is_table = text.encoding.startswith("utf-8") and language_of(path, text).name == "table"
-    return is_table and cells_of(text.text) > SCAN_CELLS
+def _is_long(path: str, text: Text) -> bool:
+    """Say whether a text is a table of more cells than are read at once, or a JSON text of more characters."""
+    name = language_of(path, text).name if text.encoding.startswith("utf-8") else ""
+    return (name == "table" and cells_of(text.text) > SCAN_CELLS) or (name == "json" and len(text.text) > _LONG_JSON)
 
 
 def _is_utf8(document: Document) -> bool:

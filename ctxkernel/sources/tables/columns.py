@@ -28,6 +28,8 @@ STAMP_BYTES = 8 << 20
 """Data of up to so many bytes is hashed whole for a stamp."""
 EXACT_CELLS = 5_000_000
 """Statistics of a table of more cells are of a sample."""
+COUNTED_CELL = 12
+"""To count the values of a text among others takes as long as the statistics of so many numbers."""
 CHUNKS = 64
 """A column is hashed in at most so many chunks, so that a diff can say where it changed."""
 LEAST_ROWS = 16
@@ -84,7 +86,7 @@ def _affordable(values: Any, most: int) -> int:
     numpy, _ = modules()
     if numpy is None or not isinstance(values, numpy.ndarray):
         return most
-    some = values.reshape(-1)[:CHUNKS].tolist() if values.dtype.hasobject else []
+    some: list[Any] = values.reshape(-1)[:CHUNKS].tolist() if values.dtype.hasobject else []
     most = min(most, 4 * _OBJECT_ROWS)
     return most if all(class_of(one) in _ATOMS for one in some) else most // 16
 
