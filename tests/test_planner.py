@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -295,3 +296,26 @@ def test_the_values_of_long_texts_are_counted_in_a_sample_that_is_said(library: 
 
     assert "sampled: " in text
     assert re.search(r"~[\d,]+ distinct, most often 'w\d+' ×~", text)
+
+
+@pytest.mark.parametrize("tokens", [1_234, 1_500, 1_600, 1_700])
+def test_a_map_of_a_small_package_uses_its_budget_for_members_and_counts_the_others(tokens: int):
+    rendered = render(opened(json, "json"), 1, tokens=tokens)
+    members = len(re.findall(r"^  \w", rendered.text, re.MULTILINE))
+    whole = len(re.findall(r"^  \w", render(opened(json, "json"), 1, tokens=All).text, re.MULTILINE))
+
+    assert rendered.tokens >= 0.9 * within_reserve(tokens)
+    assert (f"[… {whole - members} more nested symbol" in rendered.text) == (members < whole)
+
+
+@pytest.mark.parametrize("tokens", [777, 1_234, 1_700])
+def test_the_rows_of_a_parquet_file_use_their_budget(tmp_path: Path, tokens: int):
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame(np.random.default_rng(0).random((50, 30)), columns=[f"measure {at}" for at in range(30)])
+    frame.to_parquet(tmp_path / "a.parquet")
+
+    rendered = render(tmp_path / "a.parquet", 0, tokens=tokens)
+    rows = len(re.findall(r"^\d+ \|", rendered.text, re.MULTILINE))
+
+    assert rendered.tokens >= 0.95 * within_reserve(tokens)
+    assert f"[… {50 - rows} more rows, " in rendered.text
