@@ -179,8 +179,13 @@ class FileSource(BaseSource):
         found = Document(self.label, self._name, text)
         if self._large is None or not _is_utf8(found) or found.language.name not in FACTS:
             return found
-        known = read_regular(self.path, lambda descriptor, stat: self._known(found, descriptor, stat))
-        return Document(self.label, self._name, text, known) if isinstance(known, TextFacts) else found
+        known = read_regular(self.path, self._known)
+
+        def sample() -> TextFacts | None:
+            facts = read_regular(self.path, lambda descriptor, stat: sampled(found, descriptor, stat.st_size))
+            return facts if isinstance(facts, TextFacts) else None
+
+        return Document(self.label, self._name, text, known if isinstance(known, TextFacts) else None, sample)
 
     # -- what is found in a large one in the background
 
@@ -191,8 +196,8 @@ class FileSource(BaseSource):
         known = next(iter(self._passes()), None)
         return LargeFile(self.path, known.index if known is not None else None)
 
-    def _known(self, document: Document, descriptor: int, found: os.stat_result) -> TextFacts:
-        """Return what the survey found, with what was appended since; else what a sample shows."""
+    def _known(self, descriptor: int, found: os.stat_result) -> TextFacts | None:
+        """Return what the survey found, with what was appended since; None where too much was not read."""
         surveys = [self._survey, *(one.survey for one in self._passes())]
         held = [one for one in surveys if one is not None and one.holds(descriptor, found)]
         if held:
@@ -201,7 +206,7 @@ class FileSource(BaseSource):
                 survey = survey.further(descriptor, found.st_ino, CATCH_UP_BYTES + 1)
                 self._survey = survey
                 return known_of(survey.with_last_line(descriptor), found.st_size)
-        return sampled(document, descriptor, found.st_size)
+        return None
 
     def preparation(self) -> Preparation | None:
         """Return the pass over what was not read yet; None where all was."""

@@ -99,19 +99,31 @@ class TextFacts:
 class Document:
     """A text with its language and outline, each found once."""
 
-    def __init__(self, label: str, path: str, text: Text, known: TextFacts | None = None) -> None:
-        """`known` is about the whole of a text of which only the beginning is in `text`."""
+    def __init__(
+        self,
+        label: str,
+        path: str,
+        text: Text,
+        known: TextFacts | None = None,
+        sample: Callable[[], TextFacts | None] | None = None,
+    ) -> None:
+        """`known` is about the whole of a text that may not be whole in `text`; `sample` finds what is known else."""
         self.label = label
         self.text = text
         self.language: Language = language_of(path, text)
-        self._known = known if known is not None and known.facts is not None else None
-        self.surveyed = known is not None and not known.sample
+        self._surveyed, self._sample = known, sample
+        self.surveyed = known is not None
         """Whether facts were looked for in the whole text."""
 
     @property
     def worded(self) -> bool:
         """Whether it is prose or code, rather than records of numbers."""
         return self.language.name not in _RECORDS and bool(self.text.text.strip())
+
+    @cached_property
+    def _known(self) -> TextFacts | None:
+        found = self._surveyed or (self._sample() if self._sample is not None else None)
+        return found if found is not None and found.facts is not None else None
 
     @cached_property
     def _facts(self) -> LogFacts | TableText | JsonFacts | None:

@@ -22,7 +22,7 @@ from ctxkernel.sources.base.amounts import NamedLine
 from ctxkernel.sources.base.column_lines import column_line, statistics_line, with_number_table
 from ctxkernel.sources.base.file_reader import Text
 
-SCAN_CELLS = 60_000
+SCAN_CELLS = 40_000
 _HEAD_ROWS = 5
 _DIALECT_LINES = 200
 _QUOTES = "'\""
