@@ -15,6 +15,7 @@ import pytest
 
 from ctxkernel.core.errors import BadPolicy, BadTarget
 from ctxkernel.core.ports import All, RenderRequest
+from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources import open_source
 from ctxkernel.sources.base import file_reader
 from ctxkernel.testing.renderings import opened, render, written
@@ -384,3 +385,11 @@ def test_the_cost_of_a_large_module_grows_no_faster_than_its_size(tmp_path, lod)
         return min(times)
 
     assert spent(20_000) < 8 * spent(5_000)
+
+
+def test_the_tokens_of_a_long_text_are_estimated_from_parts_of_it(tmp_path):
+    text = "".join(f"line {at} of a text that goes on\n" for at in range(20_000)) + "0123456789 " * 40_000
+
+    cut = render(written(tmp_path / "a.txt", text), 0, tokens=100).cut_tokens
+
+    assert abs(cut / count_tokens(text) - 1) < 0.1
