@@ -655,6 +655,19 @@ def test_a_masked_element_of_an_array_is_never_shown_as_a_value():
     assert "twenty" not in render(words, 0).text
 
 
+def test_the_numbers_of_a_masked_array_are_shown_unchanged():
+    whole = np.ma.masked_array([2**60 + 1, 99, 30, *range(4, 24)], [0, 1, *[0] * 21])
+    table = np.ma.masked_array([[2**60 + 1, 99], [30, 4]], [[0, 1], [0, 0]])
+    short = np.ma.masked_array(np.array([0.1, 99], dtype="float32"), [0, 1])
+
+    first = [line.split() for line in render(whole, 0).text.split("\n")[1:4]]
+    assert first == [["[0]", str(2**60 + 1)], ["[1]", "NaN"], ["[2]", "30"]]
+    assert f"1 NaN of 23, min 4, max {2**60 + 1}" in render(whole, 1).text
+    assert f"- max {2**60 + 1}" in render(whole, 2).text
+    assert render(table, 0).text.split("\n")[1].split() == ["[0]", str(2**60 + 1), "NaN"]
+    assert render(short, 0).text.split("\n")[1].split() == ["[0]", "0.1"]
+
+
 def test_columns_of_several_levels_are_called_as_they_are():
     frame = pd.DataFrame(np.arange(4).reshape(2, 2), columns=pd.MultiIndex.from_product([["a"], [1, 2]]))
 
