@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from ctxkernel.core.text import plural
 from ctxkernel.projection.tokens import count_tokens, largest
@@ -85,7 +86,7 @@ class Excerpt:
         left = window.left
         if window.offset is None:
             unread = max(0, window.total - window.known) if window.total is not None else 0
-            left = sum(map(len, window.lines)) + len(window.lines)
+            left = self._size
             left += left * unread // len(window.lines)
         return self.tokens_of(max(left - sum(map(len, window.lines[:k])) - k - chars, 1))
 
@@ -96,10 +97,20 @@ class Excerpt:
             return more(len(lines) - k, "lines", exact=False) if window.offset is None else ""
         if not window.exact:
             return ""
-        others = [line for line in lines[k:] if isinstance(line, Line) and not isinstance(line, NamedLine)]
-        inside = [line for line in others if line.what not in ("", "lines")]
+        inside = [line for at, line in self._others if at >= k]
         left = more(window.total - window.line - k, "lines")
         return ", ".join(filter(None, (left, Amounts(inside, "lines").after(0))))
+
+    @cached_property
+    def _size(self) -> int:
+        """The characters of all lines."""
+        return sum(map(len, self.window.lines)) + len(self.window.lines)
+
+    @cached_property
+    def _others(self) -> list[tuple[int, Line]]:
+        """The lines that stand for something else than lines, with their places."""
+        found = [(at, line) for at, line in enumerate(self.window.lines) if isinstance(line, Line)]
+        return [(at, line) for at, line in found if not isinstance(line, NamedLine) and line.what not in ("", "lines")]
 
     def _after(self, n: int) -> str | None:
         """Return the position after `n` characters of the first line; None where that is where it is already."""

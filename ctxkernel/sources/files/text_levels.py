@@ -22,7 +22,7 @@ from ctxkernel.sources.base.amounts import Line, NamedLine
 from ctxkernel.sources.base.file_reader import EXCERPT, Text, make_text
 from ctxkernel.sources.base.fitting import NO_CAP
 from ctxkernel.sources.base.large_files import Window, whole_window
-from ctxkernel.sources.base.planner import MOST_NAMED
+from ctxkernel.sources.base.planner import MOST_NAMED, most_named
 from ctxkernel.sources.base.positions import (
     Outline,
     entry_lines,
@@ -54,6 +54,8 @@ _BASIS_WINDOW_CHARS = 64 << 10
 _NEARBY_TOKENS = 64
 """Least room in which lines near the position are added to a structure."""
 _LONG_LINE = 2000
+_PRICED_CHARS, _PRICED_PARTS = 128 << 10, 16
+"""Of a longer text so many characters, in so many parts, tell how many tokens it has."""
 _RECORDS = ("table", "json", "jsonlines", "log")
 
 
@@ -99,19 +101,31 @@ class TextFacts:
 class Document:
     """A text with its language and outline, each found once."""
 
-    def __init__(self, label: str, path: str, text: Text, known: TextFacts | None = None) -> None:
-        """`known` is about the whole of a text of which only the beginning is in `text`."""
+    def __init__(
+        self,
+        label: str,
+        path: str,
+        text: Text,
+        known: TextFacts | None = None,
+        sample: Callable[[], TextFacts | None] | None = None,
+    ) -> None:
+        """`known` is about the whole of a text that may not be whole in `text`; `sample` finds what is known else."""
         self.label = label
         self.text = text
         self.language: Language = language_of(path, text)
-        self._known = known if known is not None and known.facts is not None else None
-        self.surveyed = known is not None and not known.sample
+        self._surveyed, self._sample = known, sample
+        self.surveyed = known is not None
         """Whether facts were looked for in the whole text."""
 
     @property
     def worded(self) -> bool:
         """Whether it is prose or code, rather than records of numbers."""
         return self.language.name not in _RECORDS and bool(self.text.text.strip())
+
+    @cached_property
+    def _known(self) -> TextFacts | None:
+        found = self._surveyed or (self._sample() if self._sample is not None else None)
+        return found if found is not None and found.facts is not None else None
 
     @cached_property
     def _facts(self) -> LogFacts | TableText | JsonFacts | None:
@@ -154,11 +168,9 @@ class Document:
     @cached_property
     def read(self) -> str:
         """The part of the text that structure and summary are made from, where that is not all of it."""
-        if self.text.whole or (self._known is not None and not self._known.sample):
-            return ""
         if self._known is not None:
-            return f"a sample: {self._known.sample}"
-        return f"only its first {format_size(len(self.text.text.encode('utf-8', 'replace')))} were read"
+            return f"a sample: {self._known.sample}" if self._known.sample else ""
+        return "" if self.text.whole else f"only its first {format_size(self.text.read)} were read"
 
     def unread(self, what: str) -> list[Line]:
         """Return the line below a list of `what` that may have more of them in the part that was not read."""
@@ -168,8 +180,13 @@ class Document:
 
     @cached_property
     def tokens(self) -> int:
-        """Estimated tokens of the text."""
-        return count_tokens(self.text.text)
+        """Estimated tokens of the text; of a long one from evenly spread parts."""
+        text = self.text.text
+        if len(text) <= _PRICED_CHARS:
+            return count_tokens(text)
+        part = _PRICED_CHARS // _PRICED_PARTS
+        some = [text[at : at + part] for at in range(0, len(text) - part, (len(text) - part) // _PRICED_PARTS)]
+        return sum(map(count_tokens, some)) * len(text) // sum(map(len, some))
 
     def names(self) -> Names:
         """Return the symbols and headings; of JSON the keys."""
@@ -241,7 +258,9 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
     if not outline.entries:
         rest = unread if document.language.name not in FACTS else []  # these say so themselves
         room = share if document.is_log else budget
-        draft = replace(fit_lines(head, [*outline.lines, *rest], room, outline.unit), rows=outline.table)
+        rows, hidden = (outline.lines, []) if budget >= NO_CAP else most_named(outline.lines, outline.unit)
+        draft = fit_lines(head, [*rows, *rest], room, outline.unit, hidden=hidden)
+        draft = replace(draft, rows=outline.table)
         return _with_nearby(document, window, draft, budget) if room < budget or not draft.cut_tokens else draft
     lines = entry_lines(outline.entries, outline.what)
     imports = [Line(line, rank=2) for line in head if line.startswith("imports: ")]
@@ -254,8 +273,8 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
     kept: Sequence[int] = range(first, len(lines))
     if len(kept) > MOST_NAMED and budget < NO_CAP:
         kept = [at for at in kept if not outline.entries[at].depth][:MOST_NAMED]
-    passed = sum(not entry.depth for entry in outline.entries[:first])
-    left_out = Counter(line.what for at, line in enumerate(lines) if at not in kept and (at >= first or line.depth))
+    passed, shown = sum(not entry.depth for entry in outline.entries[:first]), set(kept)
+    left_out = Counter(line.what for at, line in enumerate(lines) if at not in shown and (at >= first or line.depth))
 
     def place_of(k: int) -> str | None:
         """Return the position of the first line from `k` on that is further on."""
@@ -297,7 +316,9 @@ def summary(document: Document, budget: int) -> Draft:
         head = [document.headline(read=True), table.headline]
         if 2 * count_tokens("\n".join(head)) > budget:
             head = head[:1]
-        return fit_lines(head, table.statistic_lines(), budget, "columns")
+        lines = table.statistic_lines()
+        rows, hidden = (lines, []) if budget >= NO_CAP else most_named(lines, "columns")
+        return fit_lines(head, rows, budget, "columns", hidden=hidden)
     points = document.points
     ranked, part = points.bullets, document.read or points.scanned
     headline = document.headline(read=True) + (f" · {points.scanned}" if points.scanned else "")
