@@ -883,6 +883,50 @@ def test_a_sweep_in_a_notebook_is_a_value_and_can_be_interrupted(kernel):
     assert kernel.run("alpha + r2").data[0]["text/plain"] == "0"
 
 
+def test_a_row_of_an_earlier_sweep_counts_only_while_its_files_are_as_they_were(kernel):
+    """Those that it wrote itself do not count. A cell that all combinations share runs again, too."""
+    data = kernel.folder / "data.txt"
+    data.write_text("four")
+    for source in (
+        "alpha = 1",
+        "text = open('data.txt').read()",
+        "_ = open(f'own{alpha}.txt', 'w').write(text)",
+        "own = open(f'own{alpha}.txt').read()",
+        "r = len(text) + len(own) * alpha",
+    ):
+        assert kernel.run(source).status == "ok"
+    words = "--from 1 alpha=1,2 --collect r"
+
+    def swept() -> tuple[int, list[int]]:
+        told = json.loads(kernel.run(f"%ctx sweep {words} --json", timeout=120).stdout)
+        return told["cells_run"], [row["collected"]["r"] for row in told["rows"]]
+
+    first = swept()
+    (kernel.folder / "own1.txt").write_text("another run of the notebook")
+    planned = json.loads(kernel.run(f"%ctx sweep {words} --dry-run --json").stdout)
+    again = swept()
+    data.write_text("seventy")
+    changed = swept()
+
+    assert first == (6, [8, 12])
+    assert (planned["tasks"], planned["cells_run"], planned["cells_shared"], planned["seconds"]) == (0, 0, 8, 0)
+    assert again == (0, [8, 12])
+    assert changed == (7, [14, 21])
+
+
+def test_a_row_of_an_earlier_sweep_says_that_its_cells_may_depend_on_more(kernel):
+    """A clock has gone on since; what the rows depended on otherwise is as it was."""
+    for source in ("import time", "alpha = 1", "r = alpha if time.time() else 0"):
+        assert kernel.run(source).status == "ok"
+
+    first = kernel.run("%ctx sweep --from 2 alpha=1,2 --collect r", timeout=120)
+    again = kernel.run("%ctx sweep --from 2 alpha=1,2 --collect r", timeout=120)
+
+    assert "0 cells ran" in again.data[-1]["text/plain"]
+    assert "--again" not in first.stderr
+    assert "2 combinations are those of an earlier sweep, although s3 may read the clock: --again runs them" in again.stderr
+
+
 def test_an_executor_gives_each_result_or_why_there_is_none():
     executor = ThreadExecutor(2)
     try:

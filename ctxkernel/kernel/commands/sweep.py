@@ -157,7 +157,7 @@ def _sweeper(ctx: CommandContext) -> Any:
 def _plan(ctx: CommandContext, request: SweepRequest, as_json: bool) -> str | Report:
     from ctxkernel.sweeps.sweep_plan import expected_seconds, told
 
-    plan, cells = _sweeper(ctx).plan(request)
+    plan, cells = _sweeper(ctx).remaining(request)
     workers = request.workers or max(1, min(os.cpu_count() or 1, len(plan.tasks)))
     if as_json:
         return json.dumps(
