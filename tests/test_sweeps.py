@@ -457,11 +457,28 @@ def test_a_dry_run_tells_the_tasks_and_changes_nothing(swept, capsys):
     assert session_of(notebook).read_bytes() == before
 
 
+def test_a_dry_run_in_a_terminal_tells_where_each_parameter_is_set(swept, capsys, monkeypatch):
+    """A file and a folder are those of the folder in which the command was given."""
+    notebook, _ = swept
+    (notebook.parent / "below").mkdir()
+    (notebook.parent / "below" / "grid.csv").write_text("alpha,model\n5,ridge\n6,lasso\n")
+    monkeypatch.chdir(notebook.parent / "below")
+
+    words = ["--from", "1", "--file", "grid.csv", "--store", "store", "--dry-run"]
+    assert main(["sweep", "../swept.ipynb", *words]) == 0
+
+    told = capsys.readouterr().out
+    assert "2 combinations of alpha, model, 4 cells each: 4 tasks" in told
+    assert "alpha is set before s4" in told
+    assert main(["sweep", "../swept.ipynb", "--from", "1", "--file", "none.csv"]) == 2
+    assert "none.csv cannot be read" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (["--from", "1"], "which parameters"),
-        (["--from", "99", "alpha=1"], "no statement '99'"),
+        (["--from", "99", "alpha=1"], "no statement 99"),
         (["--from", "1", "alpha"], "write NAME=VALUE"),
         (["--from", "1", "beta=1"], "no cell after the statement of --from reads beta"),
         (["--from", "1", "alpha=1", "--collect", "a b"], "names of variables"),
@@ -602,6 +619,7 @@ def test_a_task_that_fails_takes_too_long_or_kills_its_kernel_costs_its_rows_onl
     assert [row["status"] for row in told["rows"]] == ["ok", "error", "timeout", "died", "memory", "ok"], errors
     assert sweep.returncode == 1
     assert [row["collected"] for row in told["rows"]] == [{"done": "good"}, {}, {}, {}, {}, {"done": "fine"}]
+    assert told["cells_run"] == 3  # of the combinations whose kernel ended, no cell is known to have run
     assert "ZeroDivisionError" in errors
     assert main(["verify", str(notebook)]) == 0
 
@@ -709,6 +727,24 @@ if "CTXKERNEL_SWEEP_FOLDER" in os.environ and os.path.getsize(left):
 
     assert [row["collected"] for row in rows] == [{"r2": 10}, {"r2": 20}, {"r2": 30}], errors
     assert (tmp_path / "site" / "left").read_text() == ""
+
+
+def test_a_kernel_that_refuses_a_task_ends_its_rows_with_the_reason(tmp_path, monkeypatch):
+    notebook = write(tmp_path / "tree.ipynb", "alpha = 1", "r2 = alpha * 10")
+    assert main(["run", str(notebook)]) == 0
+    code = """import os, sys, types
+if "CTXKERNEL_SWEEP_FOLDER" in os.environ:
+    sys.modules["ctxkernel.kernel.commands.sweep"] = types.ModuleType("sweep")
+"""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(code)
+    path = [str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+
+    rows, errors = rows_of(notebook, "--from", "1", "alpha=1,2", "--collect", "r2", "--workers", "1")
+
+    assert [row["status"] for row in rows] == ["error", "error"]
+    assert "has no attribute 'run_task'" in errors
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -884,7 +920,10 @@ def test_a_sweep_in_a_notebook_is_a_value_and_can_be_interrupted(kernel):
 
 
 def test_a_row_of_an_earlier_sweep_counts_only_while_its_files_are_as_they_were(kernel):
-    """Those that it wrote itself do not count. A cell that all combinations share runs again, too."""
+    """Those that it wrote itself do not count. A cell that all combinations share runs again, too.
+
+    The results that the workers left in the store do not count, either.
+    """
     data = kernel.folder / "data.txt"
     data.write_text("four")
     for source in (
@@ -895,10 +934,12 @@ def test_a_row_of_an_earlier_sweep_counts_only_while_its_files_are_as_they_were(
         "r = len(text) + len(own) * alpha",
     ):
         assert kernel.run(source).status == "ok"
-    words = "--from 1 alpha=1,2 --collect r"
+    words = "--from 1 alpha=1,2 --collect r,none --store store"
 
     def swept() -> tuple[int, list[int]]:
-        told = json.loads(kernel.run(f"%ctx sweep {words} --json", timeout=120).stdout)
+        ran = kernel.run(f"%ctx sweep {words} --json", timeout=120)
+        assert "no combination has a value of none" in ran.stderr
+        told = json.loads(ran.stdout)
         return told["cells_run"], [row["collected"]["r"] for row in told["rows"]]
 
     first = swept()
@@ -924,7 +965,10 @@ def test_a_row_of_an_earlier_sweep_says_that_its_cells_may_depend_on_more(kernel
 
     assert "0 cells ran" in again.data[-1]["text/plain"]
     assert "--again" not in first.stderr
-    assert "2 combinations are those of an earlier sweep, although s3 may read the clock: --again runs them" in again.stderr
+    assert (
+        "2 combinations are those of an earlier sweep, although s3 may read the clock: --again runs them"
+        in again.stderr
+    )
 
 
 def test_an_executor_gives_each_result_or_why_there_is_none():

@@ -27,7 +27,12 @@ class ReadFiles:
 
     def __init__(self, back: Returning) -> None:
         self._facts = back.facts.cells
-        self._version = cache(lambda name: back.reads.version(os.path.abspath(name)))
+
+        @cache
+        def version(name: str) -> str:
+            return back.reads.version(os.path.abspath(name))
+
+        self._version = version
 
     def first_changed(self, path: Iterable[Run]) -> str:
         """Return the first execution of a path that read a file which is another one now; empty if there is none.

@@ -20,6 +20,7 @@ from typing import Any
 
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.loop import Loop
+from ctxkernel.core.text import join_names
 from ctxkernel.kernel.execution.interrupts import Interrupts
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.returning.returns import Returning
@@ -108,6 +109,8 @@ class Sweeper:
         if todo:
             self._run_tasks(request, plan, cells, todo, states, tell)
         table.seconds = time.monotonic() - began
+        if absent := table.absent(request.collect):
+            table.notes.append(f"no combination has a value of {join_names(absent, 5)}: see --collect")
         if clashes := states.written_twice():
             table.notes.append(
                 f"several combinations wrote {', '.join(clashes[:5])}: which content is there now depends on chance; "
@@ -155,6 +158,7 @@ class Sweeper:
             states.table.notes.append("cancelled: the same sweep goes on from here")
         finally:
             with loop.protected():
+                states.table.cells_run = loop.cells_run
                 states.cancel_rest()
                 driver.close()
                 if finished and request.store is None:
