@@ -599,6 +599,26 @@ def test_a_sweep_whose_kernel_is_killed_goes_on_where_it_was(tmp_path):
     assert main(["verify", str(notebook)]) == 0
 
 
+def test_an_interrupt_in_a_terminal_prints_the_rows_that_are_there(tmp_path):
+    notebook = write(tmp_path / "slow.ipynb", *SLOW)
+    assert main(["run", str(notebook)]) == 0
+    sweep = started(notebook, "--from", "1", "alpha=range(60)", "--collect", "r2", "--workers", "1")
+    assert sweep.stderr is not None
+    while "3 of 60 tasks" not in (line := sweep.stderr.readline()):
+        assert line, sweep.communicate()
+    sweep.send_signal(signal.SIGINT)
+    out, errors = sweep.communicate(timeout=100)
+
+    assert sweep.returncode == 130, errors
+    assert "the same sweep goes on from here" in errors
+    rows = json.loads(out)["rows"]
+    done = [row for row in rows if row["status"] == "ok"]
+    assert len(done) >= 3
+    assert {row["status"] for row in rows if row not in done} == {"cancelled"}
+    assert all(row["collected"]["r2"] == row["parameters"]["alpha"] * 10 for row in done)
+    assert main(["verify", str(notebook)]) == 0
+
+
 def test_a_task_that_fails_takes_too_long_or_kills_its_kernel_costs_its_rows_only(tmp_path):
     notebook = write(
         tmp_path / "bad.ipynb",

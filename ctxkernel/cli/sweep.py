@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ctxkernel.cli import Failed, Unusable
+from ctxkernel.cli import INTERRUPTED, Failed, Interrupted, Unusable
 from ctxkernel.cli.navigation import carry_out
 from ctxkernel.cli.output import safe_block, safe_line, say, show, show_json
 from ctxkernel.cli.places import Timeline
@@ -23,7 +23,7 @@ _OPTIONS = ("until", "collect", "file", "samples", "seed", "scheduler", "store",
 
 
 def sweep(arguments: argparse.Namespace) -> int:
-    """Carry out `ctxkernel sweep`: status 1 if a combination did not end well."""
+    """Carry out `ctxkernel sweep`: status 1 if a combination did not end well, 130 if the user interrupted it."""
     session = find_session(arguments.notebook, arguments.session)
     _check(arguments, session)
     command = ["sweep", "--from", arguments.start]
@@ -36,7 +36,10 @@ def sweep(arguments: argparse.Namespace) -> int:
     done = carry_out([*command, *arguments.parameters], session, arguments)
     if done.notices:
         say(safe_block(done.notices.rstrip("\n")))
-    if done.message or not done.text.strip():
+    interrupted = done.status == INTERRUPTED
+    if interrupted and not done.text.strip():
+        raise Interrupted
+    if (done.message and not interrupted) or not done.text.strip():
         raise Failed(done.message or "the kernel gave no table")
     if not arguments.json:
         show(safe_block(done.text.strip()))
@@ -52,7 +55,7 @@ def sweep(arguments: argparse.Namespace) -> int:
     failed = [row for row in told.get("rows", ()) if row["status"] != "ok"]
     if failed and not as_json:
         say(f"ctxkernel sweep: {len(failed)} of {len(told['rows'])} combinations did not end well")
-    return 1 if failed else 0
+    return INTERRUPTED if interrupted else 1 if failed else 0
 
 
 def _check(arguments: argparse.Namespace, session: Path) -> None:

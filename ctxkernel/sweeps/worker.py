@@ -96,7 +96,9 @@ def run_task(message: bytes) -> bytes:
 
 def describe(store: str, probe: str) -> bytes:
     """Return the versions of this worker's packages, and whether it reaches a file of the store, as JSON."""
-    packages = {one.name: one.version for one in importlib.metadata.distributions() if one.name}
+    packages: dict[str, str] = {}
+    for one in importlib.metadata.distributions():
+        packages.setdefault(one.name, one.version)  # the first one on the path is imported
     about: dict[str, Any] = {"python": platform.python_version(), "ctxkernel": __version__, "packages": packages}
     about["reaches"] = False
     with contextlib.suppress(Exception):  # on any error the store counts as not reached
