@@ -767,6 +767,23 @@ if "CTXKERNEL_SWEEP_FOLDER" in os.environ:
     assert "has no attribute 'run_task'" in errors
 
 
+def test_each_combination_has_the_settings_and_the_random_numbers_of_the_notebook(tmp_path):
+    """Also in the first task of a worker, whose kernel began with others, and in the tasks that follow it."""
+    notebook = write(
+        tmp_path / "settings.ipynb",
+        "import decimal, os, random\nrandom.seed(7); decimal.getcontext().prec = 5; os.environ['MINE'] = 'set'",
+        "alpha = 1\nbeta = 1",
+        "a = alpha",
+        "b = beta\nr = [random.random(), str(decimal.Decimal(1) / 3), os.environ.get('MINE')]",
+    )
+    assert main(["run", str(notebook)]) == 0
+
+    rows, errors = rows_of(notebook, "--from", "1", "alpha=1,2", "beta=1,2", "--collect", "r", "--workers", "1")
+
+    expected = [random.Random(7).random(), "0.33333", "set"]
+    assert [row["collected"]["r"] for row in rows] == [expected] * 4, errors
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_no_combination_uses_a_generator_that_another_one_has_used(tmp_path, workers):
     """The cell that makes it is shared. One row may find it as it was made, if its worker has made it; no row after."""
