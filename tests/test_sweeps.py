@@ -749,6 +749,21 @@ if "CTXKERNEL_SWEEP_FOLDER" in os.environ and os.path.getsize(left):
     assert (tmp_path / "site" / "left").read_text() == ""
 
 
+def test_only_files_that_several_combinations_wrote_are_named(tmp_path):
+    """Not those of another worker that ran at the same time in the same folder."""
+    notebook = write(
+        tmp_path / "files.ipynb",
+        "import time\nalpha = 1",
+        "for turn in range(20):\n    time.sleep(0.05)\n    _ = open(f'own{alpha}.txt', 'w').write('x')",
+        "_ = open('same.txt', 'w').write(str(alpha))",
+    )
+    assert main(["run", str(notebook)]) == 0
+
+    _, errors = rows_of(notebook, "--from", "1", "alpha=1,2,3,4", "--workers", "2")
+
+    assert "several combinations wrote same.txt: which content" in errors
+
+
 def test_a_kernel_that_refuses_a_task_ends_its_rows_with_the_reason(tmp_path, monkeypatch):
     notebook = write(tmp_path / "tree.ipynb", "alpha = 1", "r2 = alpha * 10")
     assert main(["run", str(notebook)]) == 0

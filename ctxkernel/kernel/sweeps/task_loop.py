@@ -131,6 +131,7 @@ class TaskLoop:
             self._messages.keep(records)
             mark |= {"key": task.key if status == "ok" else "", "own": seconds, "diverged": diverged}
             mark |= {"collected": ended.get("collected") or {}, "lost": ended.get("lost") or {}}
+            mark["wrote"] = [str(one) for one in ended.get("wrote") or ()]
             ids = self._branches.graft(states.start(task), records, mark)
             self.cells_run += sum(1 for one in records if one.origin)
         if status == "ok":
