@@ -485,6 +485,10 @@ def test_the_command_line_runs_what_the_edits_of_the_file_affect(tmp_path, capsy
     nbformat.write(book, path)
     capsys.readouterr()
 
+    assert main(["rerun", str(path), "--affected", "--dry-run"]) == 0
+    planned = capsys.readouterr().out
+    assert not planned.lstrip().startswith("{")
+    assert "its text was edited" in planned
     assert main(["rerun", str(path), "--affected", "--inplace", "--json"]) == 0
 
     told = json.loads(capsys.readouterr().out)
