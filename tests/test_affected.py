@@ -501,6 +501,15 @@ def test_the_command_line_runs_what_the_edits_of_the_file_affect(tmp_path, capsy
     assert json.loads(capsys.readouterr().out)["kept"] == [0, 1, 2, 3, 4]
 
 
+def test_a_cell_tells_each_reason_why_it_runs(kernel):
+    put(kernel, a="x = 1", b="y = 2", c="z = x if y == 2 else y")
+    put(kernel, a="pass", b="y = 3")
+
+    told = affected(kernel)
+
+    assert told["why"]["2"] == "x has no value; y changed"
+
+
 def test_the_command_line_refuses_a_statement_beside_affected(tmp_path, capsys):
     path = tmp_path / "note.ipynb"
     nbformat.write(new_notebook(cells=[new_code_cell("x = 1")]), path)
