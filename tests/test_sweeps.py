@@ -639,6 +639,7 @@ def test_a_task_that_fails_takes_too_long_or_kills_its_kernel_costs_its_rows_onl
     assert [row["status"] for row in told["rows"]] == ["ok", "error", "timeout", "died", "memory", "ok"], errors
     assert sweep.returncode == 1
     assert [row["collected"] for row in told["rows"]] == [{"done": "good"}, {}, {}, {}, {}, {"done": "fine"}]
+    assert [row["branch"] is None for row in told["rows"]] == [False, False, True, True, True, False]
     assert told["cells_run"] == 3  # of the combinations whose kernel ended, no cell is known to have run
     assert "ZeroDivisionError" in errors
     assert main(["verify", str(notebook)]) == 0

@@ -118,7 +118,7 @@ class TaskLoop:
                 self._fail(child, status)
 
     def _take(self, task: SweepTask, ended: Mapping[str, Any], records: Sequence[RunRecord], status: str) -> str | None:
-        """Take the executions of a task into the timeline; return the last one."""
+        """Take the executions of a task into the timeline; return the end of its branch, None if it has none."""
         states, ids = self._states, list[str]()
         names = states.table.rows[0].parameters
         seconds = sum(one.execution.cost.time_ms for one in records) / 1000
@@ -136,7 +136,9 @@ class TaskLoop:
             self.cells_run += sum(1 for one in records if one.origin)
         if status == "ok":
             states.end(task, ids, mark)
-        return ids[-1] if ids else states.start(task)
+        if ids:
+            return ids[-1]
+        return states.start(task) if status == "ok" or task.parent is not None else None
 
     def _fail(self, task: SweepTask, status: str) -> None:
         """Close the rows of a task that cannot begin, and of those below it."""
