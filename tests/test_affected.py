@@ -485,6 +485,10 @@ def test_the_command_line_runs_what_the_edits_of_the_file_affect(tmp_path, capsy
     nbformat.write(book, path)
     capsys.readouterr()
 
+    assert main(["rerun", str(path), "--affected", "--dry-run"]) == 0
+    planned = capsys.readouterr().out
+    assert not planned.lstrip().startswith("{")
+    assert "its text was edited" in planned
     assert main(["rerun", str(path), "--affected", "--inplace", "--json"]) == 0
 
     told = json.loads(capsys.readouterr().out)
@@ -495,6 +499,15 @@ def test_the_command_line_runs_what_the_edits_of_the_file_affect(tmp_path, capsy
     assert [outputs[0].text for outputs in (shown[2], shown[4])] == ["5\n", "8\n"]
     assert main(["rerun", str(path), "--affected", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["kept"] == [0, 1, 2, 3, 4]
+
+
+def test_a_cell_tells_each_reason_why_it_runs(kernel):
+    put(kernel, a="x = 1", b="y = 2", c="z = x if y == 2 else y")
+    put(kernel, a="pass", b="y = 3")
+
+    told = affected(kernel)
+
+    assert told["why"]["2"] == "x has no value; y changed"
 
 
 def test_the_command_line_refuses_a_statement_beside_affected(tmp_path, capsys):
