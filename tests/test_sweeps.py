@@ -973,7 +973,7 @@ def test_a_sweep_in_a_notebook_is_a_value_and_can_be_interrupted(kernel):
 
 
 def test_a_row_of_an_earlier_sweep_counts_only_while_its_files_are_as_they_were(kernel):
-    """Those that it wrote itself do not count. A cell that all combinations share runs again, too.
+    """And the installed packages. Files that it wrote itself do not count. What all combinations share runs again, too.
 
     The results that the workers left in the store do not count, either.
     """
@@ -1006,6 +1006,12 @@ def test_a_row_of_an_earlier_sweep_counts_only_while_its_files_are_as_they_were(
     assert (planned["tasks"], planned["cells_run"], planned["cells_shared"], planned["seconds"]) == (0, 0, 8, 0)
     assert again == (0, [8, 12])
     assert changed == (7, [14, 21])
+    assert swept() == (0, [14, 21])
+
+    installed = kernel.folder / "another-2.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: another\nVersion: 2.0\n")
+    assert swept() == (7, [14, 21])
 
 
 def test_a_row_of_an_earlier_sweep_says_that_its_cells_may_depend_on_more(kernel):

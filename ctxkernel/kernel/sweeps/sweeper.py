@@ -38,7 +38,7 @@ from ctxkernel.store.chunks.free_memory import free_memory
 from ctxkernel.store.log.session import SessionReader, SessionStore
 from ctxkernel.store.mirror import RemoteFiles
 from ctxkernel.sweeps.driver_client import DriverClient
-from ctxkernel.sweeps.environment import differences, packages_here
+from ctxkernel.sweeps.environment import differences, installed_here, packages_here
 from ctxkernel.sweeps.sweep_plan import SweepPlan, SweepTask, SweptCell, digest, make_plan
 from ctxkernel.sweeps.sweep_table import MARK as TABLE
 from ctxkernel.sweeps.sweep_table import SweepRow, SweepTable
@@ -78,7 +78,7 @@ class Sweeper:
         cells = swept_cells(self._back, self._loop, place, request.until, Path(self._notebook), swept)
         if not cells:
             raise BadCommand(f"no cell follows on {target.told}: a sweep runs the cells after the statement of --from")
-        root = digest(self._store.session_id, place)
+        root = digest(self._store.session_id, place, installed_here())
         return make_plan(cells, request.combinations, place=place, root=root, collected=request.collect), cells
 
     def remaining(self, request: SweepRequest) -> tuple[SweepPlan, list[SweptCell]]:
