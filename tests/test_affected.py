@@ -151,6 +151,7 @@ OPAQUE = {
     "%env AFFECTED=1": "it calls %env",
     "h = view([1])": "it uses handles",
     "r = [_]": "it reads results by their number",
+    "class Base: pass\nkinds = Base.__subclasses__()": "it may use any class",
     "import warnings; warnings.simplefilter('ignore')": "it changes the warnings settings",
 }
 
@@ -172,6 +173,7 @@ def test_what_cannot_be_seen_makes_a_cell_opaque_and_it_runs(kernel):
     [
         pytest.param(["sum([1])"], "sum = lambda v: 9", [1], id="a builtin is hidden"),
         pytest.param(["try: z\nexcept NameError: z = 1"], "z = 3", [1], id="a name that was absent"),
+        pytest.param(["'late' in dir()"], "late = 3", [1], id="a list of all names"),
         pytest.param(["a = 3", "print(a)"], "a = 1", [], id="a name that is bound again before it is read"),
         pytest.param(["if e == 1: a = 3", "print(a)"], "a = 1", [], id="a name that was bound under a condition"),
         pytest.param(["import random; r = random.random()", "r"], "random.random()", [1, 2], id="the generator"),

@@ -64,6 +64,7 @@ _OUTSIDE = {
     "it may run a program": r"subprocess|Popen|popen|system|check_output",
     MOVES_FILES: r"unlink|rmtree|rmdir|mkdir|makedirs|removedirs|symlink\w*|hardlink_to|touch|shutil",
     "it may change a library": r"setattr|delattr|monkeypatch",
+    "it may use any class": r"__subclasses__",
 }
 _REASONS = [(told, re.compile(words)) for told, words in _OUTSIDE.items()]
 _FILE_WORDS, _UNSEEN_WORDS = re.compile(_FILES), re.compile(_UNSEEN)
