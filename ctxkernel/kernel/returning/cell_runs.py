@@ -7,6 +7,7 @@ Rule 2: in doubt a repetition may give another result.
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import sys
@@ -25,7 +26,7 @@ from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.replay.dependencies import CellRun
 from ctxkernel.state.base.code_objects import attribute_names, string_constants, used_names
 from ctxkernel.state.base.own_modules import PREFIX
-from ctxkernel.state.tracking.cell_names import read_cell
+from ctxkernel.state.tracking.cell_names import read_cell, syntax_tree
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.store.chunks.manifest import FACT_KEYS
 
@@ -105,10 +106,9 @@ _SEEDED = re.compile(
     re.MULTILINE,
 )
 _MOST_CODES = 2000
-_PATH = re.compile(r"^[^\n\0]*[./][^\n\0]*$")
-_LONGEST_PATH, _MOST_PATHS = 1000, 1000
-_FIRST_TEXT = re.compile(r"\(\s*[rR]?(?:'([^'\n]+)'|\"([^\"\n]+)\")")
-"""A text that is the first argument of a call."""
+_LONGEST_PATH = 1000
+_ONLY_NAMES = frozenset(("Path", "PurePath", "join", "print", "dict", "str", "repr", "format", "display"))
+"""Functions that read no file that they are given the path of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,24 +232,30 @@ class CellReader:
         return found
 
     def _named_files(self, source: str, execution: Execution) -> dict[str, str]:
-        """Return the files that a cell names and was not seen to use, with their versions: libraries in C read them."""
+        """Return the files that a cell passes to calls and was not seen to use, with their versions.
+
+        Libraries in C read them unseen.
+        """
         seen = {os.path.realpath(one.name) for one in execution.artifacts if one.kind in ("read", "file")}
-        found: dict[str, str] = {}
-        for text in self._paths(source):
-            if os.path.isfile(text) and os.path.realpath(text) not in seen:
-                path = os.path.abspath(text)
-                found[path] = self._files.version(path)
-        return found
+        found = [one for one in self._paths(source) if os.path.isfile(one) and os.path.realpath(one) not in seen]
+        return {path: self._files.version(path) for path in map(os.path.abspath, found)}
 
     def _paths(self, source: str) -> list[str]:
-        """Return texts that may name files: in the cell, in functions that it may have called, in variables."""
-        texts = {text.strip("'\"") for text in _TEXT.findall(source)}
-        for _, value in self._values(self._tracker.read):
+        """Return the paths that a cell, or a function that it may have called, passes to calls."""
+        values = dict(self._values(self._tracker.read))
+        named = {
+            name: str(value) for name, value in values.items() if type(value) is str or isinstance(value, PurePath)
+        }
+        texts = {text.strip("'\"") for text in _TEXT.findall(source)}.union(named.values())
+        if any(map(_exists, texts)):
+            passed = _passed_to_calls(source)
+            texts = texts if passed is None else {named.get(one, one) for one in passed}
+        else:
+            texts = set[str]()
+        for value in values.values():
             if type(value) is types.FunctionType:
                 texts |= string_constants(value.__code__)
-            elif type(value) is str or isinstance(value, PurePath):
-                texts.add(str(value))
-        return sorted(one for one in texts if len(one) < _LONGEST_PATH and _PATH.search(one))[:_MOST_PATHS]
+        return sorted(filter(_exists, texts))
 
     def _opaque(self, source: str, execution: Execution) -> str:
         """Return why a cell may do more than its reads and changes of names and files say; empty for no sign of it."""
@@ -301,7 +307,7 @@ class CellReader:
             return f"it reads {join_names(sorted(live))}, whose content cannot be compared"
         if told := self._outside(source, execution):
             return told
-        if any(os.path.isdir(text) for texts in _FIRST_TEXT.findall(source) for text in texts if "\0" not in text):
+        if any(map(os.path.isdir, self._paths(source))):
             return LISTS_FILES
         return DRAWS if not GENERATORS.isdisjoint(ambient) and not _seeded(source) else ""
 
@@ -377,6 +383,31 @@ class CellReader:
         for name in names:
             if name in self._namespace:
                 yield name, self._namespace[name]
+
+
+def _exists(text: str) -> bool:
+    return 0 < len(text) < _LONGEST_PATH and "\0" not in text and os.path.exists(text)
+
+
+def _passed_to_calls(source: str) -> set[str] | None:
+    """Return the names and texts in the arguments of calls; None for code that cannot be parsed."""
+    if (tree := syntax_tree(source)) is None:
+        return None
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(ast.Name(function) | ast.Attribute(attr=function)) if function in _ONLY_NAMES:
+                pass
+            case ast.Call(args=args, keywords=keywords):
+                for one in (inner for part in (*args, *keywords) for inner in ast.walk(part)):
+                    match one:
+                        case ast.Name(text) | ast.Constant(str(text)):
+                            found.add(text)
+                        case _:
+                            pass
+            case _:
+                pass
+    return found
 
 
 def _seeded(source: str) -> str:
