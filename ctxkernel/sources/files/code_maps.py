@@ -180,8 +180,8 @@ class CodeMap:
         nested = sum(len(one.symbol.members) for one in ranked)
         for methods, docs in ((True, True), (True, False), (False, True)) if len(ranked) <= _DETAILED else ():
             lines = [line for one in ranked for line in _detailed(one, methods, docs)]
-            left = "" if methods else more(nested, "nested symbols")
-            dropped = nested * _LINE_TOKENS if left else 0
+            left = _details(ranked if methods and not docs else []) if methods else more(nested, "nested symbols")
+            dropped = (len(ranked) * _SIGNED_TOKENS if methods else nested * _LINE_TOKENS) if left else 0
             text = "\n".join([*head, *before, *lines, *unread, *([marked(left, dropped)] if left else [])])
             if count_tokens(text) <= budget:
                 return Draft(text, cut_tokens=dropped)
@@ -285,6 +285,7 @@ class _SymbolList:
         left = [
             more(len(self.ranked) - k - bool(begun), "symbols", exact=whole),
             more(nested, "nested symbols", exact=whole),
+            _details(self.ranked[: k + bool(begun)], signed),
         ]
         told = ", ".join(filter(None, left))
         mark = [marked(told, self._cut(k), self._after(k) if placed else None, advice=advice)] if told else self.unread
@@ -351,6 +352,17 @@ def _has_member(one: Ranked, pos: str) -> bool:
 def _part(path: str, prefix: str) -> str:
     head, below, _ = path.removeprefix(prefix).partition("/")
     return f"{prefix}{head}{below}"
+
+
+def _details(ranked: Sequence[Ranked], signed: int | None = None) -> str:
+    """Return of how many symbols more is known than is shown; `signed` of them have a short signature, None all."""
+    count = sum(
+        bool(one.symbol.doc)
+        or (signed is not None and len(one.symbol.signature) > (_SHORT_CHARS if at < signed else 0))
+        or (signed is None and any(inner.doc for inner in one.symbol.members))
+        for at, one in enumerate(ranked)
+    )
+    return f"details of {plural(count, 'symbols')}" if count else ""
 
 
 def _grouped(ranked: Sequence[Ranked]) -> list[str]:

@@ -35,10 +35,14 @@ class Excerpt:
         """Return as many of the lines as fit."""
         if (draft := self._lines(budget, grows=False)) is not None:
             return fullest(budget, lambda grows, placed: (self._lines(budget, grows=True) if grows else None) or draft)
-        first = self.window.lines[0]  # not one line fits: how the first begins
+        return fullest(budget, lambda grows, placed: self._part(budget, FULL_ADVICE * grows, placed))
+
+    def _part(self, budget: int, advice: str, placed: bool) -> Draft:
+        """Return how the first line begins."""
+        first = self.window.lines[0]
 
         def build(n: int) -> str:
-            mark = marked("", self._rest(0, n), self._after(n))
+            mark = marked("", self._rest(0, n), self._after(n) if placed else None, advice=advice)
             return "\n".join([self.headline(self._span(1)), *([first[:n]] if n else []), mark])
 
         n, text = fit(len(first), build, budget, guess=2 * budget)
@@ -54,7 +58,8 @@ class Excerpt:
         if budget < NO_CAP and (k < len(lines) or place is not None):
             begun = 0
             if k < len(lines):
-                n = largest(len(lines[k]), lambda n: count_tokens(self._text(k, least, n)) <= budget, budget // 4)
+                most = len(lines[k]) - 1  # the whole line would need the position after it
+                n = largest(most, lambda n: count_tokens(self._text(k, least, n)) <= budget, budget // 4)
                 begun = n if len(beginning(lines[k], n)) > _LEAST_PART else 0
             text = advised(lambda advice: self._text(k, advice, begun), budget)
         return Draft(text, cut_tokens=self._rest(k) if place is not None else 0, next_pos=place)

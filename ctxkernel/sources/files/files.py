@@ -8,6 +8,7 @@ Rule 3: of a file above 4 MB one pass in the background finds what all levels ne
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -48,6 +49,7 @@ from ctxkernel.sources.files.text_levels import (
 from ctxkernel.sources.outlines.outline import FACTS
 
 _TAIL_BYTES = 4096
+_NO_UTF8 = "what is no utf-8 is shown as U+FFFD"
 _SEARCHES = 8
 
 
@@ -292,6 +294,11 @@ class FileSource(BaseSource):
             )
 
         tail = (document.text.size, self._tail_hash(document.text.size)) if self._large is not None else (0, "")
+        draft = render_text(document, window, request, place, budget, changes_since=changes_since, tail=tail)
+        if self._large is None or "\ufffd" not in draft.text or "\ufffd" in document.text.text:
+            return draft
+        document = copy.copy(document)  # the first part of the file did not show that it is not all UTF-8
+        document.text = replace(document.text, remarks=(*document.text.remarks, _NO_UTF8))
         return render_text(document, window, request, place, budget, changes_since=changes_since, tail=tail)
 
     def _window(self, document: Document, place: Place, budget: int) -> Window | Gone:

@@ -18,7 +18,7 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size, plural, truncate
 from ctxkernel.core.text_diff import changes, counted, unified
 from ctxkernel.projection.tokens import count_tokens, largest
-from ctxkernel.sources.base.amounts import Line, NamedLine
+from ctxkernel.sources.base.amounts import Line, NamedLine, marked
 from ctxkernel.sources.base.file_reader import EXCERPT, Text, make_text
 from ctxkernel.sources.base.fitting import NO_CAP
 from ctxkernel.sources.base.large_files import Window, whole_window
@@ -54,6 +54,7 @@ _BASIS_WINDOW_CHARS = 64 << 10
 _NEARBY_TOKENS = 64
 """Least room in which lines near the position are added to a structure."""
 _LONG_LINE = 2000
+_PRICED_CHARS = 1 << 18
 _RECORDS = ("table", "json", "jsonlines", "log")
 
 
@@ -168,8 +169,13 @@ class Document:
 
     @cached_property
     def tokens(self) -> int:
-        """Estimated tokens of the text."""
-        return count_tokens(self.text.text)
+        """Estimated tokens of the text; of a long one by the price of parts of it."""
+        text = self.text.text
+        if len(text) <= _PRICED_CHARS:
+            return count_tokens(text)
+        share = _PRICED_CHARS // 4
+        priced = sum(count_tokens(text[at : at + share]) for at in (0, len(text) // 2, len(text) - share))
+        return priced * len(text) // (3 * share)
 
     def names(self) -> Names:
         """Return the symbols and headings; of JSON the keys."""
@@ -262,15 +268,30 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
         some = (outline.entries[kept[at]].line for at in range(k, len(kept))) if k > 0 else ()
         return next((str(line) for line in some if line > place.line), None)
 
-    draft = fit_lines(
-        [*head, *[f"[… {plural(passed, outline.what)} before]"] * bool(passed)],
-        [*imports, *(lines[at] for at in kept), *unread],
-        share,
-        outline.what,
-        place=lambda k: place_of(k - len(imports)),
-        hidden=[Line("", count, what) for what, count in left_out.items()],
-    )
-    return _with_nearby(document, window, draft, budget)
+    def fitted(room: int) -> Draft:
+        return fit_lines(
+            [*head, *[f"[… {plural(passed, outline.what)} before]"] * bool(passed)],
+            [*imports, *(lines[at] for at in kept), *unread],
+            room,
+            outline.what,
+            place=lambda k: place_of(k - len(imports)),
+            hidden=[Line("", count, what) for what, count in left_out.items()],
+        )
+
+    draft = fitted(share)
+    shown = _with_nearby(document, window, draft, budget)
+    if not outline.begun or draft.cut_tokens or shown is not draft:
+        return shown
+    mark = _mark_of_rest(document)  # nothing else says that the paragraphs go on
+    if count_tokens(f"{draft.text}\n{mark}") > budget:
+        return fitted(max(1, share - count_tokens(mark) - 1))
+    return replace(draft, text=f"{draft.text}\n{mark}")
+
+
+def _mark_of_rest(document: Document) -> str:
+    """Return the mark of what paragraphs have beyond the beginnings that an outline shows."""
+    shown = count_tokens("\n".join(entry.text for entry in document.outline.entries))
+    return marked("", max(1, document.tokens - shown), advice="h.lod = 0 shows all")
 
 
 def _with_nearby(document: Document, window: Window, draft: Draft, budget: int) -> Draft:

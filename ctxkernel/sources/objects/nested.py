@@ -77,8 +77,9 @@ class _Field:
     def line(self, *, full: bool) -> NamedLine:
         """Return types, counts and examples: below what it is in, or with its whole path."""
         kinds, *rest = self.facts.facts(self.among or self.facts.total, self.about)
-        often = f" ({self.facts.total:,} looked at)" if self.about else f" ×{self.facts.total:,}"
-        often = often if self.facts.total > 1 else ""
+        total, there = self.facts.total, self.facts.kinds.total()
+        often = f" ({total:,} looked at)" if self.about else f" ×{there or total:,}"
+        often = often if total > 1 else ""
         before = f"{'  ' * self.depth}{self.label}" if full else f"- {self.path}"
         text = ", ".join([f"{before}: {kinds}{often}", *rest])
         depth = self.depth if full else 0

@@ -283,9 +283,9 @@ def summary_lines(target: Any) -> Iterator[str]:
         yield f"- {part}items: " + ", ".join(f"{often:,} {name}" for name, often in some) + others
     texts = Counter(item for _, item in items if type(item) is str)
     if texts and texts.total() == len(items) > _FEW:
-        part = f"of the first {len(items):,} " if length > len(items) else ""
+        part = f" among the first {len(items):,}" if length > len(items) else ""
         often = ", ".join(f"{brief(text, _NAME_CHARS)} ×{count:,}" for text, count in texts.most_common(_FEW))
-        yield f"- {part}{len(texts):,} distinct: {often}{', …' if len(texts) > _FEW else ''}"
+        yield f"- {len(texts):,} distinct{part}: {often}{', …' if len(texts) > _FEW else ''}"
     numbers = [item for _, item in items if type(item) in (int, float)]
     if numbers and len(numbers) == len(items):
         part = f"the first {len(items):,} are " if length > len(items) else ""

@@ -170,7 +170,7 @@ def _lines_of(found: Any) -> list[str]:
     if class_of(found) in (list, tuple) and all(isinstance(one, str) for one in found):
         found = "\n".join(found[:_MOST_LINES])
     if not isinstance(found, str):
-        raise TypeError(f"it returned a {type_name(class_of(found))}, expected a text or a list of texts")
+        raise TypeError(f"it returned a value of type {type_name(class_of(found))}, expected a text or a list of texts")
     lines = _ADDRESS.sub("", found[:_MOST_CHARS]).split("\n")
     cut = [f"[… the rest of {len(found):,} characters is not shown]"] if len(found) > _MOST_CHARS else []
     return lines[:_MOST_LINES] + cut

@@ -242,11 +242,12 @@ def json_fields(text: Text) -> tuple[list[str], list[str]] | None:
     records = tried - len(bad)
     if records < max(1, tried // 2):
         return None
+    sign = "~" if tried < count or not text.whole else ""
     about = [f"{plural(count, 'lines')} of JSON" if text.whole else f"~{_estimate(text):,} lines of JSON"]
-    about += [f"fields from {tried:,} of them"] if tried < count or not text.whole else []
+    about += [f"fields from {tried:,} of them"] if sign else []
     if bad:
         about.append(f"{len(bad):,} no JSON (line {', '.join(map(str, bad[:3]))}{', …' if len(bad) > 3 else ''})")
-    shown = [NamedLine(f"{path}: {one.told(records)}", path, one.types()) for path, one in fields.items()]
+    shown = [NamedLine(f"{path}: {one.told(records, sign)}", path, one.types()) for path, one in fields.items()]
     return [", ".join(about)], [
         *shown,
         *([Line(f"[… more fields than {_FIELDS:,}]", 1, "fields", exact=False)] if more else []),
