@@ -172,7 +172,9 @@ def test_of_paragraphs_that_are_shown_by_their_beginnings_the_rest_is_marked(tex
     shown = render(text, 1, tokens=tokens)
 
     lines = text.split("\n")
-    assert all(line in shown.text for line in lines) or re.search(r"^\[… |^--- from line 0, \d of", shown.text, re.M)
+    assert all(line in shown.text for line in lines) or re.search(
+        r"^\[… |^--- from line 0, \d of", shown.text, re.MULTILINE
+    )
 
 
 def test_paragraphs_that_are_shown_whole_have_no_mark():
