@@ -261,7 +261,8 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
     if len(kept) > MOST_NAMED and budget < NO_CAP:
         kept = [at for at in kept if not outline.entries[at].depth][:MOST_NAMED]
     passed = sum(not entry.depth for entry in outline.entries[:first])
-    left_out = Counter(line.what for at, line in enumerate(lines) if at not in kept and (at >= first or line.depth))
+    shown = set(kept)
+    left_out = Counter(line.what for at, line in enumerate(lines) if at not in shown and (at >= first or line.depth))
 
     def place_of(k: int) -> str | None:
         """Return the position of the first line from `k` on that is further on."""
