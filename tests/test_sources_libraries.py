@@ -409,8 +409,8 @@ def test_a_figure_is_drawn_again_where_it_changed_and_only_there(monkeypatch, ch
         figure.savefig(io.BytesIO())
     source = open_source(figure, namespace_name="it")
     calls: list[Any] = []
-    draw = type(source).draw
-    monkeypatch.setattr(type(source), "draw", lambda self: calls.append(self) or draw(self))
+    drawing = type(source).drawing
+    monkeypatch.setattr(type(source), "drawing", lambda self: calls.append(self) or drawing(self))
     before = render(source)
     again = render(source, tokens=300)
     assert len(calls) == 1 and again.picture is not None

@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 from ctxkernel.core.text import one_line, plural, truncate
 from ctxkernel.sources.base.amounts import NamedLine
@@ -162,7 +161,10 @@ def _definitions(text: Text, outline: Outline) -> list[Bullet]:
 
 def _inside(entries: Sequence[OutlineEntry], at: int) -> list[OutlineEntry]:
     """Return what is in an entry, however deep."""
-    return list(takewhile(lambda one: one.depth > entries[at].depth, entries[at + 1 :]))
+    end = at + 1
+    while end < len(entries) and entries[end].depth > entries[at].depth:
+        end += 1
+    return list(entries[at + 1 : end])
 
 
 def _members(entry: OutlineEntry, inner: Sequence[OutlineEntry]) -> list[str]:

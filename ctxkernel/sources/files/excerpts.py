@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 
 from ctxkernel.core.text import plural
 from ctxkernel.projection.tokens import count_tokens, largest
@@ -90,9 +92,24 @@ class Excerpt:
         left = window.left
         if window.offset is None:
             unread = max(0, window.total - window.known) if window.total is not None else 0
-            left = sum(map(len, window.lines)) + len(window.lines)
+            left = self._chars
             left += left * unread // len(window.lines)
-        return self.tokens_of(max(left - sum(map(len, window.lines[:k])) - k - chars, 1))
+        return self.tokens_of(max(left - sum(map(len, islice(window.lines, k))) - k - chars, 1))
+
+    @cached_property
+    def _chars(self) -> int:
+        """The number of characters of all lines, their ends included."""
+        return sum(map(len, self.window.lines)) + len(self.window.lines)
+
+    @cached_property
+    def _others(self) -> list[tuple[int, Line]]:
+        """The lines that stand for something else than one line, with their numbers."""
+        return [
+            (at, line)
+            for at, line in enumerate(self.window.lines)
+            if type(line) is not str and isinstance(line, Line) and not isinstance(line, NamedLine)
+            if line.what not in ("", "lines")
+        ]
 
     def _amount(self, k: int) -> str:
         """Return what is after `k` lines."""
@@ -101,8 +118,7 @@ class Excerpt:
             return more(len(lines) - k, "lines", exact=False) if window.offset is None else ""
         if not window.exact:
             return ""
-        others = [line for line in lines[k:] if isinstance(line, Line) and not isinstance(line, NamedLine)]
-        inside = [line for line in others if line.what not in ("", "lines")]
+        inside = [line for at, line in self._others if at >= k]
         left = more(window.total - window.line - k, "lines")
         return ", ".join(filter(None, (left, Amounts(inside, "lines").after(0))))
 
