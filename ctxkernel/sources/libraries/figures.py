@@ -17,6 +17,7 @@ Rule 2: data are told by number of points, range, and a hash of all, so that a d
 
 from __future__ import annotations
 
+import gc
 import importlib
 import io
 import logging
@@ -63,6 +64,7 @@ _COPIED = frozenset(("collections", "functools", "itertools"))
 class Snapshot:
     """A figure as it is now: what it takes to draw it, and a revision that differs where it would look different.
 
+    As long as it is kept, no other object has the identity of one that the figure holds.
     Raises NotDrawn for one of too many artists, and whatever pickling it raises.
     """
 
@@ -74,15 +76,17 @@ class Snapshot:
             raise NotDrawn(f"{len(figure.axes):,} axes are not drawn")
         out = io.BytesIO()
         pickler = _Copier(out)
-        pickler.dump(figure)
+        on = gc.isenabled()
+        gc.disable()  # thousands of objects are made, of which none can be freed before the end
+        try:
+            pickler.dump(figure)
+        finally:
+            if on:
+                gc.enable()
         self._stream, self._held = out.getvalue(), pickler.held
         state = xxhash.xxh3_64(self._stream)
         exact = [_add(state, one) for one in self._held]
         self.revision = ("" if all(exact) else "~") + state.hexdigest()
-        self.known: list[Any] = []
-        """The object itself: as long as it is kept, no other object has the same identity."""
-        numpy, _ = modules()
-        self.known = [one for one in self._held if not isinstance(one, (numpy.ndarray, numpy.generic))]
 
     def copy(self) -> Any:
         """Return a figure of its own, with the same data."""
