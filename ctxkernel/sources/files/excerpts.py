@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import accumulate, islice, takewhile
 
 from ctxkernel.core.text import plural
-from ctxkernel.projection.tokens import count_tokens, largest
+from ctxkernel.projection.tokens import count_tokens, largest, most_chars
 from ctxkernel.sources.base.amounts import FULL_ADVICE, Amounts, Line, NamedLine, marked, more
 from ctxkernel.sources.base.fitting import NO_CAP, advised, beginning, fit, fullest
 from ctxkernel.sources.base.large_files import Window
@@ -53,7 +53,7 @@ class Excerpt:
     def _lines(self, budget: int, *, grows: bool) -> Draft | None:
         """Return as many lines as fit and how the next one begins; None where not one fits."""
         lines, least = self.window.lines, FULL_ADVICE * grows
-        k, text = fit(len(lines), lambda k: self._text(k, least), budget, guess=budget // 12 + 1)
+        k, text = fit(self._most(budget), lambda k: self._text(k, least), budget, guess=budget // 12 + 1)
         if k < 1:
             return None
         place = self.window.place_after(k)
@@ -95,6 +95,12 @@ class Excerpt:
             left = self._chars
             left += left * unread // len(window.lines)
         return self.tokens_of(max(left - sum(map(len, islice(window.lines, k))) - k - chars, 1))
+
+    def _most(self, budget: int) -> int:
+        """Return a number of lines of which no more can be within a budget: a text of megabytes is never counted."""
+        room, lines = most_chars(budget), self.window.lines
+        lengths = accumulate(len(line) + 1 for line in islice(lines, min(len(lines), room)))
+        return len(lines) if budget >= NO_CAP else sum(1 for _ in takewhile(lambda chars: chars <= room + 1, lengths))
 
     @cached_property
     def _chars(self) -> int:

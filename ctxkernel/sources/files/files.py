@@ -8,7 +8,6 @@ Rule 3: of a file above 4 MB one pass in the background finds what all levels ne
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -36,16 +35,9 @@ from ctxkernel.sources.base.rendering import (
     parse_place,
 )
 from ctxkernel.sources.base.surveys import ACCEPTED, CATCH_UP_BYTES, Pass, Survey, run_pass
+from ctxkernel.sources.files.documents import Document, Outlined, TextFacts
 from ctxkernel.sources.files.samples import known_of, sampled
-from ctxkernel.sources.files.text_levels import (
-    Document,
-    PlainBasis,
-    TextBasis,
-    TextFacts,
-    difference,
-    render_document,
-    render_text,
-)
+from ctxkernel.sources.files.text_levels import PlainBasis, TextBasis, difference, render_document, render_text
 from ctxkernel.sources.outlines.outline import FACTS
 
 _TAIL_BYTES = 4096
@@ -96,7 +88,7 @@ class FileSource(BaseSource):
     def fact_names(self) -> Collection[str]:
         """Return symbols and headings, or the columns of a table."""
         found = self._find()
-        table = found.table if isinstance(found, Document) else None
+        table = found.begun.table if isinstance(found, Document) else None
         return super().fact_names() if table is None else table.header
 
     def find(self, pos: str) -> Place | None:
@@ -175,7 +167,7 @@ class FileSource(BaseSource):
 
     def _document(self, text: Text) -> Document:
         """Return the document of a text; of a large log or table with the facts that are known about all of it."""
-        found = Document(self.label, self._name, text)
+        found = Document(self.label, self._name, text, later=True)
         if self._large is None or not _is_utf8(found) or found.language.name not in FACTS:
             return found
         known = read_regular(self.path, lambda descriptor, stat: self._known(found, descriptor, stat))
@@ -205,8 +197,10 @@ class FileSource(BaseSource):
     def preparation(self) -> Preparation | None:
         """Return the pass over what was not read yet; None where all was."""
         large, found = self._large, self._found
-        if large is None or not isinstance(found, Document) or not _is_utf8(found):
+        if not isinstance(found, Document):
             return None
+        if large is None or not _is_utf8(found):
+            return found.preparation()
         sought = self._sought
         search = None if sought is None else self.searches.get(sought.shown)
         if sought is not None and search is not None and not search.settled(sought.number):
@@ -237,6 +231,12 @@ class FileSource(BaseSource):
         """Take the result of a pass as far as it still holds. Returns whether no more of it is needed."""
         if isinstance(result, Search):
             return self._accept_search(result)
+        if isinstance(result, Outlined):
+            found = self._found.taken(result) if isinstance(self._found, Document) else None
+            if found is not None:
+                self._found = found
+                self._renderings.clear()
+            return found is not None
         if not isinstance(result, Pass):
             return super().accept(result)
         before, self.prepared["pass"] = self.prepared.get("pass"), result
@@ -297,8 +297,7 @@ class FileSource(BaseSource):
         draft = render_text(document, window, request, place, budget, changes_since=changes_since, tail=tail)
         if self._large is None or "\ufffd" not in draft.text or "\ufffd" in document.text.text:
             return draft
-        document = copy.copy(document)  # the first part of the file did not show that it is not all UTF-8
-        document.text = replace(document.text, remarks=(*document.text.remarks, _NO_UTF8))
+        document = document.remarked(_NO_UTF8)  # the first part of the file did not show it
         return render_text(document, window, request, place, budget, changes_since=changes_since, tail=tail)
 
     def _window(self, document: Document, place: Place, budget: int) -> Window | Gone:
@@ -392,13 +391,27 @@ class TextSource(BaseSource):
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the text as it is now."""
-        made = self._made()
-        if self._document is None or self._document.text.fingerprint != made.text.fingerprint:
-            self._document = made
-        return render_document(self._document, request, place, budget)
+        return render_document(self._now(), request, place, budget)
 
-    def _made(self) -> Document:
-        return Document(self.label, self.path_hint(), self.text())
+    def _now(self) -> Document:
+        text = self.text()
+        if self._document is None or self._document.text.fingerprint != text.fingerprint:
+            self._document = Document(self.label, self.path_hint(), text, later=True)
+        return self._document
+
+    def preparation(self) -> Preparation | None:
+        """Return what takes long to find in the text."""
+        return self._document.preparation() if self._document is not None else None
+
+    def accept(self, result: Any) -> bool:
+        """Take what the background found in the text."""
+        if not isinstance(result, Outlined):
+            return super().accept(result)
+        found = self._document.taken(result) if self._document is not None else None
+        if found is not None:
+            self._document = found
+            self._renderings.clear()
+        return found is not None
 
     def parts(self) -> Sequence[str]:
         """Return the lines."""
@@ -406,11 +419,11 @@ class TextSource(BaseSource):
 
     def names(self) -> Names:
         """Return symbols and headings."""
-        return self._made().names()
+        return self._now().names()
 
     def find(self, pos: str) -> Place | None:
         """Return where a symbol, a heading or a pattern is in the text."""
-        return self._made().find(pos)
+        return self._now().find(pos)
 
     def worded(self) -> bool:
         """Whether it is prose or code."""

@@ -11,42 +11,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
-from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size, plural, truncate
 from ctxkernel.core.text_diff import changes, counted, unified
 from ctxkernel.projection.tokens import count_tokens, largest
 from ctxkernel.sources.base.amounts import Line, NamedLine, marked
-from ctxkernel.sources.base.file_reader import EXCERPT, Text, make_text
 from ctxkernel.sources.base.fitting import NO_CAP
 from ctxkernel.sources.base.large_files import Window, whole_window
 from ctxkernel.sources.base.planner import MOST_NAMED
-from ctxkernel.sources.base.positions import (
-    Outline,
-    entry_lines,
-    find_pattern,
-    keys_of,
-    no_place,
-    pattern_of,
-    symbols_of,
-)
-from ctxkernel.sources.base.rendering import Draft, Names, Place, as_now, fit_lines
-from ctxkernel.sources.files.bullets import Points, points_of, points_of_log
+from ctxkernel.sources.base.rendering import Draft, Place, as_now, fit_lines
+from ctxkernel.sources.files.documents import Document
 from ctxkernel.sources.files.excerpts import Excerpt, past_end
-from ctxkernel.sources.outlines.json_facts import JsonFacts
-from ctxkernel.sources.outlines.logs import LogFacts
 from ctxkernel.sources.outlines.outline import (
     FACTS,
-    Language,
-    language_of,
-    log_facts,
-    outline_of_json,
-    outline_of_table,
-    prose_outline,
 )
-from ctxkernel.sources.outlines.tabular import TableText, read_table
 
 BASIS_CHARS = 2 << 20
 """Longest text that is kept whole for a later diff; of a longer one a window is kept."""
@@ -84,149 +63,6 @@ class PlainBasis:
     about: str
 
 
-@dataclass(frozen=True, slots=True)
-class TextFacts:
-    """Facts about a text of which only the beginning is at hand."""
-
-    facts: LogFacts | TableText | JsonFacts | None
-    """None for what turned out to be neither."""
-    size: int
-    sample: str = ""
-    """Which parts it is of; empty for the whole text."""
-    lines: int = 0
-    """The number of lines, an estimate for a sample."""
-
-
-class Document:
-    """A text with its language and outline, each found once."""
-
-    def __init__(self, label: str, path: str, text: Text, known: TextFacts | None = None) -> None:
-        """`known` is about the whole of a text of which only the beginning is in `text`."""
-        self.label = label
-        self.text = text
-        self.language: Language = language_of(path, text)
-        self._known = known if known is not None and known.facts is not None else None
-        self.surveyed = known is not None and not known.sample
-        """Whether facts were looked for in the whole text."""
-
-    @property
-    def worded(self) -> bool:
-        """Whether it is prose or code, rather than records of numbers."""
-        return self.language.name not in _RECORDS and bool(self.text.text.strip())
-
-    @cached_property
-    def _facts(self) -> LogFacts | TableText | JsonFacts | None:
-        if self._known is not None:
-            return self._known.facts
-        if self.language.name == "log":
-            return log_facts(self.text)
-        return read_table(self.text) if self.language.name == "table" else None
-
-    @cached_property
-    def outline(self) -> Outline:
-        """The structure."""
-        facts, known = self._facts, self._known
-        if isinstance(facts, LogFacts):
-            return facts.outline(known.sample, known.lines) if known is not None else facts.outline(self.read)
-        if isinstance(facts, TableText):
-            return outline_of_table(facts)
-        if isinstance(facts, JsonFacts):
-            return outline_of_json(facts, known.sample if known is not None else "")
-        by_lines = self.language.name in FACTS and self.language.name != "json"
-        return prose_outline(self.text) if by_lines else self.language.outline(self.text)
-
-    @cached_property
-    def points(self) -> Points:
-        """The most informative lines, best first."""
-        if isinstance(self._facts, LogFacts):
-            return points_of_log(self._facts.ranked(), "~" * bool(self.read))
-        return points_of(self.text, self.language, self.outline)
-
-    @property
-    def table(self) -> TableText | None:
-        """Facts about its columns, where it is a table."""
-        return self._facts if isinstance(self._facts, TableText) else None
-
-    @property
-    def is_log(self) -> bool:
-        """Whether it has the entries of a log."""
-        return isinstance(self._facts, LogFacts)
-
-    @cached_property
-    def read(self) -> str:
-        """The part of the text that structure and summary are made from, where that is not all of it."""
-        if self.text.whole or (self._known is not None and not self._known.sample):
-            return ""
-        if self._known is not None:
-            return f"a sample: {self._known.sample}"
-        return f"only its first {format_size(len(self.text.text.encode('utf-8', 'replace')))} were read"
-
-    def unread(self, what: str) -> list[Line]:
-        """Return the line below a list of `what` that may have more of them in the part that was not read."""
-        if not self.read and self.outline.whole:
-            return []
-        return [Line("[… the rest was not read]", 0, what, exact=False)]
-
-    @cached_property
-    def tokens(self) -> int:
-        """Estimated tokens of the text; of a long one by the price of parts of it."""
-        text = self.text.text
-        if len(text) <= _PRICED_CHARS:
-            return count_tokens(text)
-        share = _PRICED_CHARS // 4
-        priced = sum(count_tokens(text[at : at + share]) for at in (0, len(text) // 2, len(text) - share))
-        return priced * len(text) // (3 * share)
-
-    def names(self) -> Names:
-        """Return the symbols and headings; of JSON the keys."""
-        if self.language.name == "json":
-            return Names("keys", [(name, Place(line, col)) for name, line, col in keys_of(self.text.lines)])
-        return Names(self.outline.what, [(name, Place(line)) for name, line in symbols_of(self.outline)])
-
-    def find(self, pos: str) -> Place:
-        """Return the line of a symbol, heading, key or "/pattern/". Raises BadPolicy with what is like it."""
-        pattern = pattern_of(pos)
-        if pattern is None:
-            try:
-                return self.names().find(self.label, pos)
-            except BadPolicy as fault:
-                if not self.read:
-                    raise
-                raise BadPolicy(f"{fault} ({self.read})") from None
-        line = find_pattern(pattern, self.text.lines)
-        if line is None:
-            if not self.text.whole:
-                raise BadPolicy(f"{self.label} has no position {pos!r} in what was read of it: {self.read}")
-            raise no_place(self.label, pos)
-        return Place(line)
-
-    def tokens_of(self, chars: int) -> int:
-        """Return an estimate for `chars` characters of this text, from the price of its average one."""
-        return max(1, self.tokens * chars // max(len(self.text.text), 1))
-
-    def headline(self, shown: str = "", *, read: bool = False) -> str:
-        """Return the first line of a rendering; `read` says that it tells how much of the text was read."""
-        text, known = self.text, self._known
-        if read and known is not None and not known.sample:
-            lines = plural(known.lines, "lines")
-            others = [remark for remark in text.remarks if not remark.startswith(EXCERPT)]
-            return " · ".join(filter(None, (self.label, lines, format_size(known.size), *others)))
-        lines = plural(len(text.lines), "lines") if text.whole else ""
-        # Of an excerpt the remark says the size; of an object's text it says nothing.
-        size = format_size(text.size) if text.whole and text.size >= 0 else ""
-        return " · ".join(
-            part for part in (self.label, shown or lines, size, *text.remarks, read and self.read) if part
-        )
-
-
-def lines_document(label: str, lines: Sequence[str], fingerprint: str = "", size: int = -1) -> Document:
-    """Return some lines as a text in no language; of size -1 no size is shown."""
-    text = make_text("\n".join(lines), size=size, fingerprint=fingerprint)
-    if len(text.lines) == len(lines):  # they keep what they stand for
-        text.lines[:] = [line if line == own else own for line, own in zip(lines, text.lines, strict=True)]
-    return Document(label, "", text)
-
-
 def excerpt(document: Document, window: Window, budget: int) -> Draft:
     """Level 0: lines from the position on, as they stand."""
     if not window.lines:
@@ -249,7 +85,7 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
         room = share if document.is_log else budget
         draft = replace(fit_lines(head, [*outline.lines, *rest], room, outline.unit), rows=outline.table)
         return _with_nearby(document, window, draft, budget) if room < budget or not draft.cut_tokens else draft
-    lines = entry_lines(outline.entries, outline.what)
+    lines = document.entries
     imports = [Line(line, rank=2) for line in head if line.startswith("imports: ")]
     head = [line for line in head if line not in imports]
     first = 0
@@ -303,7 +139,7 @@ def _with_nearby(document: Document, window: Window, draft: Draft, budget: int) 
 
     def build(k: int) -> str:
         part = "" if window.place_after(k) is None else f", {k} of {window.of} lines"
-        where = f"from line {window.about}{window.line}{part}{past_end(window, document.text.whole)}"
+        where = f"from line {window.about}{window.line}{part}{past_end(window, document.whole)}"
         return "\n".join([draft.text, f"--- {where} ---", *lines[:k]])
 
     # A part of the room only: the rest of the text is asked for with level 0.
@@ -419,12 +255,12 @@ def render_text(
     if request.lod == 0:
         draft = excerpt(document, window, budget)
     elif request.lod == 1:
-        draft = structure(document, window, place, budget)
+        draft = structure(document.begun, window, place, budget)
     elif request.lod == 2:
-        draft = summary(document, budget)
+        draft = summary(document.begun, budget)
     elif not isinstance(basis, TextBasis):
         before = f"was: {basis.about}" if isinstance(basis, PlainBasis) else "nothing rendered before"
-        draft = as_now(structure(document, window, place, max(1, budget - 12)), before)
+        draft = as_now(structure(document.begun, window, place, max(1, budget - 12)), before)
     elif changes_since is not None:
         draft = changes_since(basis)
     else:
