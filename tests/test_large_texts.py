@@ -403,6 +403,8 @@ def test_a_long_text_is_told_by_its_beginning_that_says_so_until_the_background_
     first = render(source, 1, tokens=All)
     assert re.search(r"~ of its first [\d.]+ kB so far", first.text.split("\n")[0])
     assert late not in first.text
+    cut = re.search(r"([\d,]+\+?) more (symbols|headings)", render(source, 1, tokens=300).text)
+    assert not cut or cut[1].endswith("+"), "more than were read, for all that is known"
     assert counted not in first.text.replace("~", "")
     wanted = source.preparation()
 

@@ -16,7 +16,7 @@ from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.jobs import Preparation
 from ctxkernel.core.text import format_size, plural
 from ctxkernel.projection.tokens import count_tokens
-from ctxkernel.sources.base.amounts import Line, NamedLine
+from ctxkernel.sources.base.amounts import LAST, Line, NamedLine
 from ctxkernel.sources.base.file_reader import EXCERPT, Text, make_text
 from ctxkernel.sources.base.positions import (
     Outline,
@@ -221,7 +221,8 @@ class Document:
         """Return the line below a list of `what` that may have more of them in the part that was not read."""
         if not self.read and self.outline.whole:
             return []
-        return [Line("[… the rest was not read]", 0, what, exact=False)]
+        yet = " yet" * (self._of is not None)
+        return [Line(f"[… the rest was not read{yet}]", 0, what, exact=False, rank=LAST)]
 
     @cached_property
     def tokens(self) -> int:
