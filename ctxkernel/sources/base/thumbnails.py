@@ -49,9 +49,10 @@ def picture(path: str, image: Image, room: int) -> tuple[Picture | None, str]:
         try:
             with os.fdopen(descriptor, "rb", closefd=False) as file, PIL.Image.open(file, formats=_FORMATS) as found:
                 found.draft("RGB", (2 * side, 2 * side))
-                seen = PIL.ImageOps.exif_transpose(found)
-                kind = "JPEG" if seen.mode in ("RGB", "YCbCr", "CMYK") else "PNG"
-                small = seen.convert("RGB" if kind == "JPEG" else "L" if seen.mode in ("1", "L") else "RGBA")
+                PIL.ImageOps.exif_transpose(found, in_place=True)
+                kind = "JPEG" if found.mode in ("RGB", "YCbCr", "CMYK") else "PNG"
+                mode = "RGB" if kind == "JPEG" else "L" if found.mode in ("1", "L") else "RGBA"
+                small = found if found.mode == mode else found.convert(mode)  # no second copy of a large image
                 small.thumbnail((side, side))
                 return encoded(small, kind)
         except Exception:  # broken data, or a format within the format: the header's facts stay

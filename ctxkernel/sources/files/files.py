@@ -35,8 +35,8 @@ from ctxkernel.sources.base.rendering import (
     parse_place,
 )
 from ctxkernel.sources.base.surveys import ACCEPTED, CATCH_UP_BYTES, Pass, Survey, run_pass
-from ctxkernel.sources.files.documents import Document, Outlined, TextFacts
 from ctxkernel.sources.files.samples import known_of, sampled
+from ctxkernel.sources.files.text_documents import Document, Outlined, TextFacts
 from ctxkernel.sources.files.text_levels import PlainBasis, TextBasis, difference, render_document, render_text
 from ctxkernel.sources.outlines.outline import FACTS
 

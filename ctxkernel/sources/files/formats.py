@@ -14,8 +14,8 @@ from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.file_reader import Gone
 from ctxkernel.sources.base.large_files import whole_window
 from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, as_now, less, with_remark
-from ctxkernel.sources.files.documents import Document, lines_document
 from ctxkernel.sources.files.files import FileSource
+from ctxkernel.sources.files.text_documents import Document, lines_document
 from ctxkernel.sources.files.text_levels import TextBasis, difference, make_basis
 
 F = TypeVar("F")

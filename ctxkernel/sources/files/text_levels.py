@@ -21,8 +21,8 @@ from ctxkernel.sources.base.fitting import NO_CAP
 from ctxkernel.sources.base.large_files import Window, whole_window
 from ctxkernel.sources.base.planner import MOST_NAMED
 from ctxkernel.sources.base.rendering import Draft, Place, as_now, fit_lines
-from ctxkernel.sources.files.documents import Document
 from ctxkernel.sources.files.excerpts import Excerpt, past_end
+from ctxkernel.sources.files.text_documents import Document
 from ctxkernel.sources.outlines.outline import (
     FACTS,
 )
@@ -119,16 +119,18 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
     shown = _with_nearby(document, window, draft, budget)
     if not outline.begun or draft.cut_tokens or shown is not draft:
         return shown
-    mark = _mark_of_rest(document)  # nothing else says that the paragraphs go on
-    if count_tokens(f"{draft.text}\n{mark}") > budget:
-        return fitted(max(1, share - count_tokens(mark) - 1))
-    return replace(draft, text=f"{draft.text}\n{mark}")
+    marks = _marks_of_rest(document)  # nothing else says that the paragraphs go on
+    texts = (f"{draft.text}\n{mark}" for mark in marks)
+    text = next((text for text in texts if count_tokens(text) <= budget), None)
+    if text is None:
+        return fitted(max(1, share - count_tokens(marks[-1]) - 1))
+    return replace(draft, text=text)
 
 
-def _mark_of_rest(document: Document) -> str:
-    """Return the mark of what paragraphs have beyond the beginnings that an outline shows."""
+def _marks_of_rest(document: Document) -> list[str]:
+    """Return the marks of what paragraphs have beyond the beginnings that an outline shows, the longest first."""
     shown = count_tokens("\n".join(entry.text for entry in document.outline.entries))
-    return marked("", max(1, document.tokens - shown), advice="h.lod = 0 shows all")
+    return [marked("", max(1, document.tokens - shown), advice=advice) for advice in ("h.lod = 0 shows all", "")]
 
 
 def _with_nearby(document: Document, window: Window, draft: Draft, budget: int) -> Draft:

@@ -28,7 +28,7 @@ from ctxkernel.sources.base.large_files import whole_window
 from ctxkernel.sources.base.positions import key_of, pattern_of
 from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, less, titled
 from ctxkernel.sources.base.thumbnails import NO_ROOM, encoded, scaled, side_within
-from ctxkernel.sources.files.documents import lines_document
+from ctxkernel.sources.files.text_documents import lines_document
 from ctxkernel.sources.files.text_levels import TextBasis, make_basis, render_document
 from ctxkernel.sources.tables.columns import STAMP_BYTES, cells, hash_column, modules
 

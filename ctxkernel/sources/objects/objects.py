@@ -42,8 +42,8 @@ from ctxkernel.sources.base.file_reader import Text, content_hash, text_in_memor
 from ctxkernel.sources.base.large_files import Window, whole_window
 from ctxkernel.sources.base.positions import key_of, pattern_of
 from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, parse_place, titled
-from ctxkernel.sources.files.documents import lines_document
 from ctxkernel.sources.files.files import TextSource
+from ctxkernel.sources.files.text_documents import lines_document
 from ctxkernel.sources.files.text_levels import make_basis, render_document, render_text
 
 _MOST_LINES = 2_000

@@ -29,7 +29,7 @@ from ctxkernel.core.text import one_line
 from ctxkernel.sources.base.amounts import moved
 from ctxkernel.sources.base.fitting import NO_CAP
 from ctxkernel.sources.base.rendering import Draft, Names, Place, fit_lines, parse_place, titled, with_remark
-from ctxkernel.sources.files.documents import lines_document
+from ctxkernel.sources.files.text_documents import lines_document
 from ctxkernel.sources.files.text_levels import render_document
 from ctxkernel.sources.objects.objects import ObjectSource
 
