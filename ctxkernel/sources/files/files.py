@@ -35,6 +35,7 @@ from ctxkernel.sources.base.rendering import (
     parse_place,
 )
 from ctxkernel.sources.base.surveys import ACCEPTED, CATCH_UP_BYTES, Pass, Survey, run_pass
+from ctxkernel.sources.base.thumbnails import Decoded, decoded
 from ctxkernel.sources.files.samples import known_of, sampled
 from ctxkernel.sources.files.text_documents import Document, Outlined, TextFacts
 from ctxkernel.sources.files.text_levels import PlainBasis, TextBasis, difference, render_document, render_text
@@ -64,6 +65,7 @@ class FileSource(BaseSource):
         self._survey: Survey | None = None
         self.searches: dict[str, Search] = {}
         """By pattern, the newest last."""
+        self._image_awaited = False
         self._sought: Pattern | None = None
         """The search for the background to do."""
 
@@ -78,7 +80,19 @@ class FileSource(BaseSource):
             return self._text(found, request, place, budget)
         if isinstance(found, Gone):
             return _gone(self.label, found, request)
-        return _binary(self.label, found, request, budget, self.path)
+        return self._binary(found, request, budget)
+
+    def _binary(self, found: Binary, request: RenderRequest, budget: int) -> Draft:
+        known: Decoded | None = self.prepared.get("image")
+        known = known if known is not None and known.stamp == self._stamp else None
+        seen = found.image is not None and request.lod == 0 and request.pictured
+        if known is None and seen and found.image is not None and thumbnails.decodes_long(found.image):
+            self._image_awaited = True
+            draft = _binary(self.label, found, replace(request, pictured=False), budget, self.path)
+            later = "no picture yet: it is being decoded"
+            text = f"{draft.text} · {later}"
+            return replace(draft, text=text if count_tokens(text) <= budget else draft.text, notes=("binary", later))
+        return _binary(self.label, found, request, budget, self.path, known)
 
     def names(self) -> Names:
         """Return symbols and headings."""
@@ -197,6 +211,9 @@ class FileSource(BaseSource):
     def preparation(self) -> Preparation | None:
         """Return the pass over what was not read yet; None where all was."""
         large, found = self._large, self._found
+        if isinstance(found, Binary) and self._image_awaited:
+            path, stamp = self.path, self._stamp
+            return Preparation(f"image {path} {stamp}", lambda stopped, publish: decoded(path, stamp), "render")
         if not isinstance(found, Document):
             return None
         if large is None or not _is_utf8(found):
@@ -231,6 +248,9 @@ class FileSource(BaseSource):
         """Take the result of a pass as far as it still holds. Returns whether no more of it is needed."""
         if isinstance(result, Search):
             return self._accept_search(result)
+        if isinstance(result, Decoded):
+            self._image_awaited = self._image_awaited and result.stamp != self._stamp
+            return result.stamp == self._stamp and self.take("image", result)
         if isinstance(result, Outlined):
             found = self._found.taken(result) if isinstance(self._found, Document) else None
             if found is not None:
@@ -350,7 +370,9 @@ def _gone(label: str, found: Gone, request: RenderRequest) -> Draft:
     return Draft(text, fingerprint=found.fingerprint, basis=basis, notes=(found.reason,))
 
 
-def _binary(label: str, found: Binary, request: RenderRequest, budget: int, path: str) -> Draft:
+def _binary(
+    label: str, found: Binary, request: RenderRequest, budget: int, path: str, known: Decoded | None = None
+) -> Draft:
     about = f"{found.image or found.what}, {format_size(found.size)}"
     picture, notes = None, ("binary",)
     if request.lod == 3 and request.basis is not None:
@@ -361,7 +383,7 @@ def _binary(label: str, found: Binary, request: RenderRequest, budget: int, path
         why = ""
         if request.lod == 0 and request.pictured:
             room = budget - count_tokens(f"{label} · {about} · shown as 512 × 512, ~350 tokens")
-            picture, why = thumbnails.picture(path, found.image, room)
+            picture, why = thumbnails.picture(path, found.image, room, known)
         notes = ("binary", why) if why else notes
         draft = Draft(f"{label} · {about}" + (f" · {picture.shown}" if picture is not None else ""))
     else:
