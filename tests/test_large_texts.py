@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import time
 from collections import Counter
 
 import pytest
@@ -449,3 +450,28 @@ def test_a_string_and_a_source_in_memory_are_outlined_in_the_background_too():
     assert source.accept(wanted.work(lambda: False, lambda _: None))
 
     assert "so far" not in render(source, 1).text
+
+
+def test_in_a_kernel_a_long_file_and_a_large_figure_are_complete_some_cells_later(kernel, tmp_path):
+    path = written(tmp_path / "long.py", CODE)
+    kernel.run(f"code = view({str(path)!r}, lod=1, tokens=All).run()")
+    first = kernel.evaluate("code.rendered.text")
+    pytest.importorskip("matplotlib")
+    kernel.run(
+        "import matplotlib; matplotlib.use('agg')\n"
+        "from matplotlib import pyplot\nfigure, axes = pyplot.subplots(4, 4)\n"
+        "plots = view(figure, lod=0, tokens=2000).run()"
+    )
+    seen = kernel.evaluate("plots.rendered.text")
+
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        kernel.run("import time; time.sleep(0.2)")
+        done = kernel.evaluate("('so far' not in code.rendered.text, plots.rendered.picture is not None)")
+        if done == "(True, True)":
+            break
+
+    assert "so far" in first and "class Ship2999" not in first
+    assert "it is being drawn" in seen
+    assert done == "(True, True)"
+    assert kernel.evaluate("'class Ship2999' in code.rendered.text") == "True"
