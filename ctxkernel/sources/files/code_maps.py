@@ -40,7 +40,7 @@ _SIGNED = 0.4
 _SIGNED_TOKENS, _LINE_TOKENS = 24, 6
 """The tokens of a line with a signature, about, and the fewest tokens of a line."""
 _LEAST_SIGNED = 140
-"""In a smaller budget no line has a signature."""
+"""In a smaller budget no line has a signature, and the mark does not say so: the name of a symbol has its room."""
 _NAMED = 8
 _ASKED = 8
 """So many symbols that the last question names come before the order."""
@@ -262,7 +262,7 @@ class _SymbolList:
         count, pos = len(self.ranked), placed and advises(budget)
 
         def text(k: int, signed: int, begun: int = 0, advice: str = FULL_ADVICE * grows) -> str:
-            return self._text(k, signed, begun, advice, pos)
+            return self._text(k, signed, begun, advice, pos, budget >= _LEAST_SIGNED)
 
         k, found = fit(count, lambda k: text(k, signed), budget, guess=signed)
         if k >= 0:
@@ -280,12 +280,12 @@ class _SymbolList:
     def _nested(self) -> int:
         return sum(len(one.symbol.members) for one in self.ranked)
 
-    def _text(self, k: int, signed: int, begun: int, advice: str, placed: bool) -> str:
+    def _text(self, k: int, signed: int, begun: int, advice: str, placed: bool, details: bool) -> str:
         whole, nested = self.tree.whole, self._nested
         left = [
             more(len(self.ranked) - k - bool(begun), "symbols", exact=whole),
             more(nested, "nested symbols", exact=whole),
-            _details(self.ranked[: k + bool(begun)], signed),
+            _details(self.ranked[: k + bool(begun)], signed) if details else "",
         ]
         told = ", ".join(filter(None, left))
         mark = [marked(told, self._cut(k), self._after(k) if placed else None, advice=advice)] if told else self.unread
