@@ -92,6 +92,34 @@ BUNDLES: dict[str, dict[str, object]] = {
     "a proposal of odd types": {
         "application/vnd.ctxkernel.proposal+json": {"id": {}, "code": 5, "told": None, "state": "toString", "more": "9"}
     },
+    "the table of a sweep": {
+        "application/vnd.ctxkernel.sweep+json": {
+            "session": f"<img src=x onerror={SETS}>",
+            "sweep": {
+                "parameters": [f"<img src=x onerror={SETS}>", "b"], "collected": ["fig", "__proto__"], "more": "1<b>",
+                "rows": [
+                    {
+                        "values": [
+                            {"text": f"<script>{SETS}</script>", "number": 1}, {"text": "b", "number": 2e999},
+                            {"text": "fig", "image": f"x' onerror='{SETS}"},
+                            {"text": "url", "image": "https://evil.example/x.png"},
+                        ],
+                        "status": f"<img src=x onerror={SETS}>", "why": f"<script>{SETS}</script>",
+                        "branch": f"s1.1\nimport os; {SETS}", "seconds": f"<b onload={SETS}>",
+                        "output": f"<i>{SETS}</i>",
+                    },
+                    {"values": [{"text": "a", "number": "1"}, 5, None, [SETS]], "branch": "s1.1 --lose x", "status": 1},
+                ],
+            },
+        },
+        "text/html": f"<img src=x onerror={SETS}><script>{SETS}</script>",
+    },
+    "a sweep of odd types": {
+        "application/vnd.ctxkernel.sweep+json": {
+            "session": {}, "sweep": {"parameters": [5, None], "rows": [None, 5, "x", {"values": "x", "branch": {}}]}
+        }
+    },
+    "no sweep": {"application/vnd.ctxkernel.sweep+json": [None, 5]},
 }  # fmt: skip
 """MIME bundles of outputs, as a notebook file can have any.
 

@@ -151,6 +151,7 @@ OPAQUE = {
     "%env AFFECTED=1": "it calls %env",
     "h = view([1])": "it uses handles",
     "r = [_]": "it reads results by their number",
+    "class Base: pass\nkinds = Base.__subclasses__()": "it may use any class",
     "import warnings; warnings.simplefilter('ignore')": "it changes the warnings settings",
 }
 
@@ -172,6 +173,7 @@ def test_what_cannot_be_seen_makes_a_cell_opaque_and_it_runs(kernel):
     [
         pytest.param(["sum([1])"], "sum = lambda v: 9", [1], id="a builtin is hidden"),
         pytest.param(["try: z\nexcept NameError: z = 1"], "z = 3", [1], id="a name that was absent"),
+        pytest.param(["'late' in dir()"], "late = 3", [1], id="a list of all names"),
         pytest.param(["a = 3", "print(a)"], "a = 1", [], id="a name that is bound again before it is read"),
         pytest.param(["if e == 1: a = 3", "print(a)"], "a = 1", [], id="a name that was bound under a condition"),
         pytest.param(["import random; r = random.random()", "r"], "random.random()", [1, 2], id="the generator"),
@@ -485,6 +487,10 @@ def test_the_command_line_runs_what_the_edits_of_the_file_affect(tmp_path, capsy
     nbformat.write(book, path)
     capsys.readouterr()
 
+    assert main(["rerun", str(path), "--affected", "--dry-run"]) == 0
+    planned = capsys.readouterr().out
+    assert not planned.lstrip().startswith("{")
+    assert "its text was edited" in planned
     assert main(["rerun", str(path), "--affected", "--inplace", "--json"]) == 0
 
     told = json.loads(capsys.readouterr().out)
@@ -495,6 +501,15 @@ def test_the_command_line_runs_what_the_edits_of_the_file_affect(tmp_path, capsy
     assert [outputs[0].text for outputs in (shown[2], shown[4])] == ["5\n", "8\n"]
     assert main(["rerun", str(path), "--affected", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["kept"] == [0, 1, 2, 3, 4]
+
+
+def test_a_cell_tells_each_reason_why_it_runs(kernel):
+    put(kernel, a="x = 1", b="y = 2", c="z = x if y == 2 else y")
+    put(kernel, a="pass", b="y = 3")
+
+    told = affected(kernel)
+
+    assert told["why"]["2"] == "x has no value; y changed"
 
 
 def test_the_command_line_refuses_a_statement_beside_affected(tmp_path, capsys):

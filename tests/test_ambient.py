@@ -278,6 +278,18 @@ def test_the_rest_of_the_process_comes_back():
         warnings.warn_explicit("mine too", UserWarning, "f.py", 7, module="a.b")
 
 
+def test_garbage_collection_that_was_switched_off_is_a_change():
+    state = Ambient()
+    values = state.capture()
+    try:
+        gc.disable()
+        assert changes(state) == ["interpreter"]
+        state.restore(values)
+        assert gc.isenabled()
+    finally:
+        gc.enable()
+
+
 def test_flags_of_decimal_are_no_change():
     state = Ambient()
     state.capture()

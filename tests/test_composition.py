@@ -299,6 +299,11 @@ def test_a_container_takes_a_handle_for_its_widget(desk: Desk, holds: str):
     assert desk.value(f"h.widget in {holds}.children")
 
 
+def test_a_grid_takes_a_handle_for_its_widget(desk: Desk):
+    run(desk, "h = view('a.txt')\ng = w.GridspecLayout(1, 2)\ng[0, 1] = h")
+    assert desk.value("h.widget in g.children and h.widget.layout.grid_area == 'widget001'")
+
+
 @pytest.mark.parametrize("link", ["w.link", "w.jslink", "w.dlink", "w.jsdlink"])
 def test_a_link_takes_a_handle_for_its_widget(desk: Desk, link: str):
     run(

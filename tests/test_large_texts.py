@@ -384,14 +384,12 @@ def test_the_end_of_a_text_of_which_only_the_beginning_was_read_is_refused(tmp_p
 
 CODE = "".join(f"class Ship{n}:\n    def load{n}(self, tons: int):\n        return tons\n\n\n" for n in range(3_000))
 HEADINGS = "".join(f"# Part {n}\n\nIt is about {n}.\n\n" for n in range(10_000))
-ROWS = "name,x\n" + "".join(f"n{n % 7},{n}\n" for n in range(40_000))
 ENTRIES = (
     "".join(f"2024-01-02 03:04:05 INFO step {n} done\n" for n in range(20_000)) + "2024-01-02 03:04:05 ERROR shut\n"
 )
 LONG = {
     "code": ("a.py", CODE, "class Ship2999", "3,000 more symbols"),
     "Markdown": ("a.md", HEADINGS, "# Part 9999", "headings"),
-    "table": ("a.csv", ROWS, "39999", "40,000 rows"),
     "log": ("a.log", ENTRIES, "ERROR shut", "20,001 entries"),
 }
 
@@ -475,3 +473,123 @@ def test_in_a_kernel_a_long_file_and_a_large_figure_are_complete_some_cells_late
     assert "it is being drawn" in seen
     assert done == "(True, True)"
     assert kernel.evaluate("'class Ship2999' in code.rendered.text") == "True"
+
+
+# -- what variants of these showed
+
+
+def test_one_critical_line_is_found_among_more_kinds_of_warnings_than_are_kept():
+    kinds = ("".join(chr(97 + int(digit)) for digit in str(at)) for at in range(6_000))
+    warnings = "".join(f"2026-11-22 10:00:00 WARNING {kind} is slow\n" for kind in kinds)
+    facts = LogFacts()
+
+    facts.take((warnings + RARE).encode())
+
+    assert facts.ranked()[0].told() == f"6000 {RARE.strip()}"
+    assert facts.levels.total() == sum(kind.count for kind in facts.kinds.values()) + facts.others
+
+
+def test_line_ends_that_were_counted_in_a_part_of_a_file_carry_a_tilde(tmp_path):
+    path = written(tmp_path / "progress.txt", b"10%\r20%\r30%\n" * 400_000)
+
+    assert re.search(r"mixed line ends: ~[\d,]+ LF, ~[\d,]+ CR", render(path, 1).text)
+
+
+def test_counts_of_a_part_of_a_text_carry_a_tilde(tmp_path):
+    lines = written(tmp_path / "words", "plain words of one kind 1\n" * 200_000)
+    code = written(tmp_path / "a.py", "def helper(a):\n    return helper(a)\n\n" + "# helper\n" * 600_000)
+
+    assert re.search(r"\(and ~[\d,]+ lines like it\)", render(lines, 2).text)
+    assert re.search(r"named ~[\d,]+×", render(code, 2).text)
+
+
+@pytest.mark.parametrize("lod", [1, 2])
+def test_counts_of_json_lines_that_were_not_all_read_carry_a_tilde(tmp_path, lod):
+    rows = (f'{{"id": {at}, "word": "{"ab"[at % 2]}"}}\n' for at in range(20_000))
+
+    shown = render(written(tmp_path / "a.jsonl", "".join(rows)), lod).text
+
+    assert "fields from 5,000 of them" in shown
+    assert "id: int, ~0 … 19996" in shown
+    assert re.search(r"word: text, ~\d distinct \(.* ×~[\d,]+", shown)
+
+
+def table_of(rows: int) -> str:
+    return "".join(f"{at},{at % 7 / 2},w{at % 3}\n" for at in range(rows))
+
+
+def test_a_table_below_4_mb_is_told_by_a_sample_first_and_then_by_all_its_rows(tmp_path):
+    late = "x1,nan,w3\n"
+    path = written(tmp_path / "a.csv", "id,half,word\n" + table_of(20_000) + late + table_of(40_000))
+    source = opened(path)
+
+    first = render(source, 1).text
+    then = render(done(source), 1).text
+
+    assert re.search(r"a sample: beginning, middle and end, [\d.]+ kB of [\d.]+ kB read", first)
+    assert re.search(r"word: text, ~3 distinct \('w0' ×~[\d,]+", first)
+    assert "60,001 rows × 3 columns, header row\n" in then
+    assert "id: text, " in then
+    assert "half: float, 1 null, 0.0 … 3.0" in then
+    assert "word: text, 4 distinct ('w0' ×20,001" in then
+    assert "~" not in then
+
+
+def test_the_first_column_of_a_table_has_its_name_without_the_mark_of_the_encoding(tmp_path):
+    path = written(tmp_path / "a.csv", b"\xef\xbb\xbfid,half,word\n" + table_of(60_000).encode())
+    source = opened(path)
+
+    assert "\nid: int, ~0 … " in render(source, 1).text
+    assert "\nid: int, 0 … 59999" in render(done(source), 1).text
+
+
+def test_a_sample_has_no_parts_of_records_that_have_several_lines(tmp_path):
+    rows = "".join(f'{at},"a ""b""\nand {at}",2\n' for at in range(120_000))
+
+    shown = render(written(tmp_path / "a.csv", "id,text,two\n" + rows), 1).text
+
+    assert "a sample: " in shown
+    assert "of another length" not in shown
+    assert "id: int, ~0 … " in shown
+    assert "two: int, ~2 … 2" in shown
+
+
+def test_a_table_in_utf_16_is_estimated_by_its_bytes_and_ends_with_a_whole_row(tmp_path):
+    text = "id,half,word\n" + table_of(220_000)
+
+    shown = render(written(tmp_path / "a.csv", text.encode("utf-16")), 1).text
+
+    estimate = int(re.search(r"~([\d,]+) rows", shown)[1].replace(",", ""))
+    assert 150_000 < estimate < 330_000
+    assert "null" not in shown
+    assert "of another length" not in shown
+    assert "only its first 1.0 MB were read" in shown
+
+
+def test_a_header_may_have_a_name_twice(tmp_path):
+    shown = render(written(tmp_path / "a.csv", "a,a,target\n1,x,2\n3,y,4\n"), 1).text
+
+    assert "2 rows × 3 columns, header row" in shown
+    assert "a: int, 1 … 3" in shown
+
+
+@pytest.mark.parametrize("lod", [1, 2])
+@pytest.mark.parametrize("tokens", [137, 333, 1_700])
+def test_the_last_of_3_000_columns_is_named(tmp_path, lod, tokens):
+    names = ",".join([*(f"c{at}" for at in range(2_999)), "target"])
+    path = written(tmp_path / "a.csv", f"{names}\n" + ",".join(["1"] * 3_000) + "\n")
+
+    assert "target" in render(path, lod, tokens=tokens).text
+
+
+def test_json_below_4_mb_is_told_by_a_sample_first_and_then_by_all_of_it(tmp_path):
+    rows = ",".join(f'{{"id": {at}}}' for at in range(100_000))
+    source = opened(written(tmp_path / "a.json", f"[{rows}]"))
+
+    first = render(source, 1).text
+    then = render(done(source), 1).text
+
+    assert re.search(r"a sample: its first [\d.]+ kB of 1\.[\d]+ MB read", first)
+    assert re.search(r"id: int, ~0 … \d+", first)
+    assert "array, 100,000 items of object" in then
+    assert "id: int, 0 … 99999" in then

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ctxkernel.sources.base.amounts import Line, NamedLine
 from ctxkernel.sources.base.fitting import NO_CAP, beginning
 from ctxkernel.sources.base.planner import plan, ranges_of
 from ctxkernel.sources.base.rendering import within_reserve
-from ctxkernel.testing.renderings import render, written
+from ctxkernel.testing.renderings import opened, render, written
 
 WORDS = st.text("abcdefg", min_size=1, max_size=8)
 NAMED = st.builds(
@@ -266,3 +267,55 @@ def test_a_last_column_of_which_nothing_is_left_to_say_has_no_details_in_a_mark(
 
     assert listed is not None
     assert f"details of {listed[1]} columns" in text
+
+
+@pytest.mark.parametrize("lod", [1, 2])
+@pytest.mark.parametrize("tokens", [137, 333, 1_700])
+def test_the_last_column_of_a_frame_is_named_however_many_there_are(lod: int, tokens: int):
+    frame = pd.DataFrame(np.zeros((3, 2_500)), columns=[*(f"c{at}" for at in range(2_499)), "target"])
+
+    assert "target" in render(frame, lod, tokens=tokens).text
+
+
+@pytest.mark.parametrize("lod", [1, 2])
+def test_the_last_column_of_a_groupby_is_named_in_a_small_budget(lod: int):
+    frame = pd.DataFrame({f"measure {at}": [1.0, 2.0] for at in range(100)} | {"key": [1, 2], "target": [0, 1]})
+
+    text = render(opened(frame.groupby("key"), "g"), lod, tokens=333).text
+
+    assert "target: int64" in text
+    assert re.search(r"float64 × \d+: measure ", text)
+    assert not re.search(r"more lines", text)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_the_values_of_long_texts_are_counted_in_a_sample_that_is_said(library: str):
+    frame = pytest.importorskip(library).DataFrame({"word": [f"w{at % 1_000}" for at in range(500_000)]})
+
+    text = render(frame, 2).text
+
+    assert "sampled: " in text
+    assert re.search(r"~[\d,]+ distinct, most often 'w\d+' ×~", text)
+
+
+@pytest.mark.parametrize("tokens", [1_234, 1_500, 1_600, 1_700])
+def test_a_map_of_a_small_package_uses_its_budget_for_members_and_counts_the_others(tokens: int):
+    rendered = render(opened(json, "json"), 1, tokens=tokens)
+    members = len(re.findall(r"^  \w", rendered.text, re.MULTILINE))
+    whole = len(re.findall(r"^  \w", render(opened(json, "json"), 1, tokens=All).text, re.MULTILINE))
+
+    assert rendered.tokens >= 0.9 * within_reserve(tokens)
+    assert (f"[… {whole - members} more nested symbol" in rendered.text) == (members < whole)
+
+
+@pytest.mark.parametrize("tokens", [777, 1_234, 1_700])
+def test_the_rows_of_a_parquet_file_use_their_budget(tmp_path: Path, tokens: int):
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame(np.random.default_rng(0).random((50, 30)), columns=[f"measure {at}" for at in range(30)])
+    frame.to_parquet(tmp_path / "a.parquet")
+
+    rendered = render(tmp_path / "a.parquet", 0, tokens=tokens)
+    rows = len(re.findall(r"^\d+ \|", rendered.text, re.MULTILINE))
+
+    assert rendered.tokens >= 0.95 * within_reserve(tokens)
+    assert f"[… {50 - rows} more rows, " in rendered.text

@@ -514,7 +514,8 @@ def test_level_0_of_a_parquet_file_is_its_rows_and_each_is_reached(tmp_path):
     first = render(source, pos="290", tokens=200).text.split("\n")
     while pos is not None:
         rendered = render(source, pos=pos, tokens=3000)
-        seen += [line.split(" | ")[0] for line in rendered.text.split("\n") if line[0].isdigit()]
+        rows = [line for line in rendered.text.split("\n") if line[0].isdigit() and not line.endswith("…")]
+        seen += [line.split(" | ")[0] for line in rows]
         pos = rendered.next_pos
 
     assert first[1:3] == [

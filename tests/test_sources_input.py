@@ -15,6 +15,7 @@ import pytest
 
 from ctxkernel.core.errors import BadPolicy, BadTarget
 from ctxkernel.core.ports import All, RenderRequest
+from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources import open_source
 from ctxkernel.sources.base import file_reader
 from ctxkernel.testing.renderings import opened, render, written
@@ -370,3 +371,25 @@ def test_paths_are_found_however_they_are_given(tmp_path, monkeypatch):
 
     assert all(render(source).text.endswith("\nfound") for source in sources)
     assert sources[-1].label == "a b.txt"
+
+
+@pytest.mark.parametrize("lod", [1, 2])
+def test_the_cost_of_a_large_module_grows_no_faster_than_its_size(tmp_path, lod):
+    def spent(classes: int) -> float:
+        text = "".join(f"class C{at}:\n    def m(self, a):\n        return a\n\n" for at in range(classes))
+        path, times = written(tmp_path / f"m{classes}.py", text), []
+        for _ in range(2):
+            started = time.process_time()
+            render(path, lod)
+            times.append(time.process_time() - started)
+        return min(times)
+
+    assert spent(20_000) < 8 * spent(5_000)
+
+
+def test_the_tokens_of_a_long_text_are_estimated_from_parts_of_it(tmp_path):
+    text = "".join(f"line {at} of a text that goes on\n" for at in range(20_000)) + "0123456789 " * 40_000
+
+    cut = render(written(tmp_path / "a.txt", text), 0, tokens=100).cut_tokens
+
+    assert abs(cut / count_tokens(text) - 1) < 0.1

@@ -27,6 +27,10 @@ KINDS = [
         "10/Oct/2000:13:55:00 … 10/Oct/2000:13:55:39",
     ),
     ("ERROR: no file {n}", "levels: ERROR 40"),
+    ('ts=2026-11-22T10:00:{n:02d}Z level=warn msg="slow {n}"', "levels: WARNING 40"),
+    ("level=error code={n}", "levels: ERROR 40"),
+    ('{{"ts": "2026-11-22T10:00:{n:02d}", "level": "critical", "n": {n}}}', "levels: CRITICAL 40"),
+    ('{{"levelname":"INFO","n":{n}}}', "levels: INFO 40"),
 ]
 
 
@@ -79,3 +83,16 @@ def test_a_padded_number_does_not_make_another_kind_of_entries(tmp_path):
     text = render(written(tmp_path / "sys.log", lines * 3), 1).text
 
     assert text.count("more like it") == 1
+
+
+@pytest.mark.parametrize("name", ["syslog", "run.log.1", "train.txt", "messages"])
+def test_a_log_is_told_as_one_whatever_its_file_is_called(tmp_path, name):
+    assert "levels: ERROR 6 · INFO 294" in render(written(tmp_path / name, PYTHON), 1).text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["# Diary\n\n10:00 we left.\n\n11:00 we came.\n", "A word on errors.\n" * 40, "12:00:00 lunch\nand more\n" * 3],
+)
+def test_a_text_with_a_few_times_is_no_log(tmp_path, text):
+    assert "log, " not in render(written(tmp_path / "diary.txt", text), 1).text

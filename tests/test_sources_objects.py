@@ -10,6 +10,7 @@ import math
 import os
 import re
 import tempfile
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -654,6 +655,19 @@ def test_a_masked_element_of_an_array_is_never_shown_as_a_value():
     assert "twenty" not in render(words, 0).text
 
 
+def test_the_numbers_of_a_masked_array_are_shown_unchanged():
+    whole = np.ma.masked_array([2**60 + 1, 99, 30, *range(4, 24)], [0, 1, *[0] * 21])
+    table = np.ma.masked_array([[2**60 + 1, 99], [30, 4]], [[0, 1], [0, 0]])
+    short = np.ma.masked_array(np.array([0.1, 99], dtype="float32"), [0, 1])
+
+    first = [line.split() for line in render(whole, 0).text.split("\n")[1:4]]
+    assert first == [["[0]", str(2**60 + 1)], ["[1]", "NaN"], ["[2]", "30"]]
+    assert f"1 NaN of 23, min 4, max {2**60 + 1}" in render(whole, 1).text
+    assert f"- max {2**60 + 1}" in render(whole, 2).text
+    assert render(table, 0).text.split("\n")[1].split() == ["[0]", str(2**60 + 1), "NaN"]
+    assert render(short, 0).text.split("\n")[1].split() == ["[0]", "0.1"]
+
+
 def test_columns_of_several_levels_are_called_as_they_are():
     frame = pd.DataFrame(np.arange(4).reshape(2, 2), columns=pd.MultiIndex.from_product([["a"], [1, 2]]))
 
@@ -690,3 +704,71 @@ def test_a_column_of_objects_of_own_classes_is_not_counted():
         __hash__ = None  # type: ignore[assignment]
 
     assert "\nodd: object\n" in render(pd.DataFrame({"odd": [Odd(), Odd()]}), 1).text
+
+
+@pytest.mark.parametrize("lod", [0, 1])
+def test_an_array_of_lists_and_dicts_shows_each_of_them(lod: int):
+    array = np.empty(3, dtype=object)
+    array[:] = [{}, [], [1, 2]]
+
+    assert render(array, lod).text.split("\n")[-3:] == ["[0] {}", "[1] []", "[2] [1, 2]"]
+
+
+# --- what is large
+
+
+def spent(act: Any) -> float:
+    """Return the processor time of the quickest of three runs."""
+    times: list[float] = []
+    for _ in range(3):
+        start = time.process_time()
+        act()
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+class Wide:
+    """An object of very many attributes."""
+
+    def __init__(self) -> None:
+        self.__dict__.update({f"a{at}": at for at in range(50_000)})
+        self.target = "last"
+
+
+@pytest.mark.parametrize("lod", [1, 2])
+def test_an_object_of_very_many_attributes_names_the_last_and_costs_little(lod: int):
+    target = Wide()
+    shown = re.search(r"([\d,]+) more attributes", render(target, lod, tokens=333).text)
+
+    assert shown
+    assert "target" in render(target, lod, tokens=333).text
+    assert "48,001 more attributes" in render(target, lod, tokens=All).text
+    assert spent(lambda: render(target, lod)) < 5 * spent(lambda: [brief(one) for one in vars(target).values()])
+
+
+def test_a_column_of_very_many_categories_costs_little_and_its_changes_are_found():
+    names = pd.Index([f"name {at}" for at in range(100_000)])
+    frame = pd.DataFrame({"one": pd.Categorical(names)})
+    source = open_source(frame)
+    before = render(source, 1)
+    stamp = source.stamp()
+
+    hashed = spent(lambda: pd.util.hash_array(np.asarray(names, dtype=object)))
+    looked = spent(lambda: render(open_source(frame), 1))
+    assert source.stamp() == stamp
+    frame["one"] = frame["one"].cat.set_categories([*names[1:], names[0]])  # the same values
+    assert source.stamp() == stamp
+    frame["one"] = frame["one"].cat.rename_categories([f"{name}!" for name in frame["one"].cat.categories])
+
+    assert source.stamp() != stamp
+    assert "one: changed within rows" in render(source, 3, basis=before.basis).text
+    assert looked < 10 * hashed
+
+
+def test_a_long_column_of_dicts_is_hashed_in_parts_and_says_so():
+    frame = pd.DataFrame({"one": pd.Series([{"a": at} for at in range(100_000)], dtype=object)})
+
+    rendered = render(frame, 1)
+
+    assert "content hash of a sample" in rendered.notes
+    assert spent(lambda: render(frame, 1)) < spent(lambda: [brief(one) for one in frame["one"]])

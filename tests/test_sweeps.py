@@ -457,11 +457,28 @@ def test_a_dry_run_tells_the_tasks_and_changes_nothing(swept, capsys):
     assert session_of(notebook).read_bytes() == before
 
 
+def test_a_dry_run_in_a_terminal_tells_where_each_parameter_is_set(swept, capsys, monkeypatch):
+    """A file and a folder are those of the folder in which the command was given."""
+    notebook, _ = swept
+    (notebook.parent / "below").mkdir()
+    (notebook.parent / "below" / "grid.csv").write_text("alpha,model\n5,ridge\n6,lasso\n")
+    monkeypatch.chdir(notebook.parent / "below")
+
+    words = ["--from", "1", "--file", "grid.csv", "--store", "store", "--dry-run"]
+    assert main(["sweep", "../swept.ipynb", *words]) == 0
+
+    told = capsys.readouterr().out
+    assert "2 combinations of alpha, model, 4 cells each: 4 tasks" in told
+    assert "alpha is set before s4" in told
+    assert main(["sweep", "../swept.ipynb", "--from", "1", "--file", "none.csv"]) == 2
+    assert "none.csv cannot be read" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (["--from", "1"], "which parameters"),
-        (["--from", "99", "alpha=1"], "no statement '99'"),
+        (["--from", "99", "alpha=1"], "no statement 99"),
         (["--from", "1", "alpha"], "write NAME=VALUE"),
         (["--from", "1", "beta=1"], "no cell after the statement of --from reads beta"),
         (["--from", "1", "alpha=1", "--collect", "a b"], "names of variables"),
@@ -582,6 +599,26 @@ def test_a_sweep_whose_kernel_is_killed_goes_on_where_it_was(tmp_path):
     assert main(["verify", str(notebook)]) == 0
 
 
+def test_an_interrupt_in_a_terminal_prints_the_rows_that_are_there(tmp_path):
+    notebook = write(tmp_path / "slow.ipynb", *SLOW)
+    assert main(["run", str(notebook)]) == 0
+    sweep = started(notebook, "--from", "1", "alpha=range(60)", "--collect", "r2", "--workers", "1")
+    assert sweep.stderr is not None
+    while "3 of 60 tasks" not in (line := sweep.stderr.readline()):
+        assert line, sweep.communicate()
+    sweep.send_signal(signal.SIGINT)
+    out, errors = sweep.communicate(timeout=100)
+
+    assert sweep.returncode == 130, errors
+    assert "the same sweep goes on from here" in errors
+    rows = json.loads(out)["rows"]
+    done = [row for row in rows if row["status"] == "ok"]
+    assert len(done) >= 3
+    assert {row["status"] for row in rows if row not in done} == {"cancelled"}
+    assert all(row["collected"]["r2"] == row["parameters"]["alpha"] * 10 for row in done)
+    assert main(["verify", str(notebook)]) == 0
+
+
 def test_a_task_that_fails_takes_too_long_or_kills_its_kernel_costs_its_rows_only(tmp_path):
     notebook = write(
         tmp_path / "bad.ipynb",
@@ -602,6 +639,8 @@ def test_a_task_that_fails_takes_too_long_or_kills_its_kernel_costs_its_rows_onl
     assert [row["status"] for row in told["rows"]] == ["ok", "error", "timeout", "died", "memory", "ok"], errors
     assert sweep.returncode == 1
     assert [row["collected"] for row in told["rows"]] == [{"done": "good"}, {}, {}, {}, {}, {"done": "fine"}]
+    assert [row["branch"] is None for row in told["rows"]] == [False, False, True, True, True, False]
+    assert told["cells_run"] == 3  # of the combinations whose kernel ended, no cell is known to have run
     assert "ZeroDivisionError" in errors
     assert main(["verify", str(notebook)]) == 0
 
@@ -709,6 +748,56 @@ if "CTXKERNEL_SWEEP_FOLDER" in os.environ and os.path.getsize(left):
 
     assert [row["collected"] for row in rows] == [{"r2": 10}, {"r2": 20}, {"r2": 30}], errors
     assert (tmp_path / "site" / "left").read_text() == ""
+
+
+def test_only_files_that_several_combinations_wrote_are_named(tmp_path):
+    """Not those of another worker that ran at the same time in the same folder."""
+    notebook = write(
+        tmp_path / "files.ipynb",
+        "import time\nalpha = 1",
+        "for turn in range(20):\n    time.sleep(0.05)\n    _ = open(f'own{alpha}.txt', 'w').write('x')",
+        "_ = open('same.txt', 'w').write(str(alpha))",
+    )
+    assert main(["run", str(notebook)]) == 0
+
+    _, errors = rows_of(notebook, "--from", "1", "alpha=1,2,3,4", "--workers", "2")
+
+    assert "several combinations wrote same.txt: which content" in errors
+
+
+def test_a_kernel_that_refuses_a_task_ends_its_rows_with_the_reason(tmp_path, monkeypatch):
+    notebook = write(tmp_path / "tree.ipynb", "alpha = 1", "r2 = alpha * 10")
+    assert main(["run", str(notebook)]) == 0
+    code = """import os, sys, types
+if "CTXKERNEL_SWEEP_FOLDER" in os.environ:
+    sys.modules["ctxkernel.kernel.commands.sweep"] = types.ModuleType("sweep")
+"""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(code)
+    path = [str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+
+    rows, errors = rows_of(notebook, "--from", "1", "alpha=1,2", "--collect", "r2", "--workers", "1")
+
+    assert [row["status"] for row in rows] == ["error", "error"]
+    assert "has no attribute 'run_task'" in errors
+
+
+def test_each_combination_has_the_settings_and_the_random_numbers_of_the_notebook(tmp_path):
+    """Also in the first task of a worker, whose kernel began with others, and in the tasks that follow it."""
+    notebook = write(
+        tmp_path / "settings.ipynb",
+        "import decimal, os, random\nrandom.seed(7); decimal.getcontext().prec = 5; os.environ['MINE'] = 'set'",
+        "alpha = 1\nbeta = 1",
+        "a = alpha",
+        "b = beta\nr = [random.random(), str(decimal.Decimal(1) / 3), os.environ.get('MINE')]",
+    )
+    assert main(["run", str(notebook)]) == 0
+
+    rows, errors = rows_of(notebook, "--from", "1", "alpha=1,2", "beta=1,2", "--collect", "r", "--workers", "1")
+
+    expected = [random.Random(7).random(), "0.33333", "set"]
+    assert [row["collected"]["r"] for row in rows] == [expected] * 4, errors
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -881,6 +970,64 @@ def test_a_sweep_in_a_notebook_is_a_value_and_can_be_interrupted(kernel):
     assert "3 combinations, 2 ok" in table
     assert "the same sweep goes on from here" in second.stderr
     assert kernel.run("alpha + r2").data[0]["text/plain"] == "0"
+
+
+def test_a_row_of_an_earlier_sweep_counts_only_while_its_files_are_as_they_were(kernel):
+    """And the installed packages. Files that it wrote itself do not count. What all combinations share runs again, too.
+
+    The results that the workers left in the store do not count, either.
+    """
+    data = kernel.folder / "data.txt"
+    data.write_text("four")
+    for source in (
+        "alpha = 1",
+        "text = open('data.txt').read()",
+        "_ = open(f'own{alpha}.txt', 'w').write(text)",
+        "own = open(f'own{alpha}.txt').read()",
+        "r = len(text) + len(own) * alpha",
+    ):
+        assert kernel.run(source).status == "ok"
+    words = "--from 1 alpha=1,2 --collect r,none --store store"
+
+    def swept() -> tuple[int, list[int]]:
+        ran = kernel.run(f"%ctx sweep {words} --json", timeout=120)
+        assert "no combination has a value of none" in ran.stderr
+        told = json.loads(ran.stdout)
+        return told["cells_run"], [row["collected"]["r"] for row in told["rows"]]
+
+    first = swept()
+    (kernel.folder / "own1.txt").write_text("another run of the notebook")
+    planned = json.loads(kernel.run(f"%ctx sweep {words} --dry-run --json").stdout)
+    again = swept()
+    data.write_text("seventy")
+    changed = swept()
+
+    assert first == (6, [8, 12])
+    assert (planned["tasks"], planned["cells_run"], planned["cells_shared"], planned["seconds"]) == (0, 0, 8, 0)
+    assert again == (0, [8, 12])
+    assert changed == (7, [14, 21])
+    assert swept() == (0, [14, 21])
+
+    installed = kernel.folder / "another-2.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: another\nVersion: 2.0\n")
+    assert swept() == (7, [14, 21])
+
+
+def test_a_row_of_an_earlier_sweep_says_that_its_cells_may_depend_on_more(kernel):
+    """A clock has gone on since; what the rows depended on otherwise is as it was."""
+    for source in ("import time", "alpha = 1", "r = alpha if time.time() else 0"):
+        assert kernel.run(source).status == "ok"
+
+    first = kernel.run("%ctx sweep --from 2 alpha=1,2 --collect r", timeout=120)
+    again = kernel.run("%ctx sweep --from 2 alpha=1,2 --collect r", timeout=120)
+
+    assert "0 cells ran" in again.data[-1]["text/plain"]
+    assert "--again" not in first.stderr
+    assert (
+        "2 combinations are those of an earlier sweep, although s3 may read the clock: --again runs them"
+        in again.stderr
+    )
 
 
 def test_an_executor_gives_each_result_or_why_there_is_none():

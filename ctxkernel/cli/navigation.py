@@ -98,7 +98,7 @@ def _rerun_affected(arguments: argparse.Namespace) -> int:
     notebook = read_notebook(path)
     session = find_session(path, arguments.session)
     as_json = arguments.json
-    arguments.json = True  # the positions are needed to write the outputs
+    arguments.json = as_json or not arguments.dry_run  # the positions are needed to write the outputs
     command = ["rerun", "--affected", "--notebook", str(path.resolve()), *(["--yes"] if arguments.yes else [])]
     done = carry_out(command, session, arguments)
     arguments.json = as_json
@@ -106,10 +106,12 @@ def _rerun_affected(arguments: argparse.Namespace) -> int:
         session_id = Timeline.of(reader).session
     if as_json or arguments.dry_run or not done.text.strip():
         _tell(done, arguments, session_id)
+    if arguments.dry_run:
+        return done.status
     told = json.loads(done.text) if done.text.strip() else {}
-    if arguments.inplace and not arguments.dry_run and "executions" in told:
+    if arguments.inplace and "executions" in told:
         _write_outputs(notebook, path, session, told)
-    if not as_json and not arguments.dry_run and told:
+    if not as_json and told:
         show(_affected_text(told))
         if done.message:
             say(f"ctxkernel {arguments.command}: {done.message}")

@@ -151,9 +151,10 @@ def _is_only_bound(run: RecordedRun, name: str, world: World) -> bool:
 
 def _told(names: Collection[str], state: Mapping[str, Version]) -> Iterator[str]:
     plain = [name for name in names if ":" not in name]
+    absent = [name for name in plain if name not in state]
     for told, chosen in (
         ("may change", [name for name in plain if state.get(name) is MAYBE]),
-        ("has no value" if len(plain) == 1 else "have no value", [name for name in plain if name not in state]),
+        ("has no value" if len(absent) == 1 else "have no value", absent),
         ("changed", [name for name in plain if name in state and state[name] is not MAYBE]),
     ):
         if chosen:

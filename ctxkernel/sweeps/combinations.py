@@ -178,6 +178,8 @@ def _literal(name: str, value: Any) -> Any:
 
 def combine(parameters: Mapping[str, Values], *, samples: int | None = None, seed: int = 0) -> list[Combination]:
     """Return all combinations of the values, or `samples` random ones. Raises BadCommand."""
+    if not parameters:
+        raise BadCommand("which parameters? Write NAME=VALUE,VALUE, such as alpha=0.1,0.3,1")
     drawn = [name for name, values in parameters.items() if isinstance(values, Distribution)]
     if drawn and samples is None:
         raise BadCommand(f"{drawn[0]} has a distribution and no list: --samples N says how many combinations to draw")
@@ -200,6 +202,23 @@ def combine(parameters: Mapping[str, Values], *, samples: int | None = None, see
         }
         for _ in range(samples)
     )
+
+
+def combinations_of_words(
+    words: Sequence[str], *, file: Path | None = None, samples: int | None = None, seed: int = 0
+) -> list[Combination]:
+    """Return the combinations that a command has: `NAME=VALUE,…` in words, or a file. Raises BadCommand."""
+    if file is not None:
+        if words or samples is not None:
+            raise BadCommand("--file has the combinations: NAME=VALUE and --samples do not go with it")
+        return read_file(file)
+    parameters: dict[str, Values] = {}
+    for word in words:
+        name, values = read_parameter(word)
+        if name in parameters:
+            raise BadCommand(f"{name} is given twice: write all its values with commas")
+        parameters[name] = values
+    return combine(parameters, samples=samples, seed=seed)
 
 
 def _nth(parameters: Mapping[str, Values], at: int) -> Combination:

@@ -52,7 +52,10 @@ class DriverClient:
         try:
             first = self.next(_START_SECONDS)
             if first is None or "ready" not in first:
-                raise CtxError(f"the cluster did not start: {(first or {}).get('fault') or self._last_line()}")
+                told = (
+                    "the cluster did not start" if scheduler is None else f"the scheduler {scheduler} does not answer"
+                )
+                raise CtxError(f"{told}: {(first or {}).get('fault') or self._last_line()}")
             self.workers = first["ready"]
         except BaseException:
             self.close()

@@ -25,6 +25,14 @@ def packages_here() -> dict[str, str]:
     return {name: version for name, version in found.items() if name.lower() not in _NEEDED}
 
 
+def installed_here() -> dict[str, str]:
+    """Return the versions of Python, of ctxkernel, and of all installed packages, whether they are loaded or not."""
+    found = {"python": platform.python_version(), "ctxkernel": __version__}
+    for one in importlib.metadata.distributions():
+        found.setdefault(one.name, one.version)  # the first one on the path is imported
+    return found
+
+
 def differences(here: Mapping[str, str], workers: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return what differs, one line a package, with the workers that have another version."""
     found: dict[tuple[str, str, str], list[str]] = {}

@@ -87,6 +87,8 @@ class SweepPlan:
 
     combinations: Sequence[Combination]
     tasks: Sequence[SweepTask]
+    place: str | None
+    """The execution with whose state the sweep begins."""
     cells_run: int
     cells_shared: int
     """Cells of combinations that are the same as those of another combination, or that ran before."""
@@ -130,6 +132,7 @@ def make_plan(
     return SweepPlan(
         combinations,
         growing.tasks,
+        place,
         run,
         len(combinations) * len(cells) - run,
         sum(task.seconds for task in growing.tasks),
@@ -276,4 +279,6 @@ _START_SECONDS, _TASK_SECONDS = 4.0, 0.05
 def expected_seconds(plan: SweepPlan, workers: int) -> float:
     """Return the expected time of a sweep, from the time that its cells took when they ran last."""
     tasks = len(plan.tasks)
-    return _START_SECONDS + (plan.seconds + tasks * _TASK_SECONDS) / max(1, min(workers, tasks or 1))
+    if not tasks:
+        return 0.0
+    return _START_SECONDS + (plan.seconds + tasks * _TASK_SECONDS) / min(workers, tasks)

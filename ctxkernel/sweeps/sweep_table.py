@@ -114,6 +114,10 @@ class SweepTable:
         """The names of the collected variables that have a value in some row."""
         return list(dict.fromkeys(name for row in self.rows for name in row.collected))
 
+    def absent(self, names: Sequence[str]) -> list[str]:
+        """Return the names of variables that no combination has, if one ended well."""
+        return [name for name in names if name not in self.collected] if self.failed < len(self.rows) else []
+
     @property
     def failed(self) -> int:
         """The number of combinations without the status `ok`."""

@@ -68,9 +68,11 @@ def run_task(message: bytes) -> bytes:
     store = RemoteFiles(task["store"])
     name = f"results/{header['key']}"
     with contextlib.suppress(Exception):  # without a usable result, the task runs again
-        known = None if task["again"] else store.read(name, MOST_BYTES)
-        # One that needs all variables was found with a part of them: this message brings the others.
-        if known is not None and not unseal(key, f"result {header['key']}", known).get("needs_all"):
+        known = store.read(name, MOST_BYTES)
+        found = unseal(key, f"result {header['key']}", known) if known is not None else {}
+        # Of an earlier sweep only the timeline knows whether its files are as they were. A result that needs all
+        # variables was found with a part of them: this message brings the others.
+        if known is not None and found.get("sweep") == task["sweep"] and not found.get("needs_all"):
             return known
     with _lock:
         started, before = time.time(), _cpu()
@@ -79,7 +81,12 @@ def run_task(message: bytes) -> bytes:
         except TaskFailed as failed:
             status, why = failed.args
             result = {"status": status, "fault": why}
-        result |= {"began": started, "wall": time.time() - started, "worker": f"{platform.node()}:{os.getpid()}"}
+        result |= {
+            "sweep": task["sweep"],
+            "began": started,
+            "wall": time.time() - started,
+            "worker": f"{platform.node()}:{os.getpid()}",
+        }
         result["cpu"] = _cpu() - before
     made = seal(key, f"result {header['key']}", result)
     if "fault" not in result:
@@ -89,7 +96,9 @@ def run_task(message: bytes) -> bytes:
 
 def describe(store: str, probe: str) -> bytes:
     """Return the versions of this worker's packages, and whether it reaches a file of the store, as JSON."""
-    packages = {one.name: one.version for one in importlib.metadata.distributions() if one.name}
+    packages: dict[str, str] = {}
+    for one in importlib.metadata.distributions():
+        packages.setdefault(one.name, one.version)  # the first one on the path is imported
     about: dict[str, Any] = {"python": platform.python_version(), "ctxkernel": __version__, "packages": packages}
     about["reaches"] = False
     with contextlib.suppress(Exception):  # on any error the store counts as not reached
@@ -247,12 +256,13 @@ class WorkerKernel:
         msg_id = client.execute(line, store_history=False, allow_stdin=False)
         begun = time.monotonic()
         while True:
+            reply: dict[str, Any] = {}
             with contextlib.suppress(Exception):  # the queue's Empty
                 reply = client.get_shell_msg(timeout=_POLL_SECONDS)
-                if reply["parent_header"].get("msg_id") == msg_id:
-                    if reply["content"]["status"] != "ok":
-                        raise TaskFailed("error", str(reply["content"].get("evalue", "")))
-                    return
+            if reply and reply["parent_header"].get("msg_id") == msg_id:
+                if reply["content"]["status"] != "ok":
+                    raise TaskFailed("error", str(reply["content"].get("evalue", "")))
+                return
             if not self.is_alive():
                 self.close()
                 raise TaskFailed("died", "its kernel died: native code that crashed, or the system's memory ran out")
@@ -262,7 +272,7 @@ class WorkerKernel:
             if limits.bytes and (used := self._memory()) > limits.bytes:
                 self.close()
                 raise TaskFailed(
-                    "memory", f"its kernel took {used / 1e9:.1f} GB, more than {limits.bytes / 1e9:.1f} GB"
+                    "memory", f"its kernel took {used / 1e9:.3g} GB, more than {limits.bytes / 1e9:.3g} GB"
                 )
 
     def _memory(self) -> int:

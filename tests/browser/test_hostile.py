@@ -285,6 +285,8 @@ def test_a_notebook_of_somebody_else_shows_its_outputs_as_text(desk: Any, watch:
     watch.check("#ctxkernel-panel", ".ctxk-output", ".ctxk-card-of-model")
     assert page.locator(".ctxk-card-of-model").count() > 0
     assert page.locator(".ctxk-card-of-model button").count() == 0
+    assert page.locator(".ctxk-sweeptable tbody tr").count() > 0
+    assert page.locator(".ctxk-sweeptable tbody button").count() == 0  # no name of a state is one
     assert desk.errors == []
 
 

@@ -3,12 +3,16 @@
 # ruff: noqa: F811
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 from notebook_moves import run_all
 from playwright.sync_api import expect
 
+from browser.test_hostile import Watch
 from browser.test_renderer import page, stage  # noqa: F401
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
@@ -127,3 +131,43 @@ def test_a_sweep_of_a_notebook_is_in_the_panel(desk, tmp_path):
     branch = rows.get_by_role("button").inner_text()
     rows.get_by_role("button").click()
     expect(desk.page.locator("#jp-main-statusbar")).to_contain_text(branch, timeout=60_000)
+
+
+THEIRS = (
+    "alpha = 1; model = 'a'",
+    f"""class Evil:
+    def __reduce__(self): return open, ('loaded.txt', 'w')
+    def __repr__(self): return {EVIL!r}
+evil = Evil()
+open('ran.txt', 'w').close()
+r2 = f'{EVIL} {{alpha}}'
+print(r2)""",
+    "%ctx sweep --from 0 alpha=1,2 model=\"'<b>x</b>'\" --collect r2,evil --workers 1",
+)
+
+
+def test_a_sweep_of_somebody_else_s_session_is_text_and_loads_no_state(desk, tmp_path):
+    """A notebook with its session beside it, from another user: no cell runs, no HTML counts, nothing is unpickled."""
+    desk.open("mine.ipynb", [])
+    desk.page.evaluate("jupyterapp.shell.currentWidget.dispose()")
+    desk.lab.write("theirs.ipynb", THEIRS)
+    home = {"CTXKERNEL_HOME": str(tmp_path / "theirs"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "ctxkernel.cli", "run", "theirs.ipynb", "--inplace"]
+    subprocess.run(command, cwd=desk.lab.root, env={**os.environ, **home}, check=True, timeout=200)
+    for name in ("ran.txt", "loaded.txt"):
+        (desk.lab.root / name).unlink(missing_ok=True)
+    watch = Watch(desk.page)
+
+    desk.page.evaluate("void jupyterapp.commands.execute('docmanager:open', { path: 'theirs.ipynb' })")
+    desk.settle().live()
+
+    output = desk.cell(2).locator(".jp-OutputArea")
+    rows = output.get_by_role("table", name="Combinations of the sweep").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text(f"{EVIL} 1")
+    rows.first.get_by_role("button").click()
+    expect(desk.view).to_contain_text("there is no statement 's5.1' here")
+    watch.check(".ctxk-output", "#ctxkernel-panel", ".jp-Notebook .jp-OutputArea")
+    watch.stop()
+    assert not [name for name in ("ran.txt", "loaded.txt") if (desk.lab.root / name).exists()]
+    assert desk.errors == []

@@ -31,6 +31,11 @@ class Observed(Identified):
         """The text that `widget` shows, under the name that `interactive_output` reads."""
         return self.widget.value
 
+    @property
+    def layout(self) -> Any:
+        """The layout of its widget: a grid of ipywidgets asks for it."""
+        return self.widget.layout
+
     def observe(self, handler: Callable[[Any], object], names: object = WIDGET_TRAITS, type: str = "change") -> None:
         """Call `handler` when a trait of its `widget` changes."""
         self.widget.observe(handler, names, type)

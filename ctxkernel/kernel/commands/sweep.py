@@ -18,12 +18,10 @@ from ctxkernel.kernel.sweeps.signed_messages import SweepRequest
 from ctxkernel.store.log.row_masking import masked_json
 from ctxkernel.sweeps.combinations import (
     Combination,
-    Values,
     combinations_of,
+    combinations_of_words,
     combine,
     lists_of,
-    read_file,
-    read_parameter,
 )
 from ctxkernel.sweeps.plots import plots_html
 from ctxkernel.sweeps.shown_table import SWEEP_MIME, SweepOutput, shown_sweep
@@ -90,28 +88,17 @@ def _read(args: Sequence[str]) -> tuple[dict[str, str], set[str], list[str]]:
 def _request(options: dict[str, str], flags: set[str], words: Sequence[str]) -> SweepRequest:
     if "--from" not in options:
         raise BadCommand("%ctx sweep --from N NAME=VALUE,…: after which statement? %ctx timeline lists them")
-    parameters: dict[str, Values] = {}
-    listed: list[Combination] | None = None
-    if "--file" in options:
-        if words or "--samples" in options:
-            raise BadCommand("--file has the combinations: NAME=VALUE and --samples do not go with it")
-        listed = read_file(Path(options["--file"]).expanduser())
-    for word in words:
-        name, values = read_parameter(word)
-        if name in parameters:
-            raise BadCommand(f"{name} is given twice: write all its values with commas")
-        parameters[name] = values
-    return _made(options, flags, parameters, listed)
+    file = Path(options["--file"]).expanduser() if "--file" in options else None
+    seed = int(_number(options, "--seed", 0))
+    listed = combinations_of_words(words, file=file, samples=_samples(options), seed=seed)
+    return _made(options, flags, listed)
 
 
-def _made(
-    options: dict[str, str], flags: set[str], parameters: dict[str, Values], listed: list[Combination] | None
-) -> SweepRequest:
-    samples = int(_number(options, "--samples", 0)) if "--samples" in options else None
-    if listed is None:
-        if not parameters:
-            raise BadCommand("%ctx sweep --from N NAME=VALUE,…: which parameters? Such as alpha=0.1,0.3,1")
-        listed = combine(parameters, samples=samples, seed=int(_number(options, "--seed", 0)))
+def _samples(options: dict[str, str]) -> int | None:
+    return int(_number(options, "--samples", 0)) if "--samples" in options else None
+
+
+def _made(options: dict[str, str], flags: set[str], listed: list[Combination]) -> SweepRequest:
     collect = tuple(filter(None, (name.strip() for name in options.get("--collect", "").split(","))))
     if bad := next((name for name in collect if not name.isidentifier()), None):
         raise BadCommand(f"--collect {bad}: names of variables with commas are expected")
@@ -157,7 +144,7 @@ def _sweeper(ctx: CommandContext) -> Any:
 def _plan(ctx: CommandContext, request: SweepRequest, as_json: bool) -> str | Report:
     from ctxkernel.sweeps.sweep_plan import expected_seconds, told
 
-    plan, cells = _sweeper(ctx).plan(request)
+    plan, cells = _sweeper(ctx).remaining(request)
     workers = request.workers or max(1, min(os.cpu_count() or 1, len(plan.tasks)))
     if as_json:
         return json.dumps(
@@ -189,8 +176,10 @@ def sweep_from_python(start: int | str, parameters: Any, options: dict[str, Any]
     listed = None if isinstance(parameters, dict) or parameters is None else combinations_of(parameters)
     if listed is not None and options:
         raise BadCommand(f"a list of combinations has all parameters: {next(iter(options))}=… does not go with it")
-    lists = {} if listed is not None else lists_of({**(parameters or {}), **options})
-    request = _made(texts, {"--again"} if again else set(), lists, listed)
+    if listed is None:
+        lists = lists_of({**(parameters or {}), **options})
+        listed = combine(lists, samples=_samples(texts), seed=int(_number(texts, "--seed", 0)))
+    request = _made(texts, {"--again"} if again else set(), listed)
     table = _run(ctx, _sweeper(ctx), request)
     return Sweep(table, SweepView(table, ctx))
 

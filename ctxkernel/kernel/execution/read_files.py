@@ -50,6 +50,7 @@ PLACES = (
     ("bz2", "_builtin_open"),
     ("lzma", "_builtin_open"),
     ("tarfile", "bltn_open"),
+    ("tokenize", "_builtin_open"),
     ("IPython.core.interactiveshell", "io_open"),
     ("_sqlite3", "connect"),
     ("sqlite3", "connect"),

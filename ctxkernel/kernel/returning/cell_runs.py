@@ -13,6 +13,7 @@ import sys
 import types
 from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any, cast
 
 from ctxkernel.core.reflection import class_dict, class_of, is_kind, is_own_class
@@ -22,7 +23,7 @@ from ctxkernel.core.timeline_events import MethodCalled
 from ctxkernel.kernel.execution.cell import only_commands
 from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.replay.dependencies import CellRun
-from ctxkernel.state.base.code_objects import attribute_names, used_names
+from ctxkernel.state.base.code_objects import attribute_names, string_constants, used_names
 from ctxkernel.state.base.own_modules import PREFIX
 from ctxkernel.state.tracking.cell_names import read_cell
 from ctxkernel.state.tracking.tracker import NamespaceTracker
@@ -36,6 +37,7 @@ GENERATORS: frozenset[str] = frozenset(("random", "numpy random", "torch random"
 
 DRAWS = "it draws random numbers"
 MOVES_FILES = "it may move or delete files"
+LISTS_FILES = "it may list files"
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _RESULT = re.compile(r"_{1,3}|_i{0,3}\d*|Out|In|_[oid]h")
 _CLOCK = (
@@ -53,7 +55,7 @@ _OUTSIDE = {
     "it may draw random numbers": _ENTROPY,
     "it may use the network": _NETWORK,
     "it may read the environment of the process": _ENVIRONMENT,
-    "it may list files": _LISTING,
+    LISTS_FILES: _LISTING,
     "it may ask for input": "input|getpass",
     "it may start threads": (
         r"Thread\w*|ThreadPoolExecutor|ProcessPoolExecutor|as_completed|create_task|ensure_future|run_in_executor"
@@ -62,6 +64,7 @@ _OUTSIDE = {
     "it may run a program": r"subprocess|Popen|popen|system|check_output",
     MOVES_FILES: r"unlink|rmtree|rmdir|mkdir|makedirs|removedirs|symlink\w*|hardlink_to|touch|shutil",
     "it may change a library": r"setattr|delattr|monkeypatch",
+    "it may use any class": r"__subclasses__",
 }
 _REASONS = [(told, re.compile(words)) for told, words in _OUTSIDE.items()]
 _FILE_WORDS, _UNSEEN_WORDS = re.compile(_FILES), re.compile(_UNSEEN)
@@ -102,6 +105,10 @@ _SEEDED = re.compile(
     re.MULTILINE,
 )
 _MOST_CODES = 2000
+_PATH = re.compile(r"^[^\n\0]*[./][^\n\0]*$")
+_LONGEST_PATH, _MOST_PATHS = 1000, 1000
+_FIRST_TEXT = re.compile(r"\(\s*[rR]?(?:'([^'\n]+)'|\"([^\"\n]+)\")")
+"""A text that is the first argument of a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +130,7 @@ class CellFacts:
     settings: frozenset[str] = frozenset()
     """Parts of the ambient state that it changed."""
     modules: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Files of the user's modules that it may have used, with their versions."""
+    """Files of the user's modules, and files that it names, that it may have used, with their versions."""
     taken_from: str = ""
     """The execution whose result it is: it did not run itself."""
 
@@ -201,7 +208,16 @@ class CellReader:
         draws = list(drawn) != [_seeded(source)] if drawn else any(map(_SEED_WORD.fullmatch, words))
         read = reads.union(more) if more else reads
         return CellFacts(
-            read, bound, doubtful, parts, unknown, beyond, opaque, draws, frozenset(ambient), self._modules()
+            read,
+            bound,
+            doubtful,
+            parts,
+            unknown,
+            beyond,
+            opaque,
+            draws,
+            frozenset(ambient),
+            self._modules() | self._named_files(source, execution),
         )
 
     def _modules(self) -> dict[str, str]:
@@ -214,6 +230,26 @@ class CellReader:
                 if isinstance(path, str):
                     found[path] = self._files.version(path)
         return found
+
+    def _named_files(self, source: str, execution: Execution) -> dict[str, str]:
+        """Return the files that a cell names and was not seen to use, with their versions: libraries in C read them."""
+        seen = {os.path.realpath(one.name) for one in execution.artifacts if one.kind in ("read", "file")}
+        found: dict[str, str] = {}
+        for text in self._paths(source):
+            if os.path.isfile(text) and os.path.realpath(text) not in seen:
+                path = os.path.abspath(text)
+                found[path] = self._files.version(path)
+        return found
+
+    def _paths(self, source: str) -> list[str]:
+        """Return texts that may name files: in the cell, in functions that it may have called, in variables."""
+        texts = {text.strip("'\"") for text in _TEXT.findall(source)}
+        for _, value in self._values(self._tracker.read):
+            if type(value) is types.FunctionType:
+                texts |= string_constants(value.__code__)
+            elif type(value) is str or isinstance(value, PurePath):
+                texts.add(str(value))
+        return sorted(one for one in texts if len(one) < _LONGEST_PATH and _PATH.search(one))[:_MOST_PATHS]
 
     def _opaque(self, source: str, execution: Execution) -> str:
         """Return why a cell may do more than its reads and changes of names and files say; empty for no sign of it."""
@@ -265,6 +301,8 @@ class CellReader:
             return f"it reads {join_names(sorted(live))}, whose content cannot be compared"
         if told := self._outside(source, execution):
             return told
+        if any(os.path.isdir(text) for texts in _FIRST_TEXT.findall(source) for text in texts if "\0" not in text):
+            return LISTS_FILES
         return DRAWS if not GENERATORS.isdisjoint(ambient) and not _seeded(source) else ""
 
     def _is_code(self, name: str) -> bool:

@@ -294,9 +294,6 @@ class Returning:
         earlier.follow(found.moves, session.loop.log)
         earlier.extend(self.trail)
         self.trail = earlier
-        # The states from here on continue those of the earlier kernel.
-        first, target = self.live.ambient_first, job.difference.target
-        self.live.ambient_first = {name: one for name, one in first.items() if AMBIENT + name not in target}
 
     # -- returning --------------------------------------------------------------------------------
 
@@ -402,6 +399,9 @@ class Returning:
 
     def _restore_ambient(self, job: ReturnJob, values: Mapping[str, Any], done: _Done) -> None:
         target = job.difference.target
+        # The states from here on continue the target, which has these parts, and not the start of this kernel.
+        first = self.live.ambient_first
+        self.live.ambient_first = {name: one for name, one in first.items() if AMBIENT + name not in target}
         parts = self.live.ambient_values(without(AMBIENT, target), values)
         done.loggers = self.live.adopt_objects(parts, values, target)
         if job.target.execution_id is None:

@@ -93,7 +93,6 @@ class Messages:
             "omitted": omitted,
             "path": path,
             "cells": [one.to_json() for one in task.cells],
-            "again": self._request.again,
             "collect": list(self._request.collect) if task.rows else [],
             "limits": {"seconds": self._request.seconds, "bytes": self._context.memory},
         }

@@ -14,15 +14,18 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.loop import Loop
+from ctxkernel.core.text import join_names
 from ctxkernel.kernel.execution.interrupts import Interrupts
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.returning.returns import Returning
-from ctxkernel.kernel.sweeps.branches import MARK, Branches
+from ctxkernel.kernel.sweeps.branches import Branches
+from ctxkernel.kernel.sweeps.earlier_tasks import recall_tasks
 from ctxkernel.kernel.sweeps.signed_messages import MessageContext, Messages, SweepRequest
 from ctxkernel.kernel.sweeps.swept_cells import swept_cells
 from ctxkernel.kernel.sweeps.task_loop import TaskLoop, Tell
@@ -35,7 +38,7 @@ from ctxkernel.store.chunks.free_memory import free_memory
 from ctxkernel.store.log.session import SessionReader, SessionStore
 from ctxkernel.store.mirror import RemoteFiles
 from ctxkernel.sweeps.driver_client import DriverClient
-from ctxkernel.sweeps.environment import differences, packages_here
+from ctxkernel.sweeps.environment import differences, installed_here, packages_here
 from ctxkernel.sweeps.sweep_plan import SweepPlan, SweepTask, SweptCell, digest, make_plan
 from ctxkernel.sweeps.sweep_table import MARK as TABLE
 from ctxkernel.sweeps.sweep_table import SweepRow, SweepTable
@@ -66,7 +69,7 @@ class Sweeper:
         self._keep_mark = keep_mark
 
     def plan(self, request: SweepRequest) -> tuple[SweepPlan, list[SweptCell]]:
-        """Return the tasks, and the cells that follow on the statement. Raises CtxError."""
+        """Return all tasks, and the cells that follow on the statement. Raises CtxError."""
         self._checkpoints.wait_for_all()
         target = self._back.target(request.start)
         self._back.health.check(target.execution_id)
@@ -75,22 +78,39 @@ class Sweeper:
         cells = swept_cells(self._back, self._loop, place, request.until, Path(self._notebook), swept)
         if not cells:
             raise BadCommand(f"no cell follows on {target.told}: a sweep runs the cells after the statement of --from")
-        root = digest(self._store.session_id, place)
+        root = digest(self._store.session_id, place, installed_here())
         return make_plan(cells, request.combinations, place=place, root=root, collected=request.collect), cells
+
+    def remaining(self, request: SweepRequest) -> tuple[SweepPlan, list[SweptCell]]:
+        """Return what `run` would run: the plan without the tasks that an earlier sweep has done. Raises CtxError."""
+        plan, cells = self.plan(request)
+        states = self._states(request, plan)
+        todo = [task for task in plan.tasks if not states.is_done(task)]
+        run, shared = states.table.cells_run, states.table.cells_shared
+        seconds = sum(task.seconds for task in todo)
+        return replace(plan, tasks=todo, cells_run=run, cells_shared=shared, seconds=seconds), cells
+
+    def _states(self, request: SweepRequest, plan: SweepPlan) -> TaskStates:
+        """Return the table of a plan, and the tasks that an earlier sweep has done."""
+        table = SweepTable([SweepRow(dict(one)) for one in plan.combinations])
+        table.cells_run, table.cells_shared, table.tasks = plan.cells_run, plan.cells_shared, len(plan.tasks)
+        states = TaskStates(self._loop, self._back.checkpoints, table)
+        if not request.again:
+            recall_tasks(plan, states, self._marks(), self._loop, self._back)
+        return states
 
     def run(self, request: SweepRequest, tell: Tell) -> SweepTable:
         """Run a sweep and return its table. Raises CtxError if it cannot begin."""
         began = time.monotonic()
         plan, cells = self.plan(request)
-        table = SweepTable([SweepRow(dict(one)) for one in plan.combinations])
-        table.cells_run, table.cells_shared, table.tasks = plan.cells_run, plan.cells_shared, len(plan.tasks)
-        states = TaskStates(self._loop, self._back.checkpoints, table)
-        if not request.again:
-            self._recall(plan, states)
+        states = self._states(request, plan)
+        table = states.table
         todo = [task for task in plan.tasks if not states.is_done(task)]
         if todo:
             self._run_tasks(request, plan, cells, todo, states, tell)
         table.seconds = time.monotonic() - began
+        if absent := table.absent(request.collect):
+            table.notes.append(f"no combination has a value of {join_names(absent, 5)}: see --collect")
         if clashes := states.written_twice():
             table.notes.append(
                 f"several combinations wrote {', '.join(clashes[:5])}: which content is there now depends on chance; "
@@ -100,19 +120,6 @@ class Sweeper:
         if running is not None:
             self._keep_mark(running.execution.execution_id, TABLE, table.to_mark())
         return table
-
-    def _recall(self, plan: SweepPlan, states: TaskStates) -> None:
-        """Take the tasks that an earlier sweep has done, by their marks."""
-        known: dict[str, tuple[str, dict[str, Any]]] = {}
-        for (subject, mark), value in self._marks().items():
-            if mark == MARK and isinstance(value, dict):
-                found = cast("dict[str, Any]", value)
-                known[str(found.get("key"))] = subject, found
-        for task in plan.tasks:
-            end, value = known.get(task.key, ("", {}))
-            there = end in self._loop.log and self._back.checkpoints.states.info(end) is not None
-            if there and (task.parent is None or task.parent in states.ends):
-                states.recall(task, end, value)
 
     def _marks(self) -> Mapping[tuple[str, str], Any]:
         """Return the marks of the session; none if it is in memory only."""
@@ -151,6 +158,7 @@ class Sweeper:
             states.table.notes.append("cancelled: the same sweep goes on from here")
         finally:
             with loop.protected():
+                states.table.cells_run = loop.cells_run
                 states.cancel_rest()
                 driver.close()
                 if finished and request.store is None:

@@ -16,6 +16,7 @@ from ctxkernel.kernel.execution.cell import asks
 from ctxkernel.kernel.returning.affected_notebook import cells_of_notebook, is_command, is_silent
 from ctxkernel.kernel.returning.cell_runs import CellFacts
 from ctxkernel.kernel.returning.returns import Returning
+from ctxkernel.kernel.sweeps.earlier_tasks import ReadFiles
 from ctxkernel.state.tracking.cell_names import read_cell, syntax_tree
 from ctxkernel.state.tracking.read_names import names_read_first
 from ctxkernel.sweeps.sweep_plan import SweptCell
@@ -36,7 +37,7 @@ def swept_cells(
             raise BadCommand(f"--until {until}: it does not come after the statement of --from on one branch")
         path = path[: ids.index(last) + 1]
     found: list[SweptCell] = []
-    intact = True
+    intact, changed = True, ReadFiles(back).first_changed(path)
     for statement, run in path:
         if _is_left_out(statement):
             continue
@@ -51,6 +52,7 @@ def swept_cells(
             raise BadCommand(
                 f"{statement.statement_id} had a credential that was masked in the log; it cannot run again"
             )
+        intact = intact and run.execution_id != changed
         made = _of_run(back, statement, run, intact=intact)
         intact = made.is_stored
         found.append(made)

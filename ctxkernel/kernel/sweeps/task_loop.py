@@ -47,6 +47,8 @@ class TaskLoop:
         self._children: dict[str | None, list[SweepTask]] = {}
         self._waiting: dict[str, SweepTask] = {}
         self._done = 0
+        self.cells_run = 0
+        """Cells of results that are in the timeline."""
 
     def run(self, todo: Sequence[SweepTask]) -> None:
         """Run tasks, parents first. Raises CtxError if the driver or all workers are gone, KeyboardInterrupt."""
@@ -116,7 +118,7 @@ class TaskLoop:
                 self._fail(child, status)
 
     def _take(self, task: SweepTask, ended: Mapping[str, Any], records: Sequence[RunRecord], status: str) -> str | None:
-        """Take the executions of a task into the timeline; return the last one."""
+        """Take the executions of a task into the timeline; return the end of its branch, None if it has none."""
         states, ids = self._states, list[str]()
         names = states.table.rows[0].parameters
         seconds = sum(one.execution.cost.time_ms for one in records) / 1000
@@ -129,15 +131,18 @@ class TaskLoop:
             self._messages.keep(records)
             mark |= {"key": task.key if status == "ok" else "", "own": seconds, "diverged": diverged}
             mark |= {"collected": ended.get("collected") or {}, "lost": ended.get("lost") or {}}
+            mark["wrote"] = [str(one) for one in ended.get("wrote") or ()]
             ids = self._branches.graft(states.start(task), records, mark)
+            self.cells_run += sum(1 for one in records if one.origin)
         if status == "ok":
             states.end(task, ids, mark)
-        return ids[-1] if ids else states.start(task)
+        if ids:
+            return ids[-1]
+        return states.start(task) if status == "ok" or task.parent is not None else None
 
     def _fail(self, task: SweepTask, status: str) -> None:
         """Close the rows of a task that cannot begin, and of those below it."""
         self._done += 1
-        self._states.table.cells_run -= sum(1 for one in task.cells if one.origin)
         self._states.close_rows(task, status, "a cell that it shares with other combinations failed", {}, None)
         for child in self._children.get(task.key, ()):
             self._fail(child, status)

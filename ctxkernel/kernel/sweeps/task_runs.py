@@ -69,10 +69,15 @@ class TaskRun:
         task = unseal(self._key, f"run {self._path.name}", self._path.read_bytes())
         lost = self._go_to(task)
         records: list[RunRecord] = []
+        wrote = set[str]()
         failed = ""
         for cell in task["cells"]:
             record = await self._run(execute, outer, cell)
             records.append(record)
+            # A scan of the folder finds the files of other workers, too.
+            own = self._back.reads.opened_to_write
+            files = (one.name for one in record.execution.artifacts if one.kind == "file")
+            wrote.update(name for name in files if os.path.realpath(name) in own)
             if record.execution.status != "ok" and not cell["may_fail"]:
                 failed = record.execution.status
                 break
@@ -88,6 +93,7 @@ class TaskRun:
         return {
             "records": [self._complete(record).to_json() for record in records],
             "collected": collected,
+            "wrote": sorted(wrote),
             "status": failed or "ok",
             "lost": {name: self._turns.secrets.masker(why) for name, why in lost.items()},
             "needs_all": bool(unsure),

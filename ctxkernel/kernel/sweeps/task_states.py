@@ -34,6 +34,8 @@ class TaskStates:
         self.diverged: dict[str, bool] = {}
         self.lost: dict[str, dict[str, str]] = {}
         """Task → the variables that its worker, or that of a task above, could not restore, and why."""
+        self.wrote: dict[str, list[str]] = {}
+        """Task → the files that its kernel opened for writing."""
         self.paths: dict[str, list[dict[str, Any]]] = {}
         """Task → its executions, for the tasks that follow it."""
 
@@ -53,6 +55,7 @@ class TaskStates:
         self.outputs[task.key] = next(filter(None, printed), self.outputs.get(above, ""))
         self.seconds[task.key] = self.seconds.get(above, 0.0) + seconds
         self.diverged[task.key] = diverged or self.diverged.get(above, False)
+        self.wrote[task.key] = list(mark.get("wrote") or ())
         self.ends[task.key] = ids[-1] if ids else self.start(task)
         self.paths[task.key] = [self._path_json(one) for one in ids]
 
@@ -109,7 +112,9 @@ class TaskStates:
                 for artifact in run.artifacts:
                     if artifact.kind == "file":
                         writers.setdefault(artifact.name, set()).add(key)
-        return sorted(name for name, keys in writers.items() if len(keys) > 1)
+        # Each of them may have seen a file that another one wrote at the same time: those that opened it tell.
+        known = {name: {key for key in keys if name in self.wrote[key]} for name, keys in writers.items()}
+        return sorted(name for name, keys in writers.items() if len(known[name] or keys) > 1)
 
 
 def _last_line(text: str) -> str:

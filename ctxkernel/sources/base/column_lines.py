@@ -31,7 +31,7 @@ def statistics_line(kind: str, nulls: int, statistics: str, about: str) -> str:
     if about and _NUMBERS.search(f", {statistics}"):
         statistics = re.sub(r" (?!~)([^ ,]+)(?=,|$)", rf" {about}\1", statistics)
     else:
-        statistics = f"{about}{statistics}"
+        statistics = f"{about * statistics[:1].isdigit()}{statistics}"
     return f"{kind}{counted}, {statistics}"
 
 

@@ -116,6 +116,11 @@ class Text:
     whole: bool = True
     lines: list[str] = field(default_factory=list[str], compare=False)
 
+    @property
+    def read(self) -> int:
+        """About how many bytes of it are here."""
+        return len(self.text.encode(self.encoding, "replace"))
+
 
 def split_lines(text: str) -> list[str]:
     """Return the lines of a text whose line ends are `\\n`; a last line end does not begin another line."""
@@ -135,7 +140,7 @@ def make_text(
     whole: bool = True,
 ) -> Text:
     """Return a Text of `text`, its line ends made `\\n` and remarked on."""
-    text, ends = _same_ends(text)
+    text, ends = _same_ends(text, "" if whole else "~")
     return Text(text, size, fingerprint, encoding, (*remarks, *ends), whole, split_lines(text))
 
 
@@ -353,7 +358,11 @@ def cut_at_line(data: bytes, encoding: str) -> bytes:
         while data and data[-1] & 0xC0 == 0x80:  # not in the middle of a character
             data = data[:-1]
         return data[:-1] if data and data[-1] >= 0xC0 else data
-    return data[: len(data) // 4 * 4]
+    letter = len("\n".encode(encoding))
+    end = data.rfind("\n".encode(encoding))
+    while end > 0 and end % letter:  # its bytes are parts of two letters
+        end = data.rfind("\n".encode(encoding), 0, end)
+    return data[: end + letter] if end > 0 else data[: len(data) // 4 * 4]
 
 
 def _sampled_hash(descriptor: int, found: os.stat_result) -> str:
@@ -364,11 +373,11 @@ def _sampled_hash(descriptor: int, found: os.stat_result) -> str:
     return "sampled:" + state.hexdigest()
 
 
-def _same_ends(text: str) -> tuple[str, tuple[str, ...]]:
+def _same_ends(text: str, about: str) -> tuple[str, tuple[str, ...]]:
     if "\r" not in text:
         return text, ()
     both, returns, feeds = text.count("\r\n"), text.count("\r"), text.count("\n")
     counts = ((both, "CRLF"), (feeds - both, "LF"), (returns - both, "CR"))
-    there = [f"{count:,} {name}" for count, name in counts if count]
+    there = [f"{about}{count:,} {name}" for count, name in counts if count]
     remark = "mixed line ends: " + ", ".join(there) if len(there) > 1 else f"{there[0].split()[1]} line ends"
     return text.replace("\r\n", "\n").replace("\r", "\n"), (remark,)

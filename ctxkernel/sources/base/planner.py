@@ -95,6 +95,18 @@ def said_of(name: str) -> tuple[str, str]:
     return said(name), said(name.rpartition(".")[2])
 
 
+def most_named(lines: Sequence[str], what: str) -> tuple[Sequence[str], list[Line]]:
+    """Return as many lines as are planned quickly, the last one with a name among them, and what the others stand for.
+
+    Which is to be given to `plan` as `hidden`.
+    """
+    named = [at for at, line in enumerate(lines) if isinstance(line, NamedLine)]
+    if len(named) <= MOST_NAMED:
+        return lines, []
+    left_out = set(named[MOST_NAMED - 1 : -1])
+    return [line for at, line in enumerate(lines) if at not in left_out], [Line("", len(left_out), what)]
+
+
 def plan(
     head: Sequence[str],
     lines: Sequence[str],

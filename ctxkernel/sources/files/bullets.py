@@ -85,7 +85,7 @@ def points_of(text: Text, language: Language, outline: Outline) -> Points:
     elif outline.what == "symbols":
         found = _definitions(text, outline)
     else:
-        found, scanned = _prose(text.lines, outline)
+        found, scanned = _prose(text.lines, outline, whole=text.whole)
     return Points(sorted(found, key=lambda bullet: (-bullet.score, bullet.line)), scanned)
 
 
@@ -97,7 +97,7 @@ def _of_key(line: str) -> tuple[str, float]:
     return f"{line.name if line.name.endswith(key) else key}{of}{told}", -line.rank
 
 
-def _prose(lines: Sequence[str], outline: Outline) -> tuple[list[Bullet], str]:
+def _prose(lines: Sequence[str], outline: Outline, *, whole: bool) -> tuple[list[Bullet], str]:
     """Return the points of prose; of another text its headings, else its lines; and how much of it was looked at."""
     numbers = _spread(lines)
     scanned = f"chosen from {_SCAN_LINES:,} of its lines: beginning, middle and end" * (len(numbers) > 1)
@@ -118,7 +118,7 @@ def _prose(lines: Sequence[str], outline: Outline) -> tuple[list[Bullet], str]:
         ], scanned
     if headings:
         return [Bullet(entry.line, entry.text.lstrip("# "), -entry.depth) for entry in headings], ""
-    return _sentences(lines), scanned
+    return _sentences(lines, numbers, "~" * (bool(scanned) or not whole)), scanned
 
 
 def _spread(lines: Sequence[str]) -> list[range]:
@@ -136,7 +136,7 @@ def _definitions(text: Text, outline: Outline) -> list[Bullet]:
     Of these, what the file names often, what has members or a docstring. A method has its class before its name.
     """
     named = Counter(_NAME.findall(text.text))
-    exported = frozenset(exported_names(text.text))
+    exported, about = frozenset(exported_names(text.text)), "" if text.whole else "~"
     found: list[Bullet] = []
     within: list[tuple[int, str, bool]] = []
     """Depth, name, and whether it is public, of what an entry is in."""
@@ -147,7 +147,7 @@ def _definitions(text: Text, outline: Outline) -> list[Bullet]:
         if not (kind == "other" or (within and (kind == "constant" or not public))):
             inner = _inside(outline.entries, at)
             uses = named[entry.name] - 1
-            facts = [f"named {uses}×"] * (uses > 0 and not within) + _members(entry, inner)
+            facts = [f"named {about}{uses}×"] * (uses > 0 and not within) + _members(entry, inner)
             name = ".".join([*(name for _, name, _ in within), entry.name])
             tail = f" ({'; '.join(facts)})" if facts else ""
             line = f"{truncate(qualified(entry, name), _HEADER_CHARS)}{f' — {entry.doc}' if entry.doc else ''}{tail}"
@@ -159,12 +159,12 @@ def _definitions(text: Text, outline: Outline) -> list[Bullet]:
     return found
 
 
-def _inside(entries: Sequence[OutlineEntry], at: int) -> list[OutlineEntry]:
+def _inside(entries: Sequence[OutlineEntry], at: int) -> Sequence[OutlineEntry]:
     """Return what is in an entry, however deep."""
     end = at + 1
     while end < len(entries) and entries[end].depth > entries[at].depth:
         end += 1
-    return list(entries[at + 1 : end])
+    return entries[at + 1 : end]
 
 
 def _members(entry: OutlineEntry, inner: Sequence[OutlineEntry]) -> list[str]:
@@ -184,11 +184,9 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join([*names[:_METHODS], *([f"… {plural(rest, 'others')}"] if rest > 0 else [])])
 
 
-def _sentences(lines: Sequence[str]) -> list[Bullet]:
+def _sentences(lines: Sequence[str], numbers: Sequence[range], about: str) -> list[Bullet]:
     """Rank first sentences and lines by the weight of their words; lines alike but for numbers count once."""
     candidates: dict[str, tuple[int, str, int]] = {}
-    numbers = _spread(lines)
-    about = "~" * (len(numbers) > 1)
     for at in (at for part in numbers for at in part):
         line, previous = lines[at], lines[at - 1] if at else ""
         plain = line.strip()

@@ -9,7 +9,7 @@ Rule 3: until the background has read all of a large tree, the first line says h
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -180,7 +180,9 @@ class CodeMap:
         nested = sum(len(one.symbol.members) for one in ranked)
         for methods, docs in ((True, True), (True, False), (False, True)) if len(ranked) <= _DETAILED else ():
             lines = [line for one in ranked for line in _detailed(one, methods, docs)]
-            left = _details(ranked if methods and not docs else []) if methods else more(nested, "nested symbols")
+            left = "" if methods else more(nested, "nested symbols")
+            if methods and not docs:
+                left = _details(ranked, len(ranked), 0, len(ranked))
             dropped = (len(ranked) * _SIGNED_TOKENS if methods else nested * _LINE_TOKENS) if left else 0
             text = "\n".join([*head, *before, *lines, *unread, *([marked(left, dropped)] if left else [])])
             if count_tokens(text) <= budget:
@@ -261,10 +263,13 @@ class _SymbolList:
         """Return as many as fit, `signed` of them with their signatures, and how the next one begins."""
         count, pos = len(self.ranked), placed and advises(budget)
 
-        def text(k: int, signed: int, begun: int = 0, advice: str = FULL_ADVICE * grows) -> str:
-            return self._text(k, signed, begun, advice, pos, budget >= _LEAST_SIGNED)
+        def text(
+            k: int, signed: int, begun: int = 0, advice: str = FULL_ADVICE * grows, told: tuple[int, int] = (0, 0)
+        ) -> str:
+            return self._text(k, signed, begun, advice, pos, told, budget >= _LEAST_SIGNED)
 
         k, found = fit(count, lambda k: text(k, signed), budget, guess=signed)
+        told = 0, 0
         if k >= 0:
             if k == count <= len(self.lines):  # all have room: more of them may have their signatures
                 signed = max(signed, largest(k, lambda n: count_tokens(text(k, n)) <= budget, signed))
@@ -272,25 +277,47 @@ class _SymbolList:
             most = len(self._next(k, signed)) if least else 0
             begun = largest(most, lambda n: count_tokens(text(k, signed, n)) <= budget, least)
             begun = begun if begun >= least else 0
-            found = text(k, signed) if budget >= NO_CAP else advised(lambda one: text(k, signed, begun, one), budget)
-        cut = self._cut(max(k, 0)) if k < count or self._nested else 0
+            if k == count <= signed and count <= _DETAILED:
+                told = self._told(budget, lambda told: text(k, signed, told=told))
+            found = (
+                text(k, signed) if budget >= NO_CAP else advised(lambda one: text(k, signed, begun, one, told), budget)
+            )
+        cut = self._cut(max(k, 0), told) if k < count or self._nested(told) else 0
         return Draft(found, cut_tokens=cut, next_pos=self._after(k))
 
-    @cached_property
-    def _nested(self) -> int:
-        return sum(len(one.symbol.members) for one in self.ranked)
+    def _told(self, budget: int, text: Callable[[tuple[int, int]], str]) -> tuple[int, int]:
+        """Return how many symbols have room for members and docstrings, and how many for all of their signatures."""
+        count = len(self.ranked)
+        deep = max(0, largest(count, lambda n: count_tokens(text((n, n))) <= budget, 1))
+        return deep, max(deep, largest(count, lambda n: count_tokens(text((deep, max(deep, n)))) <= budget, deep + 1))
 
-    def _text(self, k: int, signed: int, begun: int, advice: str, placed: bool, details: bool) -> str:
-        whole, nested = self.tree.whole, self._nested
+    @cached_property
+    def _members(self) -> list[int]:
+        return [len(one.symbol.members) for one in self.ranked]
+
+    def _nested(self, told: tuple[int, int]) -> int:
+        """Return how many symbols there are within others, of those whose members are not shown."""
+        return sum(self._members[told[0] :])
+
+    def _text(
+        self, k: int, signed: int, begun: int, advice: str, placed: bool, told: tuple[int, int], details: bool
+    ) -> str:
+        whole, nested, (deep, long) = self.tree.whole, self._nested(told), told
         left = [
             more(len(self.ranked) - k - bool(begun), "symbols", exact=whole),
             more(nested, "nested symbols", exact=whole),
-            _details(self.ranked[: k + bool(begun)], signed) if details else "",
+            _details(self.ranked[: k + bool(begun)], signed, *told) if details else "",
         ]
-        told = ", ".join(filter(None, left))
-        mark = [marked(told, self._cut(k), self._after(k) if placed else None, advice=advice)] if told else self.unread
+        amount = ", ".join(filter(None, left))
+        mark = (
+            [marked(amount, self._cut(k, told), self._after(k) if placed else None, advice=advice)]
+            if amount
+            else self.unread
+        )
         part = [beginning(self._next(k, signed), begun)] if begun else []
-        shown = [*self.lines[: min(signed, k)], *_grouped(self.ranked[signed:k]), *part]
+        shown = [line for one in self.ranked[:deep] for line in _detailed(one, True, True)]
+        shown += [_line(one, _SIGNATURE_CHARS) for one in self.ranked[deep:long]]
+        shown += [*self.lines[long : min(signed, k)], *_grouped(self.ranked[signed:k]), *part]
         return "\n".join([*self.head, *shown, *mark])
 
     def _next(self, k: int, signed: int) -> str:
@@ -300,8 +327,8 @@ class _SymbolList:
     def _after(self, k: int) -> str | None:
         return f"@{self.order[k]}" if 0 < k < len(self.ranked) and self.order[k] > self.first else None
 
-    def _cut(self, k: int) -> int:
-        return max(1, (len(self.ranked) - k) * _SIGNED_TOKENS + self._nested * _LINE_TOKENS)
+    def _cut(self, k: int, told: tuple[int, int]) -> int:
+        return max(1, (len(self.ranked) - k) * _SIGNED_TOKENS + self._nested(told) * _LINE_TOKENS)
 
 
 class MappedSource(BaseSource):
@@ -354,13 +381,15 @@ def _part(path: str, prefix: str) -> str:
     return f"{prefix}{head}{below}"
 
 
-def _details(ranked: Sequence[Ranked], signed: int | None = None) -> str:
-    """Return of how many symbols more is known than is shown; `signed` of them have a short signature, None all."""
+def _details(ranked: Sequence[Ranked], signed: int, deep: int = 0, long: int = 0) -> str:
+    """Return of how many symbols more is known than is shown.
+
+    The first `deep` are shown whole, those up to `long` with their signatures, those up to `signed` with short ones.
+    """
     count = sum(
-        bool(one.symbol.doc)
-        or (signed is not None and len(one.symbol.signature) > (_SHORT_CHARS if at < signed else 0))
-        or (signed is None and any(inner.doc for inner in one.symbol.members))
+        bool(one.symbol.doc) or (at >= long and len(one.symbol.signature) > (_SHORT_CHARS if at < signed else 0))
         for at, one in enumerate(ranked)
+        if at >= deep
     )
     return f"details of {plural(count, 'symbols')}" if count else ""
 

@@ -92,7 +92,7 @@ class Excerpt:
         left = window.left
         if window.offset is None:
             unread = max(0, window.total - window.known) if window.total is not None else 0
-            left = self._chars
+            left = self._size
             left += left * unread // len(window.lines)
         return self.tokens_of(max(left - sum(map(len, islice(window.lines, k))) - k - chars, 1))
 
@@ -101,21 +101,6 @@ class Excerpt:
         room, lines = most_chars(budget), self.window.lines
         lengths = accumulate(len(line) + 1 for line in islice(lines, min(len(lines), room)))
         return len(lines) if budget >= NO_CAP else sum(1 for _ in takewhile(lambda chars: chars <= room + 1, lengths))
-
-    @cached_property
-    def _chars(self) -> int:
-        """The number of characters of all lines, their ends included."""
-        return sum(map(len, self.window.lines)) + len(self.window.lines)
-
-    @cached_property
-    def _others(self) -> list[tuple[int, Line]]:
-        """The lines that stand for something else than one line, with their numbers."""
-        return [
-            (at, line)
-            for at, line in enumerate(self.window.lines)
-            if type(line) is not str and isinstance(line, Line) and not isinstance(line, NamedLine)
-            if line.what not in ("", "lines")
-        ]
 
     def _amount(self, k: int) -> str:
         """Return what is after `k` lines."""
@@ -127,6 +112,17 @@ class Excerpt:
         inside = [line for at, line in self._others if at >= k]
         left = more(window.total - window.line - k, "lines")
         return ", ".join(filter(None, (left, Amounts(inside, "lines").after(0))))
+
+    @cached_property
+    def _size(self) -> int:
+        """The characters of all lines."""
+        return sum(map(len, self.window.lines)) + len(self.window.lines)
+
+    @cached_property
+    def _others(self) -> list[tuple[int, Line]]:
+        """The lines that stand for something else than lines, with their places."""
+        found = [(at, line) for at, line in enumerate(self.window.lines) if isinstance(line, Line)]
+        return [(at, line) for at, line in found if not isinstance(line, NamedLine) and line.what not in ("", "lines")]
 
     def _after(self, n: int) -> str | None:
         """Return the position after `n` characters of the first line; None where that is where it is already."""

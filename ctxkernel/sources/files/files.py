@@ -2,8 +2,9 @@
 
 Rule 1: a path that leads to no readable text renders as one line (or a few bytes of a binary), with a note.
 Rule 2: what was read and found is kept for one stamp, never longer.
-Rule 3: of a file above 4 MB one pass in the background finds what all levels need. Until then levels 1 and 2 are of a
-        sample. A pattern is searched for in the background too, where it is not found at once.
+Rule 3: of a file above 4 MB, of a table of more than `SCAN_CELLS`, and of JSON of more than `_LONG_JSON`, one pass in
+        the background finds what all levels need. Until then levels 1 and 2 are of a sample. A pattern is searched for
+        in the background too, where it is not found at once.
 """
 
 from __future__ import annotations
@@ -39,11 +40,13 @@ from ctxkernel.sources.base.thumbnails import Decoded, decoded
 from ctxkernel.sources.files.samples import known_of, sampled
 from ctxkernel.sources.files.text_documents import Document, Outlined, TextFacts
 from ctxkernel.sources.files.text_levels import PlainBasis, TextBasis, difference, render_document, render_text
-from ctxkernel.sources.outlines.outline import FACTS
+from ctxkernel.sources.outlines.outline import FACTS, language_of
+from ctxkernel.sources.outlines.tabular import SCAN_CELLS, cells_of
 
 _TAIL_BYTES = 4096
 _NO_UTF8 = "what is no utf-8 is shown as U+FFFD"
 _SEARCHES = 8
+_LONG_JSON = 768 << 10
 
 
 class FileSource(BaseSource):
@@ -170,7 +173,7 @@ class FileSource(BaseSource):
         stamp = self.stamp()
         if stamp != self._stamp or isinstance(self._found, Gone):
             loaded = self._load()
-            large = isinstance(loaded, Text) and not loaded.whole and self._in_windows
+            large = isinstance(loaded, Text) and self._in_windows and (not loaded.whole or _is_long(self._name, loaded))
             self._large = self._open_large() if large else None
             self._found = self._document(loaded) if isinstance(loaded, Text) else loaded
             self._stamp = stamp
@@ -184,8 +187,13 @@ class FileSource(BaseSource):
         found = Document(self.label, self._name, text, later=True)
         if self._large is None or not _is_utf8(found) or found.language.name not in FACTS:
             return found
-        known = read_regular(self.path, lambda descriptor, stat: self._known(found, descriptor, stat))
-        return Document(self.label, self._name, text, known) if isinstance(known, TextFacts) else found
+        known = read_regular(self.path, self._known)
+
+        def sample() -> TextFacts | None:
+            facts = read_regular(self.path, lambda descriptor, stat: sampled(found, descriptor, stat.st_size))
+            return facts if isinstance(facts, TextFacts) else None
+
+        return Document(self.label, self._name, text, known if isinstance(known, TextFacts) else None, sample)
 
     # -- what is found in a large one in the background
 
@@ -196,8 +204,8 @@ class FileSource(BaseSource):
         known = next(iter(self._passes()), None)
         return LargeFile(self.path, known.index if known is not None else None)
 
-    def _known(self, document: Document, descriptor: int, found: os.stat_result) -> TextFacts:
-        """Return what the survey found, with what was appended since; else what a sample shows."""
+    def _known(self, descriptor: int, found: os.stat_result) -> TextFacts | None:
+        """Return what the survey found, with what was appended since; None where too much was not read."""
         surveys = [self._survey, *(one.survey for one in self._passes())]
         held = [one for one in surveys if one is not None and one.holds(descriptor, found)]
         if held:
@@ -206,7 +214,7 @@ class FileSource(BaseSource):
                 survey = survey.further(descriptor, found.st_ino, CATCH_UP_BYTES + 1)
                 self._survey = survey
                 return known_of(survey.with_last_line(descriptor), found.st_size)
-        return sampled(document, descriptor, found.st_size)
+        return None
 
     def preparation(self) -> Preparation | None:
         """Return the pass over what was not read yet; None where all was."""
@@ -231,7 +239,7 @@ class FileSource(BaseSource):
             )
         if sought is not None and search is not None and not search.whole:  # for the matches after it
             return self._searching(search, replace(sought, number=-1))
-        return None
+        return found.preparation()
 
     @property
     def _inode(self) -> str:
@@ -354,6 +362,12 @@ def _searched(before: Search, pattern: Pattern, descriptor: int, found: os.stat_
     if search.settled(pattern.number) and not (search.whole and search.offset < found.st_size):
         return search
     return search.further(descriptor, found.st_ino, pattern.number, SEARCHED_AT_ONCE)
+
+
+def _is_long(path: str, text: Text) -> bool:
+    """Say whether a text is a table of more cells than are read at once, or a JSON text of more characters."""
+    name = language_of(path, text).name if text.encoding.startswith("utf-8") else ""
+    return (name == "table" and cells_of(text.text) > SCAN_CELLS) or (name == "json" and len(text.text) > _LONG_JSON)
 
 
 def _is_utf8(document: Document) -> bool:

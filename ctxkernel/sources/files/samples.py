@@ -8,11 +8,13 @@ from ctxkernel.sources.files.text_documents import Document, TextFacts
 from ctxkernel.sources.outlines.json_facts import JsonFacts
 from ctxkernel.sources.outlines.logs import LogFacts
 from ctxkernel.sources.outlines.table_facts import SampleFacts
-from ctxkernel.sources.outlines.tabular import read_table
+from ctxkernel.sources.outlines.tabular import SCAN_CELLS, cells_of, read_table, whole_records
 
 _HEAD_BYTES = 512 << 10
 _OTHER_BYTES = 256 << 10
 _JSON_BYTES = 256 << 10
+_LOOK_BYTES = 64 << 10
+"""So much shows how dense the cells of a table are."""
 
 
 def known_of(facts: LogFacts | SampleFacts | JsonFacts, size: int) -> TextFacts:
@@ -31,22 +33,32 @@ def sampled(document: Document, descriptor: int, size: int) -> TextFacts:
         begun.take(data)
         about = f"its first {format_size(len(data))} of {format_size(size)} read"
         return TextFacts(None if begun.broken else begun, size, about, round(begun.lines * size / max(len(data), 1)))
-    share = 2 if document.language.name == "table" else 1  # whose cells take longer
-    head_bytes, other_bytes = min(_HEAD_BYTES // share, size // 4), min(_OTHER_BYTES // share, size // 8)
+    is_table = document.language.name == "table"
+    share = _share(read_at(descriptor, 0, _LOOK_BYTES)) if is_table else 1.0
+    head_bytes, other_bytes = (min(int(share * most), size // 4) for most in (_HEAD_BYTES, _OTHER_BYTES))
+    other_bytes = min(other_bytes, size // 8)
     head = _lines(descriptor, 0, head_bytes)[1]
     parts = [(0, head), *(_lines(descriptor, at, other_bytes) for at in (size // 2, size - other_bytes))]
     read = sum(len(data) for _, data in parts)
     average = len(head) / max(head.count(b"\n"), 1)
     lines = round(size / max(average, 1))
     about = f"beginning, middle and end, {format_size(read)} of {format_size(size)} read"
-    if document.language.name == "table":
-        joined = b"".join(data if data.endswith(b"\n") else data + b"\n" for _, data in parts if data)
-        text = make_text(joined.decode("utf-8", "replace"), size=size, fingerprint="", whole=False)
+    if is_table:
+        texts = [data.decode("utf-8-sig" if not at else "utf-8", "replace") for at, (_, data) in enumerate(parts)]
+        whole = [whole_records(part, texts[0]) for part in texts]
+        joined = "".join(part if part.endswith("\n") else part + "\n" for part in whole if part)
+        text = make_text(joined, size=size, fingerprint="", whole=False)
         return TextFacts(read_table(text, "a sample"), size, about, lines)
     facts = LogFacts()
     for offset, data in parts:
         facts.take(data, round(offset / max(average, 1)))
     return TextFacts(facts if facts.is_log else None, size, about, lines)
+
+
+def _share(data: bytes) -> float:
+    """Return which share of the most bytes is read of a table that begins so: its cells are what takes time."""
+    room = SCAN_CELLS * len(data) / max(cells_of(data.decode("utf-8", "replace")), 1)
+    return min(0.5, room / (_HEAD_BYTES + 2 * _OTHER_BYTES))
 
 
 def _lines(descriptor: int, offset: int, count: int) -> tuple[int, bytes]:

@@ -7,7 +7,7 @@ Rule 2: what the background found is a value, `Outlined`: views of the same text
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -43,11 +43,11 @@ from ctxkernel.sources.outlines.outline import (
 from ctxkernel.sources.outlines.tabular import TableText, read_table
 
 _RECORDS = ("table", "json", "jsonlines", "log")
-_PRICED_CHARS = 1 << 18
+_PRICED_CHARS, _PRICED_PARTS = 128 << 10, 16
+"""Of a longer text so many characters, in so many parts, tell how many tokens it has."""
 _AT_ONCE = {
-    **dict.fromkeys(("json", "jsonlines"), 0),
+    **dict.fromkeys(("json", "jsonlines", "table"), 0),
     **dict.fromkeys(("python", "markdown"), 96 << 10),
-    "table": 128 << 10,
     **dict.fromkeys(("log", "text"), 384 << 10),
 }
 _OTHERS_AT_ONCE = 64 << 10
@@ -87,13 +87,15 @@ class Document:
         path: str,
         text: Text,
         known: TextFacts | None = None,
+        sample: Callable[[], TextFacts | None] | None = None,
         *,
         later: bool = False,
         outlined: Outlined | None = None,
         of: Document | None = None,
     ) -> None:
-        """`known` is about the whole of a text of which only the beginning is in `text`; `of` is its document.
+        """`known` is about the whole of a text that may not be whole in `text`; `sample` finds what is known else.
 
+        `of` is the document of all of a text of which `text` is the beginning.
         `later` says that its source asks for `preparation`, so that what takes long can be left to that.
         """
         self.label = label
@@ -102,8 +104,8 @@ class Document:
         self._awaited = False
         """Whether the beginning was asked for in place of all of it."""
         self.language: Language = language_of(path, text)
-        self._known = known if known is not None and known.facts is not None else None
-        self.surveyed = known is not None and not known.sample
+        self._surveyed, self._sample = known, sample
+        self.surveyed = known is not None
         """Whether facts were looked for in the whole text."""
 
     @property
@@ -120,7 +122,7 @@ class Document:
     @cached_property
     def _beginning(self) -> Document:
         text, most = self.text, _AT_ONCE.get(self.language.name, _OTHERS_AT_ONCE)
-        if not self._later or self._outlined is not None or self._known is not None or not 0 < most < len(text.text):
+        if not self._later or self._outlined is not None or self._is_sampled or not 0 < most < len(text.text):
             return self
         end = text.text.rfind("\n", 0, most) + 1 or most
         lines = text.lines[: text.text.count("\n", 0, end)] or [text.text[:end]]
@@ -153,6 +155,16 @@ class Document:
     def worded(self) -> bool:
         """Whether it is prose or code, rather than records of numbers."""
         return self.language.name not in _RECORDS and bool(self.text.text.strip())
+
+    @property
+    def _is_sampled(self) -> bool:
+        """Whether what is known of a large text is not from `text`."""
+        return self._surveyed is not None or self._sample is not None
+
+    @cached_property
+    def _known(self) -> TextFacts | None:
+        found = self._surveyed or (self._sample() if self._sample is not None else None)
+        return found if found is not None and found.facts is not None else None
 
     @cached_property
     def facts(self) -> LogFacts | TableText | JsonFacts | None:
@@ -209,13 +221,11 @@ class Document:
     @cached_property
     def read(self) -> str:
         """The part of the text that structure and summary are made from, where that is not all of it."""
-        if self.text.whole or (self._known is not None and not self._known.sample):
-            return ""
         if self._of is not None:
             return f"~ of its first {format_size(len(self.text.text.encode('utf-8', 'replace')))} so far"
         if self._known is not None:
-            return f"a sample: {self._known.sample}"
-        return f"only its first {format_size(len(self.text.text.encode('utf-8', 'replace')))} were read"
+            return f"a sample: {self._known.sample}" if self._known.sample else ""
+        return "" if self.text.whole else f"only its first {format_size(self.text.read)} were read"
 
     def unread(self, what: str) -> list[Line]:
         """Return the line below a list of `what` that may have more of them in the part that was not read."""
@@ -226,13 +236,13 @@ class Document:
 
     @cached_property
     def tokens(self) -> int:
-        """Estimated tokens of the text; of a long one by the price of parts of it."""
+        """Estimated tokens of the text; of a long one from evenly spread parts."""
         text = self.text.text
         if len(text) <= _PRICED_CHARS:
             return count_tokens(text)
-        share = _PRICED_CHARS // 4
-        priced = sum(count_tokens(text[at : at + share]) for at in (0, len(text) // 2, len(text) - share))
-        return priced * len(text) // (3 * share)
+        part = _PRICED_CHARS // _PRICED_PARTS
+        some = [text[at : at + part] for at in range(0, len(text) - part, (len(text) - part) // _PRICED_PARTS)]
+        return sum(map(count_tokens, some)) * len(text) // sum(map(len, some))
 
     def names(self) -> Names:
         """Return the symbols and headings; of JSON the keys."""

@@ -19,7 +19,7 @@ from ctxkernel.projection.tokens import count_tokens, largest
 from ctxkernel.sources.base.amounts import Line, NamedLine, marked
 from ctxkernel.sources.base.fitting import NO_CAP
 from ctxkernel.sources.base.large_files import Window, whole_window
-from ctxkernel.sources.base.planner import MOST_NAMED
+from ctxkernel.sources.base.planner import MOST_NAMED, most_named
 from ctxkernel.sources.base.rendering import Draft, Place, as_now, fit_lines
 from ctxkernel.sources.files.excerpts import Excerpt, past_end
 from ctxkernel.sources.files.text_documents import Document
@@ -33,7 +33,6 @@ _BASIS_WINDOW_CHARS = 64 << 10
 _NEARBY_TOKENS = 64
 """Least room in which lines near the position are added to a structure."""
 _LONG_LINE = 2000
-_PRICED_CHARS = 1 << 18
 _RECORDS = ("table", "json", "jsonlines", "log")
 
 
@@ -83,7 +82,9 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
     if not outline.entries:
         rest = unread if document.language.name not in FACTS else []  # these say so themselves
         room = share if document.is_log else budget
-        draft = replace(fit_lines(head, [*outline.lines, *rest], room, outline.unit), rows=outline.table)
+        rows, hidden = (outline.lines, []) if budget >= NO_CAP else most_named(outline.lines, outline.unit)
+        draft = fit_lines(head, [*rows, *rest], room, outline.unit, hidden=hidden)
+        draft = replace(draft, rows=outline.table)
         return _with_nearby(document, window, draft, budget) if room < budget or not draft.cut_tokens else draft
     lines = document.entries
     imports = [Line(line, rank=2) for line in head if line.startswith("imports: ")]
@@ -96,8 +97,7 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
     kept: Sequence[int] = range(first, len(lines))
     if len(kept) > MOST_NAMED and budget < NO_CAP:
         kept = [at for at in kept if not outline.entries[at].depth][:MOST_NAMED]
-    passed = sum(not entry.depth for entry in outline.entries[:first])
-    shown = set(kept)
+    passed, shown = sum(not entry.depth for entry in outline.entries[:first]), set(kept)
     left_out = Counter(line.what for at, line in enumerate(lines) if at not in shown and (at >= first or line.depth))
 
     def place_of(k: int) -> str | None:
@@ -157,7 +157,9 @@ def summary(document: Document, budget: int) -> Draft:
         head = [document.headline(read=True), table.headline]
         if 2 * count_tokens("\n".join(head)) > budget:
             head = head[:1]
-        return fit_lines(head, table.statistic_lines(), budget, "columns")
+        lines = table.statistic_lines()
+        rows, hidden = (lines, []) if budget >= NO_CAP else most_named(lines, "columns")
+        return fit_lines(head, rows, budget, "columns", hidden=hidden)
     points = document.points
     ranked, part = points.bullets, document.read or points.scanned
     headline = document.headline(read=True) + (f" · {points.scanned}" if points.scanned else "")

@@ -12,6 +12,7 @@ from typing import Any
 from ctxkernel.core.reflection import attributes, class_of
 from ctxkernel.core.text import format_shape, one_line, plural
 from ctxkernel.sources.base.amounts import more_lines
+from ctxkernel.sources.base.column_lines import column_line
 from ctxkernel.sources.objects.adapters import AdaptedSource, Adapter, Fact
 from ctxkernel.sources.tables.columns import cell, labels_of, modules
 
@@ -100,9 +101,10 @@ def _columns(found: _Groups) -> list[str]:
         for name, kind in zip(obj.columns, obj.dtypes, strict=True)
         if (name in wanted if wanted is not None else name not in left_out)
     ]
+    shown = [*pairs[: _COLUMNS - 1], *pairs[-1:]] if len(pairs) > _COLUMNS else pairs
     return [
-        *(f"{cell(name)}: {kind}" for name, kind in pairs[:_COLUMNS]),
-        *more_lines(len(pairs) - _COLUMNS, "columns"),
+        *(column_line(cell(name), str(kind), last=at == len(shown)) for at, (name, kind) in enumerate(shown, 1)),
+        *more_lines(len(pairs) - len(shown), "columns"),
     ]
 
 

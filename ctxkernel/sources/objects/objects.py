@@ -244,10 +244,10 @@ def structure_lines(target: Any) -> Iterator[str]:
     if doc := _doc(target, kind):
         yield Line(f'"""{doc}"""', rank=1)
     own = members_of(target) if kind is types.ModuleType else attributes(target)
-    for name, item in own.items():
-        if not name.startswith("_"):
-            text = f".{name}: {_typed(item)}"
-            yield NamedLine(text, name, type_name(class_of(item)), what="attributes")
+    public, more = _public(own)
+    for name, item in public.items():
+        yield NamedLine(f".{name}: {_typed(item)}", name, type_name(class_of(item)), what="attributes")
+    yield from more_lines(more, "attributes")
     keyed, items = is_a(target, dict), list(items_of(target, _ITEMS))
     kinds = {class_of(item) for _, item in items}
     alike = len(items) > _FEW and len(kinds) == 1 and kinds <= {int, float, str}
@@ -270,8 +270,9 @@ def summary_lines(target: Any) -> Iterator[str]:
     if doc := _doc(target, kind):
         yield f"- {doc}"
     own = members_of(target) if kind is types.ModuleType else attributes(target)
-    public = {name: item for name, item in own.items() if not name.startswith("_")}
+    public, more = _public(own)
     yield from map(_typed_name, public.items(), repeat("attributes"))
+    yield from more_lines(more, "attributes")
     items, length = list(items_of(target, _ITEMS)), length_of(target) or 0
     if is_a(target, dict):
         yield from map(_typed_name, ((_key_name(where), item) for where, item in items), repeat("items"))
@@ -293,6 +294,13 @@ def summary_lines(target: Any) -> Iterator[str]:
         yield f"- {part}from {brief(min(numbers))} to {brief(max(numbers))}"
     if not public and not items:
         yield f"- {brief(target, _LINE_CHARS)}"
+
+
+def _public(own: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """Return the first public attributes and the last, and how many more there are."""
+    names = [name for name in own if not name.startswith("_")]
+    shown = names if len(names) <= _MOST_LINES else [*names[: _MOST_LINES - 1], names[-1]]
+    return {name: own[name] for name in shown}, len(names) - len(shown)
 
 
 def _key_name(where: str) -> str:

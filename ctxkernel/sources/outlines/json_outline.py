@@ -211,7 +211,7 @@ class JsonField:
             return f"{about}{min(self.texts)} … {max(self.texts)}"
         top = sorted(self.texts.items(), key=lambda row: (-row[1], row[0]))[:3]
         if self.kinds["text"] > self.texts.total():  # how often each is there was not counted any more
-            return f"{_DISTINCT:,} or more distinct, such as {_quoted(top[0][0])}"
+            return f"{about}{_DISTINCT:,} or more distinct, such as {_quoted(top[0][0])}"
         if len(self.texts) == self.texts.total():
             looked_at = f" ({about}{len(self.texts):,} looked at)" if about else ""
             return f"all different{looked_at}, such as {_quoted(top[0][0])}"
@@ -242,12 +242,12 @@ def json_fields(text: Text) -> tuple[list[str], list[str]] | None:
     records = tried - len(bad)
     if records < max(1, tried // 2):
         return None
-    sign = "~" if tried < count or not text.whole else ""
     about = [f"{plural(count, 'lines')} of JSON" if text.whole else f"~{_estimate(text):,} lines of JSON"]
-    about += [f"fields from {tried:,} of them"] if sign else []
+    part = tried < count or not text.whole
+    about += [f"fields from {tried:,} of them"] if part else []
     if bad:
         about.append(f"{len(bad):,} no JSON (line {', '.join(map(str, bad[:3]))}{', …' if len(bad) > 3 else ''})")
-    shown = [NamedLine(f"{path}: {one.told(records, sign)}", path, one.types()) for path, one in fields.items()]
+    shown = [NamedLine(f"{path}: {one.told(records, '~' * part)}", path, one.types()) for path, one in fields.items()]
     return [", ".join(about)], [
         *shown,
         *([Line(f"[… more fields than {_FIELDS:,}]", 1, "fields", exact=False)] if more else []),
@@ -274,8 +274,7 @@ def _collect(fields: dict[str, JsonField], record: Any) -> bool:
 
 def _estimate(text: Text) -> int:
     """Return about how many lines a file has of which the beginning was read."""
-    read = len(text.text.encode("utf-8", "replace"))
-    return max(1, round(len(text.lines) * text.size / max(read, 1)))
+    return max(1, round(len(text.lines) * text.size / max(text.read, 1)))
 
 
 def _kind(value: Any) -> str:

@@ -2,8 +2,9 @@
 
 Rule 1: an entry is a line that begins with a time or a level; what follows it up to the next one (a traceback, a
         wrapped line) belongs to it. Entries that differ in numbers only are of one kind.
-Rule 2: every line is counted. Of the first `MOST_LOUD` kinds of warnings and errors, and the first `MOST_QUIET` other
-        kinds, count, first and last place are known; entries of any further kind are counted together.
+Rule 2: every line is counted. Of the first `MOST_LOUD` kinds of each level from warnings on, and the first
+        `MOST_QUIET` other kinds, count, first and last place are known; entries of any further kind are counted
+        together.
 Rule 3: lines that are equal but for their digits are looked at once: a pattern that asks for a digit matches all of
         them or none. Where the first lines have hexadecimal ids, such ids count as numbers.
 Rule 4: kinds are shown by how severe they are, and of equal ones the rarest first.
@@ -26,14 +27,17 @@ _LOOK = 200
 _HEAD = 400
 """Bytes of a line that are looked at."""
 _TIME = re.compile(
-    r"(?:\W{0,2}|\S{1,100} \S{1,60} \S{1,60} \[)"
+    r"(?:\W{0,2}(?:@?\w{1,20}\"?\s?[=:]\s?\"?)?|\S{1,100} \S{1,60} \S{1,60} \[)"
     r"(\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?"
     r"|\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
 )
 _LEVEL = re.compile(
     r"\b(TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|ERR|CRITICAL|FATAL|EMERG|ALERT|PANIC)\b"
     r"|\b(trace|debug|info|notice|warn(?:ing)?|error|err|critical|fatal)\b(?=[\]:|)])|^([DIWEF])(?=\d{4} )"
+    r"|\b(?i:level|lvl|levelname|severity)\"?\s?[=:]\s?\"?"
+    r"((?i:trace|debug|info|notice|warn(?:ing)?|error|err|critical|fatal|emerg|alert|panic))\b"
 )
+"""A level, also as a field: `level=info`, `"level": "info"`."""
 _LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL"}
 _SAME = {"WARN": "WARNING", "ERR": "ERROR"}
 _WORST_FIRST = ("PANIC", "EMERG", "FATAL", "ALERT", "CRITICAL", "ERROR", "WARNING", "NOTICE", "INFO", "DEBUG", "TRACE")
@@ -85,8 +89,8 @@ class LogFacts:
     lines: int = 0
     levels: Counter[str] = field(default_factory=Counter[str])
     kinds: dict[bytes, EntryKind] = field(default_factory=dict[bytes, EntryKind])
-    quiet: int = 0
-    """The number of kinds that are neither warnings nor errors."""
+    known: Counter[str] = field(default_factory=Counter[str])
+    """The number of kinds of each level; those that are neither warnings nor errors together."""
     others: int = 0
     """Entries of kinds beyond those that are known."""
     times: tuple[str, ...] = ()
@@ -101,12 +105,18 @@ class LogFacts:
     def copy(self) -> LogFacts:
         """Return facts that can take more lines without a change of these."""
         kinds = {key: replace(kind) for key, kind in self.kinds.items()}
-        return replace(self, levels=Counter(self.levels), kinds=kinds, shapes=dict(self.shapes))
+        levels, known = Counter(self.levels), Counter(self.known)
+        return replace(self, levels=levels, kinds=kinds, known=known, shapes=dict(self.shapes))
 
     @property
     def is_log(self) -> bool:
         """Whether the first lines look like those of a log."""
         return self.begun >= 3 and 3 * self.begun >= self.looked
+
+    @property
+    def is_surely_log(self) -> bool:
+        """Whether they do even where the name of the file does not say so."""
+        return self.begun >= 5 and 2 * self.begun >= self.looked
 
     def take(self, data: bytes, line: int | None = None) -> None:
         """Count whole lines; `line` is the number of the first one, where that is not the next."""
@@ -172,11 +182,11 @@ class LogFacts:
         if kind is not None:
             kind.count, kind.last = kind.count + count, max(kind.last, last)
             return
-        quiet = level in _QUIET
-        if (self.quiet if quiet else len(self.kinds) - self.quiet) >= (MOST_QUIET if quiet else MOST_LOUD):
+        group = "" if level in _QUIET else level
+        if self.known[group] >= (MOST_LOUD if group else MOST_QUIET):
             self.others += count
             return
-        self.quiet += quiet
+        self.known[group] += 1
         self.kinds[shape.kind] = EntryKind(first, last, one_line(_decoded(head)), level, count)
 
     def ranked(self) -> list[EntryKind]:
@@ -217,5 +227,5 @@ def begins(head: str) -> str | None:
         return None
     if found is None:
         return ""
-    level = _LETTERS[found[3]] if found[3] else found[0].upper()
+    level = _LETTERS[found[3]] if found[3] else (found[4] or found[0]).upper()
     return _SAME.get(level, level)

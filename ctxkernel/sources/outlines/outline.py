@@ -35,6 +35,8 @@ _SCAN_LINES = 50_000
 _PART_CHARS = 1 << 20
 _SENTENCE_LINES = 8
 _PARAGRAPH_CHARS = 100
+_LOG_LINES, _LOG_CHARS = 200, 200
+"""So much is looked at to see whether a text is a log."""
 _ANOTHER = re.compile(r"\s*(?:[-*+]\s|\d{1,3}[.)]\s|#|```|~~~|\||>|([=\-~])\1\1)")
 """The beginning of a line that does not continue a paragraph."""
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
@@ -189,14 +191,15 @@ FACTS: dict[str, Callable[[], LogFacts | SampleFacts | JsonFacts]] = {
 
 
 def language_of(path: str, text: Text) -> Language:
-    """Return the language of a file by its name, else by its first line."""
+    """Return the language of a file by its name, else by its first lines: `syslog` or `run.log.1` may be a log."""
     name = os.path.basename(path).lower()
     suffix = os.path.splitext(name)[1]
     for language in LANGUAGES:
-        if suffix in language.suffixes or name in language.names:
+        if (suffix in language.suffixes or name in language.names) and not (suffix == ".txt" and _begins_as_log(text)):
             return language
     first = text.lines[0] if text.lines else ""
-    wanted = "python" if first.startswith("#!") and "python" in first else "text"
+    is_script = first.startswith("#!") and "python" in first
+    wanted = "python" if is_script else "log" if _begins_as_log(text) else "text"
     return next(language for language in LANGUAGES if language.name == wanted)
 
 
@@ -204,6 +207,12 @@ def _goes_on(lines: list[str], start: int) -> bool:
     """Say whether a paragraph has more than the beginning of its first line that an outline shows."""
     more = start + 1 < len(lines) and lines[start + 1].strip() != ""
     return more or len(one_line(lines[start], _PARAGRAPH_CHARS + 1)) > _PARAGRAPH_CHARS
+
+
+def _begins_as_log(text: Text) -> bool:
+    facts = LogFacts()
+    facts.take("\n".join(line[:_LOG_CHARS] for line in text.lines[:_LOG_LINES]).encode("utf-8", "replace"))
+    return facts.is_surely_log
 
 
 def _first_sentence(lines: list[str], start: int) -> str:

@@ -169,6 +169,7 @@ class SampleFacts:
         text = self.pending + data.decode("utf-8", "replace").replace("\r\n", "\n").replace("\0", "\u2400")
         self.pending = ""
         if self.dialect is None:
+            text = text.removeprefix("\ufeff")  # the mark of the encoding
             self.dialect = dialect_of(text.split("\n")[:2_000])
             if self.dialect is None:
                 return

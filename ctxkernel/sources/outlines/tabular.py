@@ -22,8 +22,10 @@ from ctxkernel.sources.base.amounts import NamedLine
 from ctxkernel.sources.base.column_lines import column_line, statistics_line, with_number_table
 from ctxkernel.sources.base.file_reader import Text
 
-SCAN_CELLS = 200_000
+SCAN_CELLS = 40_000
 _HEAD_ROWS = 5
+_DIALECT_LINES = 200
+_QUOTES = "'\""
 NULLS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "#N/A", "-"})
 DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?")
 _NUMBER = re.compile(r"\s*[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?\s*")
@@ -86,7 +88,7 @@ class TableText:
         told: list[str] = []
         for column in self.columns:
             nulls = f", {about}{plural(column.nulls, 'nulls')}" if column.nulls else ""
-            detail = f", {about}{column.detail[2:]}" if column.detail else ""
+            detail = f", {about * (column.detail[2] not in _QUOTES)}{column.detail[2:]}" if column.detail else ""
             told.append(f"{column.dtype}{nulls}{detail}")
         return self._lines(told)
 
@@ -183,16 +185,15 @@ def read_table(text: Text, sample: str = "") -> TableText | None:
     width, body = len(dialect.header), rows[dialect.skipped :]
     padded = [row if len(row) == width else (row + [""] * width)[:width] for row in body]
     values: Sequence[Sequence[str]] = list(zip(*padded, strict=True)) if padded else [()] * width
-    total = count - dialect.skipped
+    total, part = count - dialect.skipped, count > len(rows) or not text.whole or broken
     if not text.whole or broken:
         read = records.line_num / max(len(text.lines), 1) if broken else 1.0
-        size = max(0, text.size)
-        total = max(total, round(total * size / max((sum(map(len, text.lines)) + len(text.lines)) * read, 1)))
+        total = max(total, round(total * max(0, text.size) / max(text.read * read, 1)))
     return TableText(
         delimiter=delimiter,
         has_header=dialect.has_header,
         header=dialect.header,
-        columns=[_column(name, cells) for name, cells in zip(dialect.header, values, strict=False)],
+        columns=[_column(name, cells, "~" * part) for name, cells in zip(dialect.header, values, strict=False)],
         head=dialect.head,
         rows=total,
         exact=text.whole and not broken,
@@ -201,6 +202,34 @@ def read_table(text: Text, sample: str = "") -> TableText | None:
         ragged=sum(len(row) != width for row in body),
         sample=sample,
     )
+
+
+def cells_of(text: str) -> int:
+    """Return about how many cells a table text has, without reading them."""
+    return text.count("\n") + max(map(text.count, _DELIMITERS))
+
+
+def whole_records(part: str, beginning: str) -> str:
+    """Return a part of a table without parts of records at its ends; `beginning` is that of the table."""
+    dialect = dialect_of(beginning.split("\n")[:_DIALECT_LINES])
+    if dialect is None:
+        return part
+    width, lines = len(dialect.header), part.split("\n")
+    first = next((at for at, line in enumerate(lines[:_DIALECT_LINES]) if _width(line, dialect.delimiter) == width), 0)
+    lines = lines[first:]
+    is_open = sum(line.count('"') for line in lines) % 2
+    last = len(lines)
+    while is_open and last > max(1, len(lines) - _DIALECT_LINES):
+        last -= 1
+        is_open = (is_open + lines[last].count('"')) % 2
+    return "\n".join(lines if is_open else lines[:last])
+
+
+def _width(line: str, delimiter: str) -> int:
+    try:
+        return len(next(csv.reader([line], delimiter=delimiter), ()))
+    except csv.Error:
+        return 0
 
 
 def _delimiter(lines: Sequence[str]) -> str | None:
@@ -221,17 +250,18 @@ def _delimiter(lines: Sequence[str]) -> str | None:
 
 def _has_header(rows: Sequence[Sequence[str]]) -> bool:
     first = [cell.strip() for cell in rows[0]]
-    if not any(first) or len(set(first)) < len(first) or any(_NUMBER.fullmatch(cell) for cell in first):
+    if not any(first) or any(_NUMBER.fullmatch(cell) for cell in first):
         return False
     below = rows[1:21]
-    if not below:
-        return True
-    # Text over numbers is a header; text over text is one where no cell of the first row comes again.
+    # Text over numbers is a header; text over text is one where no cell of the first row comes again. One with a name
+    # twice has to be both.
     numeric = any(_NUMBER.fullmatch(cell) for row in below for cell in row)
-    return numeric or all(cell not in {row[i] for row in below if i < len(row)} for i, cell in enumerate(rows[0]))
+    differs = all(cell not in {row[i] for row in below if i < len(row)} for i, cell in enumerate(rows[0]))
+    return numeric and differs if len(set(first)) < len(first) else not below or numeric or differs
 
 
-def _column(name: str, cells: Sequence[str]) -> Column:
+def _column(name: str, cells: Sequence[str], about: str) -> Column:
+    """Return what is known of a column; `about` stands before counts of values, if the cells are not all."""
     there = [cell for cell in cells if cell not in NULLS]
     nulls = len(cells) - len(there)
     name = one_line(name, 60)
@@ -244,16 +274,16 @@ def _column(name: str, cells: Sequence[str]) -> Column:
         return Column(name, dtype, nulls, span, _number_statistics(numbers, there[low], there[high]))
     counts = Counter(there)
     top = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:3]
-    common = ", ".join(f"{one_line(value, 30)!r} ×{often:,}" for value, often in top)
+    common = ", ".join(f"{one_line(value, 30)!r} ×{about}{often:,}" for value, often in top)
     if all(DATE.fullmatch(cell) for cell in there):
         span = f", {min(there)} … {max(there)}"
         dtype = "datetime" if len(there[0]) > 10 else "date"
-        return Column(name, dtype, nulls, span, f"{len(counts):,} distinct{span}")
+        return Column(name, dtype, nulls, span, f"{len(counts):,} distinct, {about}{span[2:]}")
     if set(map(str.lower, counts)) <= {"true", "false", "yes", "no", "t", "f"}:
         return Column(name, "bool", nulls, ", " + common, common)
     distinct = f"{len(counts):,} distinct"
     detail = f", {distinct} ({common})" if len(counts) < len(there) else f", {distinct}, such as {top[0][0][:30]!r}"
-    lengths = f"{min(map(len, there)):,}–{max(map(len, there)):,} characters"
+    lengths = f"{about}{min(map(len, there)):,}–{max(map(len, there)):,} characters"
     return Column(name, "text", nulls, detail, f"{distinct}, {lengths}; most often {common}")
 
 

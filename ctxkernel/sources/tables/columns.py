@@ -28,11 +28,15 @@ STAMP_BYTES = 8 << 20
 """Data of up to so many bytes is hashed whole for a stamp."""
 EXACT_CELLS = 5_000_000
 """Statistics of a table of more cells are of a sample."""
+COUNTED_CELL = 12
+"""To count the values of a text among others takes as long as the statistics of so many numbers."""
 CHUNKS = 64
 """A column is hashed in at most so many chunks, so that a diff can say where it changed."""
 LEAST_ROWS = 16
 _PAGE_ROWS = 512
 _OBJECT_ROWS = 20_000
+_MOST_CATEGORIES = 1_000
+_ATOMS = frozenset((str, int, float, bool, bytes, type(None)))
 CELL_CHARS = 80
 _PART_ROWS = 1 << 18
 _COUNTED_ROWS = 20_000
@@ -63,7 +67,7 @@ def hash_column(values: Any, limit: int, most_chunks: int = CHUNKS) -> ColumnHas
     rows = max(LEAST_ROWS, -(-count // most_chunks))
     costly = not _buffered(values)  # hashed element by element: strings, objects, categories
     size = int(getattr(values, "nbytes", 0)) * (8 if costly else 1)
-    affordable = _OBJECT_ROWS if limit <= STAMP_BYTES else 50 * _OBJECT_ROWS
+    affordable = _affordable(values, _OBJECT_ROWS if limit <= STAMP_BYTES else 50 * _OBJECT_ROWS)
     exact = size <= limit and (not costly or count <= affordable)
     page = rows if exact else max(1, min(rows, _PAGE_ROWS, limit // CHUNKS // max(size // max(count, 1), 1)))
     if costly and not exact:
@@ -75,6 +79,16 @@ def hash_column(values: Any, limit: int, most_chunks: int = CHUNKS) -> ColumnHas
         middle = start if exact else start + (min(rows, count - start) - min(page, count - start)) // 2
         chunks.append(_hash(values[middle : min(middle + page, start + rows, count)]))
     return ColumnHash(tuple(chunks), rows, exact)
+
+
+def _affordable(values: Any, most: int) -> int:
+    """Return how many elements are hashed one by one, `most` where pandas does it; fewer where they have parts."""
+    numpy, _ = modules()
+    if numpy is None or not isinstance(values, numpy.ndarray):
+        return most
+    some: list[Any] = values.reshape(-1)[:CHUNKS].tolist() if values.dtype.hasobject else []
+    most = min(most, 4 * _OBJECT_ROWS)
+    return most if all(class_of(one) in _ATOMS for one in some) else most // 16
 
 
 def _pages(values: Any, rows: int, page: int) -> list[int]:
@@ -95,6 +109,8 @@ def _hash(part: Any) -> int:
     numpy, pandas = modules()
     if _buffered(part):
         return xxhash.xxh3_64_intdigest(numpy.ascontiguousarray(part).view(numpy.uint8).data)
+    if pandas is not None and isinstance(part, pandas.Categorical) and len(part.categories) > _MOST_CATEGORIES:
+        part = part.categories.array.take(part.codes, allow_fill=True)  # pandas would hash all of them for each part
     if not isinstance(part, numpy.ndarray) and pandas is not None:
         try:
             return xxhash.xxh3_64_intdigest(numpy.ascontiguousarray(pandas.util.hash_array(part)).data)

@@ -56,7 +56,9 @@ class ArraySource(TableSource):
         masked = _masked(self.target)
         if not masked:
             return numpy.asarray(self.target)
-        if self.target.dtype.kind in "iuf":
+        if self.target.dtype.kind == "f":
+            return self.target.filled(numpy.nan)
+        if self.target.dtype.kind in "iu":
             return self.target.astype(float).filled(numpy.nan)
         return self.target.astype(object).filled("--")
 
@@ -80,11 +82,22 @@ class ArraySource(TableSource):
 
     def window(self, place: Place, rows: int, columns: int) -> TableWindow:
         """Return elements as texts."""
-        return array_window(self.array(), place, rows, columns)
+        return array_window(self._shown(), place, rows, columns)
 
     def basis_window(self, place: Place) -> TableWindow:
         """Return the window that is kept for a later diff."""
-        return array_window(self.array(), place, 50, self.most_columns, _BASIS_CELLS)
+        return array_window(self._shown(), place, 50, self.most_columns, _BASIS_CELLS)
+
+    def _shown(self) -> Any:
+        """Return the array whose elements are shown: integers of a masked one as they are, rather than as floats."""
+        return self.target if self._has_masked_integers() else self.array()
+
+    def _unmasked(self) -> Any:
+        """Return the integers of a masked array that are not masked; None for any other."""
+        return self.target.compressed() if self._has_masked_integers() else None
+
+    def _has_masked_integers(self) -> bool:
+        return bool(_masked(self.target)) and self.target.dtype.kind in "iu"
 
     def table_shape(self, facts: TableFacts) -> tuple[int, int]:
         """Return rows and columns."""
@@ -121,7 +134,7 @@ class ArraySource(TableSource):
         """Render level 1 or 2."""
         array = self.array()
         if lod == 2:
-            note, lines = _statistics(array)
+            note, lines = _statistics(array, self._unmasked())
             draft = fit_lines([f"{self.headline()}{note}"], lines, budget, "lines")
             return replace(draft, notes=("sampled",) if note else ())
         order = "C order" if array.flags.c_contiguous else "Fortran order" if array.flags.f_contiguous else "strided"
@@ -133,7 +146,7 @@ class ArraySource(TableSource):
             return fit_lines(head, [], budget, "rows")
         note = ""
         if array.dtype.kind in "biuf" and array.size > _HEAD_ROWS:
-            note, statistics = _statistics(array)
+            note, statistics = _statistics(array, self._unmasked())
             told = ", ".join(line.removeprefix("- ") for line in statistics if not line.startswith(_INNER)) + note
             head, note = ([*head, told], note) if 4 * count_tokens(told) <= budget else (head, "")
         window = self.window(Place(), _HEAD_ROWS, _HEAD_COLUMNS)
@@ -151,8 +164,11 @@ def _masked(target: Any) -> int:
     return int(numpy.ma.getmaskarray(target).sum()) if numpy.ma.isMaskedArray(target) else 0
 
 
-def _statistics(array: Any) -> tuple[str, list[str]]:
-    """Return a remark where it is a sample, and a line for each statistic."""
+def _statistics(array: Any, unmasked: Any) -> tuple[str, list[str]]:
+    """Return a remark where it is a sample, and a line for each statistic; `unmasked` are the integers of a masked one.
+
+    None for any other.
+    """
     if array.size <= EXACT_CELLS:
         values = array.ravel(order="K")
     elif array.flags.c_contiguous:
@@ -164,6 +180,7 @@ def _statistics(array: Any) -> tuple[str, list[str]]:
     note = f" · sampled: {len(values):,} elements" if about else ""
     if array.dtype.kind in "iuf" and array.size:
         there = values[values == values] if array.dtype.kind == "f" else values
+        there = there if unmasked is None or about else unmasked
         lines = [f"- {about}{len(values) - len(there):,} NaN of {array.size:,}"]
         return note, [*lines, *(f"- {part}" for part in numbers(there, about).split(", "))] if len(there) else lines
     if array.dtype.kind == "b":
@@ -179,7 +196,9 @@ def array_window(array: Any, place: Place, rows: int, columns: int, most: int = 
     table: list[list[str]] = []
     for row in range(first, first + down):
         where = numpy.unravel_index(row, array.shape[:-1]) if array.ndim > 1 else (row,) if array.ndim else ()
-        part = array[where][left : left + across] if array.ndim > 1 else numpy.atleast_1d(array[where])
+        part = array[where][left : left + across] if array.ndim > 1 else array.reshape(-1)[row : row + 1]
+        if numpy.ma.isMaskedArray(part):
+            part = part.astype(object).filled(numpy.nan)
         labels.append(f"[{', '.join(str(int(at)) for at in where)}]")
         table.append(cells(part))
     turned = tuple(zip(*table, strict=True)) if table else ((),) * across

@@ -21,6 +21,7 @@ from ctxkernel.sources.base.positions import MOST_NAMES, find_pattern, no_place,
 from ctxkernel.sources.base.rendering import Names, Place, titled
 from ctxkernel.sources.tables.columns import (
     CHUNKS,
+    COUNTED_CELL,
     EXACT_CELLS,
     HASH_BYTES,
     STAMP_BYTES,
@@ -197,7 +198,7 @@ class FrameSource(TableSource):
 
     def statistics(self, at: Sequence[int]) -> tuple[str, list[str]]:
         """Return nulls, range, mean, std and quartiles, or the most frequent values, of some columns."""
-        sample, about, note = _sampled(self._frame())
+        sample, about, note = _sampled(self._frame(), COUNTED_CELL)
         return note, [describe(sample.iloc[:, one], about) for one in at]
 
 
@@ -250,10 +251,14 @@ def _index(frame: Any) -> str:
     return f"{one_line(first, 40)} … {one_line(last, 40)}"
 
 
-def _sampled(frame: Any) -> tuple[Any, str, str]:
-    """Return a frame to compute statistics of, what stands before its numbers, and a remark that says so."""
+def _sampled(frame: Any, counted: int = 1) -> tuple[Any, str, str]:
+    """Return a frame to compute statistics of, what stands before its numbers, and a remark that says so.
+
+    A cell that is no number counts as `counted` cells.
+    """
     rows, width = frame.shape
-    if rows * width <= EXACT_CELLS:
+    others = sum(getattr(kind, "kind", "O") not in "iufbmM" for kind in list(frame.dtypes)[:_SHOWN_COLUMNS])
+    if rows * (width + (counted - 1) * others) <= EXACT_CELLS:
         return frame, "", ""
     numpy, _ = modules()
     # Rows beside each other: each one alone of gigabytes is far away in memory, and a step may follow a period.

@@ -22,11 +22,11 @@ from typing import Any
 
 from ctxkernel.core.ports import TableRow
 from ctxkernel.core.text import format_size, one_line, plural
-from ctxkernel.projection.tokens import count_tokens
+from ctxkernel.projection.tokens import count_tokens, largest
 from ctxkernel.sources.base.amounts import FULL_ADVICE, Line, NamedLine, marked, more, more_lines
 from ctxkernel.sources.base.column_lines import column_line
 from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_bytes, read_at, read_regular, reason_of
-from ctxkernel.sources.base.fitting import NO_CAP, fit
+from ctxkernel.sources.base.fitting import NO_CAP, beginning, fit
 from ctxkernel.sources.base.planner import MOST_NAMED
 from ctxkernel.sources.base.positions import MOST_NAMES, find_name, find_pattern, no_place, pattern_of, unbracketed
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines
@@ -44,6 +44,8 @@ MOST_CHUNKS = 20_000
 """Column chunks whose statistics are put together."""
 _COLUMNS = 200
 _ROW_COLUMNS = 50
+_LEAST_BEGUN = 8
+"""Characters of a row whose beginning is shown."""
 _LAST_ROWS = 200  # that are looked at for the position "end"
 _GROUPS = 8  # that one window of rows may come from
 _BATCH = 256
@@ -89,13 +91,16 @@ class ParquetFile:
     def column_lines(self) -> list[str]:
         """Return a line about the whole, and a line a column."""
         count, shown = self.metadata.num_columns, len(self.columns)
-        listed = min(count, MOST_NAMED)
-        others = [self.metadata.schema.column(at) for at in range(shown, listed)]
-        named = [column_line(one_line(column.path, 80), _type(column)) for column in others]
+        listed = [*range(shown, min(count, MOST_NAMED) - 1), *range(max(shown, count - 1), count)]
+        columns = [self.metadata.schema.column(at) for at in listed]
+        named = [
+            column_line(one_line(column.path, 80), _type(column), last=at == count - 1)
+            for at, column in zip(listed, columns, strict=True)
+        ]
         remark = Line(f"[the values of the first {plural(shown, 'columns')} only were looked at]")
         about = [Line(self.more)] if self.more else []
         lines = [column.line(last=at == count) for at, column in enumerate(self.columns, 1)]
-        return [*about, *lines, *[remark] * bool(named), *named, *more_lines(count - listed, "columns")]
+        return [*about, *lines, *[remark] * bool(named), *named, *more_lines(count - shown - len(listed), "columns")]
 
 
 class ParquetSource(FormatSource[ParquetFile]):
@@ -231,19 +236,18 @@ class ParquetSource(FormatSource[ParquetFile]):
         def after(k: int) -> str | None:
             return str(Place(start + k, place.col)) if start + k < total else None
 
-        def build(k: int) -> str:
+        def build(k: int, chars: int = 0) -> str:
             rest = total - start - k
-            return "\n".join(
-                [
-                    *heads,
-                    *lines[:k],
-                    *([marked(more(rest, "rows"), price * rest, after(k), advice=advice)] if rest else []),
-                ]
-            )
+            mark = marked(more(rest - bool(chars), "rows"), price * rest, after(k), advice=advice)
+            part = [beginning(lines[k], chars)] if chars else []
+            return "\n".join([*heads, *lines[:k], *part, *([mark] if rest else [])])
 
         k, text = fit(len(lines), build, budget, guess=budget // price + 1)
         if k < 1:  # a part of one row
             return fit_lines(heads, lines, budget, "rows", place=after)
+        if k < len(lines) and budget < NO_CAP:
+            chars = largest(len(lines[k]) - 1, lambda n: count_tokens(build(k, n)) <= budget, 16)
+            text = build(k, chars) if chars > _LEAST_BEGUN else text
         table = {heads[1]: TableRow(("row", *names), is_head=True)}
         table |= {line: TableRow((str(start + at), *rows[at])) for at, line in enumerate(lines)}
         return Draft(text, cut_tokens=price * (total - start - k), next_pos=after(k), rows=table)

@@ -21,6 +21,7 @@ from ctxkernel.sources.base.rendering import Names, Place, titled
 from ctxkernel.sources.tables.columns import (
     CELL_CHARS,
     CHUNKS,
+    COUNTED_CELL,
     EXACT_CELLS,
     LEAST_ROWS,
     STAMP_BYTES,
@@ -99,14 +100,14 @@ class PolarsSource(TableSource):
 
     def schema(self, at: Sequence[int]) -> tuple[str, list[str]]:
         """Return type, nulls and range of some columns."""
-        return self._told(at, _range)
+        return self._told(at, _range, 1)
 
     def statistics(self, at: Sequence[int]) -> tuple[str, list[str]]:
         """Return nulls, range, mean, std and quartiles, or the most frequent values, of some columns."""
-        return self._told(at, _described)
+        return self._told(at, _described, COUNTED_CELL)
 
-    def _told(self, at: Sequence[int], said: Callable[[Any, str], list[str]]) -> tuple[str, list[str]]:
-        sample, about, note = _sampled(self._frame())
+    def _told(self, at: Sequence[int], said: Callable[[Any, str], list[str]], counted: int) -> tuple[str, list[str]]:
+        sample, about, note = _sampled(self._frame(), counted)
         columns = sample.get_columns()
         return note, [", ".join(said(columns[one], about)) for one in at]
 
@@ -146,10 +147,14 @@ def _cells(column: Any) -> list[str]:
     return ["null" if value is None else cell(value) for value in column.to_list()]
 
 
-def _sampled(frame: Any) -> tuple[Any, str, str]:
-    """Return a frame to compute statistics of, what stands before its numbers, and a remark that says so."""
+def _sampled(frame: Any, counted: int) -> tuple[Any, str, str]:
+    """Return a frame to compute statistics of, what stands before its numbers, and a remark that says so.
+
+    A cell that is no number counts as `counted` cells.
+    """
     rows, width = frame.shape
-    if rows * width <= EXACT_CELLS:
+    others = sum(not (kind.is_numeric() or kind.is_temporal()) for kind in frame.dtypes[:_DESCRIBED])
+    if rows * (width + (counted - 1) * others) <= EXACT_CELLS:
         return frame, "", ""
     step = max(2, -(-rows * min(width, _DESCRIBED) // _SAMPLE_CELLS))
     return frame[:, :_DESCRIBED].gather_every(step), "~", f" · sampled: every {step:,}th row"

@@ -265,8 +265,11 @@ class TableSource(TargetSource):
     def described(self, facts: TableFacts, lod: int, budget: int) -> Draft:
         """Render level 1 or 2."""
         rows, width = self.table_shape(facts)
-        names = self.columns(min(width, MOST_NAMES if budget >= NO_CAP else MOST_NAMED))
-        known = min(len(names), self.most_described)
+        most = MOST_NAMES if budget >= NO_CAP else MOST_NAMED
+        names, has_last = list(self.columns(min(width, most))), width <= MOST_NAMES
+        if len(names) < width and has_last:
+            names[-1:] = self.columns(width)[-1:]
+        known = min(len(names) - (len(names) < width), self.most_described)
         if (emphasis := EMPHASIS.get()) is not None:
             emphasis.note({key.partition(" ")[2]: column.chunks for key, column in facts.columns.items()})
         at = described_part([name for name, _ in names[:known]], budget)
@@ -279,7 +282,8 @@ class TableSource(TargetSource):
         lines: list[str] = list(with_number_table(told_of))
         if known < len(names):
             lines.append(Line(f"[the values of the first {plural(known, 'columns')} only were looked at]"))
-            lines += [column_line(name, kind) for name, kind in names[known:]]
+            rest = enumerate(names[known:], known + 1)
+            lines += [column_line(*name, last=has_last and at == len(names)) for at, name in rest]
         lines += more_lines(width - len(names), "columns")
         head = f"{self.headline()}{note}"
         table: Mapping[str, TableRow] = NONE

@@ -25,7 +25,7 @@ from ctxkernel.state.ambient.caches import FunctionCaches
 from ctxkernel.state.ambient.library_attributes import LibraryAttributes
 from ctxkernel.state.ambient.logging_state import Logging
 from ctxkernel.state.ambient.part import UNKNOWN, NotRestored, Part, Setting
-from ctxkernel.state.ambient.process import SIGNALS, Outside, signal_handler
+from ctxkernel.state.ambient.process import SIGNALS, Outside, read_interpreter, signal_handler
 from ctxkernel.state.ambient.pyplot import OpenFigures
 from ctxkernel.state.ambient.widgets import WidgetValues
 from ctxkernel.state.types.connections import reconnect
@@ -72,7 +72,7 @@ def read_witnesses() -> dict[str, object]:
         "environment": environ._data.copy(),
         "sys.path": [*map(str, sys.path)],
         "warnings": tuple(warnings.filters),
-        "interpreter": (sys.getrecursionlimit(), sys.get_int_max_str_digits()),
+        "interpreter": read_interpreter(),
         "locale": locale.setlocale(locale.LC_ALL),
         # Without the flags, on which no result depends.
         "decimal": (arithmetic[:6], arithmetic[7]),

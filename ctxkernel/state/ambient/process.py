@@ -224,7 +224,8 @@ def _folder() -> str:
         return ""
 
 
-def _interpreter() -> Any:
+def read_interpreter() -> tuple[Any, ...]:
+    """Return the limits of the interpreter, the seconds between switches of threads, and the settings of `gc`."""
     limits = sys.getrecursionlimit(), sys.get_int_max_str_digits()
     return *limits, sys.getswitchinterval(), gc.isenabled(), *gc.get_threshold()
 
@@ -302,7 +303,7 @@ PARTS: list[Part] = [
     Environment(),
     ImportPath(),
     WarningFilters(),
-    Setting("interpreter", _interpreter, _set_interpreter),
+    Setting("interpreter", read_interpreter, _set_interpreter),
     Setting("locale", lambda: locale.setlocale(locale.LC_ALL), lambda value: locale.setlocale(locale.LC_ALL, value)),
     _DecimalContext(),
 ]

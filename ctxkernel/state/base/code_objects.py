@@ -127,6 +127,12 @@ def used_names(code: types.CodeType) -> set[str]:
     return _global_names(code, _USES)[0].union(*map(used_names, _inner(code)))
 
 
+def string_constants(code: types.CodeType) -> set[str]:
+    """Return the texts in the code, and in the functions in it."""
+    texts = {const for const in code.co_consts if type(const) is str}
+    return texts.union(*map(string_constants, _inner(code)))
+
+
 def _inner(code: types.CodeType) -> list[types.CodeType]:
     return [const for const in code.co_consts if type(const) is types.CodeType]
 

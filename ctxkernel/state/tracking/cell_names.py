@@ -38,6 +38,7 @@ _getframe currentframe f_globals f_locals __globals__ user_ns user_global_ns get
 """
 ANYTHING_BELOW = frozenset(_BELOW.split())
 """Attributes through which code can reach any variable."""
+_LISTS_NAMES = re.compile(r"\bdir\s*\(\s*\)")
 
 _RUNS = "time timeit prun capture memit mprun lprun snakeviz pyinstrument heat debug scalene"
 RUNS_ITS_TEXT = frozenset(_RUNS.split())
@@ -169,6 +170,8 @@ class _Reading:
         if self.uses:
             self.used |= _used(text)
         reached = names & ANYTHING or attribute_names(code) & ANYTHING_BELOW
+        if "dir" in names and _LISTS_NAMES.search(text):
+            reached |= {"dir"}
         if reached:
             self.anything = self.anything or min(reached)
             self._texts(code)
