@@ -36,6 +36,7 @@ from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.thumbnails import scaled_down
 from ctxkernel.testing.remembering import parts_of, signature, unbound
+from ctxkernel.testing.renderings import opened, render
 
 
 def encoded(form: str = "PNG", size: tuple[int, int] = (280, 280), mode: str = "RGB", colour: Any = None) -> str:
@@ -412,3 +413,26 @@ def test_an_image_in_base64_is_not_masked_whatever_it_contains():
     assert image in mask(text)
     assert "hunter2" not in mask(text)
     assert "AKIA" not in mask("AKIAIOSFODNN7EXAMPLE")
+
+
+def test_a_file_of_a_large_image_is_decoded_in_the_background_and_says_so_until_then(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    path = tmp_path / "a.png"
+    image.new("RGB", (2_500, 2_000), "red").save(path)
+    source = opened(path)
+    first = render(source, 0)
+    assert first.picture is None
+    assert "no picture yet: it is being decoded" in first.text
+    wanted = source.preparation()
+    assert wanted is not None
+    result = wanted.work(lambda: False, lambda _: None)
+
+    assert source.accept(result)
+
+    then = render(source, 0)
+    assert then.picture is not None
+    assert "shown as 512 × 410" in then.text
+    assert source.preparation() is None
+    image.new("RGB", (2_600, 2_000), "blue").save(path)
+    assert render(source, 0).picture is None
+    assert not source.accept(result)

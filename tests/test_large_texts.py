@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import time
 from collections import Counter
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from scale import examples
 
 from ctxkernel.core.errors import BadPolicy
+from ctxkernel.core.ports import All
 from ctxkernel.sources.base import file_reader, surveys
 from ctxkernel.sources.base import file_search as searches
 from ctxkernel.sources.base.file_reader import make_text
@@ -91,7 +93,11 @@ def test_level_1_shows_the_lines_at_the_position_wherever_it_is(log):
 
 def test_level_2_of_a_long_text_says_how_many_of_its_lines_were_ranked(tmp_path):
     lines = [f"Sentence {chr(97 + at % 26)}{at} is about something." for at in range(60_001)]
-    text = render(written(tmp_path / "a.txt", "\n".join(lines)), 2).text
+    source = opened(written(tmp_path / "a.txt", "\n".join(lines)))
+    assert "kB so far" in render(source, 2).text.split("\n")[0]
+    wanted = source.preparation()
+    assert wanted is not None and source.accept(wanted.work(lambda: False, lambda _: None))
+    text = render(source, 2).text
 
     assert "chosen from 10,000 of its lines: beginning, middle and end" in text.split("\n")[0]
 
@@ -372,6 +378,101 @@ def test_the_end_of_a_text_of_which_only_the_beginning_was_read_is_refused(tmp_p
     with pytest.raises(BadPolicy, match="has no position '/line 2999/' in what was read of it"):
         render(path, 0, pos="/line 2999/")
     assert re.match(r"a.txt · lines 0-1 of \d+\+ · ", render(path, 0, tokens=100).text)
+
+
+# --- texts in memory of which an outline takes long
+
+CODE = "".join(f"class Ship{n}:\n    def load{n}(self, tons: int):\n        return tons\n\n\n" for n in range(3_000))
+HEADINGS = "".join(f"# Part {n}\n\nIt is about {n}.\n\n" for n in range(10_000))
+ENTRIES = (
+    "".join(f"2024-01-02 03:04:05 INFO step {n} done\n" for n in range(20_000)) + "2024-01-02 03:04:05 ERROR shut\n"
+)
+LONG = {
+    "code": ("a.py", CODE, "class Ship2999", "3,000 more symbols"),
+    "Markdown": ("a.md", HEADINGS, "# Part 9999", "headings"),
+    "log": ("a.log", ENTRIES, "ERROR shut", "20,001 entries"),
+}
+
+
+@pytest.mark.parametrize(("name", "text", "late", "counted"), LONG.values(), ids=LONG)
+def test_a_long_text_is_told_by_its_beginning_that_says_so_until_the_background_has_outlined_all(
+    tmp_path, name, text, late, counted
+):
+    source = opened(written(tmp_path / name, text))
+    first = render(source, 1, tokens=All)
+    assert re.search(r"~ of its first [\d.]+ kB so far", first.text.split("\n")[0])
+    assert late not in first.text
+    cut = re.search(r"([\d,]+\+?) more (symbols|headings)", render(source, 1, tokens=300).text)
+    assert not cut or cut[1].endswith("+"), "more than were read, for all that is known"
+    assert counted not in first.text.replace("~", "")
+    wanted = source.preparation()
+
+    assert source.accept(wanted.work(lambda: False, lambda _: None))
+
+    whole = render(source, 1, tokens=All)
+    assert "so far" not in whole.text
+    assert late in whole.text
+    assert source.preparation() is None
+    assert "so far" not in render(source, 2).text
+
+
+def test_what_is_far_in_a_long_text_is_found_by_its_name_once_it_is_outlined(tmp_path):
+    source = opened(written(tmp_path / "a.py", CODE))
+
+    first = render(source, 0, pos="Ship2999", tokens=300)
+    wanted = source.preparation()
+    assert source.accept(wanted.work(lambda: False, lambda _: None))
+    then = render(source, 0, pos="Ship2999", tokens=300)
+
+    assert "'Ship2999' not found yet" in first.text
+    assert "class Ship2999:" in then.text
+
+
+def test_the_outline_of_a_long_text_is_of_the_text_that_it_was_made_of(tmp_path):
+    path = written(tmp_path / "a.py", CODE)
+    source = opened(path)
+    render(source, 1)
+    late = source.preparation().work(lambda: False, lambda _: None)
+    written(path, CODE.replace("Ship", "Boat"))
+    render(source, 1)
+
+    assert not source.accept(late)
+    assert "Ship" not in render(source, 1).text
+
+
+def test_a_string_and_a_source_in_memory_are_outlined_in_the_background_too():
+    source = opened(HEADINGS)
+    assert "so far" in render(source, 1).text
+    wanted = source.preparation()
+
+    assert source.accept(wanted.work(lambda: False, lambda _: None))
+
+    assert "so far" not in render(source, 1).text
+
+
+def test_in_a_kernel_a_long_file_and_a_large_figure_are_complete_some_cells_later(kernel, tmp_path):
+    path = written(tmp_path / "long.py", CODE)
+    kernel.run(f"code = view({str(path)!r}, lod=1, tokens=All).run()")
+    first = kernel.evaluate("code.rendered.text")
+    pytest.importorskip("matplotlib")
+    kernel.run(
+        "import matplotlib; matplotlib.use('agg')\n"
+        "from matplotlib import pyplot\nfigure, axes = pyplot.subplots(4, 4)\n"
+        "plots = view(figure, lod=0, tokens=2000).run()"
+    )
+    seen = kernel.evaluate("plots.rendered.text")
+
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        kernel.run("import time; time.sleep(0.2)")
+        done = kernel.evaluate("('so far' not in code.rendered.text, plots.rendered.picture is not None)")
+        if done == "(True, True)":
+            break
+
+    assert "so far" in first and "class Ship2999" not in first
+    assert "it is being drawn" in seen
+    assert done == "(True, True)"
+    assert kernel.evaluate("'class Ship2999' in code.rendered.text") == "True"
 
 
 # -- what variants of these showed

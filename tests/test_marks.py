@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from scale import examples
 
 from ctxkernel.core.marks import cut_to, parted, shorter
-from ctxkernel.core.ports import RenderRequest
+from ctxkernel.core.ports import All, RenderRequest
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
 from ctxkernel.sources.base.fitting import advises
 from ctxkernel.sources.base.rendering import within_reserve
@@ -158,3 +159,73 @@ def test_where_a_rendering_goes_on_is_always_further_on_in_any_budget(zoo: dict[
             pos = shown.next_pos
             assert pos not in passed, f"{budget} tokens at {passed[-1]} go on at {pos}: {shown.text}"
             passed.append(pos)
+
+
+PARAGRAPH = "The quick brown fox jumps over the lazy dog again and again. " * 6
+
+
+@pytest.mark.parametrize(
+    "text", [PARAGRAPH, f"{PARAGRAPH}\n\nA second one.", "first\nsecond of it\n" + "x" * 300, "x" * 300]
+)
+@pytest.mark.parametrize("tokens", [60, 100, 120, 4000, All])
+def test_of_paragraphs_that_are_shown_by_their_beginnings_the_rest_is_marked(text: str, tokens: Any):
+    shown = render(text, 1, tokens=tokens)
+
+    lines = text.split("\n")
+    assert all(line in shown.text for line in lines) or re.search(
+        r"^\[… |^--- from line 0, \d of", shown.text, re.MULTILINE
+    )
+
+
+def test_paragraphs_that_are_shown_whole_have_no_mark():
+    assert "[…" not in render("\n\n".join(f"Sentence {n}." for n in range(40)), 1, tokens=All).text
+
+
+@pytest.mark.parametrize("tokens", [50, 60, 80, 120])
+def test_of_a_long_line_as_much_is_shown_as_there_is_room_for(tokens: int):
+    shown = render("x" * 3000, 0, tokens=tokens)
+
+    assert shown.text.count("x") >= 30
+    assert "[… " in shown.text
+    assert shown.cut_tokens
+
+
+@pytest.mark.parametrize("lod", [0, 1, 2])
+def test_what_a_large_text_has_that_is_no_utf8_is_said_wherever_it_is_shown(tmp_path: Path, lod: int):
+    ascii_part = b"a line of plain letters here\n" * 40_000
+    western = written(tmp_path / "west.txt", ascii_part + "caf\xe9 ol\xe9 line\n".encode("cp1252") * 300_000)
+    level = "2024-01-02 03:04:05 INFO step done\n" * 40_000 + "2024-01-02 03:04:05 ERROR caf\xe9 shut\n" * 90_000
+    log = written(tmp_path / "west.log", level.encode("cp1252"))
+
+    for path, pos in ((western, "/caf/"), (western, "end"), (log, "end")):
+        shown = render(path, lod, pos, tokens=400)
+        assert ("\ufffd" in shown.text) == ("U+FFFD" in shown.text)
+        assert lod or "U+FFFD" in shown.text
+    assert "U+FFFD" not in render(western, lod, tokens=400).text
+
+
+def test_a_map_of_code_marks_the_docstrings_and_signatures_that_it_leaves_out(tmp_path: Path):
+    for n in range(12):
+        written(
+            tmp_path / f"m{n}.py",
+            "".join(f'def f{n}_{k}(a: int, b: int):\n    """Do {k} of it."""\n\n\n' for k in range(4)),
+        )
+    source = opened(tmp_path)
+    for tokens in (200, 400, 800, 1200, 4000):
+        shown = render(source, 1, tokens=tokens)
+        told = shown.text.count(" — Do ")
+        left = re.search(r"(\d+) more symbols", shown.text)
+        unnamed = int(left[1]) if left else 0
+        details = re.search(r"details of (\d+) symbols", shown.text)
+        assert told + unnamed + (int(details[1]) if details else 0) == 48, shown.text
+
+
+def test_what_is_known_of_some_lines_of_json_only_has_the_sign_of_a_sample(tmp_path: Path):
+    rows = (json.dumps({"id": n, "name": f"n{n % 7}", "gap": None if n * n % 5 else 1}) + "\n" for n in range(130_000))
+    large = written(tmp_path / "a.jsonl", "".join(rows))
+
+    for lod in (1, 2):
+        shown = render(large, lod, tokens=400).text
+        assert re.search(r"id: int, ~0 … \d+\n", shown)
+        assert "name: text, ~7 distinct" in shown
+        assert "null in ~" in shown

@@ -126,8 +126,14 @@ BAD = {
     "endless": (endless, "__ctx_render__: no answer in 0.2 s"),
     "leaves": (leaves, "__ctx_render__: SystemExit: bye"),
     "fails": (fails, "__ctx_render__: ValueError: no reading"),
-    "returns a number": (lambda level, tokens: 3, "it returned a int, expected a text or a list of texts"),
-    "returns numbers": (lambda level, tokens: [3], "it returned a list, expected a text or a list of texts"),
+    "returns a number": (
+        lambda level, tokens: 3,
+        "it returned a value of type int, expected a text or a list of texts",
+    ),
+    "returns numbers": (
+        lambda level, tokens: [3],
+        "it returned a value of type list, expected a text or a list of texts",
+    ),
 }
 
 

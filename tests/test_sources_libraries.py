@@ -21,7 +21,8 @@ import pytest
 
 from ctxkernel.core.ports import All
 from ctxkernel.sources import open_source
-from ctxkernel.testing.renderings import render
+from ctxkernel.testing import HeldJobs, Turns
+from ctxkernel.testing.renderings import opened, render
 
 
 def levels(target: Any, tokens: Any = All) -> list[str]:
@@ -409,8 +410,8 @@ def test_a_figure_is_drawn_again_where_it_changed_and_only_there(monkeypatch, ch
         figure.savefig(io.BytesIO())
     source = open_source(figure, namespace_name="it")
     calls: list[Any] = []
-    draw = type(source).draw
-    monkeypatch.setattr(type(source), "draw", lambda self: calls.append(self) or draw(self))
+    drawing = type(source).drawing
+    monkeypatch.setattr(type(source), "drawing", lambda self: calls.append(self) or drawing(self))
     before = render(source)
     again = render(source, tokens=300)
     assert len(calls) == 1 and again.picture is not None
@@ -694,3 +695,53 @@ def test_a_network_is_its_parameters_and_modules_and_is_not_run(torch: Any):
     with torch.no_grad():
         network.again.bias[1] = 7
     assert re.search(r"^\+inner\.0\.bias: .*, 7\.0, ", render(source, 3, basis=before.basis).text, re.MULTILINE)
+
+
+def many_axes() -> Any:
+    figure, axes = pytest.importorskip("matplotlib.pyplot").subplots(4, 4)
+    for one in axes.flat:
+        one.plot(range(50))
+    return figure
+
+
+def long_line() -> Any:
+    figure, axes = pytest.importorskip("matplotlib.pyplot").subplots()
+    axes.plot(range(1_000_000))
+    return figure
+
+
+@pytest.mark.parametrize("make", [many_axes, long_line])
+def test_a_figure_that_takes_long_is_drawn_in_the_background_and_says_so_until_then(make: Any):
+    figure = make()
+    source = opened(figure, "it")
+    first = render(source)
+    assert first.picture is None
+    assert first.text.endswith("[picture: none yet, it is being drawn]")
+    wanted = source.preparation()
+    assert wanted is not None
+    result = wanted.work(lambda: False, lambda _: None)
+
+    assert source.accept(result)
+
+    assert render(source).picture is not None
+    assert source.preparation() is None
+    figure.axes[0].set_title("another one")
+    assert render(source).picture is None, "the picture is of an earlier state"
+    assert not source.accept(result)
+
+
+def test_a_running_view_of_a_large_figure_shows_its_picture_at_a_later_tick():
+    turns = Turns()
+    turns.loop.graph.open_source = opened
+    turns.namespace["figure"] = many_axes()
+    held = turns.loop.preparer = HeldJobs(turns.loop.ready)
+    turns.run("h = view(figure, lod=0, tokens=2000).run()")
+    h = turns.namespace["h"]
+    first = h.rendered
+
+    held.finish()
+    turns.run()
+
+    assert first.picture is None
+    assert h.rendered.picture is not None
+    assert not held.jobs

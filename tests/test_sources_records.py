@@ -190,7 +190,7 @@ def test_level_1_of_a_nested_value_is_its_fields_with_types_counts_and_examples(
         "users: list, 3 items of dict",
         "  [].name: str ×3, all different, such as 'ann'",
         "  [].address: dict ×2, 1 of 3 without it, 1 item",
-        "    city: str ×2, 1 null, 'Paris'",
+        "    city: str ×1, 1 null, 'Paris'",
         "  [].tags: list, 2 of 3 without it, 1 item of str",
         "['odd key']: dict, 1 item",
         "  deep: dict, 1 item",
@@ -202,7 +202,7 @@ def test_level_1_of_a_nested_value_is_its_fields_with_types_counts_and_examples(
 def test_level_2_of_a_nested_value_is_the_paths_that_hold_values():
     text = render(opened(NESTED, "config"), 2).text
 
-    assert "- users[].address.city: str ×2, 1 null, 'Paris'\n" in text
+    assert "- users[].address.city: str ×1, 1 null, 'Paris'\n" in text
     assert "- ['odd key'].deep.deeper.x: float, 1.5" in text
 
 

@@ -113,7 +113,7 @@ def count_tokens(text: str, kind: str = "auto") -> int:
         before = _CLASSES[data[min(at + _CHUNK, len(data)) - 1]]
         letters_before = letters >> 8 * _CHUNK
     if len(data) > len(text):
-        total += _RARE_CHARACTER * len(_RARE.findall(text))
+        total += _RARE_CHARACTER * _RARE.subn("", text)[1]
     return -(-total // 1000)
 
 

@@ -6,7 +6,9 @@ Rule 2: a total of which only a lower bound is known has a `+`: `[… 1,990+ mor
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -138,7 +140,7 @@ class Amounts:
 
     def __init__(self, lines: Sequence[str], what: str, hidden: Sequence[Line] = ()) -> None:
         """`hidden` are lines that are never shown, only counted."""
-        self._what, self._length = what, len(lines)
+        self._lines, self._what, self._length = lines, what, len(lines)
         self._special = [(at, line) for at, line in enumerate(lines) if isinstance(line, Line)]
         self._special += [(len(lines), line) for line in hidden]
         weights = [max(line.items, 1) if isinstance(line, Line) else 1 for line in lines]
@@ -147,16 +149,42 @@ class Amounts:
 
     def after(self, k: int) -> str:
         """Return the amount after the first `k` lines: `35 more items, 2 more rows`; empty for none."""
-        special = [line for at, line in self._special if at >= k]
-        inside = sum(k <= at < self._length for at, _ in self._special)
-        counts = {self._what: self._length - k - inside}
-        inexact: set[str] = set()
-        for line in special:
-            what = line.what or self._what
-            counts[what] = counts.get(what, 0) + line.items
-            if not line.exact:
-                inexact.add(what)
-        return ", ".join(_more(count, what, what not in inexact) for what, count in counts.items() if count > 0)
+        return self.without(range(min(k, self._length)))
+
+    def without(self, shown: Iterable[int]) -> str:
+        """Return the amount of all lines but those with the numbers `shown`; empty for none."""
+        shown = frozenset(shown)
+        counts, inexact = self._totals.copy(), self._inexact.copy()
+        for at in shown:
+            line = self._lines[at]
+            what = (line.what if isinstance(line, Line) else "") or self._what
+            counts[what] -= line.items if isinstance(line, Line) else 1
+            inexact[what] -= isinstance(line, Line) and not line.exact
+        # In the order of the first line that is left of each, that of the list before them.
+        first = {what: next((at for at in places if at not in shown), 0) for what, places in self._places.items()}
+        first[self._what] = -1
+        left = [what for what in sorted(first, key=first.__getitem__) if counts[what] > 0]
+        return ", ".join(_more(counts[what], what, not inexact[what]) for what in left)
+
+    @cached_property
+    def _places(self) -> dict[str, list[int]]:
+        """By what they are called, the numbers of the lines that say so."""
+        found: dict[str, list[int]] = {}
+        for at, line in self._special:
+            found.setdefault(line.what or self._what, []).append(at)
+        return found
+
+    @cached_property
+    def _totals(self) -> Counter[str]:
+        inside = sum(at < self._length for at, _ in self._special)
+        found = Counter({self._what: self._length - inside})
+        for _, line in self._special:
+            found[line.what or self._what] += line.items
+        return found
+
+    @cached_property
+    def _inexact(self) -> Counter[str]:
+        return Counter(line.what or self._what for _, line in self._special if not line.exact)
 
     def count_after(self, k: int) -> int:
         """Return the number of items after the first `k` lines, whatever they are."""

@@ -180,9 +180,25 @@ def _sequence(
 class _State:
     """In which form each line is shown."""
 
-    forms: list[int]
+    forms: dict[int, int]
+    """Those of the lines that are not absent, by their numbers."""
     part: tuple[int, str] | None = None
     """A line of which the beginning is shown, and this beginning."""
+
+    def form(self, at: int) -> int:
+        """Return the form of a line."""
+        return self.forms.get(at, _ABSENT)
+
+    def shows(self, at: int) -> bool:
+        """Return whether any of a line is shown."""
+        return at in self.forms or (self.part is not None and self.part[0] == at)
+
+    def set(self, at: int, form: int) -> None:
+        """Show a line in another form."""
+        if form == _ABSENT:
+            self.forms.pop(at, None)
+        else:
+            self.forms[at] = form
 
 
 @dataclass(slots=True)
@@ -204,6 +220,11 @@ class _Plan:
     total: int = field(init=False)
     items: int = field(init=False)
     """The number of items that all lines stand for, hidden ones included."""
+    main: list[int] = field(init=False)
+    """The numbers of the lines that a position can be of."""
+    last_named: int = field(init=False)
+    """The number of the last line with a name."""
+    amounts: Amounts = field(init=False)
     advice: str = field(init=False, default="")
     """The shortest advice of the mark."""
     placed: bool = field(init=False, default=False)
@@ -217,6 +238,10 @@ class _Plan:
         self.total = count_tokens("\n".join(self.lines))
         self.items = sum(max(line.items, 1) if isinstance(line, Line) else 1 for line in self.lines)
         self.items += sum(line.items for line in self.hidden)
+        self.main = [at for at, line in enumerate(self.lines) if getattr(line, "rank", 0) < _INNER]
+        named = (at for at in reversed(range(len(self.lines))) if isinstance(self.lines[at], NamedLine))
+        self.last_named = next(named, -1)
+        self.amounts = Amounts(self.lines, self.what, self.hidden)
         self.parents = []
         within: list[int] = []
         for at in range(len(self.lines)):
@@ -293,17 +318,14 @@ class _Plan:
         return Planned(text, self._cut(state), self._next_place(state))
 
     def _first(self, k: int) -> _State:
-        forms = [_ABSENT] * len(self.lines)
-        for at, form in self.steps[:k]:
-            forms[at] = form
-        return _State(forms)
+        return _State(dict(self.steps[:k]))
 
     def _fill(self, state: _State, budget: int, start: int) -> None:
         """Take the next steps that fit into the room that is left."""
         room, closed = budget - count_tokens(self._text(state, self.advice)), False
         taken: list[tuple[int, int, int]] = []
         for at, form in self.steps[start : start + _TRIES]:
-            before, plain = state.forms[at], self._is_plain(at)
+            before, plain = state.form(at), self._is_plain(at)
             if room < 2:
                 break
             if before >= form or (closed and plain) or not self._may(state, at, form):
@@ -313,14 +335,14 @@ class _Plan:
                 closed = closed or plain
                 continue
             taken.append((at, before, form))
-            state.forms[at] = form
+            state.set(at, form)
             room -= max(price, 0)
 
         def fits(k: int) -> bool:
             for at, before, _ in reversed(taken):
-                state.forms[at] = before
+                state.set(at, before)
             for at, _, form in taken[:k]:
-                state.forms[at] = form
+                state.set(at, form)
             return count_tokens(self._text(state, self.advice)) <= budget
 
         if not fits(len(taken)):
@@ -333,16 +355,16 @@ class _Plan:
 
     def _may(self, state: _State, at: int, form: int) -> bool:
         parent = self.parents[at]
-        return form == _NAMED or parent < 0 or state.forms[parent] >= _SHORT
+        return form == _NAMED or parent < 0 or state.form(parent) >= _SHORT
 
     def _begin_next(self, state: _State, budget: int) -> None:
         """Show the beginning of a line that has no room, the next one if that fits."""
         tried: set[int] = set()
         for at, form in self.steps:
-            if state.forms[at] >= form or form == _NAMED or at in tried or not self._may(state, at, form):
+            if state.form(at) >= form or form == _NAMED or at in tried or not self._may(state, at, form):
                 continue
             tried.add(at)
-            if self._begin(state, budget, at) or len(tried) == _BEGUN or (self._is_plain(at) and not state.forms[at]):
+            if self._begin(state, budget, at) or len(tried) == _BEGUN or (self._is_plain(at) and not state.form(at)):
                 return
 
     def _begin(self, state: _State, budget: int, at: int) -> bool:
@@ -355,9 +377,9 @@ class _Plan:
         if not may_begin(line):
             return False
         least = max(_LEAST_PART, line.find(name) + len(name) + len(": ") + 1)
-        if state.forms[at] == _NAMED:
+        if state.form(at) == _NAMED:
             least += 2 * _LEAST_PART - 2
-        elif state.forms[at] == _SHORT:
+        elif state.form(at) == _SHORT:
             least = max(len(self._form(at, _SHORT)) + 2, least)
 
         def with_part(n: int) -> _State:
@@ -366,9 +388,9 @@ class _Plan:
         def fits(state: _State) -> bool:
             return count_tokens(self._text(state, self.advice)) <= budget
 
-        whole = _State([*state.forms[:at], _WHOLE, *state.forms[at + 1 :]])
+        whole = _State(state.forms | {at: _WHOLE})
         if "\n" not in line and fits(whole):
-            state.forms[at] = _WHOLE
+            state.set(at, _WHOLE)
             return False
         n = largest(len(line) - 1, lambda n: fits(with_part(n)), least)
         if n < least or "\n" in line[:n] or len(beginning(line, n)) < least:
@@ -394,26 +416,27 @@ class _Plan:
         named: list[NamedLine] = []
         after = 0
         """The place of the lists of names: after the last line with a name."""
-        for at, (line, form) in enumerate(zip(self.lines, state.forms, strict=True)):
-            if state.part is not None and state.part[0] == at:
+        part = {} if state.part is None else {state.part[0]: _ABSENT}
+        for at, form in sorted((state.forms | part).items()):
+            line = self.lines[at]
+            if state.part is not None and at in part:
                 body.append(state.part[1])
             elif form >= _SHORT:
                 body.append(self._form(at, form))
             elif form == _NAMED and isinstance(line, NamedLine):
                 named.append(line)
-            if isinstance(line, NamedLine):
+            if at <= self.last_named:
                 after = len(body)
         return [*body[:after], *lists_of(named), *body[after:]]
 
     def _amount(self, state: _State) -> str:
         part = -1 if state.part is None else state.part[0]
-        pairs = list(zip(self.lines, state.forms, strict=True))
-        absent = [line for at, (line, form) in enumerate(pairs) if form == _ABSENT and at != part]
-        told = Amounts(absent, self.what, self.hidden).after(0)
+        told = self.amounts.without(at for at in sorted({*state.forms, part}) if at >= 0)
         counts: dict[str, int] = {}
-        for at, (line, form) in enumerate(pairs):
+        for at, form in sorted(state.forms.items()):
+            line = self.lines[at]
             known = form >= self.most[at] and not (isinstance(line, NamedLine) and line.partial)
-            if at != part and form != _ABSENT and not known:
+            if at != part and not known:
                 what = (line.what if isinstance(line, Line) else "") or self.what
                 counts[what] = counts.get(what, 0) + 1
         details = ", ".join(plural(count, what) for what, count in counts.items())
@@ -424,10 +447,11 @@ class _Plan:
         return max(1, self.total * self.items // max(len(self.lines), 1) - shown)
 
     def _next_place(self, state: _State) -> str | None:
-        absent = [at for at, form in enumerate(state.forms) if form == _ABSENT]
-        main = [at for at in absent if getattr(self.lines[at], "rank", 0) < _INNER]
-        first = min(main or absent, default=len(state.forms))
-        return self.place(first) if self.placed and 0 < first < len(state.forms) else None
+        count = len(self.lines)
+        first = next((at for at in self.main if at not in state.forms), None)
+        if first is None:
+            first = next((at for at in range(count) if at not in state.forms), count)
+        return self.place(first) if self.placed and 0 < first < count else None
 
 
 def _says_kind_only(line: str) -> bool:

@@ -53,6 +53,8 @@ class Outline:
     """The word for these lines, in the plural."""
     whole: bool = True
     """Whether it is of all that was read of the text."""
+    begun: bool = False
+    """Whether its entries are the beginnings of paragraphs that have more."""
     table: Mapping[str, TableRow] = NONE
     """The lines that are rows of a table."""
 

@@ -380,6 +380,8 @@ class BaseSource:
         try:
             found = self.find(request.pos)
         except NotFound as fault:
+            if from_end is not None:
+                return self._end(None, request), ""
             return last or parse_place(request.near) or Place(), str(fault)
         except BadPolicy as fault:
             if from_end is not None:

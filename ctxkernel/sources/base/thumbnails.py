@@ -8,8 +8,10 @@ Rule 3: the same file, room and Pillow give the same bytes; no date, no metadata
 from __future__ import annotations
 
 import base64
+import importlib.util
 import io
 import os
+from dataclasses import dataclass
 from typing import Any
 
 from ctxkernel.core.image_headers import Image, image_of
@@ -26,11 +28,35 @@ _PHOTO = 0.8  # characters of base64 a pixel: a PNG of more is no drawing, and i
 _LEAST_SIDE = 32  # smaller ones show nothing
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")
 _MOST_PIXELS = 24_000_000
+_PIXELS_AT_ONCE = 4_000_000
 _MOST_JPEG = 80_000_000  # a JPEG is decoded at a fraction of its size
 
 
-def picture(path: str, image: Image, room: int) -> tuple[Picture | None, str]:
-    """Return a picture of at most `room` tokens and `MOST_SIDE` pixels a side, or None and why, in a few words."""
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """An image file as the background decoded it, of at most `MOST_SIDE` pixels a side; None for one that is broken."""
+
+    stamp: str
+    image: Any
+
+
+def decodes_long(image: Image) -> bool:
+    """Return whether to decode an image takes so long that it is left to the background."""
+    takes_long = image.format.upper() in _FORMATS and image.format != "JPEG" and importlib.util.find_spec("PIL")
+    return bool(takes_long) and _PIXELS_AT_ONCE < image.width * image.height <= _MOST_PIXELS
+
+
+def decoded(path: str, stamp: str) -> Decoded:
+    """Return an image file as it is now, for a worker."""
+    found = read_regular(path, lambda descriptor, _: _small(descriptor, MOST_SIDE))
+    return Decoded(stamp, None if isinstance(found, Gone) else found)
+
+
+def picture(path: str, image: Image, room: int, known: Decoded | None = None) -> tuple[Picture | None, str]:
+    """Return a picture of at most `room` tokens and `MOST_SIDE` pixels a side, or None and why, in a few words.
+
+    `known` is the image decoded in the background.
+    """
     size = image.width * image.height
     if image.format.upper() not in _FORMATS:
         return None, f"no picture: {image.format} is not decoded"
@@ -39,28 +65,34 @@ def picture(path: str, image: Image, room: int) -> tuple[Picture | None, str]:
     side = side_within(image.width, image.height, room)
     if not side:
         return None, NO_ROOM
-    try:
-        import PIL.Image  # late: costs 50 ms, and most views are of no image
-        import PIL.ImageOps
-    except ImportError:
+    if importlib.util.find_spec("PIL") is None:
         return None, "no picture: pip install pillow"
+    small = known.image if known is not None else read_regular(path, lambda descriptor, _: _small(descriptor, side))
+    if isinstance(small, Gone):
+        return None, f"no picture: {small.reason}"
+    if small is None:
+        return None, "no picture: it cannot be decoded"
+    small = small.copy()
+    small.thumbnail((side, side))
+    return encoded(small, "JPEG" if small.mode == "RGB" else "PNG"), ""
 
-    def made(descriptor: int, _: os.stat_result) -> Picture | None:
-        try:
-            with os.fdopen(descriptor, "rb", closefd=False) as file, PIL.Image.open(file, formats=_FORMATS) as found:
-                found.draft("RGB", (2 * side, 2 * side))
-                seen = PIL.ImageOps.exif_transpose(found)
-                kind = "JPEG" if seen.mode in ("RGB", "YCbCr", "CMYK") else "PNG"
-                small = seen.convert("RGB" if kind == "JPEG" else "L" if seen.mode in ("1", "L") else "RGBA")
-                small.thumbnail((side, side))
-                return encoded(small, kind)
-        except Exception:  # broken data, or a format within the format: the header's facts stay
-            return None
 
-    shown = read_regular(path, made)
-    if isinstance(shown, Gone):
-        return None, f"no picture: {shown.reason}"
-    return shown, "" if shown is not None else "no picture: it cannot be decoded"
+def _small(descriptor: int, side: int) -> Any:
+    """Return an image of at most `side` pixels a side in a mode that can be encoded, or None for a broken one."""
+    import PIL.Image  # late: costs 50 ms, and most views are of no image
+    import PIL.ImageOps
+
+    try:
+        with os.fdopen(descriptor, "rb", closefd=False) as file, PIL.Image.open(file, formats=_FORMATS) as found:
+            found.draft("RGB", (2 * side, 2 * side))
+            PIL.ImageOps.exif_transpose(found, in_place=True)
+            plain = found.mode in ("RGB", "YCbCr", "CMYK")
+            mode = "RGB" if plain else "L" if found.mode in ("1", "L") else "RGBA"
+            small = found if found.mode == mode else found.convert(mode)  # no second copy of a large image
+            small.thumbnail((side, side))
+            return small
+    except Exception:  # broken data, or a format within the format: the header's facts stay
+        return None
 
 
 def encoded(image: Any, kind: str, *, most: int = _MOST_PNG) -> Picture:

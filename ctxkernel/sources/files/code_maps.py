@@ -40,7 +40,7 @@ _SIGNED = 0.4
 _SIGNED_TOKENS, _LINE_TOKENS = 24, 6
 """The tokens of a line with a signature, about, and the fewest tokens of a line."""
 _LEAST_SIGNED = 140
-"""In a smaller budget no line has a signature."""
+"""In a smaller budget no line has a signature, and the mark does not say so: the name of a symbol has its room."""
 _NAMED = 8
 _ASKED = 8
 """So many symbols that the last question names come before the order."""
@@ -181,7 +181,9 @@ class CodeMap:
         for methods, docs in ((True, True), (True, False), (False, True)) if len(ranked) <= _DETAILED else ():
             lines = [line for one in ranked for line in _detailed(one, methods, docs)]
             left = "" if methods else more(nested, "nested symbols")
-            dropped = nested * _LINE_TOKENS if left else 0
+            if methods and not docs:
+                left = _details(ranked, len(ranked), 0, len(ranked))
+            dropped = (len(ranked) * _SIGNED_TOKENS if methods else nested * _LINE_TOKENS) if left else 0
             text = "\n".join([*head, *before, *lines, *unread, *([marked(left, dropped)] if left else [])])
             if count_tokens(text) <= budget:
                 return Draft(text, cut_tokens=dropped)
@@ -264,7 +266,7 @@ class _SymbolList:
         def text(
             k: int, signed: int, begun: int = 0, advice: str = FULL_ADVICE * grows, told: tuple[int, int] = (0, 0)
         ) -> str:
-            return self._text(k, signed, begun, advice, pos, told)
+            return self._text(k, signed, begun, advice, pos, told, budget >= _LEAST_SIGNED)
 
         k, found = fit(count, lambda k: text(k, signed), budget, guess=signed)
         told = 0, 0
@@ -297,16 +299,19 @@ class _SymbolList:
         """Return how many symbols there are within others, of those whose members are not shown."""
         return sum(self._members[told[0] :])
 
-    def _text(self, k: int, signed: int, begun: int, advice: str, placed: bool, told: tuple[int, int]) -> str:
+    def _text(
+        self, k: int, signed: int, begun: int, advice: str, placed: bool, told: tuple[int, int], details: bool
+    ) -> str:
         whole, nested, (deep, long) = self.tree.whole, self._nested(told), told
         left = [
             more(len(self.ranked) - k - bool(begun), "symbols", exact=whole),
             more(nested, "nested symbols", exact=whole),
+            _details(self.ranked[: k + bool(begun)], signed, *told) if details else "",
         ]
         amount = ", ".join(filter(None, left))
         mark = (
             [marked(amount, self._cut(k, told), self._after(k) if placed else None, advice=advice)]
-            if told
+            if amount
             else self.unread
         )
         part = [beginning(self._next(k, signed), begun)] if begun else []
@@ -374,6 +379,19 @@ def _has_member(one: Ranked, pos: str) -> bool:
 def _part(path: str, prefix: str) -> str:
     head, below, _ = path.removeprefix(prefix).partition("/")
     return f"{prefix}{head}{below}"
+
+
+def _details(ranked: Sequence[Ranked], signed: int, deep: int = 0, long: int = 0) -> str:
+    """Return of how many symbols more is known than is shown.
+
+    The first `deep` are shown whole, those up to `long` with their signatures, those up to `signed` with short ones.
+    """
+    count = sum(
+        bool(one.symbol.doc) or (at >= long and len(one.symbol.signature) > (_SHORT_CHARS if at < signed else 0))
+        for at, one in enumerate(ranked)
+        if at >= deep
+    )
+    return f"details of {plural(count, 'symbols')}" if count else ""
 
 
 def _grouped(ranked: Sequence[Ranked]) -> list[str]:

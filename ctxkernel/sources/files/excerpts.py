@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, islice, takewhile
 
 from ctxkernel.core.text import plural
-from ctxkernel.projection.tokens import count_tokens, largest
+from ctxkernel.projection.tokens import count_tokens, largest, most_chars
 from ctxkernel.sources.base.amounts import FULL_ADVICE, Amounts, Line, NamedLine, marked, more
 from ctxkernel.sources.base.fitting import NO_CAP, advised, beginning, fit, fullest
 from ctxkernel.sources.base.large_files import Window
@@ -36,10 +37,14 @@ class Excerpt:
         """Return as many of the lines as fit."""
         if (draft := self._lines(budget, grows=False)) is not None:
             return fullest(budget, lambda grows, placed: (self._lines(budget, grows=True) if grows else None) or draft)
-        first = self.window.lines[0]  # not one line fits: how the first begins
+        return fullest(budget, lambda grows, placed: self._part(budget, FULL_ADVICE * grows, placed))
+
+    def _part(self, budget: int, advice: str, placed: bool) -> Draft:
+        """Return how the first line begins."""
+        first = self.window.lines[0]
 
         def build(n: int) -> str:
-            mark = marked("", self._rest(0, n), self._after(n))
+            mark = marked("", self._rest(0, n), self._after(n) if placed else None, advice=advice)
             return "\n".join([self.headline(self._span(1)), *([first[:n]] if n else []), mark])
 
         n, text = fit(len(first), build, budget, guess=2 * budget)
@@ -48,14 +53,15 @@ class Excerpt:
     def _lines(self, budget: int, *, grows: bool) -> Draft | None:
         """Return as many lines as fit and how the next one begins; None where not one fits."""
         lines, least = self.window.lines, FULL_ADVICE * grows
-        k, text = fit(len(lines), lambda k: self._text(k, least), budget, guess=budget // 12 + 1)
+        k, text = fit(self._most(budget), lambda k: self._text(k, least), budget, guess=budget // 12 + 1)
         if k < 1:
             return None
         place = self.window.place_after(k)
         if budget < NO_CAP and (k < len(lines) or place is not None):
             begun = 0
             if k < len(lines):
-                n = largest(len(lines[k]), lambda n: count_tokens(self._text(k, least, n)) <= budget, budget // 4)
+                most = len(lines[k]) - 1  # the whole line would need the position after it
+                n = largest(most, lambda n: count_tokens(self._text(k, least, n)) <= budget, budget // 4)
                 begun = n if len(beginning(lines[k], n)) > _LEAST_PART else 0
             text = advised(lambda advice: self._text(k, advice, begun), budget)
         return Draft(text, cut_tokens=self._rest(k) if place is not None else 0, next_pos=place)
@@ -88,7 +94,13 @@ class Excerpt:
             unread = max(0, window.total - window.known) if window.total is not None else 0
             left = self._size
             left += left * unread // len(window.lines)
-        return self.tokens_of(max(left - sum(map(len, window.lines[:k])) - k - chars, 1))
+        return self.tokens_of(max(left - sum(map(len, islice(window.lines, k))) - k - chars, 1))
+
+    def _most(self, budget: int) -> int:
+        """Return a number of lines of which no more can be within a budget: a text of megabytes is never counted."""
+        room, lines = most_chars(budget), self.window.lines
+        lengths = accumulate(len(line) + 1 for line in islice(lines, min(len(lines), room)))
+        return len(lines) if budget >= NO_CAP else sum(1 for _ in takewhile(lambda chars: chars <= room + 1, lengths))
 
     def _amount(self, k: int) -> str:
         """Return what is after `k` lines."""

@@ -36,20 +36,15 @@ from ctxkernel.sources.base.rendering import (
     parse_place,
 )
 from ctxkernel.sources.base.surveys import ACCEPTED, CATCH_UP_BYTES, Pass, Survey, run_pass
+from ctxkernel.sources.base.thumbnails import Decoded, decoded
 from ctxkernel.sources.files.samples import known_of, sampled
-from ctxkernel.sources.files.text_levels import (
-    Document,
-    PlainBasis,
-    TextBasis,
-    TextFacts,
-    difference,
-    render_document,
-    render_text,
-)
+from ctxkernel.sources.files.text_documents import Document, Outlined, TextFacts
+from ctxkernel.sources.files.text_levels import PlainBasis, TextBasis, difference, render_document, render_text
 from ctxkernel.sources.outlines.outline import FACTS, language_of
 from ctxkernel.sources.outlines.tabular import SCAN_CELLS, cells_of
 
 _TAIL_BYTES = 4096
+_NO_UTF8 = "what is no utf-8 is shown as U+FFFD"
 _SEARCHES = 8
 _LONG_JSON = 768 << 10
 
@@ -73,6 +68,7 @@ class FileSource(BaseSource):
         self._survey: Survey | None = None
         self.searches: dict[str, Search] = {}
         """By pattern, the newest last."""
+        self._image_awaited = False
         self._sought: Pattern | None = None
         """The search for the background to do."""
 
@@ -87,7 +83,19 @@ class FileSource(BaseSource):
             return self._text(found, request, place, budget)
         if isinstance(found, Gone):
             return _gone(self.label, found, request)
-        return _binary(self.label, found, request, budget, self.path)
+        return self._binary(found, request, budget)
+
+    def _binary(self, found: Binary, request: RenderRequest, budget: int) -> Draft:
+        known: Decoded | None = self.prepared.get("image")
+        known = known if known is not None and known.stamp == self._stamp else None
+        seen = found.image is not None and request.lod == 0 and request.pictured
+        if known is None and seen and found.image is not None and thumbnails.decodes_long(found.image):
+            self._image_awaited = True
+            draft = _binary(self.label, found, replace(request, pictured=False), budget, self.path)
+            later = "no picture yet: it is being decoded"
+            text = f"{draft.text} · {later}"
+            return replace(draft, text=text if count_tokens(text) <= budget else draft.text, notes=("binary", later))
+        return _binary(self.label, found, request, budget, self.path, known)
 
     def names(self) -> Names:
         """Return symbols and headings."""
@@ -97,7 +105,7 @@ class FileSource(BaseSource):
     def fact_names(self) -> Collection[str]:
         """Return symbols and headings, or the columns of a table."""
         found = self._find()
-        table = found.table if isinstance(found, Document) else None
+        table = found.begun.table if isinstance(found, Document) else None
         return super().fact_names() if table is None else table.header
 
     def find(self, pos: str) -> Place | None:
@@ -176,7 +184,7 @@ class FileSource(BaseSource):
 
     def _document(self, text: Text) -> Document:
         """Return the document of a text; of a large log or table with the facts that are known about all of it."""
-        found = Document(self.label, self._name, text)
+        found = Document(self.label, self._name, text, later=True)
         if self._large is None or not _is_utf8(found) or found.language.name not in FACTS:
             return found
         known = read_regular(self.path, self._known)
@@ -211,8 +219,13 @@ class FileSource(BaseSource):
     def preparation(self) -> Preparation | None:
         """Return the pass over what was not read yet; None where all was."""
         large, found = self._large, self._found
-        if large is None or not isinstance(found, Document) or not _is_utf8(found):
+        if isinstance(found, Binary) and self._image_awaited:
+            path, stamp = self.path, self._stamp
+            return Preparation(f"image {path} {stamp}", lambda stopped, publish: decoded(path, stamp), "render")
+        if not isinstance(found, Document):
             return None
+        if large is None or not _is_utf8(found):
+            return found.preparation()
         sought = self._sought
         search = None if sought is None else self.searches.get(sought.shown)
         if sought is not None and search is not None and not search.settled(sought.number):
@@ -226,7 +239,7 @@ class FileSource(BaseSource):
             )
         if sought is not None and search is not None and not search.whole:  # for the matches after it
             return self._searching(search, replace(sought, number=-1))
-        return None
+        return found.preparation()
 
     @property
     def _inode(self) -> str:
@@ -243,6 +256,15 @@ class FileSource(BaseSource):
         """Take the result of a pass as far as it still holds. Returns whether no more of it is needed."""
         if isinstance(result, Search):
             return self._accept_search(result)
+        if isinstance(result, Decoded):
+            self._image_awaited = self._image_awaited and result.stamp != self._stamp
+            return result.stamp == self._stamp and self.take("image", result)
+        if isinstance(result, Outlined):
+            found = self._found.taken(result) if isinstance(self._found, Document) else None
+            if found is not None:
+                self._found = found
+                self._renderings.clear()
+            return found is not None
         if not isinstance(result, Pass):
             return super().accept(result)
         before, self.prepared["pass"] = self.prepared.get("pass"), result
@@ -300,6 +322,10 @@ class FileSource(BaseSource):
             )
 
         tail = (document.text.size, self._tail_hash(document.text.size)) if self._large is not None else (0, "")
+        draft = render_text(document, window, request, place, budget, changes_since=changes_since, tail=tail)
+        if self._large is None or "\ufffd" not in draft.text or "\ufffd" in document.text.text:
+            return draft
+        document = document.remarked(_NO_UTF8)  # the first part of the file did not show it
         return render_text(document, window, request, place, budget, changes_since=changes_since, tail=tail)
 
     def _window(self, document: Document, place: Place, budget: int) -> Window | Gone:
@@ -358,7 +384,9 @@ def _gone(label: str, found: Gone, request: RenderRequest) -> Draft:
     return Draft(text, fingerprint=found.fingerprint, basis=basis, notes=(found.reason,))
 
 
-def _binary(label: str, found: Binary, request: RenderRequest, budget: int, path: str) -> Draft:
+def _binary(
+    label: str, found: Binary, request: RenderRequest, budget: int, path: str, known: Decoded | None = None
+) -> Draft:
     about = f"{found.image or found.what}, {format_size(found.size)}"
     picture, notes = None, ("binary",)
     if request.lod == 3 and request.basis is not None:
@@ -369,7 +397,7 @@ def _binary(label: str, found: Binary, request: RenderRequest, budget: int, path
         why = ""
         if request.lod == 0 and request.pictured:
             room = budget - count_tokens(f"{label} · {about} · shown as 512 × 512, ~350 tokens")
-            picture, why = thumbnails.picture(path, found.image, room)
+            picture, why = thumbnails.picture(path, found.image, room, known)
         notes = ("binary", why) if why else notes
         draft = Draft(f"{label} · {about}" + (f" · {picture.shown}" if picture is not None else ""))
     else:
@@ -399,13 +427,27 @@ class TextSource(BaseSource):
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the text as it is now."""
-        made = self._made()
-        if self._document is None or self._document.text.fingerprint != made.text.fingerprint:
-            self._document = made
-        return render_document(self._document, request, place, budget)
+        return render_document(self._now(), request, place, budget)
 
-    def _made(self) -> Document:
-        return Document(self.label, self.path_hint(), self.text())
+    def _now(self) -> Document:
+        text = self.text()
+        if self._document is None or self._document.text.fingerprint != text.fingerprint:
+            self._document = Document(self.label, self.path_hint(), text, later=True)
+        return self._document
+
+    def preparation(self) -> Preparation | None:
+        """Return what takes long to find in the text."""
+        return self._document.preparation() if self._document is not None else None
+
+    def accept(self, result: Any) -> bool:
+        """Take what the background found in the text."""
+        if not isinstance(result, Outlined):
+            return super().accept(result)
+        found = self._document.taken(result) if self._document is not None else None
+        if found is not None:
+            self._document = found
+            self._renderings.clear()
+        return found is not None
 
     def parts(self) -> Sequence[str]:
         """Return the lines."""
@@ -413,11 +455,11 @@ class TextSource(BaseSource):
 
     def names(self) -> Names:
         """Return symbols and headings."""
-        return self._made().names()
+        return self._now().names()
 
     def find(self, pos: str) -> Place | None:
         """Return where a symbol, a heading or a pattern is in the text."""
-        return self._made().find(pos)
+        return self._now().find(pos)
 
     def worded(self) -> bool:
         """Whether it is prose or code."""

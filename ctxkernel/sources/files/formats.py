@@ -15,7 +15,8 @@ from ctxkernel.sources.base.file_reader import Gone
 from ctxkernel.sources.base.large_files import whole_window
 from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, as_now, less, with_remark
 from ctxkernel.sources.files.files import FileSource
-from ctxkernel.sources.files.text_levels import Document, TextBasis, difference, lines_document, make_basis
+from ctxkernel.sources.files.text_documents import Document, lines_document
+from ctxkernel.sources.files.text_levels import TextBasis, difference, make_basis
 
 F = TypeVar("F")
 

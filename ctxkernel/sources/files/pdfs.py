@@ -26,7 +26,8 @@ from ctxkernel.sources.base.file_reader import Data, Gone, load_bytes, make_text
 from ctxkernel.sources.base.positions import find_name, pattern_of
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines
 from ctxkernel.sources.files.formats import FormatSource
-from ctxkernel.sources.files.text_levels import PointLine, best_points, lines_document
+from ctxkernel.sources.files.text_documents import lines_document
+from ctxkernel.sources.files.text_levels import PointLine, best_points
 from ctxkernel.sources.outlines.json_outline import is_list
 from ctxkernel.sources.outlines.papers import points_of_paper
 

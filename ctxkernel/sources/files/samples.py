@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ctxkernel.core.text import format_size
 from ctxkernel.sources.base.file_reader import make_text, read_at
-from ctxkernel.sources.files.text_levels import Document, TextFacts
+from ctxkernel.sources.files.text_documents import Document, TextFacts
 from ctxkernel.sources.outlines.json_facts import JsonFacts
 from ctxkernel.sources.outlines.logs import LogFacts
 from ctxkernel.sources.outlines.table_facts import SampleFacts

@@ -11,42 +11,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
-from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size, plural, truncate
 from ctxkernel.core.text_diff import changes, counted, unified
 from ctxkernel.projection.tokens import count_tokens, largest
-from ctxkernel.sources.base.amounts import Line, NamedLine
-from ctxkernel.sources.base.file_reader import EXCERPT, Text, make_text
+from ctxkernel.sources.base.amounts import Line, NamedLine, marked
 from ctxkernel.sources.base.fitting import NO_CAP
 from ctxkernel.sources.base.large_files import Window, whole_window
 from ctxkernel.sources.base.planner import MOST_NAMED, most_named
-from ctxkernel.sources.base.positions import (
-    Outline,
-    entry_lines,
-    find_pattern,
-    keys_of,
-    no_place,
-    pattern_of,
-    symbols_of,
-)
-from ctxkernel.sources.base.rendering import Draft, Names, Place, as_now, fit_lines
-from ctxkernel.sources.files.bullets import Points, points_of, points_of_log
+from ctxkernel.sources.base.rendering import Draft, Place, as_now, fit_lines
 from ctxkernel.sources.files.excerpts import Excerpt, past_end
-from ctxkernel.sources.outlines.json_facts import JsonFacts
-from ctxkernel.sources.outlines.logs import LogFacts
+from ctxkernel.sources.files.text_documents import Document
 from ctxkernel.sources.outlines.outline import (
     FACTS,
-    Language,
-    language_of,
-    log_facts,
-    outline_of_json,
-    outline_of_table,
-    prose_outline,
 )
-from ctxkernel.sources.outlines.tabular import TableText, read_table
 
 BASIS_CHARS = 2 << 20
 """Longest text that is kept whole for a later diff; of a longer one a window is kept."""
@@ -54,8 +33,6 @@ _BASIS_WINDOW_CHARS = 64 << 10
 _NEARBY_TOKENS = 64
 """Least room in which lines near the position are added to a structure."""
 _LONG_LINE = 2000
-_PRICED_CHARS, _PRICED_PARTS = 128 << 10, 16
-"""Of a longer text so many characters, in so many parts, tell how many tokens it has."""
 _RECORDS = ("table", "json", "jsonlines", "log")
 
 
@@ -85,159 +62,6 @@ class PlainBasis:
     about: str
 
 
-@dataclass(frozen=True, slots=True)
-class TextFacts:
-    """Facts about a text of which only the beginning is at hand."""
-
-    facts: LogFacts | TableText | JsonFacts | None
-    """None for what turned out to be neither."""
-    size: int
-    sample: str = ""
-    """Which parts it is of; empty for the whole text."""
-    lines: int = 0
-    """The number of lines, an estimate for a sample."""
-
-
-class Document:
-    """A text with its language and outline, each found once."""
-
-    def __init__(
-        self,
-        label: str,
-        path: str,
-        text: Text,
-        known: TextFacts | None = None,
-        sample: Callable[[], TextFacts | None] | None = None,
-    ) -> None:
-        """`known` is about the whole of a text that may not be whole in `text`; `sample` finds what is known else."""
-        self.label = label
-        self.text = text
-        self.language: Language = language_of(path, text)
-        self._surveyed, self._sample = known, sample
-        self.surveyed = known is not None
-        """Whether facts were looked for in the whole text."""
-
-    @property
-    def worded(self) -> bool:
-        """Whether it is prose or code, rather than records of numbers."""
-        return self.language.name not in _RECORDS and bool(self.text.text.strip())
-
-    @cached_property
-    def _known(self) -> TextFacts | None:
-        found = self._surveyed or (self._sample() if self._sample is not None else None)
-        return found if found is not None and found.facts is not None else None
-
-    @cached_property
-    def _facts(self) -> LogFacts | TableText | JsonFacts | None:
-        if self._known is not None:
-            return self._known.facts
-        if self.language.name == "log":
-            return log_facts(self.text)
-        return read_table(self.text) if self.language.name == "table" else None
-
-    @cached_property
-    def outline(self) -> Outline:
-        """The structure."""
-        facts, known = self._facts, self._known
-        if isinstance(facts, LogFacts):
-            return facts.outline(known.sample, known.lines) if known is not None else facts.outline(self.read)
-        if isinstance(facts, TableText):
-            return outline_of_table(facts)
-        if isinstance(facts, JsonFacts):
-            return outline_of_json(facts, known.sample if known is not None else "")
-        by_lines = self.language.name in FACTS and self.language.name != "json"
-        return prose_outline(self.text) if by_lines else self.language.outline(self.text)
-
-    @cached_property
-    def points(self) -> Points:
-        """The most informative lines, best first."""
-        if isinstance(self._facts, LogFacts):
-            return points_of_log(self._facts.ranked(), "~" * bool(self.read))
-        return points_of(self.text, self.language, self.outline)
-
-    @property
-    def table(self) -> TableText | None:
-        """Facts about its columns, where it is a table."""
-        return self._facts if isinstance(self._facts, TableText) else None
-
-    @property
-    def is_log(self) -> bool:
-        """Whether it has the entries of a log."""
-        return isinstance(self._facts, LogFacts)
-
-    @cached_property
-    def read(self) -> str:
-        """The part of the text that structure and summary are made from, where that is not all of it."""
-        if self._known is not None:
-            return f"a sample: {self._known.sample}" if self._known.sample else ""
-        return "" if self.text.whole else f"only its first {format_size(self.text.read)} were read"
-
-    def unread(self, what: str) -> list[Line]:
-        """Return the line below a list of `what` that may have more of them in the part that was not read."""
-        if not self.read and self.outline.whole:
-            return []
-        return [Line("[… the rest was not read]", 0, what, exact=False)]
-
-    @cached_property
-    def tokens(self) -> int:
-        """Estimated tokens of the text; of a long one from evenly spread parts."""
-        text = self.text.text
-        if len(text) <= _PRICED_CHARS:
-            return count_tokens(text)
-        part = _PRICED_CHARS // _PRICED_PARTS
-        some = [text[at : at + part] for at in range(0, len(text) - part, (len(text) - part) // _PRICED_PARTS)]
-        return sum(map(count_tokens, some)) * len(text) // sum(map(len, some))
-
-    def names(self) -> Names:
-        """Return the symbols and headings; of JSON the keys."""
-        if self.language.name == "json":
-            return Names("keys", [(name, Place(line, col)) for name, line, col in keys_of(self.text.lines)])
-        return Names(self.outline.what, [(name, Place(line)) for name, line in symbols_of(self.outline)])
-
-    def find(self, pos: str) -> Place:
-        """Return the line of a symbol, heading, key or "/pattern/". Raises BadPolicy with what is like it."""
-        pattern = pattern_of(pos)
-        if pattern is None:
-            try:
-                return self.names().find(self.label, pos)
-            except BadPolicy as fault:
-                if not self.read:
-                    raise
-                raise BadPolicy(f"{fault} ({self.read})") from None
-        line = find_pattern(pattern, self.text.lines)
-        if line is None:
-            if not self.text.whole:
-                raise BadPolicy(f"{self.label} has no position {pos!r} in what was read of it: {self.read}")
-            raise no_place(self.label, pos)
-        return Place(line)
-
-    def tokens_of(self, chars: int) -> int:
-        """Return an estimate for `chars` characters of this text, from the price of its average one."""
-        return max(1, self.tokens * chars // max(len(self.text.text), 1))
-
-    def headline(self, shown: str = "", *, read: bool = False) -> str:
-        """Return the first line of a rendering; `read` says that it tells how much of the text was read."""
-        text, known = self.text, self._known
-        if read and known is not None and not known.sample:
-            lines = plural(known.lines, "lines")
-            others = [remark for remark in text.remarks if not remark.startswith(EXCERPT)]
-            return " · ".join(filter(None, (self.label, lines, format_size(known.size), *others)))
-        lines = plural(len(text.lines), "lines") if text.whole else ""
-        # Of an excerpt the remark says the size; of an object's text it says nothing.
-        size = format_size(text.size) if text.whole and text.size >= 0 else ""
-        return " · ".join(
-            part for part in (self.label, shown or lines, size, *text.remarks, read and self.read) if part
-        )
-
-
-def lines_document(label: str, lines: Sequence[str], fingerprint: str = "", size: int = -1) -> Document:
-    """Return some lines as a text in no language; of size -1 no size is shown."""
-    text = make_text("\n".join(lines), size=size, fingerprint=fingerprint)
-    if len(text.lines) == len(lines):  # they keep what they stand for
-        text.lines[:] = [line if line == own else own for line, own in zip(lines, text.lines, strict=True)]
-    return Document(label, "", text)
-
-
 def excerpt(document: Document, window: Window, budget: int) -> Draft:
     """Level 0: lines from the position on, as they stand."""
     if not window.lines:
@@ -262,7 +86,7 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
         draft = fit_lines(head, [*rows, *rest], room, outline.unit, hidden=hidden)
         draft = replace(draft, rows=outline.table)
         return _with_nearby(document, window, draft, budget) if room < budget or not draft.cut_tokens else draft
-    lines = entry_lines(outline.entries, outline.what)
+    lines = document.entries
     imports = [Line(line, rank=2) for line in head if line.startswith("imports: ")]
     head = [line for line in head if line not in imports]
     first = 0
@@ -281,15 +105,32 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
         some = (outline.entries[kept[at]].line for at in range(k, len(kept))) if k > 0 else ()
         return next((str(line) for line in some if line > place.line), None)
 
-    draft = fit_lines(
-        [*head, *[f"[… {plural(passed, outline.what)} before]"] * bool(passed)],
-        [*imports, *(lines[at] for at in kept), *unread],
-        share,
-        outline.what,
-        place=lambda k: place_of(k - len(imports)),
-        hidden=[Line("", count, what) for what, count in left_out.items()],
-    )
-    return _with_nearby(document, window, draft, budget)
+    def fitted(room: int) -> Draft:
+        return fit_lines(
+            [*head, *[f"[… {plural(passed, outline.what)} before]"] * bool(passed)],
+            [*imports, *(lines[at] for at in kept), *unread],
+            room,
+            outline.what,
+            place=lambda k: place_of(k - len(imports)),
+            hidden=[Line("", count, what) for what, count in left_out.items()],
+        )
+
+    draft = fitted(share)
+    shown = _with_nearby(document, window, draft, budget)
+    if not outline.begun or draft.cut_tokens or shown is not draft:
+        return shown
+    marks = _marks_of_rest(document)  # nothing else says that the paragraphs go on
+    texts = (f"{draft.text}\n{mark}" for mark in marks)
+    text = next((text for text in texts if count_tokens(text) <= budget), None)
+    if text is None:
+        return fitted(max(1, share - count_tokens(marks[-1]) - 1))
+    return replace(draft, text=text)
+
+
+def _marks_of_rest(document: Document) -> list[str]:
+    """Return the marks of what paragraphs have beyond the beginnings that an outline shows, the longest first."""
+    shown = count_tokens("\n".join(entry.text for entry in document.outline.entries))
+    return [marked("", max(1, document.tokens - shown), advice=advice) for advice in ("h.lod = 0 shows all", "")]
 
 
 def _with_nearby(document: Document, window: Window, draft: Draft, budget: int) -> Draft:
@@ -300,7 +141,7 @@ def _with_nearby(document: Document, window: Window, draft: Draft, budget: int) 
 
     def build(k: int) -> str:
         part = "" if window.place_after(k) is None else f", {k} of {window.of} lines"
-        where = f"from line {window.about}{window.line}{part}{past_end(window, document.text.whole)}"
+        where = f"from line {window.about}{window.line}{part}{past_end(window, document.whole)}"
         return "\n".join([draft.text, f"--- {where} ---", *lines[:k]])
 
     # A part of the room only: the rest of the text is asked for with level 0.
@@ -418,12 +259,12 @@ def render_text(
     if request.lod == 0:
         draft = excerpt(document, window, budget)
     elif request.lod == 1:
-        draft = structure(document, window, place, budget)
+        draft = structure(document.begun, window, place, budget)
     elif request.lod == 2:
-        draft = summary(document, budget)
+        draft = summary(document.begun, budget)
     elif not isinstance(basis, TextBasis):
         before = f"was: {basis.about}" if isinstance(basis, PlainBasis) else "nothing rendered before"
-        draft = as_now(structure(document, window, place, max(1, budget - 12)), before)
+        draft = as_now(structure(document.begun, window, place, max(1, budget - 12)), before)
     elif changes_since is not None:
         draft = changes_since(basis)
     else:

@@ -17,6 +17,7 @@ Rule 2: data are told by number of points, range, and a hash of all, so that a d
 
 from __future__ import annotations
 
+import gc
 import importlib
 import io
 import logging
@@ -47,6 +48,10 @@ SIDE = 768
 _MOST_ARTISTS = 2_000
 _MOST_AXES = 50
 _MOST_WEIGHT = 200_000  # some two seconds
+_AXES_MS, _ARTIST_MS, _POINT_MS = 30.0, 0.3, 0.01
+"""What it takes to draw, about."""
+_AT_ONCE_MS = 80.0
+"""What takes longer is drawn in the background."""
 _MOST_PIXELS = 12_000_000
 _LEAST_DPI = 16  # letters of a smaller size than a pixel are an error
 _SECONDS = 3.0
@@ -59,6 +64,7 @@ _COPIED = frozenset(("collections", "functools", "itertools"))
 class Snapshot:
     """A figure as it is now: what it takes to draw it, and a revision that differs where it would look different.
 
+    As long as it is kept, no other object has the identity of one that the figure holds.
     Raises NotDrawn for one of too many artists, and whatever pickling it raises.
     """
 
@@ -70,15 +76,17 @@ class Snapshot:
             raise NotDrawn(f"{len(figure.axes):,} axes are not drawn")
         out = io.BytesIO()
         pickler = _Copier(out)
-        pickler.dump(figure)
+        on = gc.isenabled()
+        gc.disable()  # thousands of objects are made, of which none can be freed before the end
+        try:
+            pickler.dump(figure)
+        finally:
+            if on:
+                gc.enable()
         self._stream, self._held = out.getvalue(), pickler.held
         state = xxhash.xxh3_64(self._stream)
         exact = [_add(state, one) for one in self._held]
         self.revision = ("" if all(exact) else "~") + state.hexdigest()
-        self.known: list[Any] = []
-        """The object itself: as long as it is kept, no other object has the same identity."""
-        numpy, _ = modules()
-        self.known = [one for one in self._held if not isinstance(one, (numpy.ndarray, numpy.generic))]
 
     def copy(self) -> Any:
         """Return a figure of its own, with the same data."""
@@ -94,6 +102,7 @@ class _Copier(pickle.Pickler):
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, 5)
         self.held: list[Any] = []
+        self._ways: dict[type, Callable[[Any], Any]] = {}
         self._numpy, _ = modules()
         self._registry: Any = sys.modules["matplotlib.cbook"].CallbackRegistry
         self._transform: Any = sys.modules["matplotlib.transforms"].TransformNode
@@ -101,27 +110,53 @@ class _Copier(pickle.Pickler):
 
     def reducer_override(self, obj: Any, /) -> Any:
         kind = class_of(obj)
-        if obj is _held or kind is types.MethodType:
-            return NotImplemented
+        way = self._ways.get(kind)
+        if way is None:
+            way = self._ways[kind] = self._way_of(kind)
+        return NotImplemented if way is _as_it_is or obj is _held else way(obj)
+
+    def _way_of(self, kind: type) -> Callable[[Any], Any]:
+        """Return the function that reduces objects of a class; found once for each, since a figure has thousands."""
+        if kind is types.MethodType:
+            return _as_it_is
         if issubclass(kind, self._registry):
-            return self._registry, ()  # to ask one for its state gives it another number
+            return lambda _: (self._registry, ())  # to ask one for its state gives it another number
         if issubclass(kind, self._figure):
-            state = obj.__getstate__()
-            state.pop("_restore_to_pylab", None)  # or the copy would be a window of pyplot's
-            return object.__new__, (kind,), state
-        if issubclass(kind, self._transform):  # whether it was computed meanwhile is nobody's matter
-            return object.__new__, (kind,), {**obj.__getstate__(), "_invalid": getattr(obj, "_INVALID_FULL", 3)}
+            return _reduced_figure
+        if issubclass(kind, self._transform):
+            return _reduced_transform
         code = kind is types.FunctionType or kind is types.BuiltinFunctionType or issubclass(kind, type)
         bases: tuple[type, ...] = () if code else type.__dict__["__mro__"].__get__(kind)
         if bases and (kind.__module__ in _COPIED or any(_of_matplotlib(base) for base in bases)):
-            return NotImplemented
-        if kind is self._numpy.ndarray:
-            if obj.nbytes <= _SMALL_BYTES and not obj.dtype.hasobject:
-                return NotImplemented  # limits and matrices, which drawing sets in place
-            obj = obj.view()
-            obj.flags.writeable = False
+            return _as_it_is
+        return self._reduced_array if kind is self._numpy.ndarray else self._hold
+
+    def _reduced_array(self, array: Any) -> Any:
+        if array.nbytes <= _SMALL_BYTES and not array.dtype.hasobject:
+            return NotImplemented  # limits and matrices, which drawing sets in place
+        array = array.view()
+        array.flags.writeable = False
+        return self._hold(array)
+
+    def _hold(self, obj: Any) -> Any:
         self.held.append(obj)
         return _held, (len(self.held) - 1,)
+
+
+def _as_it_is(obj: Any) -> Any:
+    raise NotImplementedError(type(obj).__name__)
+
+
+def _reduced_figure(figure: Any) -> Any:
+    state = figure.__getstate__()
+    state.pop("_restore_to_pylab", None)  # or the copy would be a window of pyplot's
+    return object.__new__, (class_of(figure),), state
+
+
+def _reduced_transform(transform: Any) -> Any:
+    # Whether it was computed meanwhile is nobody's matter.
+    state = {**transform.__getstate__(), "_invalid": getattr(transform, "_INVALID_FULL", 3)}
+    return object.__new__, (class_of(transform),), state
 
 
 class _Loader(pickle.Unpickler):
@@ -276,25 +311,35 @@ class FigureSource(PicturedSource):
 
     def __init__(self, target: Any, label: str) -> None:
         super().__init__(target, label)
-        self._known: list[Any] = []
+        self._snapshot: Snapshot | None = None
 
     def revision(self) -> str:
         """Return a hash of all that is drawn, as far as it was not computed yet: some milliseconds."""
+        self._snapshot = None
         try:
-            snapshot = _snapshot(_figure_of(self.target))
+            self._snapshot = _snapshot(_figure_of(self.target))
         except NotDrawn as reason:
             return str(reason)
-        self._known = snapshot.known
-        return snapshot.revision
+        return self._snapshot.revision
 
-    def draw(self) -> Any:
-        """Return the figure, or what is within these axes, drawn. Raises NotDrawn."""
+    def drawing(self) -> Callable[[], Any]:
+        """Return the function that draws the figure as `revision` saw it, or what is within these axes."""
         figure = _figure_of(self.target)
-        if figure is self.target:
-            return drawn(_snapshot(figure), None)
-        if self.target not in figure.axes:
+        if figure is not self.target and self.target not in figure.axes:
             raise NotDrawn("these axes are within others")
-        return drawn(_snapshot(figure), figure.axes.index(self.target))
+        axes = None if figure is self.target else figure.axes.index(self.target)
+        snapshot = self._snapshot or _snapshot(figure)
+        return lambda: drawn(snapshot, axes)
+
+    def draws_long(self) -> bool:
+        """Return whether it has many axes, artists or points."""
+        if self._snapshot is None:  # it is not drawn at all
+            return False
+        axes = _figure_of(self.target).axes
+        weights = [_weight(artist) for one in axes for artist in _children(one)]
+        points = sum(weights)
+        took = len(axes) * _AXES_MS + len(weights) * _ARTIST_MS + points * _POINT_MS
+        return took > _AT_ONCE_MS and points <= _MOST_WEIGHT
 
     def _axes(self) -> list[Any]:
         return list(self.target.axes) if hasattr(self.target, "axes") and is_figure(self.target) else [self.target]

@@ -5,6 +5,7 @@ Rule 1: nothing is loaded: one that Pillow has not read from its file yet stays 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ctxkernel.core.descriptions import brief
@@ -60,8 +61,11 @@ class PilImageSource(PicturedSource):
         some = image if whole else image.resize(scaled(width, height, 1024), 0)
         return f"{'' if whole else '~'}{image.size} {content_hash(some.tobytes())}"
 
-    def draw(self) -> Any:
-        """Return it scaled down. Raises NotDrawn."""
+    def drawing(self) -> Callable[[], Any]:
+        """Return what scales it down."""
+        return self._scaled
+
+    def _scaled(self) -> Any:
         image = self.target
         if _unread(image):
             raise NotDrawn(f"{self.label}.load() reads it first")

@@ -3,8 +3,8 @@
 Rule 1: a subclass has three lists of lines, each bounded and deterministic, and computes nothing for them.
 Rule 2: the diff is of value and structure together, so that it shows what level 0 and level 1 would show anew.
 Rule 3: a picture (of a figure, of an image in memory) is drawn once for one revision of the object; every budget gets
-        it scaled down. Lines and picture share the budget; where both do not fit, each has a half. Why there is none
-        is a line.
+        it scaled down. One that takes long to draw is left to the background. Lines and picture share the budget; where
+        both do not fit, each has a half. Why there is none is a line.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 import xxhash
 
+from ctxkernel.core.jobs import Preparation
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.reflection import is_a
 from ctxkernel.core.text import format_shape, one_line
@@ -27,7 +28,8 @@ from ctxkernel.sources.base.large_files import whole_window
 from ctxkernel.sources.base.positions import key_of, pattern_of
 from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, less, titled
 from ctxkernel.sources.base.thumbnails import NO_ROOM, encoded, scaled, side_within
-from ctxkernel.sources.files.text_levels import TextBasis, lines_document, make_basis, render_document
+from ctxkernel.sources.files.text_documents import lines_document
+from ctxkernel.sources.files.text_levels import TextBasis, make_basis, render_document
 from ctxkernel.sources.tables.columns import STAMP_BYTES, cells, hash_column, modules
 
 MOST_LINES = 2_000
@@ -165,6 +167,25 @@ class NotDrawn(Exception):
     """Why there is no picture, in a few words."""
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The picture of an object as it was at a revision, or None and why."""
+
+    revision: str
+    image: Any
+    why: str = ""
+
+
+def _drawn(revision: str, drawing: Callable[[], Callable[[], Any]]) -> Drawn:
+    try:
+        importlib.import_module("PIL.Image")
+        return Drawn(revision, drawing()())
+    except ImportError:
+        return Drawn(revision, None, "none, pip install pillow")
+    except NotDrawn as reason:
+        return Drawn(revision, None, f"none, {reason}")
+
+
 class PicturedSource(FactsSource):
     """A view of an object with a picture. A subclass has `revision`, `draw` and the lists of `FactsSource`."""
 
@@ -173,15 +194,44 @@ class PicturedSource(FactsSource):
     def __init__(self, target: Any, label: str) -> None:
         super().__init__(target, label)
         self._revision = ""
-        self._drawn: tuple[str, Any, str] | None = None
+        self._drawn: Drawn | None = None
+        self._awaited = ""
+        """The revision that the background should draw."""
 
     def revision(self) -> str:
         """Return a text that differs where the object would look different; with `~` where that is not sure."""
         raise NotImplementedError(f"{type(self).__name__}.revision")
 
-    def draw(self) -> Any:
-        """Return a PIL image (RGB, RGBA or L) of at most `most_side` pixels a side. Raises NotDrawn."""
-        raise NotImplementedError(f"{type(self).__name__}.draw")
+    def drawing(self) -> Callable[[], Any]:
+        """Return what gives a PIL image (RGB, RGBA or L) of at most `most_side` pixels a side. Both raise NotDrawn."""
+        raise NotImplementedError(f"{type(self).__name__}.drawing")
+
+    def draws_long(self) -> bool:
+        """Return whether to draw takes so long that it is left to the background."""
+        return False
+
+    def preparation(self) -> Preparation | None:
+        """Return the drawing that takes long, where a rendering needed it."""
+        revision = self._awaited
+        if not revision or revision != self._revision:
+            return None
+        try:
+            draw = self.drawing()
+        except NotDrawn:
+            return None
+        return Preparation(
+            f"picture {id(self.target):x} {revision}", lambda stopped, publish: _drawn(revision, lambda: draw), "render"
+        )
+
+    def accept(self, result: Any) -> bool:
+        """Take a picture of what the object looked like at the last stamp."""
+        if not isinstance(result, Drawn):
+            return super().accept(result)
+        if result.revision != self._revision:
+            return False
+        self._drawn, self._awaited = result, ""
+        self._renderings.clear()
+        return True
 
     def stamp(self) -> str:
         """Return a hash of the lines, and the revision. Never raises."""
@@ -203,15 +253,12 @@ class PicturedSource(FactsSource):
     def _picture(self) -> tuple[Any, str]:
         """Return the picture as large as it is drawn, or None and why."""
         revision = self._revision  # `render` asked for the stamp just now
-        if self._drawn is None or self._drawn[0] != revision:
-            try:
-                importlib.import_module("PIL.Image")
-                self._drawn = revision, self.draw(), ""
-            except ImportError:
-                self._drawn = revision, None, "none, pip install pillow"
-            except NotDrawn as reason:
-                self._drawn = revision, None, f"none, {reason}"
-        return self._drawn[1:]
+        if self._drawn is None or self._drawn.revision != revision:
+            if threading.current_thread() is threading.main_thread() and self.draws_long():
+                self._awaited = revision
+                return None, "none yet, it is being drawn"
+            self._drawn = _drawn(revision, self.drawing)
+        return self._drawn.image, self._drawn.why
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the object as it is now, at level 0 with its picture."""

@@ -23,7 +23,8 @@ from ctxkernel.sources.base.file_reader import content_hash
 from ctxkernel.sources.base.large_files import whole_window
 from ctxkernel.sources.base.positions import pattern_of
 from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, titled
-from ctxkernel.sources.files.text_levels import lines_document, make_basis, render_document
+from ctxkernel.sources.files.text_documents import lines_document
+from ctxkernel.sources.files.text_levels import make_basis, render_document
 from ctxkernel.sources.objects.fields import FieldFacts, first, key_name, spread
 from ctxkernel.sources.objects.records import is_keyed
 
@@ -77,8 +78,9 @@ class _Field:
     def line(self, *, full: bool) -> NamedLine:
         """Return types, counts and examples: below what it is in, or with its whole path."""
         kinds, *rest = self.facts.facts(self.among or self.facts.total, self.about)
-        often = f" ({self.facts.total:,} looked at)" if self.about else f" ×{self.facts.total:,}"
-        often = often if self.facts.total > 1 else ""
+        total, there = self.facts.total, self.facts.kinds.total()
+        often = f" ({total:,} looked at)" if self.about else f" ×{there or total:,}"
+        often = often if total > 1 else ""
         before = f"{'  ' * self.depth}{self.label}" if full else f"- {self.path}"
         text = ", ".join([f"{before}: {kinds}{often}", *rest])
         depth = self.depth if full else 0

@@ -43,7 +43,8 @@ from ctxkernel.sources.base.large_files import Window, whole_window
 from ctxkernel.sources.base.positions import key_of, pattern_of
 from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, parse_place, titled
 from ctxkernel.sources.files.files import TextSource
-from ctxkernel.sources.files.text_levels import lines_document, make_basis, render_document, render_text
+from ctxkernel.sources.files.text_documents import lines_document
+from ctxkernel.sources.files.text_levels import make_basis, render_document, render_text
 
 _MOST_LINES = 2_000
 _LINE_CHARS = 200
@@ -284,9 +285,9 @@ def summary_lines(target: Any) -> Iterator[str]:
         yield f"- {part}items: " + ", ".join(f"{often:,} {name}" for name, often in some) + others
     texts = Counter(item for _, item in items if type(item) is str)
     if texts and texts.total() == len(items) > _FEW:
-        part = f"of the first {len(items):,} " if length > len(items) else ""
+        part = f" among the first {len(items):,}" if length > len(items) else ""
         often = ", ".join(f"{brief(text, _NAME_CHARS)} ×{count:,}" for text, count in texts.most_common(_FEW))
-        yield f"- {part}{len(texts):,} distinct: {often}{', …' if len(texts) > _FEW else ''}"
+        yield f"- {len(texts):,} distinct{part}: {often}{', …' if len(texts) > _FEW else ''}"
     numbers = [item for _, item in items if type(item) in (int, float)]
     if numbers and len(numbers) == len(items):
         part = f"the first {len(items):,} are " if length > len(items) else ""

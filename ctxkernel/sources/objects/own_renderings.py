@@ -29,7 +29,8 @@ from ctxkernel.core.text import one_line
 from ctxkernel.sources.base.amounts import moved
 from ctxkernel.sources.base.fitting import NO_CAP
 from ctxkernel.sources.base.rendering import Draft, Names, Place, fit_lines, parse_place, titled, with_remark
-from ctxkernel.sources.files.text_levels import lines_document, render_document
+from ctxkernel.sources.files.text_documents import lines_document
+from ctxkernel.sources.files.text_levels import render_document
 from ctxkernel.sources.objects.objects import ObjectSource
 
 SECONDS = 1.0
@@ -170,7 +171,7 @@ def _lines_of(found: Any) -> list[str]:
     if class_of(found) in (list, tuple) and all(isinstance(one, str) for one in found):
         found = "\n".join(found[:_MOST_LINES])
     if not isinstance(found, str):
-        raise TypeError(f"it returned a {type_name(class_of(found))}, expected a text or a list of texts")
+        raise TypeError(f"it returned a value of type {type_name(class_of(found))}, expected a text or a list of texts")
     lines = _ADDRESS.sub("", found[:_MOST_CHARS]).split("\n")
     cut = [f"[… the rest of {len(found):,} characters is not shown]"] if len(found) > _MOST_CHARS else []
     return lines[:_MOST_LINES] + cut

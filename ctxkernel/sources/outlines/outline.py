@@ -34,6 +34,7 @@ from ctxkernel.sources.outlines.tabular import TableText, read_table
 _SCAN_LINES = 50_000
 _PART_CHARS = 1 << 20
 _SENTENCE_LINES = 8
+_PARAGRAPH_CHARS = 100
 _LOG_LINES, _LOG_CHARS = 200, 200
 """So much is looked at to see whether a text is a log."""
 _ANOTHER = re.compile(r"\s*(?:[-*+]\s|\d{1,3}[.)]\s|#|```|~~~|\||>|([=\-~])\1\1)")
@@ -98,11 +99,12 @@ def prose_outline(text: Text) -> Outline:
         elif found := definition_at(line, at):
             headings.append(found)
         if not previous or previous.isspace():
-            paragraphs.append(OutlineEntry(at, 0, one_line(line, 100)))
+            paragraphs.append(OutlineEntry(at, 0, one_line(line, _PARAGRAPH_CHARS)))
     found, what = (headings, "headings") if headings else (paragraphs, "paragraphs")
     part = len(lines) < len(text.lines)
     head = [f"{what} of the first {len(lines):,} of {len(text.lines):,} lines"] if part else []
-    return Outline(head, found, what, whole=not part)
+    begun = not headings and any(_goes_on(lines, entry.line) for entry in paragraphs)
+    return Outline(head, found, what, whole=not part, begun=begun)
 
 
 def table_outline(text: Text) -> Outline:
@@ -199,6 +201,12 @@ def language_of(path: str, text: Text) -> Language:
     is_script = first.startswith("#!") and "python" in first
     wanted = "python" if is_script else "log" if _begins_as_log(text) else "text"
     return next(language for language in LANGUAGES if language.name == wanted)
+
+
+def _goes_on(lines: list[str], start: int) -> bool:
+    """Say whether a paragraph has more than the beginning of its first line that an outline shows."""
+    more = start + 1 < len(lines) and lines[start + 1].strip() != ""
+    return more or len(one_line(lines[start], _PARAGRAPH_CHARS + 1)) > _PARAGRAPH_CHARS
 
 
 def _begins_as_log(text: Text) -> bool:

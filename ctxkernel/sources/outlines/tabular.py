@@ -163,15 +163,20 @@ def read_table(text: Text, sample: str = "") -> TableText | None:
     records = csv.reader((f"{line}\n" for line in text.lines), delimiter=delimiter)
     rows: list[list[str]] = []
     count = cells = 0
-    broken = False
+    broken, quoted = False, '"' in text.text
     try:
         for row in records:
             if not row:
                 continue
             count += 1
-            if cells < SCAN_CELLS:
-                rows.append(row)
-                cells += len(row)
+            rows.append(row)
+            cells += len(row)
+            if cells >= SCAN_CELLS and not quoted:
+                rest = text.lines[records.line_num :]
+                count += len(rest) - rest.count("")
+                break
+            if cells >= SCAN_CELLS:
+                count += sum(map(bool, records))
     except csv.Error:  # a field larger than csv's limit: what was read until there
         broken = True
     if not rows:
