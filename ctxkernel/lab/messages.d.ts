@@ -59,7 +59,7 @@ export interface NamespaceDiff {
   more?: NameCounts;
 }
 
-/** How many names a shortened row leaves out. */
+/** The number of names that a shortened row leaves out. */
 export interface NameCounts {
   added: number;
   changed: number;
@@ -129,7 +129,7 @@ export interface Marks {
   asks: boolean;
 }
 
-/** How an ask ended, or that it waits; `told` is that for a person. */
+/** The end of an ask, or that it waits; `told` says it to a person. */
 export interface AskState {
   result: 'answered' | 'parked' | 'bound' | 'failed' | 'stopped' | 'asking' | 'ended';
   seconds: number;
@@ -145,7 +145,7 @@ export interface Said {
   ask: AskState | null;
 }
 
-/** What has changed of a row that was sent before. */
+/** The changes of a row that was sent before. */
 export interface AmendedRow {
   names: readonly string[];
   marks: Marks;
@@ -753,7 +753,7 @@ export interface ValuePicture {
   data: string;
 }
 
-/** How the value of a name, or a part of one, differs; `differs` is null where that is not known. */
+/** The difference of a name's value, or of a part of it; `differs` is null where that is not known. */
 export interface ValueDifference {
   name: string;
   summary: string;
@@ -855,7 +855,7 @@ export interface SweepOutput {
   sweep: ShownSweep;
 }
 
-/** How far a running sweep is. */
+/** The progress of a running sweep. */
 export interface SweepProgress {
   done: number;
   tasks: number;
@@ -973,7 +973,7 @@ export interface AskingMessage {
   cells?: CellTable;
 }
 
-/** How far a running sweep is. */
+/** The progress of a running sweep. */
 export interface SweepingMessage {
   type: 'sweeping';
   execution_id: string;
