@@ -87,7 +87,7 @@ def test_the_command_line_exports_a_notebook_and_reads_its_texts(tmp_path, capsy
     notebook = tmp_path / "book.ipynb"
     spec = {"kernelspec": {"name": "ctxkernel", "display_name": "x", "language": "python"}}
     notebook.write_text(json.dumps({"cells": cells, "metadata": spec, "nbformat": 4, "nbformat_minor": 5}))
-    assert main(["run", str(notebook)]) == 0
+    assert main(["run", str(notebook)]) == 0, capsys.readouterr()
     capsys.readouterr()
 
     assert main(["export", str(notebook), "--html", "--json"]) == 0
