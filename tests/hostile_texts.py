@@ -100,7 +100,7 @@ BUNDLES: dict[str, dict[str, object]] = {
                 "rows": [
                     {
                         "values": [
-                            {"text": f"<script>{SETS}</script>", "number": 1}, {"text": "b", "number": 2e999},
+                            {"text": f"<script>{SETS}</script>", "number": 1}, {"text": "b", "number": 1e308},
                             {"text": "fig", "image": f"x' onerror='{SETS}"},
                             {"text": "url", "image": "https://evil.example/x.png"},
                         ],
