@@ -710,6 +710,14 @@ def long_line() -> Any:
     return figure
 
 
+def test_axes_within_others_are_never_said_to_be_drawn_soon():
+    """Nor where their figure takes long to draw."""
+    figure = many_axes()
+    inner = figure.axes[0].inset_axes((0, 0, 1, 1))
+
+    assert "[picture: none, these axes are within others]" in render(opened(inner, "it")).text
+
+
 @pytest.mark.parametrize("make", [many_axes, long_line])
 def test_a_figure_that_takes_long_is_drawn_in_the_background_and_says_so_until_then(make: Any):
     figure = make()

@@ -176,10 +176,10 @@ class Drawn:
     why: str = ""
 
 
-def _drawn(revision: str, drawing: Callable[[], Callable[[], Any]]) -> Drawn:
+def _drawn(revision: str, draw: Callable[[], Any]) -> Drawn:
     try:
         importlib.import_module("PIL.Image")
-        return Drawn(revision, drawing()())
+        return Drawn(revision, draw())
     except ImportError:
         return Drawn(revision, None, "none, pip install pillow")
     except NotDrawn as reason:
@@ -195,8 +195,8 @@ class PicturedSource(FactsSource):
         super().__init__(target, label)
         self._revision = ""
         self._drawn: Drawn | None = None
-        self._awaited = ""
-        """The revision that the background should draw."""
+        self._awaited: tuple[str, Callable[[], Any]] | None = None
+        """The revision that the background should draw, and what draws it."""
 
     def revision(self) -> str:
         """Return a text that differs where the object would look different; with `~` where that is not sure."""
@@ -212,15 +212,11 @@ class PicturedSource(FactsSource):
 
     def preparation(self) -> Preparation | None:
         """Return the drawing that takes long, where a rendering needed it."""
-        revision = self._awaited
-        if not revision or revision != self._revision:
+        if self._awaited is None or self._awaited[0] != self._revision:
             return None
-        try:
-            draw = self.drawing()
-        except NotDrawn:
-            return None
+        revision, draw = self._awaited
         return Preparation(
-            f"picture {id(self.target):x} {revision}", lambda stopped, publish: _drawn(revision, lambda: draw), "render"
+            f"picture {id(self.target):x} {revision}", lambda stopped, publish: _drawn(revision, draw), "render"
         )
 
     def accept(self, result: Any) -> bool:
@@ -229,7 +225,7 @@ class PicturedSource(FactsSource):
             return super().accept(result)
         if result.revision != self._revision:
             return False
-        self._drawn, self._awaited = result, ""
+        self._drawn, self._awaited = result, None
         self._renderings.clear()
         return True
 
@@ -254,10 +250,14 @@ class PicturedSource(FactsSource):
         """Return the picture as large as it is drawn, or None and why."""
         revision = self._revision  # `render` asked for the stamp just now
         if self._drawn is None or self._drawn.revision != revision:
+            try:
+                draw = self.drawing()
+            except NotDrawn as reason:
+                return None, f"none, {reason}"
             if threading.current_thread() is threading.main_thread() and self.draws_long():
-                self._awaited = revision
+                self._awaited = revision, draw
                 return None, "none yet, it is being drawn"
-            self._drawn = _drawn(revision, self.drawing)
+            self._drawn = _drawn(revision, draw)
         return self._drawn.image, self._drawn.why
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
