@@ -25,12 +25,12 @@ def packages_here() -> dict[str, str]:
     return {name: version for name, version in found.items() if name.lower() not in _NEEDED}
 
 
-def installed_here() -> dict[str, str]:
-    """Return the versions of Python, of ctxkernel, and of all installed packages, whether they are loaded or not."""
-    found = {"python": platform.python_version(), "ctxkernel": __version__}
+def installed_here() -> dict[str, Any]:
+    """Return the versions of Python, of ctxkernel and, under `packages`, of all that are installed, loaded or not."""
+    packages: dict[str, str] = {}
     for one in importlib.metadata.distributions():
-        found.setdefault(one.name, one.version)  # the first one on the path is imported
-    return found
+        packages.setdefault(one.name, one.version)  # the first one on the path is imported
+    return {"python": platform.python_version(), "ctxkernel": __version__, "packages": packages}
 
 
 def differences(here: Mapping[str, str], workers: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -9,7 +9,6 @@ Rule 3: only faults of the machine raise, and the executor retries them elsewher
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -24,12 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ctxkernel._version import __version__
 from ctxkernel.projection.secrets import mask
 from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.chunks.data_folder import data_folder
 from ctxkernel.store.mirror import RemoteFiles
 from ctxkernel.sweeps.chunk_exchange import MOST_BYTES, ChunkExchange
+from ctxkernel.sweeps.environment import installed_here
 from ctxkernel.sweeps.seal import seal, unseal
 
 SECRET = "CTXKERNEL_SWEEP_KEY"  # noqa: S105  the name of a variable
@@ -96,11 +95,7 @@ def run_task(message: bytes) -> bytes:
 
 def describe(store: str, probe: str) -> bytes:
     """Return the versions of this worker's packages, and whether it reaches a file of the store, as JSON."""
-    packages: dict[str, str] = {}
-    for one in importlib.metadata.distributions():
-        packages.setdefault(one.name, one.version)  # the first one on the path is imported
-    about: dict[str, Any] = {"python": platform.python_version(), "ctxkernel": __version__, "packages": packages}
-    about["reaches"] = False
+    about = {**installed_here(), "reaches": False}
     with contextlib.suppress(Exception):  # on any error the store counts as not reached
         about["reaches"] = RemoteFiles(store).read(probe, MOST_BYTES) == probe.encode()
     return json.dumps(about).encode()
