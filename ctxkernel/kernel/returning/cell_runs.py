@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, cast
@@ -193,7 +193,8 @@ class CellReader:
         if diff.incomplete:
             doubtful = tracker.touched.difference(diff.added, diff.changed)
         bound = read_cell(source, tracker.transform).replaced
-        unknown = self._unknown(statement, execution, ambient)
+        paths = self._paths(source)
+        unknown = self._unknown(statement, execution, ambient, paths)
         if any(map(_EVALUATED_WORD.fullmatch, _WORDS.findall(source))):
             words = {word for text in _TEXT.findall(source) for word in _WORD.findall(text)}
             more += [word for word in words if word in self._namespace and word not in diff.added]
@@ -217,7 +218,7 @@ class CellReader:
             opaque,
             draws,
             frozenset(ambient),
-            self._modules() | self._named_files(source, execution),
+            self._modules() | self._named_files(paths, execution),
         )
 
     def _modules(self) -> dict[str, str]:
@@ -231,13 +232,13 @@ class CellReader:
                     found[path] = self._files.version(path)
         return found
 
-    def _named_files(self, source: str, execution: Execution) -> dict[str, str]:
+    def _named_files(self, paths: Sequence[str], execution: Execution) -> dict[str, str]:
         """Return the files that a cell passes to calls and was not seen to use, with their versions.
 
         Libraries in C read them unseen.
         """
         seen = {os.path.realpath(one.name) for one in execution.artifacts if one.kind in ("read", "file")}
-        found = [one for one in self._paths(source) if os.path.isfile(one) and os.path.realpath(one) not in seen]
+        found = [one for one in paths if os.path.isfile(one) and os.path.realpath(one) not in seen]
         return {path: self._files.version(path) for path in map(os.path.abspath, found)}
 
     def _paths(self, source: str) -> list[str]:
@@ -292,7 +293,9 @@ class CellReader:
             return f"it writes {path}, which is not followed"
         return ""
 
-    def _unknown(self, statement: Statement, execution: Execution, ambient: Collection[str]) -> str:
+    def _unknown(
+        self, statement: Statement, execution: Execution, ambient: Collection[str], paths: Sequence[str]
+    ) -> str:
         """Return why the same reads may give another result; empty if nothing is known of that."""
         if statement.kind == "meta":
             return "" if only_commands(statement.source) else "a model may answer differently"
@@ -307,7 +310,7 @@ class CellReader:
             return f"it reads {join_names(sorted(live))}, whose content cannot be compared"
         if told := self._outside(source, execution):
             return told
-        if any(map(os.path.isdir, self._paths(source))):
+        if any(map(os.path.isdir, paths)):
             return LISTS_FILES
         return DRAWS if not GENERATORS.isdisjoint(ambient) and not _seeded(source) else ""
 

@@ -23,9 +23,7 @@ from ctxkernel.sources.base.planner import MOST_NAMED, most_named
 from ctxkernel.sources.base.rendering import Draft, Place, as_now, fit_lines
 from ctxkernel.sources.files.excerpts import Excerpt, past_end
 from ctxkernel.sources.files.text_documents import Document
-from ctxkernel.sources.outlines.outline import (
-    FACTS,
-)
+from ctxkernel.sources.outlines.outline import FACTS
 
 BASIS_CHARS = 2 << 20
 """Longest text that is kept whole for a later diff; of a longer one a window is kept."""
