@@ -383,6 +383,9 @@ def test_the_end_of_a_text_of_which_only_the_beginning_was_read_is_refused(tmp_p
 # --- texts in memory of which an outline takes long
 
 CODE = "".join(f"class Ship{n}:\n    def load{n}(self, tons: int):\n        return tons\n\n\n" for n in range(3_000))
+CODE_OF_TYPESCRIPT = "".join(
+    f"class Ship{n} {{\n  load(tons: number) {{\n    return tons;\n  }}\n}}\n" for n in range(3_000)
+)
 HEADINGS = "".join(f"# Part {n}\n\nIt is about {n}.\n\n" for n in range(10_000))
 ENTRIES = (
     "".join(f"2024-01-02 03:04:05 INFO step {n} done\n" for n in range(20_000)) + "2024-01-02 03:04:05 ERROR shut\n"
@@ -416,8 +419,20 @@ def test_a_long_text_is_told_by_its_beginning_that_says_so_until_the_background_
     assert "so far" not in render(source, 2).text
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "last"), [("a.py", CODE, "class Ship2999:"), ("a.md", HEADINGS, "# Part 8999")]
+)
+def test_a_name_far_in_a_long_text_whose_outline_is_quick_is_found_at_once(tmp_path, name, text, last):
+    source = opened(written(tmp_path / name, text))
+
+    shown = render(source, 0, pos=last.strip("# :").removeprefix("class "), tokens=300)
+
+    assert last in shown.text
+    assert "not found" not in shown.text
+
+
 def test_what_is_far_in_a_long_text_is_found_by_its_name_once_it_is_outlined(tmp_path):
-    source = opened(written(tmp_path / "a.py", CODE))
+    source = opened(written(tmp_path / "a.ts", CODE_OF_TYPESCRIPT))
 
     first = render(source, 0, pos="Ship2999", tokens=300)
     wanted = source.preparation()
@@ -425,7 +440,7 @@ def test_what_is_far_in_a_long_text_is_found_by_its_name_once_it_is_outlined(tmp
     then = render(source, 0, pos="Ship2999", tokens=300)
 
     assert "'Ship2999' not found yet" in first.text
-    assert "class Ship2999:" in then.text
+    assert "class Ship2999 {" in then.text
 
 
 def test_the_outline_of_a_long_text_is_of_the_text_that_it_was_made_of(tmp_path):

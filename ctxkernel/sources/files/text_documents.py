@@ -51,7 +51,9 @@ _AT_ONCE = {
     **dict.fromkeys(("log", "text"), 384 << 10),
 }
 _OTHERS_AT_ONCE = 64 << 10
-"""Characters that an outline is made of at once; 0 for all."""
+"""Characters that levels 1 and 2 are made of at once; 0 for all."""
+_NAMED_AT_ONCE = dict.fromkeys(("python", "markdown", "text", "log"), 1 << 20)
+"""Characters of a text whose names are found at once: its outline alone is quick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +250,13 @@ class Document:
         """Return the symbols and headings; of JSON the keys."""
         if self.language.name == "json":
             return Names("keys", [(name, Place(line, col)) for name, line, col in keys_of(self.text.lines)])
-        outline = self.begun.outline
+        outline = self._named.outline
         return Names(outline.what, [(name, Place(line)) for name, line in symbols_of(outline)])
+
+    @property
+    def _named(self) -> Document:
+        """The document whose names are those of this one so far."""
+        return self if len(self.text.text) <= _NAMED_AT_ONCE.get(self.language.name, 0) else self.begun
 
     def find(self, pos: str) -> Place:
         """Return the line of a symbol, heading, key or "/pattern/". Raises BadPolicy, NotFound."""
@@ -258,8 +265,8 @@ class Document:
             try:
                 return self.names().find(self.label, pos)
             except BadPolicy as fault:
-                if self.begun is not self:
-                    raise NotFound(f"{pos!r} not found yet, {self.begun.read}") from None
+                if self._named is not self:
+                    raise NotFound(f"{pos!r} not found yet, {self._named.read}") from None
                 if not self.read:
                     raise
                 raise BadPolicy(f"{fault} ({self.read})") from None
