@@ -41,7 +41,7 @@ from typing import Any, Literal
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
 
 import oracle_graph
-from oracle_graph import Snapshot, Tags, differences
+from oracle_graph import Snapshot, Tags, differences, stored
 from oracle_programs import Cell, Goto, Program, Resume, Undo, program
 from told import named_by
 
@@ -393,11 +393,13 @@ class Run:
         if any(name.startswith("Out[") for name in named):  # these are other names of entries of Out
             named |= {name: "" for name in ("_", "__", "___") if name in names and name not in named}
         then = next((one for one in each if not differences(one, now, exempt=named)), each[0])
+        kept = self._made_again(at, then, now) if straight else set[str]()
         if straight:  # an empty cache of a function is right in any state
-            told = [one for one in differences(then, now) if "lru_cache" not in str(one)]
+            told = differences(then, now)
+            told = [one for one in told if "lru_cache" not in str(one) and one.root not in kept]
             if told:
                 raise _Found(Failure("undo", at, tuple(map(str, told)), printed))
-        told = differences(then, now, exempt=named)
+        told = differences(then, now, exempt={*named, *kept})
         # A cleared cache is told by the names of functions, not by those of results.
         if straight or "cleared the cache of" in printed:
             told = [one for one in told if "lru_cache" not in str(one)]
@@ -418,6 +420,14 @@ class Run:
             if not self._program.unstored:
                 outcome.named.setdefault(re.sub(r"\W?\b[a-h]\b\W?", " X ", line)[:160], self._program.text())
         return now
+
+    def _made_again(self, at: int, then: Snapshot, now: Snapshot) -> set[str]:
+        """Return what a resume could not bring back, and the move that is undone made again: the state has it."""
+        if at < 2 or not isinstance(self._program.steps[at - 2], Resume):
+            return set()
+        was = self._known.last[0]
+        back = [name for name in now.roots if name in was.roots and name not in then.roots]
+        return {name for name in back if not stored(was, name) or not differences(was, now, only=[name])}
 
 
 class _Stop(Exception):

@@ -797,6 +797,12 @@ def differences(
     return _Comparison(then, now, most, _unstored(then, exempt)).compare(names)
 
 
+def stored(there: Snapshot, name: str) -> bool:
+    """Return whether what a name holds has a stored form, and so can be compared by what it is."""
+    node = there.roots[name]
+    return not isinstance(node, int) or there.nodes[node].stored
+
+
 def _unstored(then: Snapshot, names: Collection[str]) -> set[int]:
     """Return the nodes without a stored form that are reached from `names`."""
     todo = [then.roots[name] for name in names if name in then.roots]
