@@ -57,7 +57,6 @@ def parked(bench: Bench, client: LateClient) -> dict[str, Any]:
     """Have an ask stop the queue; return a request that was made meanwhile, and not sent."""
     bench.answers(answer(cell("1"), delay=0.05))
     asked = client.send(client.request("%%ask --mode ask\nwait for me"))
-    time.sleep(0.1)
     late = client.request("reached = True")
     assert client.reply(asked) == "error"
     return late
@@ -129,7 +128,6 @@ def test_an_ask_that_need_not_stop_the_queue_stops_nothing(bench: Bench):
     client = LateClient(bench.kernel)
     bench.answers(answer(cell("1"), delay=0.05))
     asked = client.send(client.request("%%ask --mode ask\nwait", stop_on_error=False))
-    time.sleep(0.1)
     late = client.request("1")
     assert client.reply(asked) == "error"
     time.sleep(0.3)
