@@ -339,7 +339,7 @@ class Timeline {
         view.resume?.statements
           ? emptyState(
               'No cell has run in this kernel yet',
-              'The statements of the earlier session are kept: “Resume” brings them back with their state. Or run a cell to start afresh.'
+              'The statements of the earlier session are kept: “Resume” goes on with them. Or run a cell to start afresh.'
             )
           : emptyState('No cell has run yet', 'Run a cell with Shift+Enter: it appears here with what it changed.')
       );
