@@ -2,7 +2,7 @@
 
 Rule 1: no test reads or writes the settings, kernelspecs, sessions or keys of the person who runs it.
 Rule 2: a kernel here is a real process of this interpreter, found without any installed kernelspec. On Linux
-        most are forked from one that has imported what every kernel imports (`warm.py`).
+        most are forked from one that has imported what every kernel imports (`warm.py`); `cold_kernels` says which not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ import long_tests
 import mutate_rules
 import pytest
 import scale
+import warm
 from hypothesis import HealthCheck, settings
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from kernels import RunningKernel, StartKernel, starter
 
 import ctxkernel
@@ -136,6 +138,12 @@ def start_kernel(tmp_path: Path) -> Iterator[StartKernel]:
 def kernel(start_kernel: StartKernel) -> RunningKernel:
     """A fresh real ctxkernel in the test's own folder."""
     return start_kernel()
+
+
+@pytest.fixture
+def cold_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start the kernels of a test as any program does, by an interpreter of their own."""
+    monkeypatch.setattr(LocalProvisioner, "launch_kernel", warm.COLD)
 
 
 @pytest.fixture(scope="module")

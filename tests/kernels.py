@@ -17,7 +17,9 @@ import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import KernelManager
-from warm import warm
+from warm import warm_all
+
+warm_all()
 
 
 def light(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
@@ -240,7 +242,7 @@ def starter(default_folder: Path) -> Iterator[StartKernel]:
         # With this variable ipykernel takes itself for a part of pytest, and does not watch fd 1 and 2.
         environ = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
         for tries_left in (2, 1, 0):
-            manager = warm(KernelManager(kernel_name="ctxkernel", kernel_spec_manager=specs))
+            manager = KernelManager(kernel_name="ctxkernel", kernel_spec_manager=specs)
             manager.start_kernel(
                 cwd=str(folder),
                 env={**environ, "JPY_SESSION_NAME": str(folder / notebook), **(env or {})},

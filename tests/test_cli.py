@@ -18,6 +18,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from command_line import ctxkernel
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from ctxkernel._version import __version__
@@ -36,22 +37,6 @@ def write(path: Path, *sources: str, tags: dict[int, list[str]] | None = None) -
         cells[index].metadata["tags"] = given
     nbformat.write(new_notebook(cells=cells), path)
     return path
-
-
-def ctxkernel(
-    *arguments: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None, timeout: float = 120
-) -> Any:
-    """Run the command line in a process of its own."""
-    command = [sys.executable, "-m", "ctxkernel", *map(str, arguments)]
-    return subprocess.run(
-        command,
-        cwd=cwd,
-        env={**os.environ, **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
 
 
 def statuses(timeline: dict[str, Any]) -> list[str]:

@@ -354,6 +354,7 @@ def test_resume_of_what_is_all_there_executes_nothing(tmp_path: Path, capsys):
     assert "nothing is executed" in err
 
 
+@pytest.mark.usefixtures("cold_kernels")
 @pytest.mark.parametrize(("times", "expected"), [(2, 0), (3, 1)])
 def test_a_port_that_another_took_meanwhile_is_tried_again_thrice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, times: int, expected: int

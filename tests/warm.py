@@ -4,8 +4,8 @@ Rule 1: that process has modules and nothing else when it forks: no thread, no s
         looks at its process when it is imported.
 Rule 2: what Python itself reads at its start cannot be given to a fork: there is such a process for each set of
         `PYTHON…` variables.
-Rule 3: stock ipykernels, kernels of other programs (JupyterLab, nbconvert, `ctxkernel run`), and all kernels on macOS
-        and Windows, where a fork is not safe or not there, start as ever: what a start from nothing needs is seen, too.
+Rule 3: stock ipykernels, kernels of other programs (nbconvert, `python -m ctxkernel`), and all kernels on macOS and
+        Windows, where a fork is not safe or not there, start as ever: what a start from nothing needs is seen, too.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from jupyter_client.manager import KernelManager
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 KERNEL = "ctxkernel.kernel"
@@ -99,31 +97,31 @@ class Forked:
             os.kill(self.pid, signum)
 
 
-class WarmProvisioner(LocalProvisioner):
-    """Forks a kernel where that can be done."""
-
-    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
-        """Start it."""
-        # A library is preloaded when a process starts.
-        if sys.platform != "linux" or cmd[1:3] != ["-m", KERNEL] or "LD_PRELOAD" in kwargs["env"]:
-            return await super().launch_kernel(cmd, **kwargs)
-        self.pid = self.pgid = fork(cmd[3:], kwargs["env"], kwargs["cwd"])
-        self.process = Forked(self.pid)
-        self.cwd = kwargs["cwd"]
-        return self.connection_info
-
-    async def shutdown_requested(self, restart: bool = False) -> None:
-        """Wait for the end of the process, at most a second: jupyter_client polls it each 0.1 s, and does so twice."""
-        deadline = time.monotonic() + 1
-        while await self.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - a process sets no event
-            await asyncio.sleep(0.005)
+COLD = LocalProvisioner.launch_kernel
 
 
-def warm(manager: KernelManager) -> KernelManager:
-    """Let `manager` fork its kernel where that can be done."""
-    spec = manager.kernel_spec
-    manager.provisioner = WarmProvisioner(kernel_id=str(uuid.uuid4()), kernel_spec=spec, parent=manager)
-    return manager
+async def launch_kernel(self: Any, cmd: list[str], **kwargs: Any) -> Any:
+    """Start a kernel; fork it where that can be done."""
+    # A library is preloaded when a process starts. A kernel of another Python cannot be a fork of this one.
+    if sys.platform != "linux" or cmd[:3] != [sys.executable, "-m", KERNEL] or "LD_PRELOAD" in kwargs["env"]:
+        return await COLD(self, cmd, **kwargs)
+    self.pid = self.pgid = fork(cmd[3:], kwargs["env"], kwargs.get("cwd") or os.getcwd())
+    self.process = Forked(self.pid)
+    self.cwd = kwargs.get("cwd")
+    return self.connection_info
+
+
+async def shutdown_requested(self: Any, restart: bool = False) -> None:
+    """Wait for the end of the process, at most a second: jupyter_client polls it each 0.1 s, and does so twice."""
+    deadline = time.monotonic() + 1
+    while await self.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - a process sets no event
+        await asyncio.sleep(0.005)
+
+
+def warm_all() -> None:
+    """Let all kernel managers of this process fork their kernels where that can be done."""
+    LocalProvisioner.launch_kernel = launch_kernel
+    LocalProvisioner.shutdown_requested = shutdown_requested
 
 
 # ---------------------------------------------------------------- in the process that forks

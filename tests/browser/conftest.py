@@ -32,7 +32,7 @@ from playwright.sync_api import BrowserContext, Error, Locator, Page, expect, sy
 import ctxkernel
 from ctxkernel.testing import MessagesServer
 
-ROOT = Path(__file__).resolve().parents[2]
+HERE, ROOT = Path(__file__).resolve().parents[1:3]
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -118,6 +118,11 @@ class Lab:
             "JUPYTERLAB_WORKSPACES_DIR",
         ):
             env[name] = str(self.folder / name.lower())
+        if self.python == sys.executable:  # the server reads this file when it starts
+            config = Path(env["JUPYTER_CONFIG_DIR"])
+            config.mkdir()
+            lines = ["import sys", f"sys.path.append({str(HERE)!r})", "import warm", "warm.warm_all()"]
+            (config / "jupyter_server_config.py").write_text("\n".join(lines), "utf-8")
         tree = jupyter_path(self.folder / "tree", self.python)
         if tree:
             env["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(tree), env.get("JUPYTER_PATH")]))
