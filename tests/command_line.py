@@ -1,6 +1,6 @@
 """The command line as a function: what it prints and how it ends, without a process of its own for each call.
 
-A call here costs a tenth of `python -m ctxkernel`: the packages are imported once, and its kernels are forked (warm.py).
+A call here costs a tenth of `python -m ctxkernel`: packages are imported once, and its kernels are forked (warm.py).
 What is about the process itself (a signal, its environment before Python starts) still gets one.
 """
 
@@ -22,12 +22,16 @@ def ctxkernel(
     """Run a command in the folder `cwd`, with the variables of `env` set, too."""
     given = [str(each) for each in arguments]
     out, err = io.StringIO(), io.StringIO()
-    with _environment(env or {}), contextlib.chdir(cwd or Path.cwd()):
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                status = main(given)
-            except SystemExit as ended:
-                status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    with (
+        _environment(env or {}),
+        contextlib.chdir(cwd or Path.cwd()),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            status = main(given)
+        except SystemExit as ended:
+            status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return subprocess.CompletedProcess(given, status, out.getvalue(), err.getvalue())
 
 

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
-
-
-def ctxkernel(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ctxkernel", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
+from command_line import ctxkernel
 
 
 def execute(notebook: Path, folder: Path) -> Path:
     """Execute a copy of `notebook` in `folder`, which then has its session and `done.ipynb`."""
     (folder / notebook.name).write_bytes(notebook.read_bytes())
-    done = ctxkernel(folder, "run", notebook.name, "--output", "done.ipynb")
+    done = ctxkernel("run", notebook.name, "--output", "done.ipynb", cwd=folder)
     assert done.returncode == 0, done.stderr
     keep(folder / "done.ipynb", notebook)
     return folder

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from bench_answers import RECORDING, solver
+from command_line import ctxkernel
 
 from ctxkernel.agent.recorded import load_turns
 from ctxkernel.cli import main
@@ -25,9 +26,7 @@ MODEL = "claude-sonnet-5-5"
 
 
 def bench(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ctxkernel", "bench", "--model", MODEL, *map(str, arguments)]
-    given = {**os.environ, "ANTHROPIC_API_KEY": KEY, **env}
-    return subprocess.run(command, env=given, capture_output=True, text=True, timeout=280, check=False)
+    return ctxkernel("bench", "--model", MODEL, *arguments, env={"ANTHROPIC_API_KEY": KEY, **env})
 
 
 def against(server: MessagesServer, *arguments: str | Path, **env: str) -> dict[str, Any]:

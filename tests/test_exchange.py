@@ -14,6 +14,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from command_line import ctxkernel
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kernels import RunningKernel
@@ -412,8 +413,7 @@ def test_cells_and_texts_of_a_model_are_exported_with_author_and_receipt(tmp_pat
     nbformat.write(new_notebook(cells=cells), path)
     with MessagesServer([[say("I double it."), run], say("It is **40**.")]) as server:
         environ = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "any", "CTXKERNEL_MODE": "auto"}
-        words = [sys.executable, "-m", "ctxkernel", "run", str(path)]
-        done = subprocess.run(words, env={**os.environ, **environ}, capture_output=True, text=True, check=False)
+        done = ctxkernel("run", path, env=environ)
         assert done.returncode == 0, done.stderr
 
     assert main(["export", str(path), "--output", str(tmp_path / "out.ipynb")]) == 0

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 import time
 
 import pytest
+from command_line import ctxkernel
 from kernels import RunningKernel
 
 from ctxkernel.core.loop import Loop
@@ -300,40 +298,35 @@ def test_a_cache_folder_that_was_deleted_is_told_and_shown(start, cache):
     assert kernel.evaluate("(x, y)") == "([1, 2], {'a': 1})"
 
 
-def ctxkernel(folder, cache, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line."""
-    environ = {**os.environ, "CTXKERNEL_CACHE": str(cache)}
-    command = [sys.executable, "-m", "ctxkernel", *arguments]
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=60)
-
-
 def test_the_doctor_and_verify_tell_which_states_were_not_kept(start, cache, tmp_path):
+    there = {"cwd": tmp_path, "env": {"CTXKERNEL_CACHE": str(cache)}}
     kernel = start()
     run_all(kernel, HARM, "x = [1]", "import ctxkernel.store.chunks.packs as packs; harm(rt.tracker, 'after')")
     run_all(kernel, "harm(packs, 'write_all', 'full', times=-1); x.append(2)")
     kernel.stop()
 
-    checks = json.loads(ctxkernel(tmp_path, cache, "doctor", "--json").stdout)["checks"]
+    checks = json.loads(ctxkernel("doctor", "--json", **there).stdout)["checks"]
 
     (states,) = [check for check in checks if check["name"] == "states"]
     assert states["status"] == "warn"
     assert re.search(r"2 of \d states were not kept \(checkpoint data cannot be written", states["detail"])
-    report = ctxkernel(tmp_path, cache, "verify", ".ctxkernel/note.sqlite")
+    report = ctxkernel("verify", ".ctxkernel/note.sqlite", **there)
     assert report.returncode == 0, report.stdout
     assert "checkpoint cs3.1 cannot: skipped: the namespace diff failed" in report.stdout
 
 
 def test_after_gc_the_newest_state_is_resumed_with_its_gaps_named(start, cache, tmp_path):
     """The newest keeps its large data longest; of all others what is small is there."""
+    there = {"cwd": tmp_path, "env": {"CTXKERNEL_CACHE": str(cache)}}
     kernel = start()
     run_all(kernel, *[f"{LARGE % n}; x = {n}" for n in range(1, 5)], "z = 1")
     kernel.stop()
-    gave = ctxkernel(tmp_path, cache, "gc", "--limit", "0.000001", "--json")
+    gave = ctxkernel("gc", "--limit", "0.000001", "--json", **there)
     assert json.loads(gave.stdout)["thinned"]
-    report = json.loads(ctxkernel(tmp_path, cache, "verify", ".ctxkernel/note.sqlite", "--json").stdout)
+    report = json.loads(ctxkernel("verify", ".ctxkernel/note.sqlite", "--json", **there).stdout)
     assert (report["sound"], report["restorable"], report["checkpoints"]) == (True, 5, 5)
     assert all("given up for space" in gaps["b"] for gaps in report["gaps"].values())
-    text = ctxkernel(tmp_path, cache, "verify", ".ctxkernel/note.sqlite").stdout
+    text = ctxkernel("verify", ".ctxkernel/note.sqlite", **there).stdout
     assert "restorable: 5 of 5 checkpoints, 0 of them whole" in text
 
     kernel = start()

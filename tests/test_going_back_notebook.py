@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from executed import assert_clean, ctxkernel, execute, shown
+from command_line import ctxkernel
+from executed import assert_clean, execute, shown
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOK = ROOT / "notebooks" / "02-going-back.ipynb"
@@ -25,7 +26,7 @@ def test_the_notebook_is_clean():
 
 
 def test_no_cell_fails(desk: Path):
-    timeline = json.loads(ctxkernel(desk, "timeline", NOTEBOOK.name, "--json").stdout)
+    timeline = json.loads(ctxkernel("timeline", NOTEBOOK.name, "--json", cwd=desk).stdout)
 
     assert {run["status"] for s in timeline["statements"] for run in s["executions"]} == {"ok"}
 
@@ -58,7 +59,7 @@ def test_the_difference_of_two_states_names_what_changed(desk: Path):
 
 def test_the_table_names_the_seed_and_what_follows_from_it_and_nothing_else(desk: Path):
     rows = [line.split() for line in shown(desk, "rerun").splitlines()]
-    timeline = json.loads(ctxkernel(desk, "timeline", NOTEBOOK.name, "--json").stdout)
+    timeline = json.loads(ctxkernel("timeline", NOTEBOOK.name, "--json", cwd=desk).stdout)
     of = {s["cell_id"]: s["executions"][-1]["comparison"] for s in timeline["statements"] if len(s["executions"]) > 1}
     causes = {cell: {d["subject"]: d["cause"] for d in one["divergences"]} for cell, one in of.items()}
 
@@ -84,7 +85,7 @@ def test_a_file_stays_and_is_named(desk: Path):
 
 def test_the_next_kernel_goes_on_where_it_ended(desk: Path):
     """The state is the one after the last cell: the plan of the way to a name says that it can be loaded."""
-    done = ctxkernel(desk, "goto", NOTEBOOK.name, "clean", "--dry-run")
+    done = ctxkernel("goto", NOTEBOOK.name, "clean", "--dry-run", cwd=desk)
 
     assert done.returncode == 0, done.stderr
     assert "patients" in done.stdout

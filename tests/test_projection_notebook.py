@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from executed import assert_clean, ctxkernel, execute, shown
+from command_line import ctxkernel
+from executed import assert_clean, execute, shown
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOK = ROOT / "notebooks" / "03-projection.ipynb"
@@ -43,7 +44,7 @@ def test_each_step_says_what_the_prose_promises(desk: Path, cell: str, told: str
 
 
 def test_every_projection_can_be_made_again(desk: Path):
-    told = json.loads(ctxkernel(desk, "verify", NOTEBOOK.name, "--json").stdout)
+    told = json.loads(ctxkernel("verify", NOTEBOOK.name, "--json", cwd=desk).stdout)
 
     assert told["sound"]
     assert told["projections"] == told["statements"]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from command_line import ctxkernel
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import KernelManager
 from kernels import RunningKernel
@@ -893,18 +894,6 @@ THINNED = (
 )
 
 
-def ctxkernel(folder: Path, environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ctxkernel", *arguments],
-        cwd=folder,
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 @pytest.fixture
 def thinned(start_kernel, tmp_path):
     """A session of 13 statements whose kernel has ended, without its large data; gives what its environment is."""
@@ -913,7 +902,7 @@ def thinned(start_kernel, tmp_path):
     kernel = start_kernel(env=environ)
     run_all(kernel, THINNED)
     kernel.stop()
-    ctxkernel(tmp_path, environ, "gc", "--limit", "0.001")
+    ctxkernel("gc", "--limit", "0.001", cwd=tmp_path, env=environ)
     return environ
 
 
@@ -930,7 +919,7 @@ def test_a_session_without_its_large_data_resumes_at_its_newest_state(start_kern
 
 def test_verify_says_of_a_state_with_a_gap_that_it_can_be_returned_to_without_it(tmp_path, thinned):
     """One name of twelve states is gone: that is one name, not twelve states."""
-    told = ctxkernel(tmp_path, thinned, "verify", "note.ipynb").stdout
+    told = ctxkernel("verify", "note.ipynb", cwd=tmp_path, env=thinned).stdout
 
     assert "big" in told
     assert "restorable: 1 of 13" not in told

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import ctxkernel
 from hypothesis import given
 from hypothesis import settings as profile
 from hypothesis import strategies as st
@@ -28,17 +29,6 @@ from ctxkernel.store.log.session import SessionReader, SessionStore
 from ctxkernel.store.mirror import RemoteFiles, list_heads, pull_data, pull_session, push_session
 
 SESSION = "0123456789abcdef"
-
-
-def ctxkernel(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ctxkernel", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, **env},
-        check=False,
-    )
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 60) -> Any:
@@ -98,7 +88,7 @@ def test_a_machine_without_the_log_brings_the_session_by_a_command(pod: Any, tmp
     folder.mkdir()
     notebook = folder / "note.ipynb"
     env = {"CTXKERNEL_CACHE": str(tmp_path / "two"), "CTXKERNEL_STORE": str(tmp_path / "place")}
-    done = ctxkernel("store", "pull", notebook, "--json", **env)
+    done = ctxkernel("store", "pull", notebook, "--json", env=env)
     assert json.loads(done.stdout)["faults"] == [], done
     second = pod("two", folder)
     assert second.run("%ctx resume").status == "ok"
@@ -359,13 +349,13 @@ def test_the_command_lists_pushes_pulls_and_drops(made: tuple[Path, Path, Remote
     log = made[0]
     env = {"CTXKERNEL_CACHE": str(tmp_path), "CTXKERNEL_STORE": str(tmp_path / "place")}
     (tmp_path / "cache").rename(tmp_path / "checkpoints")
-    assert json.loads(ctxkernel("store", "push", log, "--json", **env).stdout)["end"] == "s2"
-    listed = json.loads(ctxkernel("store", "list", "--json", **env).stdout)["sessions"]
+    assert json.loads(ctxkernel("store", "push", log, "--json", env=env).stdout)["end"] == "s2"
+    listed = json.loads(ctxkernel("store", "list", "--json", env=env).stdout)["sessions"]
     assert [one["end"] for one in listed] == ["s2.1"]
     shutil.rmtree(tmp_path / "checkpoints")
-    assert "2 chunks brought" in ctxkernel("store", "pull", log, **env).stdout
-    assert ctxkernel("store", "drop", "--id", listed[0]["session"], **env).returncode == 0
-    assert "has no session" in ctxkernel("store", "list", **env).stdout
+    assert "2 chunks brought" in ctxkernel("store", "pull", log, env=env).stdout
+    assert ctxkernel("store", "drop", "--id", listed[0]["session"], env=env).returncode == 0
+    assert "has no session" in ctxkernel("store", "list", env=env).stdout
 
 
 @pytest.mark.parametrize(
@@ -379,6 +369,6 @@ def test_the_command_lists_pushes_pulls_and_drops(made: tuple[Path, Path, Remote
     ],
 )
 def test_bad_arguments_get_a_sentence_with_the_next_step(arguments: tuple[str, ...], said: str, tmp_path: Path):
-    done = ctxkernel("store", *arguments, CTXKERNEL_STORE=str(tmp_path / "place"))
+    done = ctxkernel("store", *arguments, env={"CTXKERNEL_STORE": str(tmp_path / "place")})
     assert done.returncode in (1, 2) and said in done.stderr and "secret@" not in done.stderr, done
     assert "Traceback" not in done.stderr

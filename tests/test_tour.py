@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
+from command_line import ctxkernel
 from executed import keep
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,8 +22,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], nbfor
     folder = tmp_path_factory.mktemp("tour")
     (folder / "tour.ipynb").write_bytes(TOUR.read_bytes())
     (folder / "tour.turns.json").write_bytes(TOUR.with_suffix(".turns.json").read_bytes())
-    command = [sys.executable, "-m", "ctxkernel", "run", "tour.ipynb", "--json", "--output", "done.ipynb"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
+    done = ctxkernel("run", "tour.ipynb", "--json", "--output", "done.ipynb", cwd=folder)
     assert done.returncode == 0, done.stderr
     keep(folder / "done.ipynb", TOUR)
     return json.loads(done.stdout), nbformat.read(folder / "done.ipynb", as_version=4), folder
@@ -122,8 +120,7 @@ def test_the_tour_shows_the_projection(ran):
 
 def test_the_tour_leaves_a_session_that_the_command_line_reads(ran):
     folder = ran[2]
-    command = [sys.executable, "-m", "ctxkernel", "projection", "tour.ipynb", "--json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    done = ctxkernel("projection", "tour.ipynb", "--json", cwd=folder)
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["report"]["ok"]

@@ -13,6 +13,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from command_line import ctxkernel
 from kernels import StartKernel, light
 from nbformat.v4 import new_code_cell, new_notebook
 from test_kernel_asking import bench_in, cell, shown
@@ -238,16 +239,10 @@ def test_an_ask_of_a_strangers_session_waits_for_a_yes(stranger: Path, start_ker
 def test_an_ask_of_a_strangers_session_replays_in_a_run_that_trusts_it(stranger: Path):
     cells = [new_code_cell("x = [2, 2, 2]"), new_code_cell("%%ask\nadd x"), new_code_cell("print(n)")]
     nbformat.write(new_notebook(cells=cells), stranger / "note.ipynb")
-    given = {**os.environ, **RECORDED}
-    command = [sys.executable, "-m", "ctxkernel", "run", "note.ipynb"]
 
-    def run(*more: str) -> Any:
-        return subprocess.run(
-            [*command, *more], cwd=stranger, env=given, capture_output=True, text=True, check=False, timeout=120
-        )
-
-    assert f"ctxkernel trust {session_of(stranger)}" in run().stderr
-    assert run("--trust").returncode == 0
+    refused = ctxkernel("run", "note.ipynb", cwd=stranger, env=RECORDED)
+    assert f"ctxkernel trust {session_of(stranger)}" in refused.stderr
+    assert ctxkernel("run", "note.ipynb", "--trust", cwd=stranger, env=RECORDED).returncode == 0
 
 
 def test_a_run_that_resumes_with_trust_loads_a_strangers_state(stranger: Path):
@@ -255,16 +250,13 @@ def test_a_run_that_resumes_with_trust_loads_a_strangers_state(stranger: Path):
     nbformat.write(
         new_notebook(cells=[new_code_cell("x = [1, 3]"), new_code_cell("print(x)")]), stranger / "note.ipynb"
     )
-    command = [sys.executable, "-m", "ctxkernel", "run", "note.ipynb", "--session", str(session), "--resume"]
+    command = ["run", "note.ipynb", "--session", session, "--resume"]
 
-    def run(*more: str) -> Any:
-        return subprocess.run([*command, *more], cwd=stranger, capture_output=True, text=True, check=False, timeout=120)
-
-    refused = run()
+    refused = ctxkernel(*command, cwd=stranger)
     assert refused.returncode == 1
     assert f"ctxkernel trust {session}" in refused.stderr
     assert states(session) == {"session": "untrusted"}, "without the word nothing is trusted"
-    done = run("--trust")
+    done = ctxkernel(*command, "--trust", cwd=stranger)
     assert done.returncode == 0, done.stderr
     assert states(session) == {"session": "yours"}
 
@@ -315,15 +307,12 @@ def test_rows_that_a_stranger_adds_after_the_word_are_not_trusted(stranger: Path
 
 
 def test_a_run_fails_with_the_flag_to_say_and_runs_with_it(folder: Folder):
-    command = [sys.executable, "-m", "ctxkernel", "run", "note.ipynb"]
-    refused = subprocess.run(command, cwd=folder.path, capture_output=True, text=True, check=False, timeout=120)
+    refused = ctxkernel("run", "note.ipynb", cwd=folder.path)
     assert refused.returncode == 1
     assert f"ctxkernel trust {folder.turns}" in refused.stderr
     assert "--trust" in refused.stderr
     assert not folder.ran
-    trusted = subprocess.run(
-        [*command, "--trust"], cwd=folder.path, capture_output=True, text=True, check=False, timeout=120
-    )
+    trusted = ctxkernel("run", "note.ipynb", "--trust", cwd=folder.path)
     assert trusted.returncode == 0, trusted.stderr
     assert folder.ran
     assert states(folder.turns) == {"turns": "untrusted"}, "only this run trusted it"

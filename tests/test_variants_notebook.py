@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from executed import assert_clean, ctxkernel, execute, shown
+from command_line import ctxkernel
+from executed import assert_clean, execute, shown
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOK = ROOT / "notebooks" / "05-variants.ipynb"
@@ -24,7 +25,7 @@ def test_the_notebook_is_clean():
 
 
 def test_no_cell_fails(desk: Path):
-    timeline = json.loads(ctxkernel(desk, "timeline", NOTEBOOK.name, "--json").stdout)
+    timeline = json.loads(ctxkernel("timeline", NOTEBOOK.name, "--json", cwd=desk).stdout)
 
     assert {run["status"] for s in timeline["statements"] for run in s["executions"]} == {"ok"}
 
