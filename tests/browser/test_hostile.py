@@ -252,7 +252,7 @@ def notebook_of(bundles: dict[str, dict[str, Any]]) -> dict[str, Any]:
         cells.append({"cell_type": "code", "id": f"c{number}", "metadata": said, "source": f"# {name}",
                       "outputs": outputs, "execution_count": number})  # fmt: skip
     for number, text in enumerate(share(TEXTS.values(), 6)):
-        text = sendable(text)[:50_000]
+        text = sendable(text)[:5_000]
         outputs = [
             {"output_type": "stream", "name": "stdout", "text": text},
             {"output_type": "error", "ename": text, "evalue": text, "traceback": [text]},

@@ -52,7 +52,7 @@ _AT_ONCE = {
 }
 _OTHERS_AT_ONCE = 64 << 10
 """Characters that levels 1 and 2 are made of at once; 0 for all."""
-_NAMED_AT_ONCE = dict.fromkeys(("python", "markdown", "text", "log"), 1 << 20)
+_NAMED_AT_ONCE: dict[str, int] = dict.fromkeys(("python", "markdown", "text", "log"), 1 << 20)
 """Characters of a text whose names are found at once: its outline alone is quick."""
 
 
