@@ -252,7 +252,7 @@ def notebook_of(bundles: dict[str, dict[str, Any]]) -> dict[str, Any]:
         cells.append({"cell_type": "code", "id": f"c{number}", "metadata": said, "source": f"# {name}",
                       "outputs": outputs, "execution_count": number})  # fmt: skip
     for number, text in enumerate(share(TEXTS.values(), 6)):
-        text = sendable(text)[:5_000]
+        text = sendable(text)[:50_000]
         outputs = [
             {"output_type": "stream", "name": "stdout", "text": text},
             {"output_type": "error", "ename": text, "evalue": text, "traceback": [text]},
@@ -265,10 +265,10 @@ def notebook_of(bundles: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def scroll_through(page: Page, count: int) -> None:
     """Bring every cell into view: those that are not are not drawn."""
+    content = "jupyterapp.shell.currentWidget.content"
+    page.wait_for_function(f"(count) => {content}.widgets.length === count", arg=count)
     for at in range(0, count, 2):
-        page.evaluate(
-            "async (at) => { const { content } = jupyterapp.shell.currentWidget; await content.scrollToItem(at); }", at
-        )
+        page.evaluate(f"(at) => {content}.scrollToItem(at)", at)
         page.wait_for_timeout(60)
 
 
@@ -288,6 +288,22 @@ def test_a_notebook_of_somebody_else_shows_its_outputs_as_text(desk: Any, watch:
     assert page.locator(".ctxk-sweeptable tbody tr").count() > 0
     assert page.locator(".ctxk-sweeptable tbody button").count() == 0  # no name of a state is one
     assert desk.errors == []
+
+
+CAREFUL = """async () => {
+  const loaded = performance.getEntriesByType('resource').map((entry) => entry.name);
+  const { careful } = await import(loaded.find((name) => /jupyter-ctxkernel\\/app-[^/]+\\/careful\\.js/.test(name)));
+  const renderer = { node: document.createElement('div'), renderModel() { throw new TypeError('null has no rows'); } };
+  await careful(renderer).renderModel({ data: {} });
+  return renderer.node.textContent;
+}"""
+
+
+def test_an_output_that_cannot_be_drawn_says_so_and_is_no_error_for_jupyterlab(desk: Any):
+    """An error would leave out all cells below it."""
+    desk.open("odd.ipynb", ["1"]).live()
+    assert "This output cannot be shown" in desk.page.evaluate(CAREFUL)
+    desk.errors.clear()
 
 
 def test_hostile_texts_stay_text_in_notebook_7(lab: Any, context: BrowserContext, messages: Any):

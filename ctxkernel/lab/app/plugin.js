@@ -8,6 +8,7 @@
  * Rule 4: nothing is sent from here but the comm's messages; gestures are execute requests (notebook.js).
  */
 
+import { careful } from './careful.js';
 import { HANDLE_MIME, handleOutput } from './handleoutput.js';
 import { ID, highlighter, outputRenderer } from './labparts.js';
 import { PROPOSAL_MIME } from './notebook.js';
@@ -109,14 +110,14 @@ async function createPlugin(shared, version) {
       const panel = new Panel(lab);
       // Now: a notebook takes a copy of what is registered when it is opened.
       rendermime?.addFactory(
-        { safe: true, mimeTypes: [PROPOSAL_MIME], createRenderer: () => proposalWidget(lab, panel) },
+        { safe: true, mimeTypes: [PROPOSAL_MIME], createRenderer: () => careful(proposalWidget(lab, panel)) },
         RANK
       );
       rendermime?.addFactory(
-        { safe: true, mimeTypes: [HANDLE_MIME], createRenderer: () => handleOutput(lab, (node) => panel.linkOf(node)) },
+        { safe: true, mimeTypes: [HANDLE_MIME], createRenderer: () => careful(handleOutput(lab, (node) => panel.linkOf(node))) },
         HANDLE_RANK
       );
-      rendermime?.addFactory({ safe: true, mimeTypes: [SWEEP_MIME], createRenderer: () => sweepOutput(lab, panel) }, RANK);
+      rendermime?.addFactory({ safe: true, mimeTypes: [SWEEP_MIME], createRenderer: () => careful(sweepOutput(lab, panel)) }, RANK);
       void panel.start();
     }
   };

@@ -1,7 +1,7 @@
 /** Rows of a sweep: which a filter keeps, and in which order. Everything here is plain data. */
 
 import { clean } from './text.js';
-import { list, number } from './values.js';
+import { dict, list, number } from './values.js';
 
 /** @import {ShownSweep, SweepLine, SweepValue} from '../messages.js' */
 
@@ -13,9 +13,9 @@ const told = (text, value = null) => ({ text: clean(text), number: number(value)
 /** The columns of a table: parameters, collected values, and what became of a combination. @param {Partial<ShownSweep>} table @returns {Column[]} */
 function columnsOf(table) {
   const names = [...list(table.parameters), ...list(table.collected)].map(clean);
-  const rows = list(table.rows);
+  const rows = list(table.rows).map(dict);
   return [
-    ...names.map((name, at) => ({ name, kind: /** @type {const} */ ('value'), of: (/** @type {Partial<SweepLine>} */ line) => list(line.values)[at] ?? told('') })),
+    ...names.map((name, at) => ({ name, kind: /** @type {const} */ ('value'), of: (/** @type {Partial<SweepLine>} */ line) => dict(list(line.values)[at] ?? told('')) })),
     ...[
       { name: 'status', of: (/** @type {Partial<SweepLine>} */ line) => told(line.status) },
       { name: 'time', of: (/** @type {Partial<SweepLine>} */ line) => told(line.seconds, line.seconds) },
