@@ -88,6 +88,7 @@ OF_NOTEBOOK = (
 """The modules of what stands in the notebook itself; the inline panel has no notebook."""
 
 OF_LAB = (
+    "careful.js",
     "connection.js",
     "handleoutput.js",
     "labparts.js",
