@@ -207,6 +207,7 @@ def _block(pack: PackState, holder: Any, example: Any) -> MemoryBlock:
             low, high = _at(whole), _at(whole) + whole.nbytes
     made = MemoryBlock(holder, low, high - low)
     pack.blocks.add(made)
+    pack.outside.add(made)
     return made
 
 
