@@ -117,10 +117,12 @@ def _says_itself(cls: type) -> bool:
 
 def _elements(pack: PackState, obj: Any, plain: Any, cls: tuple[type, ...]) -> Any:
     np, kind, flags = _numpy(), plain.dtype, plain.flags
-    if kind.kind == "T":
-        pack.note("array of numpy's StringDType: a copy, where it was a view")
-        return plain.__reduce__()
     root = _root(pack, obj)
+    if kind.kind == "T":
+        if root is not obj:  # a view comes back as a copy
+            pack.inexact = True
+            pack.noted.append(root)
+        return plain.__reduce__()
     if is_kind(class_of(root), np.memmap) and class_of(root.base) is mmap.mmap:
         if root.mode == "c":
             root = _block(pack, root.base, obj)
@@ -147,6 +149,7 @@ def _elements(pack: PackState, obj: Any, plain: Any, cls: tuple[type, ...]) -> A
     elif is_any(class_of(root), ("torch", "Tensor")):
         root = root.untyped_storage()
     elif not any(class_of(root) is one for one in _EXPORTERS):
+        pack.exporters.append(root)
         root = _block(pack, root, plain)
     start, size = _extent(root)
     low, high = _bounds(plain)

@@ -73,8 +73,7 @@ def database(pack: PackState, obj: sqlite3.Connection) -> Reduction:
         return pack.refuse(obj, "other databases are attached to it")
     settings = (obj.isolation_level, obj.row_factory, obj.text_factory)
     path = listed[0][2]
-    if obj.in_transaction:
-        pack.note("sqlite3 connection: the open transaction is not restored as one")
+    pack.inexact |= obj.in_transaction  # which comes back as if it had been committed
     content = None
     if not path:
         (pages,) = sqlite3.Cursor.execute(cursor, "PRAGMA page_count").fetchone()

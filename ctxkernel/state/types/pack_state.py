@@ -46,6 +46,9 @@ class PackFindings:
     """By uid, the classes of the user's that it refers to."""
     rebuilt: dict[str, None] = field(default_factory=dict[str, None])
     """Objects that are made anew rather than restored: `lock: a new, open one`."""
+    inexact: bool = False
+    """Whether a copy lacks something that cannot be stored, and that no name can be blamed for: memory that is shared
+    with an object of a library, say."""
     runs: dict[str, None] = field(default_factory=dict[str, None])
     """Code of the user's that runs at unpacking, or at the end of an unpacked object: `Point.__setstate__`."""
 
@@ -101,6 +104,8 @@ class PackState(PackFindings):
         """… and memory that is never written, so that sharing it makes no difference."""
         self.outside = MemoryBlocks()
         """Blocks that this pack met first, whose memory may be that of an array which it wrote before."""
+        self.exporters: list[object] = []
+        """Objects of libraries whose memory arrays look into: one that is stored too comes back with other memory."""
         self.no_devices = ""
         """Why objects in the memory of a device are not stored here; empty where they are."""
         self.counting = False

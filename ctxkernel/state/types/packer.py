@@ -430,6 +430,8 @@ def _packed(
     pack: Dispatcher, out: _Out, values: Mapping[str, object], alone: dict[str, str], memo: dict[int, Any] | None
 ) -> Packed:
     pack.faults |= alone
+    if pack.exporters:
+        pack.inexact |= not {id(one) for one in pack.exporters}.isdisjoint(map(id, pack.noted))
     labels = "\n".join(pack.labels).encode()
     head = [_HEAD.pack(_MAGIC, _VERSION, len(SEEDS), len(labels), len(out.cuts), len(pack.ordered)), labels]
     head += [_CUT.pack(*cut) for cut in out.cuts]

@@ -136,7 +136,7 @@ def weak_container(pack: PackState, obj: Any) -> Reduction:
     known = pack.members or ()
     kept = [pair for pair, one in zip(items, watched, strict=True) if id(one) in known]
     if pack.members is not None and len(kept) < len(items):
-        pack.note(f"{class_of(obj).__name__}: without what only others hold")
+        pack.inexact = True  # it comes back without what only others hold
     return PARTS.weak_container, (class_of(obj),), kept, None, None, PARTS.fill_weak_container
 
 

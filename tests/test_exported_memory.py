@@ -1,0 +1,74 @@
+"""Arrays that share memory through an object of a library: a return keeps what they share, or names them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kernels import RunningKernel
+
+SHARED = {
+    "DLPack": "y = np.from_dlpack(base)",
+    "a part by DLPack": "y = np.from_dlpack(base[:10])",
+    "an array of Arrow": "import pyarrow as pa; y = pa.array(base).to_numpy()",
+    "a buffer of Arrow": "import pyarrow as pa; y = np.frombuffer(pa.py_buffer(base), base.dtype)",
+    "a series of Polars": "import polars as pl; y = pl.Series(base).to_numpy()",
+    "an address": (
+        "import ctypes\naddress = ctypes.cast(base.ctypes.data, ctypes.POINTER(ctypes.c_long))\n"
+        "y = np.ctypeslib.as_array(address, (9,))"
+    ),
+    "an array interface": (
+        "class Window:\n    def __init__(self, seen):\n"
+        "        self.seen, self.__array_interface__ = seen, seen.__array_interface__\n"
+        "y = np.asarray(Window(base))"
+    ),
+}
+SHOWN = "print(base[:2], y[:2], np.shares_memory(base, y))"
+
+
+@pytest.mark.parametrize("size", [1_000, 1_000_000])
+@pytest.mark.parametrize("makes", SHARED.values(), ids=SHARED)
+def test_arrays_that_share_memory_through_a_library_share_it_after_a_return(
+    kernel: RunningKernel, makes: str, size: int
+):
+    cells = [f"import numpy as np\nbase = np.arange({size})\n{makes}", SHOWN, "base[0] = 5", SHOWN]
+    shown = [kernel.run(cell).stdout for cell in cells]
+    assert [one.endswith("True\n") for one in shown] == [False, True, False, True]
+
+    for place, expected in [("2", shown[1]), ("4", shown[3])]:
+        assert kernel.run(f"%ctx goto {place}").status == "ok"
+        assert kernel.run(SHOWN).stdout == expected
+
+
+def test_arrays_in_containers_share_memory_after_a_return(kernel: RunningKernel):
+    kernel.run("import numpy as np\nd = {'base': np.arange(1000)}\nl = [np.from_dlpack(d['base'])]")
+    kernel.run("d['base'][0] = 5")
+    assert kernel.run("%ctx goto 1").status == "ok"
+    assert kernel.run("d['base'][1] = 7; print(l[0][:2])").stdout == "[0 7]\n"
+
+
+INEXACT: dict[str, tuple[str, str, str]] = {
+    "a view of strings": (
+        "import numpy as np\na = np.array(['x', 'y'], dtype=np.dtypes.StringDType()); b = a[:1]",
+        "b[0] = 'z'",
+        "a, b",
+    ),
+    "memory of a library's object": (
+        "from sklearn.tree import ExtraTreeClassifier; a = ExtraTreeClassifier().fit([[0], [1]], [0, 1]); b = a.tree_.value",
+        "b[0, 0] = 7",
+        "a, b",
+    ),
+    "an open transaction": (
+        "import sqlite3; a = sqlite3.connect(':memory:')\na.execute('create table t (v)'); a.execute('insert into t values (1)')",
+        "a.execute('insert into t values (2)')",
+        "a",
+    ),
+}
+
+
+@pytest.mark.parametrize(("makes", "change", "named"), INEXACT.values(), ids=INEXACT)
+def test_what_a_copy_lacks_is_named_at_the_return(kernel: RunningKernel, makes: str, change: str, named: str):
+    for cell in (makes, change):
+        assert kernel.run(cell).status == "ok"
+    told: Any = kernel.run("%ctx goto 1").stdout
+    assert f"as their libraries store them: {named}\n" in told
