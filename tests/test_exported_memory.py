@@ -47,6 +47,12 @@ def test_arrays_in_containers_share_memory_after_a_return(kernel: RunningKernel)
     assert kernel.run("d['base'][1] = 7; print(l[0][:2])").stdout == "[0 7]\n"
 
 
+OPENED = """
+import sqlite3
+a = sqlite3.connect(':memory:')
+a.execute('create table t (v)')
+a.execute('insert into t values (1)')
+"""
 INEXACT: dict[str, tuple[str, str, str]] = {
     "a view of strings": (
         "import numpy as np\na = np.array(['x', 'y'], dtype=np.dtypes.StringDType()); b = a[:1]",
@@ -54,12 +60,12 @@ INEXACT: dict[str, tuple[str, str, str]] = {
         "a, b",
     ),
     "memory of a library's object": (
-        "from sklearn.tree import ExtraTreeClassifier; a = ExtraTreeClassifier().fit([[0], [1]], [0, 1]); b = a.tree_.value",
+        "import sklearn.tree\na = sklearn.tree.ExtraTreeClassifier().fit([[0], [1]], [0, 1]); b = a.tree_.value",
         "b[0, 0] = 7",
         "a, b",
     ),
     "an open transaction": (
-        "import sqlite3; a = sqlite3.connect(':memory:')\na.execute('create table t (v)'); a.execute('insert into t values (1)')",
+        OPENED,
         "a.execute('insert into t values (2)')",
         "a",
     ),
