@@ -250,7 +250,7 @@ objects | {x} = np.array([[{n}], {'k': {m}}, None], dtype=object) | np
 structured | {x} = np.zeros(6, dtype=[('a', 'i4'), ('b', 'f8')]) | np
 masked | {x} = np.ma.array(np.arange(6.0), mask=[0, 1, 0, 0, 1, 0]) | np
 ndarray | {x} = np.frombuffer({bytearray}, dtype=np.uint8) | np
-ndarray | {x} = np.from_dlpack({ndarray}) | np
+large | {x} = np.from_dlpack({large}) | np
 view | {x} = {ndarray}[1:3] | np
 view | {x} = {ndarray}[::-1] | np
 view | {x} = {ndarray}.T | np

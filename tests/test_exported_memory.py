@@ -47,6 +47,33 @@ def test_arrays_in_containers_share_memory_after_a_return(kernel: RunningKernel)
     assert kernel.run("d['base'][1] = 7; print(l[0][:2])").stdout == "[0 7]\n"
 
 
+SEEN = {
+    "an array of Arrow": ("import pyarrow as pa; t = pa.array(base)", "t[0].as_py()"),
+    "a table of Arrow": ("import pyarrow as pa; t = pa.table({'a': base})", "t['a'][0].as_py()"),
+    "a table of a frame": ("import pyarrow as pa; t = pa.Table.from_pandas(frame)", "t['a'][0].as_py()"),
+    "a series of Polars": ("import polars as pl; t = pl.Series(base)", "t[0]"),
+    "a frame of Polars": ("import polars as pl; t = pl.DataFrame({'a': base, 's': ['x'] * len(base)})", "t['a'][0]"),
+    "a frame of Polars of one of pandas": ("import polars as pl; t = pl.from_pandas(frame)", "t['a'][0]"),
+}
+
+
+@pytest.mark.parametrize(("makes", "sees"), SEEN.values(), ids=SEEN)
+def test_a_table_over_the_memory_of_an_array_sees_what_is_written_after_a_return(
+    kernel: RunningKernel, makes: str, sees: str
+):
+    write = f"base[0] = 5.0; frame.loc[0, 'a'] = 5.0; print({sees})"
+    first = "import numpy as np, pandas as pd\nbase = np.arange(1000.0); frame = pd.DataFrame({'a': base.copy()})"
+    for cell in (f"{first}\n{makes}", write, write):
+        ran = kernel.run(cell)
+        assert ran.status == "ok"
+    assert ran.stdout == "5.0\n"
+
+    assert kernel.run("%ctx goto 1").status == "ok"
+
+    assert kernel.run(f"print({sees})").stdout == "0.0\n"
+    assert kernel.run(write).stdout == "5.0\n"
+
+
 OPENED = """
 import sqlite3
 a = sqlite3.connect(':memory:')
@@ -63,6 +90,11 @@ INEXACT: dict[str, tuple[str, str, str]] = {
         "import sklearn.tree\na = sklearn.tree.ExtraTreeClassifier().fit([[0], [1]], [0, 1]); b = a.tree_.value",
         "b[0, 0] = 7",
         "a, b",
+    ),
+    "a query of a frame in memory": (
+        "import numpy as np, polars as pl\na = np.arange(9.0); b = pl.DataFrame({'a': a}).lazy()",
+        "a[0] = 5; b.collect()",
+        "b",
     ),
     "an open transaction": (
         OPENED,

@@ -219,6 +219,18 @@ def _in_block(pack: PackState, plain: Any) -> bool:
     return pack.blocks.find(low, high) is not None
 
 
+def is_written(pack: PackState, low: int, high: int) -> bool:
+    """Return whether an array or a frame of pandas that a variable holds can write to memory at these addresses."""
+    if pack.written is None:
+        pack.written = []
+        for value in list(pack.namespace.values()):
+            held: Any = (value,)
+            if is_any(class_of(value), ("pandas", "DataFrame"), ("pandas", "Series")):
+                held = [one.values for one in value._mgr.blocks]
+            pack.written += [_bounds(one) for one in held if is_kind(class_of(one), _numpy().ndarray) and one.size]
+    return any(low < end and start < high for start, end in pack.written)
+
+
 def block_of(obj: Any, blocks: MemoryBlocks) -> MemoryBlock | None:
     """Return the block in which an array that owns its memory lies; None where it lies in none, or is another object.
 

@@ -1,4 +1,4 @@
-"""Reducers and constructors of frames and molecules: pandas, Arrow, RDKit. Imports none of them.
+"""Reducers and constructors of frames and molecules: pandas, Arrow, Polars, RDKit. Imports none of them.
 
 Rule 1: their memory is stored as that of arrays is (`state.types.arrays`): once, and shared again.
 Rule 2: pandas tracks which frames share memory, so that a write to one copies first; this is restored.
@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from ctxkernel.core.reflection import class_of
+from ctxkernel.state.types import arrays
 from ctxkernel.state.types.instances import careful
 from ctxkernel.state.types.memory_blocks import memory_of
 from ctxkernel.state.types.object_names import ObjectNames
@@ -89,8 +90,47 @@ def _arrow_memory(pack: PackState, buffer: Any) -> Any:
         return None
     if not buffer.size:
         return None, 0, 0
-    held = memory_of(pack.constant, buffer, buffer.address, buffer.size)
+    start, size = buffer.address, buffer.size
+    if arrays.is_written(pack, start, start + size):
+        known = len(pack.blocks)
+        held = memory_of(pack.blocks, buffer, start, size)
+        if len(pack.blocks) > known:
+            pack.outside.add(held)
+    else:
+        held = memory_of(pack.constant, buffer, start, size)
     return held, buffer.address - held.address, buffer.size
+
+
+def polars_series(pack: PackState, obj: Any) -> Reduction:
+    """A Series of Polars: over the memory of an array where it has it of one."""
+    seen = _written_column(pack, obj)
+    return careful(pack, obj) if seen is None else (PARTS.polars_series, (obj.name, seen))
+
+
+def polars_frame(pack: PackState, obj: Any) -> Reduction:
+    """A DataFrame of Polars: by its columns where one of them has the memory of an array."""
+    columns = obj.get_columns()
+    if all(_written_column(pack, one) is None for one in columns):
+        return careful(pack, obj)
+    return PARTS.polars_frame, (columns,)
+
+
+def polars_query(pack: PackState, obj: Any) -> Reduction:
+    """A LazyFrame of Polars. A frame in memory that it is about may have the memory of an array: nobody sees that."""
+    pack.inexact |= arrays.is_written(pack, 0, sys.maxsize) and "DF [" in obj.explain(optimized=False)
+    return careful(pack, obj)
+
+
+def _written_column(pack: PackState, column: Any) -> Any:
+    """Return the array that a column of Polars is, where a variable can write to its memory; else None."""
+    if not column.dtype.is_numeric() or not len(column):
+        return None
+    try:
+        seen = column.to_numpy(allow_copy=False)
+    except Exception:  # Polars' own: it has nulls, or lies in several pieces
+        return None
+    start = seen.__array_interface__["data"][0]
+    return seen if arrays.is_written(pack, start, start + seen.nbytes) else None
 
 
 def molecule(_: PackState, obj: Any) -> Reduction:
@@ -107,6 +147,9 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("pandas", "Index", index),
     ("pandas.core.arrays.arrow", "ArrowExtensionArray", arrow_extension),
     ("pyarrow", "Array", arrow),
+    ("polars", "DataFrame", polars_frame),
+    ("polars", "Series", polars_series),
+    ("polars", "LazyFrame", polars_query),
     ("rdkit.Chem.rdchem", "Mol", molecule),
 )
 
@@ -149,3 +192,12 @@ class FrameParts(StreamConstructors):
             for one in memory
         ]
         return pyarrow.Array.from_buffers(kind, length, buffers, nulls, offset)
+
+    def polars_series(self, name: str, values: Any) -> Any:
+        """Return a Series of Polars over memory."""
+        polars: Any = importlib.import_module("polars")
+        return polars.Series(name, values.view(sys.modules["numpy"].ndarray))
+
+    def polars_frame(self, columns: list[Any]) -> Any:
+        """Return a DataFrame of Polars."""
+        return importlib.import_module("polars").DataFrame(columns)
