@@ -74,6 +74,19 @@ def test_a_table_over_the_memory_of_an_array_sees_what_is_written_after_a_return
     assert kernel.run(write).stdout == "5.0\n"
 
 
+@pytest.mark.parametrize("kind", ["KDTree", "cKDTree"])
+def test_a_tree_of_points_sees_points_that_are_moved_after_a_return(kernel: RunningKernel, kind: str):
+    moved = "points[0] = 9; print(tree.data[0], tree.query([0.0, 0.0])[1])"
+    makes = f"import numpy as np\nfrom scipy.spatial import {kind}\npoints = np.eye(2) * 3; tree = {kind}(points)"
+    shown = [kernel.run(cell).stdout for cell in (makes, moved)]
+    assert shown[1].startswith("[9. 9.]")
+
+    assert kernel.run("%ctx goto 1").status == "ok"
+
+    assert kernel.run("print(tree.data[0])").stdout == "[3. 0.]\n"
+    assert kernel.run(moved).stdout == shown[1]
+
+
 OPENED = """
 import sqlite3
 a = sqlite3.connect(':memory:')

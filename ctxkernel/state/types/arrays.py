@@ -296,6 +296,12 @@ def record(pack: PackState, obj: Any) -> Reduction:
     return PARTS.record, (view,)
 
 
+def tree(_: PackState, obj: Any) -> Reduction:
+    """A KDTree of SciPy: with its points themselves, of which it would store a copy."""
+    made, args, state, *_ = obj.__reduce_ex__(5)
+    return made, args, (state[0], obj.data, *state[2:])
+
+
 @dataclass(slots=True)
 class DummyArray:
     """Memory at an address, and its owner: as NumPy's `as_strided` makes it, which `_root` finds by this name."""
@@ -310,6 +316,7 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("numpy", "void", record),
     ("numpy", "generic", None),
     ("numpy.random", "RandomState", instance_or(("numpy.random.mtrand", "_rand"))),
+    ("scipy.spatial", "cKDTree", tree),
     ("scipy.special._multiufuncs", "MultiUFunc", lambda pack, obj: of_module(pack, obj) or careful(pack, obj)),
     ("ctxkernel.state.types.memory_blocks", "MemoryBlock", block),
     (__name__, "FileMap", mapped),
