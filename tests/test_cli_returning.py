@@ -581,6 +581,7 @@ def test_gc_of_nothing_is_no_error(tmp_path: Path, capsys, monkeypatch: pytest.M
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.usefixtures("cold_kernels")
 def test_a_port_that_another_program_took_and_that_answers_otherwise_costs_a_start_and_not_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):

@@ -63,12 +63,12 @@ def parent(env: Mapping[str, str]) -> subprocess.Popen[str]:
     return _parents[key]
 
 
-def fork(arguments: list[str], env: Mapping[str, str], cwd: str) -> int:
-    """Start a kernel; returns its process id."""
+def fork(arguments: list[str], env: Mapping[str, str], cwd: str, outputs: list[str]) -> int:
+    """Start a kernel whose outputs go to two files, where they are named; returns its process id."""
     forks = parent(env)
     assert forks.stdin
     assert forks.stdout
-    forks.stdin.write(json.dumps([arguments, dict(env), cwd]) + "\n")
+    forks.stdin.write(json.dumps([arguments, dict(env), cwd, outputs]) + "\n")
     forks.stdin.flush()
     return int(forks.stdout.readline())
 
@@ -105,7 +105,10 @@ async def launch_kernel(self: Any, cmd: list[str], **kwargs: Any) -> Any:
     # A library is preloaded when a process starts. A kernel of another Python cannot be a fork of this one.
     if sys.platform != "linux" or cmd[:3] != [sys.executable, "-m", KERNEL] or "LD_PRELOAD" in kwargs["env"]:
         return await COLD(self, cmd, **kwargs)
-    self.pid = self.pgid = fork(cmd[3:], kwargs["env"], kwargs.get("cwd") or os.getcwd())
+    # As Jupyter passes them on; a program may read in them why its kernel did not start.
+    given = [kwargs.get(name) for name in ("stdout", "stderr")]
+    outputs = [f"/proc/{os.getpid()}/fd/{one.fileno()}" if hasattr(one, "fileno") else "" for one in given]
+    self.pid = self.pgid = fork(cmd[3:], kwargs["env"], kwargs.get("cwd") or os.getcwd(), outputs)
     self.process = Forked(self.pid)
     self.cwd = kwargs.get("cwd")
     return self.connection_info
@@ -134,11 +137,14 @@ def reap(signum: int, frame: object) -> None:
             pass
 
 
-def become(arguments: list[str], env: dict[str, str], cwd: str) -> None:
-    """Go on as `python -m ctxkernel.kernel` would, with our standard error for its output."""
+def become(arguments: list[str], env: dict[str, str], cwd: str, outputs: list[str]) -> None:
+    """Go on as `python -m ctxkernel.kernel` would, by default with our standard error for its output."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
+    for descriptor, path in enumerate(outputs, 1):
+        if path:
+            os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), descriptor)
     os.environ.clear()
     os.environ.update({**env, "JPY_PARENT_PID": str(os.getppid())})
     os.chdir(cwd)
