@@ -87,6 +87,14 @@ def test_a_tree_of_points_sees_points_that_are_moved_after_a_return(kernel: Runn
     assert kernel.run(moved).stdout == shown[1]
 
 
+def test_an_attribute_of_a_tree_of_points_comes_back(kernel: RunningKernel):
+    makes = "from scipy.spatial import KDTree; import numpy as np; tree = KDTree(np.eye(2)); tree.note = 'mine'"
+    assert kernel.run(makes).status == "ok"
+    kernel.run("tree.note = 'yours'")
+    assert kernel.run("%ctx goto 1").status == "ok"
+    assert kernel.run("print(tree.note)").stdout == "mine\n"
+
+
 OPENED = """
 import sqlite3
 a = sqlite3.connect(':memory:')

@@ -296,10 +296,11 @@ def record(pack: PackState, obj: Any) -> Reduction:
     return PARTS.record, (view,)
 
 
-def tree(_: PackState, obj: Any) -> Reduction:
-    """A KDTree of SciPy: with its points themselves, of which it would store a copy."""
+def tree(pack: PackState, obj: Any) -> Reduction:
+    """A KDTree of SciPy: with its points themselves, of which it would store a copy, and with its attributes."""
     made, args, state, *_ = obj.__reduce_ex__(5)
-    return made, args, (state[0], obj.data, *state[2:])
+    members = pack.plan(class_of(obj)).dict_of(obj) or {}
+    return made, args, ((state[0], obj.data, *state[2:]), members), None, None, PARTS.fill_frame
 
 
 @dataclass(slots=True)

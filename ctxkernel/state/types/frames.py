@@ -158,7 +158,7 @@ class FrameParts(StreamConstructors):
     """The constructors of frames."""
 
     def fill_frame(self, frame: Any, state: tuple[dict[str, Any], dict[str, Any]]) -> None:
-        """Set the state of a frame as pandas stores it, and its other attributes."""
+        """Set the state of a frame, or of a tree of points, as its library stores it, and its other attributes."""
         frame.__setstate__(state[0])
         frame.__dict__.update(state[1])
 
