@@ -53,6 +53,14 @@ SEEN = {
     "a table of a frame": ("import pyarrow as pa; t = pa.Table.from_pandas(frame)", "t['a'][0].as_py()"),
     "a series of Polars": ("import polars as pl; t = pl.Series(base)", "t[0]"),
     "a frame of Polars": ("import polars as pl; t = pl.DataFrame({'a': base, 's': ['x'] * len(base)})", "t['a'][0]"),
+    "a table of a dict of arrays": (
+        "import pyarrow as pa; d = {'a': base}; del base\nt = pa.table(d)",
+        "t['a'][0].as_py()",
+    ),
+    "a frame of Polars of a dict of arrays": (
+        "import polars as pl; d = {'a': base}; del base\nt = pl.DataFrame(d)",
+        "t['a'][0]",
+    ),
     "a frame of Polars of one of pandas": ("import polars as pl; t = pl.from_pandas(frame)", "t['a'][0]"),
 }
 
@@ -61,7 +69,7 @@ SEEN = {
 def test_a_table_over_the_memory_of_an_array_sees_what_is_written_after_a_return(
     kernel: RunningKernel, makes: str, sees: str
 ):
-    write = f"base[0] = 5.0; frame.loc[0, 'a'] = 5.0; print({sees})"
+    write = f"(d['a'] if 'd' in globals() else base)[0] = 5.0; frame.loc[0, 'a'] = 5.0; print({sees})"
     first = "import numpy as np, pandas as pd\nbase = np.arange(1000.0); frame = pd.DataFrame({'a': base.copy()})"
     for cell in (f"{first}\n{makes}", write, write):
         ran = kernel.run(cell)

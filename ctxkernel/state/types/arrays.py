@@ -22,7 +22,7 @@ from typing import Any
 
 from xxhash import xxh3_64_hexdigest
 
-from ctxkernel.core.reflection import class_dict, class_mro, class_of, is_any, is_kind, loaded
+from ctxkernel.core.reflection import class_dict, class_mro, class_of, is_any, is_kind, is_own_class, loaded
 from ctxkernel.state.types.file_objects import is_anonymous
 from ctxkernel.state.types.instances import careful, instance_or, of_module
 from ctxkernel.state.types.memory_blocks import MemoryBlock, MemoryBlocks
@@ -220,15 +220,31 @@ def _in_block(pack: PackState, plain: Any) -> bool:
 
 
 def is_written(pack: PackState, low: int, high: int) -> bool:
-    """Return whether an array or a frame of pandas that a variable holds can write to memory at these addresses."""
+    """Return whether an array or a frame of pandas that a variable holds can write to memory at these addresses.
+
+    It is found in a variable, and in small lists, dicts and instances of the user's classes that are one.
+    """
     if pack.written is None:
         pack.written = []
         for value in list(pack.namespace.values()):
-            held: Any = (value,)
-            if is_any(class_of(value), ("pandas", "DataFrame"), ("pandas", "Series")):
-                held = [one.values for one in value._mgr.blocks]
-            pack.written += [_bounds(one) for one in held if is_kind(class_of(one), _numpy().ndarray) and one.size]
+            for one in (value, *_members(pack, value)):
+                held: Any = (one,)
+                if is_any(class_of(one), ("pandas", "DataFrame"), ("pandas", "Series")):
+                    held = [block.values for block in one._mgr.blocks]
+                pack.written += [_bounds(each) for each in held if is_kind(class_of(each), _numpy().ndarray)]
     return any(low < end and start < high for start, end in pack.written)
+
+
+def _members(pack: PackState, value: Any) -> Iterable[Any]:
+    cls = class_of(value)
+    if cls in (list, tuple):
+        return value[:_MOST_MEMBERS]
+    if cls is not dict and is_own_class(cls, pack.module):
+        value = pack.plan(cls).dict_of(value)
+    return itertools.islice(list(value.values()), _MOST_MEMBERS) if class_of(value) is dict else ()
+
+
+_MOST_MEMBERS = 100
 
 
 def block_of(obj: Any, blocks: MemoryBlocks) -> MemoryBlock | None:
