@@ -15,10 +15,12 @@ import atexit
 import contextlib
 import gc
 import importlib
+import itertools
 import json
 import os
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +28,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from jupyter_client.connect import LocalPortCache
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 KERNEL = "ctxkernel.kernel"
@@ -121,10 +124,34 @@ async def shutdown_requested(self: Any, restart: bool = False) -> None:
         await asyncio.sleep(0.005)
 
 
+class OwnPorts(LocalPortCache):
+    """Ports that no other process takes: Jupyter releases those that it picks until a kernel binds them."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+        # Below those that the system gives out: two ranges for each worker of pytest, the second for its JupyterLab.
+        first = 10_000 + _PORTS * (2 * (worker % 8) + ("pytest" not in sys.modules))
+        self._ports = itertools.cycle(range(first, first + _PORTS))
+
+    def find_available_port(self, ip: str) -> int:
+        """Return the next port that nothing listens at."""
+        for port in itertools.islice(self._ports, _PORTS):
+            with socket.socket() as probe, contextlib.suppress(OSError):
+                probe.bind((ip, port))
+                return port
+        raise OSError("no port is free")
+
+
+_PORTS = 1_400
+
+
 def warm_all() -> None:
     """Let all kernel managers of this process fork their kernels where that can be done."""
     LocalProvisioner.launch_kernel = launch_kernel
     LocalProvisioner.shutdown_requested = shutdown_requested
+    if not LocalPortCache.initialized():
+        LocalPortCache._instance = OwnPorts()
 
 
 # ---------------------------------------------------------------- in the process that forks
