@@ -91,13 +91,8 @@ def _arrow_memory(pack: PackState, buffer: Any) -> Any:
     if not buffer.size:
         return None, 0, 0
     start, size = buffer.address, buffer.size
-    if arrays.is_written(pack, start, start + size):
-        known = len(pack.blocks)
-        held = memory_of(pack.blocks, buffer, start, size)
-        if len(pack.blocks) > known:
-            pack.outside.add(held)
-    else:
-        held = memory_of(pack.constant, buffer, start, size)
+    written = arrays.is_written(pack, start, start + size)
+    held = pack.memory(buffer, start, size) if written else memory_of(pack.constant, buffer, start, size)
     return held, buffer.address - held.address, buffer.size
 
 

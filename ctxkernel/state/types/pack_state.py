@@ -14,7 +14,7 @@ from ctxkernel.core.reflection import AttributePlan, class_of, is_own_class, pub
 from ctxkernel.core.text import one_line
 from ctxkernel.state.base.own_modules import IN_PLACE
 from ctxkernel.state.types import connections
-from ctxkernel.state.types.memory_blocks import MemoryBlocks
+from ctxkernel.state.types.memory_blocks import MemoryBlock, MemoryBlocks, memory_of
 from ctxkernel.state.types.object_names import ObjectNames
 from ctxkernel.state.types.parts import BEFORE_NAME, PARTS, SMALL, Reduction
 
@@ -176,6 +176,14 @@ class PackState(PackFindings):
     def data(self, memory: memoryview) -> bytes | int:
         """Return memory as the stream holds it: its bytes where it is small, else the number of a buffer."""
         return bytes(memory) if memory.nbytes < SMALL else self.buffer(memory)
+
+    def memory(self, holder: Any, start: int, size: int) -> MemoryBlock:
+        """Return the memory of a library's object. An array of it may have been written before: the next try knows."""
+        known = len(self.blocks)
+        held = memory_of(self.blocks, holder, start, size)
+        if len(self.blocks) > known:
+            self.outside.add(held)
+        return held
 
     def plan(self, cls: type) -> AttributePlan:
         """Return how instances of `cls` are read."""

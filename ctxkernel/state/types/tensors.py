@@ -17,7 +17,7 @@ from ctxkernel.core.reflection import loaded
 from ctxkernel.core.text import format_size
 from ctxkernel.state.types.arrays import allocate
 from ctxkernel.state.types.instances import careful, instance_or
-from ctxkernel.state.types.memory_blocks import MemoryBlock, memory_of
+from ctxkernel.state.types.memory_blocks import MemoryBlock
 from ctxkernel.state.types.pack_state import Kind, PackState
 from ctxkernel.state.types.parts import PARTS, SMALL, NotCopied, OutOfTime, Reduction, StreamConstructors
 
@@ -170,10 +170,7 @@ def storage(pack: PackState, obj: Any) -> Reduction:
         return PARTS.storage, (MemoryBlock(obj, start, size), 0, size, "shared")
     if obj.resizable() and pack.blocks.find(start, start + size) is None:
         return PARTS.storage, (MemoryBlock(obj, start, size), 0, size, "own")
-    known = len(pack.blocks)
-    held = memory_of(pack.blocks, obj, start, size)
-    if len(pack.blocks) > known:
-        pack.outside.add(held)
+    held = pack.memory(obj, start, size)
     return PARTS.storage, (held, start - held.address, size, "")
 
 
