@@ -210,7 +210,7 @@ def _block(pack: PackState, holder: Any, example: Any) -> MemoryBlock:
             low, high = _at(whole), _at(whole) + whole.nbytes
     made = MemoryBlock(holder, low, high - low)
     pack.blocks.add(made)
-    pack.outside.add(made)
+    pack.met_memory = True
     return made
 
 
@@ -237,11 +237,11 @@ def is_written(pack: PackState, low: int, high: int) -> bool:
 
 def _members(pack: PackState, value: Any) -> Iterable[Any]:
     cls = class_of(value)
-    if cls in (list, tuple):
+    if cls is list or cls is tuple:
         return value[:_MOST_MEMBERS]
     if cls is not dict and is_own_class(cls, pack.module):
         value = pack.plan(cls).dict_of(value)
-    return itertools.islice(list(value.values()), _MOST_MEMBERS) if class_of(value) is dict else ()
+    return list(itertools.islice(value.values(), _MOST_MEMBERS)) if class_of(value) is dict else ()
 
 
 _MOST_MEMBERS = 100

@@ -102,8 +102,8 @@ class PackState(PackFindings):
         """Memory that is stored by itself: of arrays …"""
         self.constant = MemoryBlocks()
         """… and memory that is never written, so that sharing it makes no difference."""
-        self.outside = MemoryBlocks()
-        """Blocks that this pack met first, whose memory may be that of an array which it wrote before."""
+        self.met_memory = False
+        """Whether this pack met memory first that may be that of an array which it wrote before."""
         self.written: list[tuple[int, int]] | None = None
         """Addresses of memory that variables of the namespace can write to; None until somebody asks."""
         self.exporters: list[object] = []
@@ -181,8 +181,7 @@ class PackState(PackFindings):
         """Return the memory of a library's object. An array of it may have been written before: the next try knows."""
         known = len(self.blocks)
         held = memory_of(self.blocks, holder, start, size)
-        if len(self.blocks) > known:
-            self.outside.add(held)
+        self.met_memory |= len(self.blocks) > known
         return held
 
     def plan(self, cls: type) -> AttributePlan:

@@ -181,7 +181,7 @@ class _Tries:
             self.identify = True
         elif pack.counting:
             self.counting, self.no_devices = False, tensors.too_large(pack)
-        elif pack.outside and arrays.widen_blocks(pack.noted, pack.blocks):
+        elif pack.met_memory and arrays.widen_blocks(pack.noted, pack.blocks):
             pass  # the next try knows the memory from the beginning
         elif again and pack.missing:  # the methods of a class may know how to store these
             self.own_way |= again
