@@ -10,8 +10,9 @@ import contextlib
 import io
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from unittest import mock
 
 from ctxkernel.cli import main
 
@@ -23,7 +24,7 @@ def ctxkernel(
     given = [str(each) for each in arguments]
     out, err = io.StringIO(), io.StringIO()
     with (
-        _environment(env or {}),
+        mock.patch.dict(os.environ, env or {}),
         contextlib.chdir(cwd or Path.cwd()),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
@@ -33,14 +34,3 @@ def ctxkernel(
         except SystemExit as ended:
             status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return subprocess.CompletedProcess(given, status, out.getvalue(), err.getvalue())
-
-
-@contextlib.contextmanager
-def _environment(more: Mapping[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(more)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)

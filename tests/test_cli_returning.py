@@ -17,6 +17,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from command_line import ctxkernel
 from kernels import RunningKernel, starter
 from nbformat.v4 import new_code_cell, new_notebook
 
@@ -66,12 +67,6 @@ def ran(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int
     status = main([str(each) for each in arguments])
     shown = capsys.readouterr()
     return status, shown.out, shown.err
-
-
-def alone(*arguments: str | Path, **env: str) -> Any:
-    """Run a command in a process of its own, with these variables set."""
-    command = [sys.executable, "-m", "ctxkernel", *map(str, arguments)]
-    return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, timeout=120, check=False)
 
 
 @contextmanager
@@ -233,7 +228,7 @@ def test_goto_returns_and_the_next_kernel_is_there(tmp_path: Path, capsys):
     told = json.loads(ran(capsys, "branches", notebook, "--json")[1])
     assert told["head"] == "s2.1"
     write(tmp_path / "n.ipynb", "assert (a, b) == (1, [1])")
-    done = alone("run", notebook, CTXKERNEL_RESUME="1")
+    done = ctxkernel("run", notebook, env={"CTXKERNEL_RESUME": "1"})
     assert done.returncode == 0, done.stderr
 
 
@@ -409,7 +404,7 @@ def test_resume_goes_on_after_a_kernel_that_was_killed(tmp_path: Path, capsys):
 def test_a_stranger_s_session_is_not_resumed(tmp_path: Path, capsys):
     """Its state is a pickle, and whoever made it is not this user."""
     notebook = write(tmp_path / "n.ipynb", "a = 1")
-    made = alone("run", notebook, CTXKERNEL_HOME=str(tmp_path / "stranger"))
+    made = ctxkernel("run", notebook, env={"CTXKERNEL_HOME": str(tmp_path / "stranger")})
     assert made.returncode == 0, made.stderr
 
     for command in (["goto", notebook, "1"], ["run", notebook, "--resume"]):

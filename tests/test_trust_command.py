@@ -34,18 +34,9 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def states(path: Path, *options: str) -> dict[str, str]:
-    code, out = ran_cli("trust", str(path), "--list", "--json", *options)
-    assert code == 0
-    return {one["kind"]: one["state"] for one in json.loads(out)}
-
-
-def ran_cli(*given: str) -> tuple[int, str]:
-    """Run a command in this process; return its status and standard output."""
-    import io
-
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        code = main(list(given))
-    return code, out.getvalue()
+    done = ctxkernel("trust", path, "--list", "--json", *options)
+    assert done.returncode == 0
+    return {one["kind"]: one["state"] for one in json.loads(done.stdout)}
 
 
 # -- the command line ----------------------------------------------------------------------------------
@@ -70,19 +61,19 @@ def test_a_file_of_turns_is_shown_with_its_code_and_then_trusted(folder: Folder,
 def test_a_notebook_means_all_that_stands_beside_it(folder: Folder, start_kernel: StartKernel):
     notebook = folder.path / "note.ipynb"
     assert states(notebook) == {"turns": "untrusted", "settings": "untrusted"}
-    assert ran_cli("trust", str(notebook))[0] == 0
+    assert ctxkernel("trust", str(notebook)).returncode == 0
     kernel = start_kernel()
     assert "claude-haiku-5-5" in shown(kernel.run("%ctx model"))
     kernel.run(ASK)
     assert folder.ran
     kernel.stop()
     assert states(notebook) == {"turns": "trusted", "settings": "trusted", "session": "yours"}
-    assert ran_cli("trust", str(notebook), "--revoke")[0] == 0
+    assert ctxkernel("trust", str(notebook), "--revoke").returncode == 0
     assert set(states(notebook).values()) == {"untrusted"}
 
 
 def test_the_list_shows_what_a_word_would_allow_and_gives_none(folder: Folder):
-    _, out = ran_cli("trust", str(folder.path / "note.ipynb"), "--list")
+    out = ctxkernel("trust", str(folder.path / "note.ipynb"), "--list").stdout
     assert "sets model = claude-haiku-5-5" in out
     assert "view_tokens" not in out, "this needs no trust"
     assert set(states(folder.path / "note.ipynb").values()) == {"untrusted"}
@@ -91,8 +82,8 @@ def test_the_list_shows_what_a_word_would_allow_and_gives_none(folder: Folder):
 def test_the_turns_of_the_package_are_known_and_stay_trusted():
     turns = Path(__file__).resolve().parent.parent / "notebooks" / "01-tour.turns.json"
     assert states(turns) == {"turns": "shipped"}
-    assert ran_cli("trust", str(turns))[0] == 0
-    assert ran_cli("trust", str(turns), "--revoke")[0] == 1
+    assert ctxkernel("trust", str(turns)).returncode == 0
+    assert ctxkernel("trust", str(turns), "--revoke").returncode == 1
     assert states(turns) == {"turns": "shipped"}
 
 
@@ -127,7 +118,7 @@ def test_without_a_path_and_without_a_list_the_command_says_what_it_needs(capsys
 def test_control_characters_of_a_strangers_file_do_not_reach_the_terminal(tmp_path: Path):
     turns = tmp_path / "x.turns.json"
     turns.write_text(stranger_turns("a = 1\x1b[2J\u202e"), "utf-8")
-    _, out = ran_cli("trust", str(turns), "--list")
+    out = ctxkernel("trust", str(turns), "--list").stdout
     assert "\x1b" not in out
     assert "\u202e" not in out
 
@@ -204,14 +195,14 @@ def test_a_strangers_session_is_trusted_with_its_states_and_its_answers(
     stranger: Path, start_kernel: StartKernel, way: str
 ):
     session = session_of(stranger)
-    _, listed = ran_cli("trust", str(session), "--list")
+    listed = ctxkernel("trust", str(session), "--list").stdout
     assert "which can run any code" in listed
     assert "n = sum(x)" in listed
     assert "ask_rounds = 3" in listed
     assert states(session) == {"session": "untrusted"}
 
     if way == "ctxkernel trust":
-        assert ran_cli("trust", str(session))[0] == 0
+        assert ctxkernel("trust", str(session)).returncode == 0
     kernel = start_kernel(stranger, env=RECORDED)
     if way == "%ctx trust":
         assert f"ctxkernel trust {session}" in kernel.run("%ctx resume").error["evalue"]
@@ -263,9 +254,9 @@ def test_a_run_that_resumes_with_trust_loads_a_strangers_state(stranger: Path):
 
 def test_trust_in_a_session_is_revoked(stranger: Path, start_kernel: StartKernel):
     session = session_of(stranger)
-    assert ran_cli("trust", str(session))[0] == 0
+    assert ctxkernel("trust", str(session)).returncode == 0
     assert states(session) == {"session": "yours"}
-    assert ran_cli("trust", str(session), "--revoke")[0] == 0
+    assert ctxkernel("trust", str(session), "--revoke").returncode == 0
     assert states(session) == {"session": "untrusted"}
     kernel = start_kernel(stranger, env=RECORDED)
     assert kernel.run("%ctx resume").status == "error"
@@ -287,13 +278,13 @@ def test_a_kernel_that_the_user_started_on_a_strangers_session_does_not_make_it_
     kernel.run("mine = 1")
     kernel.stop()
     assert states(session_of(stranger)) == {"session": "untrusted"}
-    assert ran_cli("trust", str(session_of(stranger)))[0] == 0
+    assert ctxkernel("trust", str(session_of(stranger))).returncode == 0
     assert states(session_of(stranger)) == {"session": "yours"}
 
 
 def test_rows_that_a_stranger_adds_after_the_word_are_not_trusted(stranger: Path, start_kernel: StartKernel):
     session = session_of(stranger)
-    assert ran_cli("trust", str(session))[0] == 0
+    assert ctxkernel("trust", str(session)).returncode == 0
     with contextlib.closing(sqlite3.connect(session)) as connection:
         connection.execute(
             "INSERT INTO marks (run, at, subject, mark, value, hash) VALUES (1, 1.0, 'mode', 'setting', '\"auto\"', 0)"

@@ -124,6 +124,9 @@ async def shutdown_requested(self: Any, restart: bool = False) -> None:
         await asyncio.sleep(0.005)
 
 
+_PORTS = 1_400
+
+
 class OwnPorts(LocalPortCache):
     """Ports that no other process takes: Jupyter releases those that it picks until a kernel binds them."""
 
@@ -141,9 +144,6 @@ class OwnPorts(LocalPortCache):
                 probe.bind((ip, port))
                 return port
         raise OSError("no port is free")
-
-
-_PORTS = 1_400
 
 
 def warm_all() -> None:

@@ -342,6 +342,21 @@ class Desk:
     def open(self, name: str, cells: Sequence[str], kernel: str = "ctxkernel") -> Desk:
         """Write a notebook, open it, and put the keyboard into its first cell."""
         self.lab.write(name, cells, kernel)
+        return self.show(name)
+
+    def show_cells(self, name: str, notebook: dict[str, Any]) -> Desk:
+        """Write a notebook of any content, open it, and bring each of its cells into view: else it is not drawn."""
+        (self.lab.root / name).write_text(json.dumps(notebook), "utf-8")
+        self.show(name).live()
+        content, count = "jupyterapp.shell.currentWidget.content", len(notebook["cells"])
+        self.page.wait_for_function(f"{content}.widgets.length === {count}")
+        for at in range(count):
+            self.page.evaluate(f"{content}.activeCellIndex = {at}; {content}.scrollToItem({at})")
+            self.page.wait_for_timeout(30)
+        return self
+
+    def show(self, name: str) -> Desk:
+        """Open a notebook that is there."""
         if self.page.url == "about:blank":
             self.page.goto(self.lab.url(name, self.workspace))
         else:

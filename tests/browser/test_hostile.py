@@ -263,25 +263,10 @@ def notebook_of(bundles: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": spec}, "cells": cells}
 
 
-def scroll_through(page: Page, count: int) -> None:
-    """Bring every cell into view: those that are not are not drawn."""
-    content = "jupyterapp.shell.currentWidget.content"
-    page.wait_for_function(f"(count) => {content}.widgets.length === count", arg=count)
-    for at in range(0, count, 2):
-        page.evaluate(f"(at) => {content}.scrollToItem(at)", at)
-        page.wait_for_timeout(60)
-
-
 def test_a_notebook_of_somebody_else_shows_its_outputs_as_text(desk: Any, watch: Watch):
     """It is not trusted, so Lab sanitises its outputs; ours, which say that they are safe, draw text only."""
     page = desk.page
-    desk.open("theirs.ipynb", [])
-    page.evaluate("jupyterapp.shell.currentWidget.dispose()")
-    made = notebook_of(BUNDLES)
-    (desk.lab.root / "theirs2.ipynb").write_text(json.dumps(made))
-    page.evaluate("void jupyterapp.commands.execute('docmanager:open', { path: 'theirs2.ipynb' })")
-    desk.settle().live()
-    scroll_through(page, len(made["cells"]))
+    desk.show_cells("theirs.ipynb", notebook_of(BUNDLES))
     watch.check("#ctxkernel-panel", ".ctxk-output", ".ctxk-card-of-model")
     assert page.locator(".ctxk-card-of-model").count() > 0
     assert page.locator(".ctxk-card-of-model button").count() == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from typing import Any
 
@@ -67,21 +66,8 @@ def odd_notebook(seed: int, count: int) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", [1] if QUICK else [1, 2])
 def test_odd_data_of_ours_in_a_notebook_hide_no_cell_and_fail_nothing(desk: Any, seed: int):
     count = 20 if QUICK else 40
-    (desk.lab.root / f"odd{seed}.ipynb").write_text(json.dumps(odd_notebook(seed, count)))
-    desk.open("first.ipynb", ["1"]).live()
-    page = desk.page
-    page.evaluate("jupyterapp.shell.currentWidget.dispose()")
-    desk.errors.clear()
+    desk.show_cells(f"odd{seed}.ipynb", odd_notebook(seed, count))
 
-    page.evaluate(f"void jupyterapp.commands.execute('docmanager:open', {{ path: 'odd{seed}.ipynb' }})")
-    desk.settle().live()
-
-    content = "jupyterapp.shell.currentWidget.content"
-    page.wait_for_function(f"{content}.widgets.length === {count}")
-    for at in range(count):
-        page.evaluate(f"{content}.activeCellIndex = {at}; {content}.scrollToItem({at})")
-        page.wait_for_timeout(30)
-    assert page.evaluate(f"{content}.widgets.map((one) => one.model.sharedModel.getSource())") == [
-        f"x = {number}" for number in range(count)
-    ]
+    sources = "jupyterapp.shell.currentWidget.content.widgets.map((one) => one.model.sharedModel.getSource())"
+    assert desk.page.evaluate(sources) == [f"x = {number}" for number in range(count)]
     assert desk.errors == []
