@@ -16,7 +16,7 @@ import os
 import sys
 import types
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +73,8 @@ def _at(arr: Any) -> int:
 def _bounds(arr: Any) -> tuple[int, int]:
     """Return the first address of an array's elements and the one after the last."""
     low = high = _at(arr)
+    if arr.flags.c_contiguous:
+        return low, low + arr.nbytes
     if not arr.size:
         return low, low
     reaches = [(size - 1) * step for size, step in zip(arr.shape, arr.strides, strict=True)]
@@ -224,26 +226,40 @@ def is_written(pack: PackState, low: int, high: int) -> bool:
 
     It is found in a variable, and in small lists, dicts and instances of the user's classes that are one.
     """
-    if pack.written is None:
-        pack.written = []
-        for value in list(pack.namespace.values()):
-            for one in (value, *_members(pack, value)):
-                held: Any = (one,)
-                if is_any(class_of(one), ("pandas", "DataFrame"), ("pandas", "Series")):
-                    held = [block.values for block in one._mgr.blocks]
-                pack.written += [_bounds(each) for each in held if is_kind(class_of(each), _numpy().ndarray)]
-    return any(low < end and start < high for start, end in pack.written)
+    known = pack.blocks.written
+    if known is None:
+        known = pack.blocks.written = [_bounds(each) for each in _arrays_of_variables(pack)]
+    return any(low < end and start < high for start, end in known)
 
 
-def _members(pack: PackState, value: Any) -> Iterable[Any]:
+def _arrays_of_variables(pack: PackState) -> Iterator[Any]:
+    ndarray = _numpy().ndarray
+    values = list({id(one): one for one in pack.namespace.values()}.values())
+    # By class first: a namespace has thousands of values of a few classes.
+    holders = {cls for cls in set(map(class_of, values)) if cls in _HOLDERS or is_own_class(cls, pack.module)}
+    members = [_members(pack, value) for value in values if class_of(value) in holders]
+    found = {id(one): one for one in itertools.chain(values, *members)}.values()
+    kinds = {cls: _is_frame(cls) for cls in set(map(class_of, found)) if is_kind(cls, ndarray) or _is_frame(cls)}
+    for one in found if kinds else ():
+        if kinds.get(class_of(one)):
+            yield from (held for block in one._mgr.blocks if is_kind(class_of(held := block.values), ndarray))
+        elif class_of(one) in kinds:
+            yield one
+
+
+def _is_frame(cls: type) -> bool:
+    return is_any(cls, ("pandas", "DataFrame"), ("pandas", "Series"))
+
+
+def _members(pack: PackState, value: Any) -> list[Any]:
     cls = class_of(value)
     if cls is list or cls is tuple:
         return value[:_MOST_MEMBERS]
-    if cls is not dict and is_own_class(cls, pack.module):
-        value = pack.plan(cls).dict_of(value)
-    return list(itertools.islice(value.values(), _MOST_MEMBERS)) if class_of(value) is dict else ()
+    held: Any = value if cls is dict else pack.plan(cls).dict_of(value)
+    return list(itertools.islice(held.values(), _MOST_MEMBERS)) if class_of(held) is dict else []
 
 
+_HOLDERS = (list, tuple, dict)
 _MOST_MEMBERS = 100
 
 

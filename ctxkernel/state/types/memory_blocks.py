@@ -31,6 +31,8 @@ class MemoryBlocks:
         self._longest = 0
         self.replaced: dict[int, MemoryBlock] = {}
         """By id, blocks that a larger one replaced."""
+        self.written: list[tuple[int, int]] | None = None
+        """Addresses of memory that variables of the namespace can write to; None until somebody asks."""
 
     def __len__(self) -> int:
         return len(self._blocks)

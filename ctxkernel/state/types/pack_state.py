@@ -104,8 +104,6 @@ class PackState(PackFindings):
         """… and memory that is never written, so that sharing it makes no difference."""
         self.met_memory = False
         """Whether this pack met memory first that may be that of an array which it wrote before."""
-        self.written: list[tuple[int, int]] | None = None
-        """Addresses of memory that variables of the namespace can write to; None until somebody asks."""
         self.exporters: list[object] = []
         """Objects of libraries whose memory arrays look into: one that is stored too comes back with other memory."""
         self.no_devices = ""
