@@ -77,6 +77,18 @@ class RunningKernel:
         self.manager = manager
         self.client = client
         self.folder = folder
+        self._stdin_connected = False
+
+    def _connect_stdin(self) -> None:
+        """Wait until the kernel can ask this client: what it asks before that is dropped, and it waits for ever."""
+        stdin: Any = self.client.stdin_channel.socket
+        url = self.client._make_url("stdin")
+        stdin.disconnect(url)
+        monitor = stdin.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        stdin.connect(url)
+        assert monitor.poll(30_000), "the kernel's stdin channel did not connect"
+        stdin.disable_monitor()
+        self._stdin_connected = True
 
     def run(
         self,
@@ -93,6 +105,8 @@ class RunningKernel:
         `at_output` is called once, when the first text that the cell prints has come: from then on it surely runs.
         """
         client = self.client
+        if answer is not None and not self._stdin_connected:
+            self._connect_stdin()
         if metadata is None:
             msg_id = client.execute(source, allow_stdin=answer is not None, **options)
         else:
