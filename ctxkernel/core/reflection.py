@@ -77,6 +77,8 @@ def module_dict(module: object) -> dict[str, Any]:
 def loaded(name: str) -> dict[str, Any]:
     """Return the `__dict__` of an imported module; an empty dict where it is not imported."""
     module = sys.modules.get(name)
+    if type(module) is types.ModuleType:
+        return _module_dict(module)
     return {} if module is None else module_dict(module)
 
 
@@ -87,8 +89,8 @@ def is_kind(cls: type, base: type) -> bool:
 
 def is_any(cls: type, *named: tuple[str, str]) -> bool:
     """Return whether `cls` is one of these classes, given as (module, name), or a subclass. Imports nothing."""
-    bases = (loaded(module).get(name) for module, name in named)
-    return any(isinstance(base, type) and is_kind(cls, base) for base in bases)
+    above = {*map(id, class_mro(cls))}
+    return any(id(loaded(module).get(name)) in above for module, name in named)
 
 
 def is_of_library(file: str) -> bool:

@@ -191,7 +191,7 @@ class Dispatcher(PackState):
             self.held.append(cls)
         else:
             self._cache.add(cls, kind)
-        if is_any(cls, *_VALUE_TYPES):
+        if not (own and len(class_mro(cls)) == 2) and is_any(cls, *_VALUE_TYPES):
             (self.values if own else _VALUES)[id(cls)] = cls
         return kind
 

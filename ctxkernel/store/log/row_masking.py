@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
@@ -32,16 +31,16 @@ def mask_for(values: Iterable[object], mask: Mask) -> Mask:
             texts.append(value)
         elif kind in _ATOMS:
             continue
-        elif isinstance(value, Mapping):
-            for name, item in cast("Mapping[Any, Any]", value).items():
-                left += [f"{name}={item}"] if type(item) is str else [str(name), item]
-                texts += [f"{name} = {getattr(item, part)}" for part in _REPRS.get(cast("Any", type(item)), ())]
         elif isinstance(value, list | tuple):
             left += cast("Sequence[Any]", value)
         elif names := _names(kind):
             if kind is DeltaItem:
                 texts.append(as_assignment(value))
-            left += operator.attrgetter(*names, "__class__")(value)
+            left += map(value.__getattribute__, names)
+        elif isinstance(value, Mapping):  # asked last: it takes the longest
+            for name, item in cast("Mapping[Any, Any]", value).items():
+                left += [f"{name}={item}"] if type(item) is str else [str(name), item]
+                texts += [f"{name} = {getattr(item, part)}" for part in _REPRS.get(cast("Any", type(item)), ())]
     joined = "\n".join(filter(None, texts))
     # A text that was cut within a known value is recognised only by itself.
     has_part: Callable[[str], bool] = getattr(mask, "has_part", lambda text: False)
@@ -94,10 +93,10 @@ def _stranger(value: object) -> Json:
 
     Not its repr, which may run the user's code and may not return.
     """
+    if names := _names(type(value)):
+        return {name: getattr(value, name) for name in names}
     if isinstance(value, Mapping):
         return dict(cast("Mapping[str, Any]", value))
-    if names := _names(type(value)):
-        return dict(zip(names, operator.attrgetter(*names, "__class__")(value), strict=False))
     return f"<{type(value).__name__}>"
 
 
