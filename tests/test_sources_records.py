@@ -273,11 +273,11 @@ def test_a_file_of_json_shows_each_field_of_the_objects_in_its_arrays(tmp_path):
         "    [each]",
         '      name: text, all different, such as "ann"',
         "      address: object, missing in 33.3 %, 1 key",
-        '        city: text, null in 50.0 %, all different, such as "Paris"',
+        '        city: text, null in 50.0 %, "Paris"',
         "      tags: array, missing in 66.7 %, 1 item of text",
-        "  odd key: object, 1 keys",
-        "    deep: object, 1 keys",
-        "      deeper: object, 1 keys",
+        "  odd key: object, 1 key",
+        "    deep: object, 1 key",
+        "      deeper: object, 1 key",
     ]
 
 

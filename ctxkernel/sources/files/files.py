@@ -365,9 +365,11 @@ def _searched(before: Search, pattern: Pattern, descriptor: int, found: os.stat_
 
 
 def _is_long(path: str, text: Text) -> bool:
-    """Say whether a text is a table of more cells than are read at once, or a JSON text of more characters."""
+    """Return whether a text is a table of more cells than are read at once, or JSON of more characters."""
     name = language_of(path, text).name if text.encoding.startswith("utf-8") else ""
-    return (name == "table" and cells_of(text.text) > SCAN_CELLS) or (name == "json" and len(text.text) > _LONG_JSON)
+    return (name == "table" and cells_of(text.text) > SCAN_CELLS) or (
+        name in ("json", "jsonlines") and len(text.text) > _LONG_JSON
+    )
 
 
 def _is_utf8(document: Document) -> bool:

@@ -6,6 +6,7 @@ from ctxkernel.core.text import format_size
 from ctxkernel.sources.base.file_reader import make_text, read_at
 from ctxkernel.sources.files.text_documents import Document, TextFacts
 from ctxkernel.sources.outlines.json_facts import JsonFacts
+from ctxkernel.sources.outlines.json_records import RecordFacts
 from ctxkernel.sources.outlines.logs import LogFacts
 from ctxkernel.sources.outlines.table_facts import SampleFacts
 from ctxkernel.sources.outlines.tabular import SCAN_CELLS, cells_of, read_table, whole_records
@@ -13,14 +14,18 @@ from ctxkernel.sources.outlines.tabular import SCAN_CELLS, cells_of, read_table,
 _HEAD_BYTES = 512 << 10
 _OTHER_BYTES = 256 << 10
 _JSON_BYTES = 256 << 10
+_RECORDS_SHARE = 0.25
+"""The share of these that is read of a text with a JSON value a line: each takes ten times as long."""
 _LOOK_BYTES = 64 << 10
 """So much shows how dense the cells of a table are."""
 
 
-def known_of(facts: LogFacts | SampleFacts | JsonFacts, size: int) -> TextFacts:
+def known_of(facts: LogFacts | SampleFacts | JsonFacts | RecordFacts, size: int) -> TextFacts:
     """Return what a survey found in the whole text."""
     if isinstance(facts, JsonFacts):
         return TextFacts(facts if facts.is_whole else None, size, lines=facts.lines)
+    if isinstance(facts, RecordFacts):
+        return TextFacts(facts if facts.is_records else None, size, lines=facts.lines)
     if isinstance(facts, SampleFacts):
         return TextFacts(facts.table(), size, lines=facts.lines)
     return TextFacts(facts if facts.is_log else None, size, lines=facts.lines)
@@ -34,7 +39,8 @@ def sampled(document: Document, descriptor: int, size: int) -> TextFacts:
         about = f"its first {format_size(len(data))} of {format_size(size)} read"
         return TextFacts(None if begun.broken else begun, size, about, round(begun.lines * size / max(len(data), 1)))
     is_table = document.language.name == "table"
-    share = _share(read_at(descriptor, 0, _LOOK_BYTES)) if is_table else 1.0
+    is_records = document.language.name == "jsonlines"
+    share = _share(read_at(descriptor, 0, _LOOK_BYTES)) if is_table else _RECORDS_SHARE if is_records else 1.0
     head_bytes, other_bytes = (min(int(share * most), size // 4) for most in (_HEAD_BYTES, _OTHER_BYTES))
     other_bytes = min(other_bytes, size // 8)
     head = _lines(descriptor, 0, head_bytes)[1]
@@ -49,10 +55,11 @@ def sampled(document: Document, descriptor: int, size: int) -> TextFacts:
         joined = "".join(part if part.endswith("\n") else part + "\n" for part in whole if part)
         text = make_text(joined, size=size, fingerprint="", whole=False)
         return TextFacts(read_table(text, "a sample"), size, about, lines)
-    facts = LogFacts()
+    facts = RecordFacts() if is_records else LogFacts()
     for offset, data in parts:
         facts.take(data, round(offset / max(average, 1)))
-    return TextFacts(facts if facts.is_log else None, size, about, lines)
+    is_one = facts.is_records if isinstance(facts, RecordFacts) else facts.is_log
+    return TextFacts(facts if is_one else None, size, about, lines)
 
 
 def _share(data: bytes) -> float:

@@ -30,9 +30,9 @@ from ctxkernel.sources.base.positions import (
 from ctxkernel.sources.base.rendering import Names, NotFound, Place
 from ctxkernel.sources.files.bullets import Points, points_of, points_of_log
 from ctxkernel.sources.outlines.json_facts import JsonFacts
+from ctxkernel.sources.outlines.json_records import RecordFacts
 from ctxkernel.sources.outlines.logs import LogFacts
 from ctxkernel.sources.outlines.outline import (
-    FACTS,
     Language,
     language_of,
     log_facts,
@@ -60,7 +60,7 @@ _NAMED_AT_ONCE: dict[str, int] = dict.fromkeys(("python", "markdown", "text", "l
 class TextFacts:
     """Facts about a text of which only the beginning is at hand."""
 
-    facts: LogFacts | TableText | JsonFacts | None
+    facts: LogFacts | TableText | JsonFacts | RecordFacts | None
     """None for what turned out to be neither."""
     size: int
     sample: str = ""
@@ -74,7 +74,7 @@ class Outlined:
     """What the background found in a text."""
 
     fingerprint: str
-    facts: LogFacts | TableText | JsonFacts | None
+    facts: LogFacts | TableText | JsonFacts | RecordFacts | None
     outline: Outline
     entries: Sequence[NamedLine]
     points: Points
@@ -169,7 +169,7 @@ class Document:
         return found if found is not None and found.facts is not None else None
 
     @cached_property
-    def facts(self) -> LogFacts | TableText | JsonFacts | None:
+    def facts(self) -> LogFacts | TableText | JsonFacts | RecordFacts | None:
         """Facts about all lines of a log, a table or a large JSON text."""
         if self._outlined is not None:
             return self._outlined.facts
@@ -191,7 +191,10 @@ class Document:
             return outline_of_table(facts)
         if isinstance(facts, JsonFacts):
             return outline_of_json(facts, known.sample if known is not None else "")
-        by_lines = self.language.name in FACTS and self.language.name != "json"
+        if isinstance(facts, RecordFacts) and known is not None:
+            sample = "~" * bool(known.sample)
+            return facts.outline(f"{sample}{plural(known.lines if sample else facts.values, 'lines')}", sample)
+        by_lines = self.language.name in ("log", "table")
         return prose_outline(self.text) if by_lines else self.language.outline(self.text)
 
     @cached_property

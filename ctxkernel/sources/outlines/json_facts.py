@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from xxhash import xxh3_64_hexdigest
+
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.amounts import Line, indented, more_lines
 from ctxkernel.sources.outlines.json_outline import JsonField, key_line, number_of
@@ -25,7 +27,7 @@ _DEEPEST = 24
 _LONGEST = 64 << 20
 """Bytes of one string; a text with a longer one is not looked into."""
 _SHOWN_BYTES = 240
-"""Of a string so many bytes are read."""
+"""Of a string so many bytes are read; of a longer one also its hash."""
 _TOKEN = re.compile(
     rb"[ \t\r\n,:]*+(?:"
     rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"'
@@ -136,7 +138,8 @@ class JsonFacts:
             return
         if string is not None:
             text = _text_of(string[:_SHOWN_BYTES])
-            place.facts.take(text)
+            text += xxh3_64_hexdigest(string) if len(string) > _SHOWN_BYTES else ""  # tells it from others
+            place.facts.take((text,))
             if not place.first:
                 place.first = f"string {json.dumps(one_line(text, 60), ensure_ascii=False)}"
         elif (kind := _WORDS.get(word or b"")) is not None:
@@ -144,7 +147,7 @@ class JsonFacts:
             place.first = place.first or (word or b"").decode()
         else:
             text = (word or b"").decode()
-            place.facts.take(number_of(text))
+            place.facts.take((number_of(text),))
             place.first = place.first or f"number {one_line(text, 40)}"
 
     def _begin(self, is_object: bool) -> None:
@@ -203,8 +206,8 @@ def _text_of(string: bytes) -> str:
         return text
 
 
-def _size(place: JsonPlace, count: int) -> str:
-    return f"{count:,}+" if place.is_open else f"{count:,}"
+def _size(place: JsonPlace, count: int, what: str) -> str:
+    return f"{count:,}+ {what}" if place.is_open else plural(count, what)
 
 
 def _short(place: JsonPlace) -> str:
@@ -212,12 +215,12 @@ def _short(place: JsonPlace) -> str:
     kinds = place.facts.kinds
     if place.keys or "object" in kinds:
         count = max(place.facts.lengths[1], len(place.keys))
-        return f"object, {_size(place, count)} keys"
+        return f"object, {_size(place, count, 'keys')}"
     if place.items is not None or "array" in kinds:
         items = place.items.facts if place.items is not None else JsonField()
         count = max(place.facts.lengths[1], items.kinds.total())
         of = f" of {' | '.join(sorted(items.shape_kinds()))}" if items.kinds else ""
-        return f"array, {_size(place, count)} {plural(count, 'items').partition(' ')[2]}{of}"
+        return f"array, {_size(place, count, 'items')}{of}"
     return place.first
 
 

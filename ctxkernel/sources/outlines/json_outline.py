@@ -1,11 +1,6 @@
-"""The structure of JSON: of one value, keys, types and lengths of its top levels, with samples as they are written;
-of a value a line (JSONL, NDJSON), the fields, from a bounded sample of lines.
+"""The structure of a JSON value: keys, types and lengths of its top levels, with samples as they are written.
 
-Rule 1: values are shown as the file writes them, never rounded; nothing is computed but counts and shares.
-Rule 2: types, shares and ranges are of at most `SAMPLE_LINES` lines, spread evenly over what was read; where that is
-        not every line, the first line of the structure says so. The number of lines is exact where the whole file
-        was read, else an estimate with a `~`.
-Rule 3: a line that is no JSON is counted and its number named; it never hides the others.
+Rule: values are shown as the file writes them, never rounded; nothing is computed but counts and shares.
 """
 
 from __future__ import annotations
@@ -13,20 +8,18 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, TypeGuard
+
+from xxhash import xxh3_64_hexdigest
 
 from ctxkernel.core.reflection import class_of
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.amounts import Line, NamedLine, indented, more_lines
-from ctxkernel.sources.base.file_reader import Text
 from ctxkernel.sources.outlines.tabular import DATE
 
-SAMPLE_LINES = 5_000
-SAMPLE_CHARS = 2 << 20
-"""Characters that are parsed at most; the sample ends before the line that would be more."""
 _DEPTH = 3
 _KEYS = 40
 _FIRST = 10
@@ -37,11 +30,13 @@ _ITEMS = 20  # items of an array that its common shape is made from
 _EACH = 1_000
 """So many items of an array are looked at for the fields of its objects."""
 _EACH_DEPTH = 8
-_FIELD_DEPTH = 4
-_FIELDS = 200
 _DISTINCT = 1_000
+_WHOLE_TEXT = 60
+"""Characters of a text that are kept; of a longer one also a hash, to tell it from others."""
 _KINDS = {dict: "object", list: "array", type(None): "null"}
 _SHAPE_KINDS = {**_KINDS, str: "string", bool: "boolean"}
+_FLOATS = frozenset(".eENI")
+"""What only numbers with a fraction or an exponent, and those that are none, have."""
 _FIELD_KINDS = {**_KINDS, str: "text", bool: "bool"}
 
 
@@ -66,15 +61,15 @@ def number_of(text: str) -> str:
     return _Number(text)
 
 
-def _parsed(text: str) -> Any:
-    """Return the value of a text. Raises ValueError or RecursionError."""
+def parsed(text: str) -> Any:
+    """Return the value of a text, with its numbers as `number_of` gives them. Raises ValueError or RecursionError."""
     return json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_Number)
 
 
 def json_lines(text: str) -> list[str] | None:
     """Return the shape, a line a key, or None where the text is not JSON."""
     try:
-        value = _parsed(text)
+        value = parsed(text)
     except (ValueError, RecursionError):
         return None
     return [Line(_short(value)), *_Shape().below(value, 1, "")]
@@ -83,7 +78,7 @@ def json_lines(text: str) -> list[str] | None:
 def _short(value: Any) -> str:
     """Return type and length, or the value itself where it is short."""
     if is_object(value):
-        return f"object, {len(value):,} keys"
+        return f"object, {plural(len(value), 'keys')}"
     if is_list(value):
         kinds = sorted({_SHAPE_KINDS.get(class_of(item), "number") for item in value[:_ITEMS]})
         about = "~" * (len(value) > _ITEMS)
@@ -139,8 +134,7 @@ class _Shape:
         for at, key in enumerate(keys[:_KEYS]):
             values = [item[key] for item in objects if key in item]
             found = JsonField()
-            for value in values:
-                found.take(value)
+            found.take(values)
             name = one_line(key, 60)
             yield self._line(depth, path, name, found.told(len(objects)), at)
             below = [one for value in values for one in (value if is_list(value) else [value])]
@@ -157,22 +151,49 @@ class JsonField:
     high: tuple[float, str] = (-math.inf, "")
     texts: Counter[str] = field(default_factory=Counter[str])
     dates: bool = True
+    days: tuple[str, str] = ("", "")
+    """The first and the last date, as long as all texts are dates."""
     lengths: tuple[int, int] = (1 << 60, -1)
     items: Counter[str] = field(default_factory=Counter[str])
 
-    def take(self, value: Any) -> None:
-        """Count one value."""
-        self.kinds[_kind(value)] += 1
-        if isinstance(value, _Number):
-            number = float(value) if len(value) < 400 else math.nan
-            self.low, self.high = min(self.low, (number, value)), max(self.high, (number, value))
-        elif isinstance(value, str):
-            self.dates = self.dates and len(value) < 40 and bool(DATE.fullmatch(value))
-            if len(self.texts) < _DISTINCT:
-                self.texts[value[:60]] += 1
-        elif is_list(value) or is_object(value):
-            self.lengths = min(self.lengths[0], len(value)), max(self.lengths[1], len(value))
-            self.items.update(map(_kind, value[:20] if is_list(value) else ()))
+    def copy(self) -> JsonField:
+        """Return a field that can take more without a change of this one."""
+        return replace(self, kinds=Counter(self.kinds), texts=Counter(self.texts), items=Counter(self.items))
+
+    def take(self, values: Sequence[Any]) -> None:
+        """Count some values."""
+        by_class: dict[type, list[Any]] = {}
+        for value in values:
+            by_class.setdefault(class_of(value), []).append(value)
+        for cls, some in by_class.items():
+            if cls is _Number:
+                self._take_numbers(some)
+            elif cls is str:
+                self._take_texts(some)
+            else:
+                self.kinds[_FIELD_KINDS[cls]] += len(some)
+            if cls is list or cls is dict:
+                sizes = list(map(len, some))
+                self.lengths = min(self.lengths[0], *sizes), max(self.lengths[1], *sizes)
+            if cls is list:
+                self.items.update(_kind(item) for value in some for item in value[:_ITEMS])
+
+    def _take_numbers(self, numbers: list[str]) -> None:
+        whole = sum(map(str.isdigit, numbers))
+        if whole < len(numbers):
+            whole += sum(_FLOATS.isdisjoint(text) for text in numbers if not text.isdigit())
+        self.kinds += Counter({"int": whole, "float": len(numbers) - whole})
+        pairs = [(float(text) if len(text) < 400 else math.nan, text) for text in numbers]
+        self.low, self.high = min(self.low, *pairs), max(self.high, *pairs)
+
+    def _take_texts(self, texts: list[str]) -> None:
+        self.kinds["text"] += len(texts)
+        if self.dates:
+            some = set(texts)
+            self.dates = max(map(len, some)) < 40 and all(map(DATE.fullmatch, some))
+            self.days = min([*some, self.days[0] or texts[0]]), max([*some, self.days[1]])
+        if len(self.texts) < _DISTINCT:
+            self.texts.update(text if len(text) <= _WHOLE_TEXT else _shortened(text) for text in texts)
 
     def take_size(self, kind: str, length: int) -> None:
         """Count one object or array of so many keys or items."""
@@ -208,10 +229,12 @@ class JsonField:
 
     def _texts(self, about: str) -> str:
         if self.dates:
-            return f"{about}{min(self.texts)} … {max(self.texts)}"
+            return f"{about}{self.days[0]} … {self.days[1]}"
         top = sorted(self.texts.items(), key=lambda row: (-row[1], row[0]))[:3]
         if self.kinds["text"] > self.texts.total():  # how often each is there was not counted any more
             return f"{about}{_DISTINCT:,} or more distinct, such as {_quoted(top[0][0])}"
+        if self.texts.total() == 1:
+            return f"{about}{_quoted(top[0][0])}"
         if len(self.texts) == self.texts.total():
             looked_at = f" ({about}{len(self.texts):,} looked at)" if about else ""
             return f"all different{looked_at}, such as {_quoted(top[0][0])}"
@@ -219,67 +242,14 @@ class JsonField:
         return f"{about}{len(self.texts):,} distinct ({shown})"
 
 
-def json_fields(text: Text) -> tuple[list[str], list[str]] | None:
-    """Return (lines about the whole, a line a field), or None where most of the lines are no JSON."""
-    numbers = [at for at, line in enumerate(text.lines) if line and not line.isspace()]
-    count = len(numbers)
-    if not count:
-        return None
-    fields: dict[str, JsonField] = {}
-    records = tried = more = 0
-    bad: list[int] = []
-    room = SAMPLE_CHARS
-    for at in numbers[:: max(1, -(-count // SAMPLE_LINES))]:
-        line = text.lines[at]
-        room -= len(line)
-        if room < 0 and tried:
-            break
-        tried += 1
-        try:
-            more += _collect(fields, _parsed(line))
-        except (ValueError, RecursionError):
-            bad.append(at)
-    records = tried - len(bad)
-    if records < max(1, tried // 2):
-        return None
-    about = [f"{plural(count, 'lines')} of JSON" if text.whole else f"~{_estimate(text):,} lines of JSON"]
-    part = tried < count or not text.whole
-    about += [f"fields from {tried:,} of them"] if part else []
-    if bad:
-        about.append(f"{len(bad):,} no JSON (line {', '.join(map(str, bad[:3]))}{', …' if len(bad) > 3 else ''})")
-    shown = [NamedLine(f"{path}: {one.told(records, '~' * part)}", path, one.types()) for path, one in fields.items()]
-    return [", ".join(about)], [
-        *shown,
-        *([Line(f"[… more fields than {_FIELDS:,}]", 1, "fields", exact=False)] if more else []),
-    ]
-
-
-def _collect(fields: dict[str, JsonField], record: Any) -> bool:
-    """Count the values of one line, in the order of its keys; True where there are more fields than are kept."""
-    more = False
-    stack: list[tuple[str, Any, int]] = [("", record, 0)]
-    while stack:
-        path, value, depth = stack.pop()
-        if path or not is_object(value):
-            name = path or "(line)"
-            if name not in fields and len(fields) >= _FIELDS:
-                more = True
-                continue
-            fields.setdefault(name, JsonField()).take(value)
-        if is_object(value) and depth < _FIELD_DEPTH:
-            inner = list(value.items())[: 2 * _FIELDS]
-            stack += [(f"{path}.{_key(key)}" if path else _key(key), one, depth + 1) for key, one in reversed(inner)]
-    return more
-
-
-def _estimate(text: Text) -> int:
-    """Return about how many lines a file has of which the beginning was read."""
-    return max(1, round(len(text.lines) * text.size / max(text.read, 1)))
+def _shortened(text: str) -> str:
+    """Return a short text that is another one for each text: what is shown of it, and a hash."""
+    return text[:_WHOLE_TEXT] + xxh3_64_hexdigest(text.encode("utf-8", "surrogatepass"))
 
 
 def _kind(value: Any) -> str:
     if isinstance(value, _Number):
-        return "float" if set(value) & set(".eENI") else "int"
+        return "int" if _FLOATS.isdisjoint(value) else "float"
     return _FIELD_KINDS[type(value)]
 
 
@@ -290,7 +260,3 @@ def _share(part: int, whole: int) -> str:
 
 def _quoted(text: str, limit: int = 30) -> str:
     return json.dumps(one_line(text, limit), ensure_ascii=False)
-
-
-def _key(key: str) -> str:
-    return one_line(key, 60) or '""'

@@ -22,7 +22,8 @@ from ctxkernel.sources.base.file_reader import Text
 from ctxkernel.sources.base.positions import Outline, OutlineEntry
 from ctxkernel.sources.outlines.grammars import GRAMMARS, Grammar
 from ctxkernel.sources.outlines.json_facts import JsonFacts
-from ctxkernel.sources.outlines.json_outline import json_fields, json_lines
+from ctxkernel.sources.outlines.json_outline import json_lines
+from ctxkernel.sources.outlines.json_records import RecordFacts, record_outline
 from ctxkernel.sources.outlines.logs import LogFacts
 from ctxkernel.sources.outlines.python_outline import python_outline
 from ctxkernel.sources.outlines.sentences import first_sentence
@@ -136,10 +137,7 @@ def outline_of_json(facts: JsonFacts, sample: str) -> Outline:
 
 def fields_outline(text: Text) -> Outline:
     """Return the fields of a text with a JSON value a line: types, shares of nulls, ranges."""
-    fields = json_fields(text)
-    if fields is None:
-        return replace(prose_outline(text), head=["not a JSON value a line as far as it was read"])
-    return Outline(fields[0], [], "fields", fields[1], unit="fields")
+    return record_outline(text) or replace(prose_outline(text), head=["not a JSON value a line as far as it was read"])
 
 
 def keys_outline(entries_of: Callable[[Text], list[OutlineEntry]], text: Text) -> Outline:
@@ -182,10 +180,11 @@ LANGUAGES: list[Language] = [
 ]
 
 
-FACTS: dict[str, Callable[[], LogFacts | SampleFacts | JsonFacts]] = {
+FACTS: dict[str, Callable[[], LogFacts | SampleFacts | JsonFacts | RecordFacts]] = {
     "log": LogFacts,
     "table": SampleFacts,
     "json": JsonFacts,
+    "jsonlines": RecordFacts,
 }
 """The survey of a large text in the background, by its language."""
 
