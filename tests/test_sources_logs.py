@@ -47,6 +47,27 @@ def test_a_log_is_its_levels_and_its_kinds_of_errors(tmp_path):
     assert text.index("ERROR step") < text.index("INFO step: 0 of 300 — 293 more like it, the last at")
 
 
+def test_the_time_of_a_log_reaches_from_the_earliest_to_the_latest_of_its_entries(tmp_path):
+    late = "2026-11-21 23:59:59,001 INFO step: an entry that was written late\n"
+    text = render(written(tmp_path / "train.log", PYTHON + late + PYTHON), 1).text
+
+    assert "2026-11-21 23:59:59,001 … 2026-11-22 10:04:59,001" in text
+
+
+OTHERS = [
+    ("beef{n:06d} - - [2026-11-22 10:00:{n:02d}] INFO a\n", "2026-11-22 10:00:00 … 2026-11-22 10:00:39"),
+    ("2026-11-22 10:00:{n:02d} INFO a\n2025-01-02T03:04:05 WARNING b\n", "2026-11-22 10:00:00 … 2025-01-02T03:04:05"),
+    ("23:59:{n:02d} INFO a\n00:00:{n:02d} INFO b\n", "23:59:00 … 00:00:39"),
+]
+
+
+@pytest.mark.parametrize(("lines", "told"), OTHERS, ids=["after an id", "in two forms", "without a day"])
+def test_times_that_have_no_known_order_are_told_by_the_first_and_the_last_one(tmp_path, lines: str, told: str):
+    text = "".join(lines.format(n=n) for n in range(40))
+
+    assert f", {told}\n" in render(written(tmp_path / "a.log", text), 1).text
+
+
 @pytest.mark.parametrize(("line", "told"), KINDS, ids=[told for _, told in KINDS])
 def test_logs_of_many_programs_are_told_as_logs(line: str, told: str):
     found = outline_of("\n".join(line.format(n=n) for n in range(40)))

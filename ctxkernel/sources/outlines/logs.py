@@ -38,6 +38,9 @@ _LEVEL = re.compile(
     r"((?i:trace|debug|info|notice|warn(?:ing)?|error|err|critical|fatal|emerg|alert|panic))\b"
 )
 """A level, also as a field: `level=info`, `"level": "info"`."""
+_ORDERED = re.compile(rb"0000[-/]")
+"""The beginning of times whose order is that of their texts."""
+_OTHER = b"*"
 _LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL"}
 _SAME = {"WARN": "WARNING", "ERR": "ERROR"}
 _WORST_FIRST = ("PANIC", "EMERG", "FATAL", "ALERT", "CRITICAL", "ERROR", "WARNING", "NOTICE", "INFO", "DEBUG", "TRACE")
@@ -77,7 +80,8 @@ class _Shape:
     """The template of all lines that differ only in digits; `level` is None for a line that begins no entry."""
 
     level: str | None
-    timed: bool = False
+    time: slice | None = None
+    """The bytes of the time, none where that is not known; None for a line without one."""
     kind: bytes = b""
 
 
@@ -95,6 +99,10 @@ class LogFacts:
     """Entries of kinds beyond those that are known."""
     times: tuple[str, ...] = ()
     """The first and the last one."""
+    form: bytes = b""
+    """How all times are written, with zeros for digits; `_OTHER` for several ways, or one that has no order."""
+    span: tuple[bytes, ...] = ()
+    """The earliest and the latest time, where their form has an order."""
     looked: int = 0
     begun: int = 0
     """Of the first lines that are not blank, how many there were, and how many of them begin an entry."""
@@ -129,20 +137,31 @@ class LogFacts:
             self._look(keys)
         last = dict(zip(keys, range(len(keys)), strict=True))
         first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
-        timed: list[int] = []
+        timed: dict[bytes, slice] = {}
         counts = Counter(keys)
         for key in sorted(first, key=first.__getitem__):
             shape = self.shapes.get(key) or self._shape(key)
             if shape.level is None:
                 continue
             self.levels[shape.level] += counts[key]
-            timed += [first[key], last[key]] if shape.timed else []
+            if shape.time is not None:
+                timed[key] = shape.time
             self._count(shape, counts[key], start + first[key], start + last[key], heads[first[key]])
         if timed:
-            ends = [_TIME.match(_decoded(heads[at])) for at in (min(timed), max(timed))]
+            entries = [(head, key) for head, key in zip(heads, keys, strict=True) if key in timed]
+            ends = [_TIME.match(_decoded(head)) for head, _ in (entries[0], entries[-1])]
             found = [end[1] for end in ends if end is not None]
             self.times = (self.times[:1] or tuple(found[:1])) + tuple(found[-1:])
+            self.form = self._form({key[time] for key, time in timed.items()})
+            if self.form != _OTHER:
+                stamps = [head[timed[key]] for head, key in entries]
+                self.span = min([*stamps, *self.span]), max([*stamps, *self.span])
         self.lines = start + len(lines)
+
+    def _form(self, forms: set[bytes]) -> bytes:
+        forms |= {self.form} - {b""}
+        form = min(forms)
+        return form if len(forms) == 1 and _ORDERED.match(form) else _OTHER
 
     def _keys(self, heads: Sequence[bytes]) -> list[bytes]:
         """Return the beginnings of lines with their numbers replaced, digit by digit, so that patterns still match."""
@@ -170,7 +189,11 @@ class LogFacts:
             while b"00" in kind:
                 kind = kind.replace(b"00", b"0")
             kind = b" ".join(kind.split())  # `Jan  1` is like `Jan 10`
-            shape = _Shape(level, _TIME.match(head) is not None, kind)
+            time = _TIME.match(head)
+            begin = len(head[: time.start(1)].encode()) if time is not None else 0
+            moved = self.has_ids and b"0" in key[:begin]  # by an id before it, which is shorter here
+            place = None if time is None else slice(0) if moved else slice(begin, begin + len(time[1]))
+            shape = _Shape(level, place, kind)
         if len(self.shapes) >= _MOST_SHAPES:
             self.shapes.clear()
         self.shapes[key] = shape
@@ -200,7 +223,8 @@ class LogFacts:
         """
         about, count = "~" * bool(part), self.levels.total()
         amount = plural(count, "entries") if not part else f"~{entries:,} entries" if entries else f"{count:,}+ entries"
-        span = f", {' … '.join(self.times)}" if self.times else ""
+        ends = [*map(_decoded, self.span)] if self.form != _OTHER else self.times
+        span = f", {about}{' … '.join(ends)}" if ends else ""
         told = [f"log, {amount}{span}"]
         named = [f"{level} {about}{self.levels[level]:,}" for level in _WORST_FIRST if level in self.levels]
         where = " in the sample" if part else ""
