@@ -200,7 +200,7 @@ def test_level_2_of_a_table_is_statistics_of_its_columns(tmp_path):
     text = render(written(tmp_path / "t.csv", "x,y\n1,a\n2,a\n4,b\n"), 2).text
 
     assert "- x: int, min 1, 25% 1.5, 50% 2, 75% 3, max 4, mean 2.333333333" in text
-    assert "- y: text, 2 distinct, 1–1 characters; most often 'a' ×2, 'b' ×1" in text
+    assert "- y: text, 2 distinct, 1 character; most often 'a' ×2, 'b' ×1" in text
 
 
 def test_level_3_is_the_difference_to_what_was_rendered_before(tmp_path):

@@ -104,6 +104,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {f'{one}{of}{rest}' if count == 1 else noun}"
 
 
+def span_of(low: int, high: int, noun: str) -> str:
+    """Return `2–5 items`; of two equal numbers one: `1 item`."""
+    return f"{low:,}–{high:,} {noun}" if low != high else plural(high, noun)
+
+
 def join_names(names: Collection[str], limit: int = 8) -> str:
     """Return `a, b, c`; of more than `limit` names the first ones and how many are left out: `a, b, … 3 more`."""
     shown = ", ".join(list(names)[:limit])

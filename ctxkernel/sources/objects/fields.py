@@ -22,7 +22,7 @@ import xxhash
 
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import class_of, is_a, type_name
-from ctxkernel.core.text import one_line, plural
+from ctxkernel.core.text import one_line, plural, span_of
 from ctxkernel.sources.tables.columns import cell, modules, statistics_of
 
 _DISTINCT = 20_000
@@ -175,7 +175,7 @@ class FieldFacts:
         low, high = self.lengths
         if high >= 0:
             of = f" of {' | '.join(sorted(self.items))}" if self.items else ""
-            span = f"{low:,}–{high:,} items" if low != high else plural(high, "items")
+            span = span_of(low, high, "items")
             found.append(f"{about}{span}{of}")
         return found
 

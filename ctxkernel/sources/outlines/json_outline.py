@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 from xxhash import xxh3_64_hexdigest
 
 from ctxkernel.core.reflection import class_of
-from ctxkernel.core.text import one_line, plural
+from ctxkernel.core.text import one_line, plural, span_of
 from ctxkernel.sources.base.amounts import Line, NamedLine, indented, more_lines
 from ctxkernel.sources.outlines.tabular import DATE
 
@@ -224,7 +224,7 @@ class JsonField:
         if high >= 0:
             what = f" of {' | '.join(sorted(self.items))}" if self.items else ""
             unit = "items" if "array" in self.kinds else "keys"
-            parts.append(f"{about}{f'{low:,}–' if low != high else ''}{plural(high, unit)}{what}")
+            parts.append(f"{about}{span_of(low, high, unit)}{what}")
         return ", ".join(parts)
 
     def _texts(self, about: str) -> str:

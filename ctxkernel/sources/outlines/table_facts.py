@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ctxkernel.core.text import one_line
+from ctxkernel.core.text import one_line, span_of
 from ctxkernel.sources.outlines.tabular import DATE, NULLS, Column, TableDialect, TableText, dialect_of
 
 MOST_DISTINCT = 1_000
@@ -125,7 +125,7 @@ class ColumnFacts:
         such = f", such as {(next(iter(self.counts)) if self.many else top[0][0])[:30]!r}"
         all_differ = self.many or len(self.counts) == self.there
         detail = f", {distinct}{such}" if all_differ else f", {distinct} ({common})"
-        lengths = f"{self.lengths[0]:,}–{self.lengths[1]:,} characters"
+        lengths = span_of(*self.lengths, "characters")
         often = such if self.many else f"; most often {common}"
         return Column(name, "text", self.nulls, detail, f"{distinct}, {lengths}{often}")
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ctxkernel.core.ports import TableRow
-from ctxkernel.core.text import one_line, plural
+from ctxkernel.core.text import one_line, plural, span_of
 from ctxkernel.sources.base.amounts import NamedLine
 from ctxkernel.sources.base.column_lines import column_line, statistics_line, with_number_table
 from ctxkernel.sources.base.file_reader import Text
@@ -283,7 +283,7 @@ def _column(name: str, cells: Sequence[str], about: str) -> Column:
         return Column(name, "bool", nulls, ", " + common, common)
     distinct = f"{len(counts):,} distinct"
     detail = f", {distinct} ({common})" if len(counts) < len(there) else f", {distinct}, such as {top[0][0][:30]!r}"
-    lengths = f"{about}{min(map(len, there)):,}–{max(map(len, there)):,} characters"
+    lengths = about + span_of(min(map(len, there)), max(map(len, there)), "characters")
     return Column(name, "text", nulls, detail, f"{distinct}, {lengths}; most often {common}")
 
 
