@@ -19,7 +19,7 @@ from ctxkernel.core.masking import mask_diff
 from ctxkernel.core.names import UserNames
 from ctxkernel.core.nodes import Graph
 from ctxkernel.core.nodes.identity import ConstructorCalls
-from ctxkernel.core.nodes.references import named_in, tell_groups, tell_views
+from ctxkernel.core.nodes.references import named_in, tell_changes, tell_groups, tell_views
 from ctxkernel.core.ports import CountTokens, Expired, OpenSource, Tracker, Trim
 from ctxkernel.core.position import Position
 from ctxkernel.core.replay import Comparison, HeadMove, Restored
@@ -261,6 +261,7 @@ class Loop(Position):
             self._ahead = self.log.path(ending.move.to)
         question = self._question if ending.move is None else self._last_question()
         tell_views(nodes, question)
+        tell_changes(nodes, self._namespace, ending.diff)
         asked = question and any(node.listens for node in nodes)
         graph.named = named_in(question, self._namespace, nodes) if asked else frozenset()
         return run_tick(

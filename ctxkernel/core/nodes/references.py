@@ -11,6 +11,7 @@ from ctxkernel.core.nodes.node_base import NodeBase
 from ctxkernel.core.nodes.view_handle import ViewHandle
 from ctxkernel.core.replay import Comparison
 from ctxkernel.core.text import one_line, plural
+from ctxkernel.core.timeline import NamespaceDiff
 
 _WORDS, _PHRASE = 400, 5
 _VIEWS = 200
@@ -40,13 +41,26 @@ def phrases_of(question: str) -> frozenset[str]:
 
 def tell_views(nodes: Iterable[NodeBase], question: str) -> None:
     """Tell views which names in their targets the last question names: running views, and members of running groups."""
-    running = [node for node in nodes if node.mode == "running"]
-    inner = [member for node in running if isinstance(node, GroupHandle) for member in node.nested()]
-    views = [node for node in dict.fromkeys([*running, *inner]) if isinstance(node, ViewHandle)]
-    late = [view for view in views[:_VIEWS] if view.question != question]
+    late = [view for view in _running_views(nodes)[:_VIEWS] if view.question != question]
     phrases = phrases_of(question) if late else frozenset[str]()
     for view in late:
         view.ask_about(question, phrases)
+
+
+def tell_changes(nodes: Iterable[NodeBase], namespace: Mapping[str, Any], diff: NamespaceDiff) -> None:
+    """Have running views look again at what a statement changed: of a large target their stamps see a sample only."""
+    if not diff.changed and not diff.incomplete:
+        return
+    changed = {id(namespace[name]) for name in diff.changed if name in namespace}
+    same = set[int]() if diff.incomplete else set(map(id, list(namespace.values()))) - changed
+    for view in _running_views(nodes):
+        view.suspect_change(changed, same)
+
+
+def _running_views(nodes: Iterable[NodeBase]) -> list[ViewHandle]:
+    running = [node for node in nodes if node.mode == "running"]
+    inner = [member for node in running if isinstance(node, GroupHandle) for member in node.nested()]
+    return [node for node in dict.fromkeys([*running, *inner]) if isinstance(node, ViewHandle)]
 
 
 def tell_groups(nodes: Iterable[NodeBase], namespace: Mapping[str, Any], comparisons: Sequence[Comparison]) -> None:

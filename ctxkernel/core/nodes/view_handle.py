@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self, cast
 
@@ -361,6 +361,13 @@ class ViewHandle(NodeBase):
         if asked != tuple(self._asked):
             self._asked = asked
             self.dirty = self.dirty or self._mode == "running"
+
+    def suspect_change(self, changed: Collection[int], same: Collection[int]) -> None:
+        """Render again at the next tick if the target may differ: `changed` and `same` are ids of objects."""
+        target, covers = getattr(self._source, "target", None), getattr(self._source, "covers", None)
+        if target is None or id(target) in same:
+            return
+        self.dirty = self.dirty or id(target) in changed or (covers is not None and not covers(self._stamp))
 
     def _fetch(self) -> None:
         fetch = getattr(self._source, "fetch", None)

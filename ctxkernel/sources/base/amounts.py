@@ -108,6 +108,11 @@ def indented(lines: Iterable[str], by: str = "  ") -> list[str]:
     return [line.indented(by) if isinstance(line, Line) else f"{by}{line}" for line in lines]
 
 
+def is_cut(lines: Iterable[str]) -> bool:
+    """Return whether something may be left out of some lines: `…` says so, wherever it stands."""
+    return any("…" in line for line in lines)
+
+
 def bounded(lines: Sequence[str], most: int, what: str = "lines") -> list[str]:
     """Return at most the first `most` lines of a list, then the amount of the others."""
     if len(lines) <= most:

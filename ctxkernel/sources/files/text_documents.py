@@ -105,6 +105,8 @@ class Document:
         self._path, self._later, self._outlined, self._of = path, later, outlined, of
         self._awaited = False
         """Whether the beginning was asked for in place of all of it."""
+        self.partial = False
+        """Whether equal lines may be of different targets: of what is shown they are only a part."""
         self.language: Language = language_of(path, text)
         self._surveyed, self._sample = known, sample
         self.surveyed = known is not None
@@ -305,9 +307,16 @@ def _outlined(path: str, text: Text) -> Outlined:
     return Outlined(text.fingerprint, found.facts, found.outline, found.entries, found.points)
 
 
-def lines_document(label: str, lines: Sequence[str], fingerprint: str = "", size: int = -1) -> Document:
-    """Return some lines as a text in no language; of size -1 no size is shown."""
+def lines_document(
+    label: str, lines: Sequence[str], fingerprint: str = "", size: int = -1, *, partial: bool = False
+) -> Document:
+    """Return some lines as a text in no language; of size -1 no size is shown.
+
+    `partial`: whether the lines are only a part of what is shown, or were cut.
+    """
     text = make_text("\n".join(lines), size=size, fingerprint=fingerprint)
     if len(text.lines) == len(lines):  # they keep what they stand for
         text.lines[:] = [line if line == own else own for line, own in zip(lines, text.lines, strict=True)]
-    return Document(label, "", text)
+    document = Document(label, "", text)
+    document.partial = partial
+    return document

@@ -204,7 +204,7 @@ def best_points(head: Sequence[str], ranked: Sequence[PointLine], budget: int, *
 def difference(document: Document, basis: TextBasis, window: Sequence[str] | None, budget: int) -> Draft:
     """Level 3: a unified diff against what was rendered before; `window` the lines where a window was kept."""
     if basis.fingerprint == document.text.fingerprint:
-        return Draft(f"{document.label} · no change")
+        return Draft(f"{document.label} · no change{' in what was read of it' * document.partial}")
     if basis.text is not None and document.text.whole:
         old, new, first = basis.text.split("\n"), document.text.text.split("\n"), 0
         if old[-1] == new[-1] == "":

@@ -22,7 +22,7 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.reflection import is_a
 from ctxkernel.core.text import format_shape, one_line
 from ctxkernel.projection.tokens import count_tokens
-from ctxkernel.sources.base.amounts import bounded
+from ctxkernel.sources.base.amounts import bounded, is_cut
 from ctxkernel.sources.base.file_reader import content_hash
 from ctxkernel.sources.base.large_files import whole_window
 from ctxkernel.sources.base.positions import key_of, pattern_of
@@ -149,7 +149,7 @@ class FactsSource(TargetSource):
         beside = [*(line for line in value if line.strip() not in said), *self.seen(request)]
         compared = [*structure, "--- value ---", *beside]
         fingerprint = content_hash("\n".join([head, *compared]).encode("utf-8", "replace"))
-        document = lines_document(head, compared, fingerprint)
+        document = lines_document(head, compared, fingerprint, partial=is_cut(compared))
         if request.lod == 3:
             return render_document(document, request, place, budget)
         if request.lod == 0:

@@ -18,7 +18,7 @@ from ctxkernel.core.descriptions import brief
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.reflection import class_of
 from ctxkernel.core.text import plural
-from ctxkernel.sources.base.amounts import NamedLine
+from ctxkernel.sources.base.amounts import NamedLine, is_cut
 from ctxkernel.sources.base.file_reader import content_hash
 from ctxkernel.sources.base.large_files import whole_window
 from ctxkernel.sources.base.positions import pattern_of
@@ -198,7 +198,7 @@ class NestedSource(TargetSource):
         lines = self.parts()
         fingerprint = content_hash("\n".join(lines).encode("utf-8", "replace"))
         head = f"{titled(self.label, self.target)} · {plural(len(self.target), 'items')}"
-        document = lines_document(head, lines, fingerprint)
+        document = lines_document(head, lines, fingerprint, partial=is_cut(lines))
         if request.lod in (0, 3):
             return render_document(document, request, place, budget)
         made = _fields_draft(head, self.target, budget, full=request.lod == 1)

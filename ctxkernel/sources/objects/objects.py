@@ -37,7 +37,7 @@ from ctxkernel.core.reflection import (
     type_name,
 )
 from ctxkernel.core.text import one_line, plural
-from ctxkernel.sources.base.amounts import Line, NamedLine, more_lines
+from ctxkernel.sources.base.amounts import Line, NamedLine, is_cut, more_lines
 from ctxkernel.sources.base.file_reader import Text, content_hash, text_in_memory
 from ctxkernel.sources.base.large_files import Window, whole_window
 from ctxkernel.sources.base.positions import key_of, pattern_of
@@ -122,7 +122,8 @@ class ObjectSource(TargetSource):
         """Render the object as it is now."""
         lines = self.parts()
         fingerprint = content_hash("\n".join(lines).encode("utf-8", "replace"))
-        document = lines_document(_headline(self.label, self.target), lines, fingerprint)
+        partial = len(lines) < line_count(self.target) or is_cut(lines)
+        document = lines_document(_headline(self.label, self.target), lines, fingerprint, partial=partial)
         if request.lod == 0:
             return render_text(document, self._window(place, budget), request, place, budget)
         if request.lod == 3:
