@@ -244,6 +244,8 @@ class Run:
             and not todo.threads
         }
         """States whose twin is asked: without threads and what has only its identity, which a twin cannot share."""
+        self._remade: set[str] = set()
+        """Names without a stored form that a return made again: they are other objects than those of the states."""
         self._twin: Twin | None = None
         """A process that is to stay like this one."""
         self._trail: list[tuple[Snapshot, ...]] = []
@@ -412,8 +414,12 @@ class Run:
         # An empty cache of a function is right in any state.
         lines = {name: line for name, line in named.items() if "cleared the cache of" not in line}
         outcome.needless += 0 if self._program.unstored else len(lines)
+        remade = set(self._remade)
+        for made in re.findall("made again: (.+) by ", printed):
+            self._remade.update(made.split(", "))
         for name, line in lines.items():
-            if name in before.roots and name in then.roots and not differences(then, before, only=[name]):
+            live = name in before.roots and name in then.roots and name not in remade
+            if live and not differences(then, before, only=[name]):
                 told = differences(then, now, only=[name])
                 if told:
                     raise _Found(Failure("destroyed", at, tuple(map(str, told)), printed))

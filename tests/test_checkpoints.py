@@ -814,3 +814,17 @@ def test_a_class_that_shares_what_changed_stays_the_class_of_its_instances(bench
     assert eval(holds, bench.ns) and isinstance(bench["a"], cls)
     bench.goto(two)
     assert bench["A"] is cls and isinstance(bench["a"], cls)
+
+
+def test_a_name_that_was_deleted_after_a_return_stays_deleted(bench: Bench):
+    first = bench.run("e = [7, [8]]; g = [e, e]")
+    bench.run("g.append(5)")
+    bench.goto(first)
+    bench.checkpoints.settled(first, bench.checkpoints.state(first), set(), ["g"])
+
+    gone = bench.run("del e")
+    bench.goto(first)
+    bench.goto(gone)
+
+    assert "e" not in bench.ns
+    assert bench["g"] == [[7, [8]], [7, [8]]]

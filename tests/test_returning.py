@@ -929,3 +929,13 @@ def test_a_strangers_session_is_not_loaded_until_the_user_says_so(start_kernel, 
     assert second.evaluate("'x' in globals()") == "False"
     run_all(second, "%ctx resume --trust")
     assert second.evaluate("x") == "[1]"
+
+
+def test_a_generator_that_comes_back_reads_the_list_that_the_name_stands_for(kernel):
+    kernel.run("rows = [1, 2, 3]\ndef each(rows):\n    yield from rows\nit = each(rows)\nnext(it)")
+    kernel.run("x = 1")
+    kernel.run("it = None")
+
+    kernel.run("%ctx goto 2")
+
+    assert kernel.run("rows.append(4); print(list(it))").stdout == "[2, 3, 4]\n"

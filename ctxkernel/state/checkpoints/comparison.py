@@ -161,9 +161,12 @@ class StateComparison:
         found: set[str] = set()
         for unit in {id(unit): unit for name, unit in target.items() if name not in keep}.values():
             now = [current[name] for name in unit.names if name in current]
-            if len(now) < len(unit.names) or unit.live or not keep.issuperset(unit.labels):
+            if len(now) < len(unit.names) or not keep.issuperset(unit.labels):
                 continue
-            if (unit.missing and unit.stream[0]) or not unit.digest or unit.is_plain:
+            # What is not stored is the same object in both, or it is not known what it was.
+            if any(token not in self._checkpoints.living(unit) for token, _ in unit.live):
+                continue
+            if (unit.missing and unit.stream[0] and not unit.live) or not unit.digest or unit.is_plain:
                 continue
             if all(one == unit for one in now) and not self._unloadable(unit):  # it changed since
                 continue

@@ -222,6 +222,7 @@ class Restorer(StateComparison):
         for token, _ in unit.live:
             if token.startswith("unequal:") and token in living:
                 values[token.removeprefix("unequal:").rpartition(":")[0]] = living[token]
+        values = self._with_equal_ones(unit, values, living)
         fetched.values = values | fetched.values  # an object of a class may have made the class
         if not said:
             return
@@ -234,6 +235,17 @@ class Restorer(StateComparison):
                 continue
             if all_names or any(class_of(one) is Lost for one in self._packer.pack({"": values.get(name)}).noted):
                 fetched.lost[name] = why
+
+    def _with_equal_ones(self, unit: Unit, values: dict[str, Any], living: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values with present ones in place of equal copies, where something living may refer to these.
+
+        A generator that a name stood for then may read a list that is as it was: a copy would be another list.
+        """
+        if not living:
+            return values
+        not_stored = set(map(id, living.values()))
+        present = {name: one if id(one) in not_stored else self._value(name) for name, one in values.items()}
+        return present if self._is_packed(unit, present.__getitem__) else values
 
     def _connect(self, fetched: Fetched, unit: Unit, token: str) -> object | None:
         """Return a new connection in place of one that is gone, the same one for each reference; else None."""

@@ -114,7 +114,7 @@ class States:
                     why = "it was still being stored when the kernel ended"
                     made = [Unit((name,), missing={name: why}) for name in unit.names]
                 state |= units.units_by_name(made)
-        return state
+        return _without_earlier(state)
 
     def chunks(self) -> Iterator[str]:
         """Yield the chunks of all states."""
@@ -133,3 +133,22 @@ class States:
                 known.info = replace(known.info, state="thinned", reason=told)
                 out.append(known.info)
         return out
+
+
+def _without_earlier(state: State) -> State:
+    """Return a state in which each unit holds only names that have no later unit.
+
+    A job found objects that its names share; a later checkpoint, which did not know of them, stored these names again.
+    """
+    parted = {id(unit): unit for unit in state.values() if any(state.get(one) is not unit for one in unit.names)}
+    if not parted:
+        return state
+    referred = {label for unit in state.values() if id(unit) not in parted for label in unit.labels}
+    for unit in parted.values():
+        left = tuple(name for name in unit.names if state.get(name) is unit)
+        if all(name.startswith("shared:") for name in left) and referred.isdisjoint(left):
+            for name in left:
+                del state[name]
+        else:
+            state |= dict.fromkeys(left, replace(unit, names=left))
+    return state
