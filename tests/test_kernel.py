@@ -568,6 +568,7 @@ BAD = [
     ("view('no/such/file.py')", "BadTarget", "no/such/file.py"),
     ("view('.', lod=9)", "BadPolicy", "structure"),
     ("view('.').lod = 'x'", "BadPolicy", "level of detail"),
+    ("view('.').token = 3", "BadAttribute", "did you mean tokens?"),
     ("%ctx nonsense", "UserRefusal", "%ctx help"),
     ("%ctx timeout soon", "UserRefusal", "seconds"),
     ("%ctx show 999", "UserRefusal", "timeline"),
