@@ -548,6 +548,20 @@ def test_views_and_groups_work_in_a_notebook(kernel):
     assert "Other words" in json.dumps(made["request"])
 
 
+def test_moves_complete_the_statements_and_names_that_they_take(kernel):
+    kernel.run("x = 1")
+    kernel.run("%ctx checkpoint fitted")
+    for line, expected in (
+        ("%ctx goto ", {"s1", "fitted", "--before"}),
+        ("%ctx rerun s", {"s1"}),
+        ("%ctx mark ", {"s1", "fitted"}),
+        ("%ctx mark s1 ", {"asks", "differs"}),
+        ("%ctx diff fi", {"fitted"}),
+    ):
+        reply = kernel.client.complete(line, len(line), reply=True, timeout=20)
+        assert expected <= set(reply["content"]["matches"]), line
+
+
 def test_view_and_group_have_magics_that_give_handles(kernel):
     (kernel.folder / "a b.md").write_text("# Title\n\nwords\n")
     assert kernel.run("df = {'k': 1}\nh = %view 'a b.md' --lod 1 --tokens=300").status == "ok"

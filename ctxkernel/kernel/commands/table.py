@@ -368,10 +368,11 @@ def complete(ctx: CommandContext, event: Any) -> list[str]:
         case "whatif":
             attributes = ("lod", "tokens", "pos", "pinned", "shown")
             return [*handles.policy_words(ctx, attributes), *whatif.SUPPOSED_SETTINGS]
-        case "show":
-            return _statements(ctx)
+        case "show" | "goto" | "rerun" | "mark" as sub:
+            places = [] if words[2:] else [*_statements(ctx), *(_state_names(ctx) if sub != "show" else [])]
+            return [*places, *COMMANDS[sub].options]
         case "diff":
-            return [*(["projection"] if len(words) <= 2 else []), *_statements(ctx), "--json"]
+            return [*(["projection"] if len(words) <= 2 else []), *_statements(ctx), *_state_names(ctx), "--json"]
         case sub:
             return list(COMMANDS[sub].options) if sub in COMMANDS else []
 
@@ -386,6 +387,10 @@ def _complete_why(ctx: CommandContext, *, after_not: bool) -> list[str]:
 
 def _statements(ctx: CommandContext) -> list[str]:
     return [statement.statement_id for statement in ctx.loop.log][-_STATEMENTS:]
+
+
+def _state_names(ctx: CommandContext) -> list[str]:
+    return list(ctx.checkpoints.returning.named) if ctx.checkpoints.returning is not None else []
 
 
 def _events(ctx: CommandContext) -> list[str]:
