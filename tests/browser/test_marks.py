@@ -225,3 +225,19 @@ def test_a_re_run_says_which_cells_wait(desk):
     (desk.lab.root / "go").touch()
     expect(mark(desk, 2)).not_to_contain_text("waits")
     expect(mark(desk, 2)).to_contain_text("s3.2")
+
+
+def test_a_cell_that_raised_an_exception_is_marked_as_failed_until_it_runs_well(desk):
+    """A tick beside an error would say the contrary of the output."""
+    run_all(desk, "failed.ipynb", ["ready = False", "1 if ready else 1 / 0"])
+    expect(mark(desk, 0)).to_contain_text("✓")
+    expect(mark(desk, 1)).to_contain_text("failed")
+    expect(mark(desk, 1)).to_have_attribute("aria-label", re.compile("it raised an exception"))
+    desk.select(1)
+    desk.page.keyboard.press("Enter")
+    desk.page.keyboard.press("Control+a")
+    desk.page.keyboard.insert_text("1")
+    expect(mark(desk, 1)).to_contain_text("edited")
+    desk.enter("s3")
+    expect(mark(desk, 1)).to_contain_text("✓")
+    expect(mark(desk, 1)).not_to_contain_text("failed")

@@ -264,7 +264,7 @@ class CellMarks:
             on_path = self.log.statement(run.statement_id)
             state = "branch"
             here, because = self._state(on_path, run, fresh)
-        return {
+        mark: CellMark = {
             "statement_id": statement.statement_id,
             "execution_id": execution_id,
             "on_head": on_head,
@@ -278,6 +278,9 @@ class CellMarks:
             "count": self.counts.get(execution_id),
             "marked": self._marked(on_path),
         }
+        if execution.status == "error":
+            mark["failed"] = True
+        return mark
 
     def _state(
         self, statement: Statement, execution: Execution, fresh: Freshness | None

@@ -26,6 +26,8 @@ class CellLook(TypedDict):
     checkpoint: CheckpointState | None
     marked: Literal["asks", "differs"] | None
     """The mark of a person."""
+    failed: NotRequired[Literal[True]]
+    """The newest execution raised an exception."""
 
 
 class CellMark(CellLook):
