@@ -429,3 +429,19 @@ def test_a_cell_that_asks_is_text_and_the_first_steps_are_dismissed_for_good(new
     desk.page.wait_for_timeout(500)  # the setting is saved
     saved = (desk.lab.settings / "jupyter-ctxkernel/plugin.jupyterlab-settings").read_text()
     assert re.search(r'"hint": false', saved)  # not JSON: JupyterLab writes comments
+
+
+def test_the_button_of_a_handle_shows_what_it_does_as_in_the_output_of_the_handle(desk):
+    desk.open("mode.ipynb", ["x = [1]", "h = view(x)\nh"]).live()
+    desk.select(0)
+    desk.enter("s1")
+    desk.enter("s2")
+    button = desk.tab("handles").locator(".ctxk-mode")
+    in_output = desk.cell(1).get_by_role("button", name=re.compile("Run|Pause"))
+    expect(in_output).to_have_text("▶ Run")
+    expect(button).to_have_text("▶")
+    expect(button).to_have_accessible_name("Run h")
+    button.click()
+    expect(in_output).to_have_text("❚❚ Pause")
+    expect(button).to_have_text("❚❚")
+    expect(button).to_have_accessible_name("Pause h")
