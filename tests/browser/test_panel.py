@@ -445,3 +445,12 @@ def test_the_button_of_a_handle_shows_what_it_does_as_in_the_output_of_the_handl
     expect(in_output).to_have_text("❚❚ Pause")
     expect(button).to_have_text("❚❚")
     expect(button).to_have_accessible_name("Pause h")
+
+
+def test_a_table_of_a_command_has_room_for_the_words_of_its_first_column(desk):
+    """The styles of the panel's own tables are not for those in the notebook."""
+    desk.open("help.ipynb", ["%ctx help"]).live()
+    desk.select(0)
+    desk.enter()
+    first = desk.cell(0).locator(".ctxk-report th", has_text="%ctx timeline [ROWS] [--json]")
+    assert first.evaluate("el => el.getBoundingClientRect().width") > 150

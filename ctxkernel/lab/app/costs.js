@@ -80,7 +80,7 @@ function table(title, first, lines, told) {
   if (!lines.length) return null;
   return h(
     'table',
-    { class: 'ctxk-table ctxk-costs' },
+    { class: 'ctxk-costs' },
     h('caption', null, title),
     h(
       'thead',
