@@ -653,6 +653,17 @@ def test_ctx_completes_its_subcommands(shared_kernel):
     assert {"timeline", "timeout"} <= set(reply["content"]["matches"])
 
 
+@pytest.mark.parametrize("stock", [False, True])
+def test_a_page_that_connects_draws_no_random_number_of_the_user(start_kernel, stock: bool):
+    """IPython chooses the tip of its banner by the functions of `random`, at each request for the kernel's info."""
+    kernel = start_kernel(stock=stock)
+    if stock:
+        kernel.run("%load_ext ctxkernel")
+    kernel.run("import random; random.seed(1); expected = random.Random(1).random()")
+    kernel.client.kernel_info(reply=True, timeout=20)
+    assert kernel.evaluate("random.random() == expected") == "True"
+
+
 def test_load_ext_gives_a_stock_kernel_the_same(start_kernel):
     kernel = start_kernel(stock=True)
     assert kernel.client.kernel_info(reply=True, timeout=20)["content"]["implementation"] == "ipython"

@@ -322,6 +322,8 @@ class Runtime:
         guard("output of C code and subprocesses", self.streams.install, None)
         guard("transforms of cells", self.transform.install, None)
         guard("files that cells read", self.reads.install, None)
+        # At each request for the kernel's info IPython draws the tip of its banner from the user's `random`.
+        self.shell.enable_tip = False
         guard("handles", self._inject, None)
         guard("display of handles", self.displays.install, None)
         guard("callbacks that change handles", self.gestures.install, None)
