@@ -771,6 +771,21 @@ def test_a_snapshot_can_be_had_while_a_cell_runs(kernel):
     assert reply["content"]["sent"] is False
 
 
+def test_a_kernel_that_runs_a_cell_still_looks_busy_after_a_request_of_the_panel(kernel):
+    """Front ends show the last status that came, whichever request it is of."""
+    client = kernel.client
+    with kernel.running("second = 2"):
+        for kind in ("ctxkernel_snapshot_request", "kernel_info_request"):
+            client.control_channel.send(client.session.msg(kind, {}))
+            client.get_control_msg(timeout=30)
+            told: list[tuple[str, str]] = []
+            while told[-2:] != [("idle", kind), ("busy", "execute_request")]:
+                message = client.get_iopub_msg(timeout=10)
+                if message["msg_type"] == "status":
+                    told.append((message["content"]["execution_state"], message["parent_header"]["msg_type"]))
+    assert kernel.run("print(second)").stdout == "2\n"
+
+
 TRANSFORMERS = """
 ip = get_ipython()
 calls = []
