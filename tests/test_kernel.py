@@ -819,3 +819,10 @@ def test_garbage_is_collected_again_before_any_code_of_the_user_runs(start_kerne
     (startup / "00.py").write_text("import gc; at_startup = gc.isenabled()")
     kernel = start_kernel(env={"IPYTHONDIR": str(tmp_path / "ipython")})
     assert kernel.evaluate("(at_startup, gc.isenabled())") == "(True, True)"
+
+
+def test_the_status_counts_in_plain_words(kernel):
+    kernel.run("x = 1")
+    told = str(kernel.run("%ctx status").outputs)
+    assert "1 statement in this run, HEAD s1" in told
+    assert "living" not in told
