@@ -124,7 +124,10 @@ class CtxKernelMixin:
                 reply = await self._execute(ctx, cell, run)
             then = ctx.turns.take_then()
             if then is not None:
+                number = reply.get("execution_count")
                 reply = await then.carry_out(lambda one: self._execute(ctx, one, run), cell, reply)
+                if number is not None:  # of the cell itself: the cells that it ran had later ones
+                    reply["execution_count"] = number
                 if reply.get("status") == "error" and not silent:
                     self._stop_queue(ctx, began)
         finally:
