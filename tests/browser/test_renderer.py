@@ -1124,6 +1124,24 @@ def test_the_row_of_an_ask_says_what_its_responses_cost_together(proposed):
     expect(spent).to_have_text("5,000 tokens · $0.0150")
 
 
+def test_the_row_of_an_ask_that_failed_keeps_its_number_and_question_beside_the_reason(proposed):
+    why = "failed: claude-sonnet-5-5: the server has too much to do (529: Overloaded)"
+    proposed.evaluate(
+        """why => {
+          const ask = { result: 'failed', seconds: 1, rounds: 1, text: why, told: why };
+          view.message(S.turn('s19.1', 's18.1', '%%ask\\nAgain?', { ask }));
+        }""",
+        why,
+    )
+    failed = row(proposed, "s19.1")
+    expect(failed).to_have_attribute("aria-label", re.compile(f"s19, .*{re.escape(why)}"))
+    index, go = failed.locator(".ctxk-index"), failed.locator(".ctxk-go")
+    right = "el => el.getBoundingClientRect().right"
+    assert index.evaluate(right) < go.evaluate(right)
+    assert go.evaluate("el => el.clientWidth") > 90
+    assert failed.locator(".ctxk-status").evaluate(right) <= failed.evaluate(right)
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_text_of_a_proposal_is_legible(proposed, theme):
     """4.5 : 1, also while a cell runs."""
