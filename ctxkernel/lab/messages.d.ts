@@ -305,7 +305,7 @@ export interface CellLook {
   upstream?: readonly string[];
   checkpoint: 'writing' | 'durable' | 'skipped' | 'thinned' | 'damaged' | null;
   marked: 'asks' | 'differs' | null;
-  failed?: 'True';
+  failed: boolean;
 }
 
 /** The state of one cell of the notebook.
@@ -320,7 +320,7 @@ export interface CellMark {
   upstream?: readonly string[];
   checkpoint: 'writing' | 'durable' | 'skipped' | 'thinned' | 'damaged' | null;
   marked: 'asks' | 'differs' | null;
-  failed?: 'True';
+  failed: boolean;
   statement_id: string;
   execution_id: string;
   on_head: string | null;

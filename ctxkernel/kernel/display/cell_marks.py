@@ -264,7 +264,7 @@ class CellMarks:
             on_path = self.log.statement(run.statement_id)
             state = "branch"
             here, because = self._state(on_path, run, fresh)
-        mark: CellMark = {
+        return {
             "statement_id": statement.statement_id,
             "execution_id": execution_id,
             "on_head": on_head,
@@ -277,10 +277,8 @@ class CellMarks:
             "checkpoint": info.state if info is not None else None,
             "count": self.counts.get(execution_id),
             "marked": self._marked(on_path),
+            "failed": execution.status == "error",
         }
-        if execution.status == "error":
-            mark["failed"] = True
-        return mark
 
     def _state(
         self, statement: Statement, execution: Execution, fresh: Freshness | None

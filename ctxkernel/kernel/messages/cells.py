@@ -26,7 +26,7 @@ class CellLook(TypedDict):
     checkpoint: CheckpointState | None
     marked: Literal["asks", "differs"] | None
     """The mark of a person."""
-    failed: NotRequired[Literal[True]]
+    failed: bool
     """The newest execution raised an exception."""
 
 

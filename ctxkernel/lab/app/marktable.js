@@ -46,8 +46,8 @@ function readTable(marks, names, table) {
   });
   spans(table.stands, (cell, value) => {
     const look = list(table.looks)[number(value) ?? -1];
-    // Fields that are left out do not keep what they said before; reasons are to be asked for.
-    if (look) amend(cell, { because: undefined, upstream: undefined, failed: undefined, ...dict(look) });
+    // Reasons that are not told are to be asked for: those of before do not hold any more.
+    if (look) amend(cell, { because: undefined, upstream: undefined, ...dict(look) });
   });
   return changed;
 }
