@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import random
 import subprocess
 import sys
 import time
@@ -270,6 +271,15 @@ def test_a_request_of_which_nothing_came_is_sent_again(name: str):
     assert (again.attempt, again.why) == (1, KINDS[FAULTS[name][1]].what)  # type: ignore[index]
     assert again.seconds == 0.001 if name.isdigit() else 0.3 < again.seconds <= 0.5
     assert text == TextDelta("yes")
+
+
+def test_the_wait_before_a_retry_draws_no_random_number_of_the_user():
+    before = random.getstate()
+
+    with MessagesServer([error(529), say("yes")]) as server:
+        ask(server)
+
+    assert random.getstate() == before
 
 
 def test_a_request_is_sent_so_many_times_and_no_more():

@@ -412,6 +412,13 @@ def test_unusable_arguments_end_with_2_and_a_sentence(
     assert "Traceback" not in shown.err
 
 
+def test_an_option_that_a_command_does_not_have_is_refused_with_the_usage_of_the_command(capsys):
+    assert main(["gc", "--max", "5"]) == 2
+    shown = capsys.readouterr().err
+    assert "ctxkernel gc: error: unrecognized arguments: --max 5" in shown
+    assert "--limit" in shown
+
+
 @pytest.mark.parametrize("command", ["", *_COMMANDS])
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]):
     assert main([*command.split(), "--help"]) == 0

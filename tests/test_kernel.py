@@ -548,6 +548,20 @@ def test_views_and_groups_work_in_a_notebook(kernel):
     assert "Other words" in json.dumps(made["request"])
 
 
+def test_moves_complete_the_statements_and_names_that_they_take(kernel):
+    kernel.run("x = 1")
+    kernel.run("%ctx checkpoint fitted")
+    for line, expected in (
+        ("%ctx goto ", {"s1", "fitted", "--before"}),
+        ("%ctx rerun s", {"s1"}),
+        ("%ctx mark ", {"s1", "fitted"}),
+        ("%ctx mark s1 ", {"asks", "differs"}),
+        ("%ctx diff fi", {"fitted"}),
+    ):
+        reply = kernel.client.complete(line, len(line), reply=True, timeout=20)
+        assert expected <= set(reply["content"]["matches"]), line
+
+
 def test_view_and_group_have_magics_that_give_handles(kernel):
     (kernel.folder / "a b.md").write_text("# Title\n\nwords\n")
     assert kernel.run("df = {'k': 1}\nh = %view 'a b.md' --lod 1 --tokens=300").status == "ok"
@@ -568,6 +582,7 @@ BAD = [
     ("view('no/such/file.py')", "BadTarget", "no/such/file.py"),
     ("view('.', lod=9)", "BadPolicy", "structure"),
     ("view('.').lod = 'x'", "BadPolicy", "level of detail"),
+    ("view('.').token = 3", "BadAttribute", "did you mean tokens?"),
     ("%ctx nonsense", "UserRefusal", "%ctx help"),
     ("%ctx timeout soon", "UserRefusal", "seconds"),
     ("%ctx show 999", "UserRefusal", "timeline"),
@@ -636,6 +651,17 @@ def test_what_may_follow_on_a_ctx_line_stands_without_python_names(shared_kernel
 def test_ctx_completes_its_subcommands(shared_kernel):
     reply = shared_kernel.client.complete("%ctx ti", 7, reply=True, timeout=20)
     assert {"timeline", "timeout"} <= set(reply["content"]["matches"])
+
+
+@pytest.mark.parametrize("stock", [False, True])
+def test_a_page_that_connects_draws_no_random_number_of_the_user(start_kernel, stock: bool):
+    """IPython chooses the tip of its banner by the functions of `random`, at each request for the kernel's info."""
+    kernel = start_kernel(stock=stock)
+    if stock:
+        kernel.run("%load_ext ctxkernel")
+    kernel.run("import random; random.seed(1); expected = random.Random(1).random()")
+    kernel.client.kernel_info(reply=True, timeout=20)
+    assert kernel.evaluate("random.random() == expected") == "True"
 
 
 def test_load_ext_gives_a_stock_kernel_the_same(start_kernel):
@@ -745,6 +771,21 @@ def test_a_snapshot_can_be_had_while_a_cell_runs(kernel):
     assert reply["content"]["sent"] is False
 
 
+def test_a_kernel_that_runs_a_cell_still_looks_busy_after_a_request_of_the_panel(kernel):
+    """Front ends show the last status that came, whichever request it is of."""
+    client = kernel.client
+    with kernel.running("second = 2"):
+        for kind in ("ctxkernel_snapshot_request", "kernel_info_request"):
+            client.control_channel.send(client.session.msg(kind, {}))
+            client.get_control_msg(timeout=30)
+            told: list[tuple[str, str]] = []
+            while told[-2:] != [("idle", kind), ("busy", "execute_request")]:
+                message = client.get_iopub_msg(timeout=10)
+                if message["msg_type"] == "status":
+                    told.append((message["content"]["execution_state"], message["parent_header"]["msg_type"]))
+    assert kernel.run("print(second)").stdout == "2\n"
+
+
 TRANSFORMERS = """
 ip = get_ipython()
 calls = []
@@ -778,3 +819,10 @@ def test_garbage_is_collected_again_before_any_code_of_the_user_runs(start_kerne
     (startup / "00.py").write_text("import gc; at_startup = gc.isenabled()")
     kernel = start_kernel(env={"IPYTHONDIR": str(tmp_path / "ipython")})
     assert kernel.evaluate("(at_startup, gc.isenabled())") == "(True, True)"
+
+
+def test_the_status_counts_in_plain_words(kernel):
+    kernel.run("x = 1")
+    told = str(kernel.run("%ctx status").outputs)
+    assert "1 statement in this run, HEAD s1" in told
+    assert "living" not in told

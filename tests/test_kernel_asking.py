@@ -270,6 +270,14 @@ def test_an_answer_that_was_cut_is_told_and_the_next_ask_works(shared: Bench, re
     shared.sound()
 
 
+def test_an_ask_that_fails_keeps_its_number_and_the_next_cell_has_the_next_one(shared: Bench):
+    shared.answers(error(401, "invalid x-api-key"))
+    number = shared.run("1").reply["execution_count"]
+    ran = shared.ask("again?")
+    assert (ran.status, ran.reply["execution_count"]) == ("error", number + 1)
+    assert shared.run("2").reply["execution_count"] == number + 2
+
+
 def test_a_pause_of_the_server_is_gone_on_from(shared: Bench):
     shared.answers(answer([say("Let me see.")], stop_reason="pause_turn"), say("Seen."))
     ran = shared.ask("look")

@@ -197,7 +197,7 @@ def test_a_plan_says_all_that_would_happen():
         "not restored sock: a socket; s5 is not run again: it calls socket.create_connection; %ctx rerun s5 runs it",
         "put back     random, working folder",
         "file stays   out.csv (written by s12, 3.4 MB)",
-        "run          s10, 1.5 s  fit(x) plot(x)",
+        "run          s10, 1.5 s  fit(x) (+1 line)",
         "skip         s11 (it is marked so)",
         "ask          s12 (it writes to a database; expected to differ)",
     ]

@@ -214,6 +214,16 @@ def test_an_undo_keeps_a_generator_that_a_return_made_again(kernel):
     assert kernel.evaluate("next(c)") == "[5]"
 
 
+def test_a_return_to_a_later_run_of_a_statement_names_that_run(kernel):
+    """`s2` is a place on HEAD's branch: which run it is of, only the name of the run says."""
+    run_all(kernel, "x = 1", "y = x", "%ctx rerun 2")
+
+    assert run_all(kernel, "%ctx goto s2.1").stdout.startswith("at s2: ")
+    assert run_all(kernel, "%ctx goto s2.2").stdout.startswith("at s2.2: ")
+    assert "s2.2 → now" in str(kernel.run("%ctx diff s2").outputs)
+    assert run_all(kernel, "%ctx goto s2 --before").stdout.startswith("at before s2.2: ")
+
+
 def test_a_class_lists_the_subclasses_that_its_state_has(kernel):
     """The others are freed, as Python lists a class as long as it is in memory; one that something holds is named."""
     run_all(kernel, "class A: pass\ndef names(): return [one.__name__ for one in A.__subclasses__()]")

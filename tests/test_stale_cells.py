@@ -436,3 +436,14 @@ def test_no_cell_of_a_notebook_that_ran_from_top_to_bottom_is_stale(book, seed):
         book.run(cell, text)
     stale = {cell: (text, book.marks[cell]) for cell, text in texts.items() if book.marks[cell]["state"] == "stale"}
     assert stale == {}
+
+
+def test_a_cell_of_several_lines_is_named_by_its_first_one_as_in_the_timeline(kernel):
+    """Lines put together would read as code that nobody wrote."""
+    kernel.run("# the limit\nx = 1\ny = 2")
+    kernel.run("z = x\nprint(z)")
+    kernel.run("%ctx goto 1")
+    for line in ("%ctx stale --graph", "%ctx branches", "%ctx rerun 1 --dry-run"):
+        told = str(kernel.run(line).outputs)
+        assert "x = 1 (+2 lines)" in told or "z = x (+1 line)" in told, line
+        assert "y = 2" not in told and "print(z)" not in told, line

@@ -610,7 +610,7 @@ def test_an_interrupt_in_a_terminal_prints_the_rows_that_are_there(tmp_path):
     out, errors = sweep.communicate(timeout=100)
 
     assert sweep.returncode == 130, errors
-    assert "the same sweep goes on from here" in errors
+    assert "run the same sweep again to continue" in errors
     rows = json.loads(out)["rows"]
     done = [row for row in rows if row["status"] == "ok"]
     assert len(done) >= 3
@@ -968,7 +968,7 @@ def test_a_sweep_in_a_notebook_is_a_value_and_can_be_interrupted(kernel):
     table = second.data[-1]["text/plain"]
     assert "cancelled" in table
     assert "3 combinations, 2 ok" in table
-    assert "the same sweep goes on from here" in second.stderr
+    assert "run the same sweep again to continue" in second.stderr
     assert kernel.run("alpha + r2").data[0]["text/plain"] == "0"
 
 

@@ -33,6 +33,8 @@ CONNECT = 5.0
 LONGEST_WAIT = 60.0
 """Most seconds to wait for a server that says when to retry; after a longer time a person decides."""
 _FIRST_WAIT, _LAST_WAIT = 0.5, 8.0
+_JITTER = random.Random()  # noqa: S311
+"""Not the generator behind the functions of `random`: that one is the user's."""
 _PLACEHOLDER = "local"
 """Sent without a key: a local server needs none, but the SDK does."""
 _REST = 0.5
@@ -266,4 +268,4 @@ class ModelClient:
 
 def _pause(attempt: int) -> float:
     """Return the seconds before the next attempt if the server names none: exponential, with jitter."""
-    return min(_FIRST_WAIT * 2 ** (attempt - 1), _LAST_WAIT) * (1 - random.random() / 4)  # noqa: S311
+    return min(_FIRST_WAIT * 2 ** (attempt - 1), _LAST_WAIT) * (1 - _JITTER.random() / 4)

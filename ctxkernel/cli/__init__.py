@@ -74,7 +74,10 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     def command(name: str, summary: str, more: str = "") -> argparse.ArgumentParser:
-        return commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}. {more}".strip())
+        text = f"{summary[0].upper()}{summary[1:]}. {more}".strip()
+        added: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=text)
+        added.set_defaults(refuse=added.error)
+        return added
 
     lab = command(
         "lab", "open JupyterLab on the tour or on a notebook", "It listens on this machine only and asks for a token."
@@ -423,7 +426,7 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = build_parser()
     arguments, rest = parser.parse_known_args(argv)
     if rest and (arguments.command != "sweep" or any(one.startswith("-") for one in rest)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        arguments.refuse(f"unrecognized arguments: {' '.join(rest)}")  # with the usage of the command
     if rest:
         arguments.parameters += rest
     return arguments

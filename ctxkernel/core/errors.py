@@ -11,6 +11,10 @@ class BadPolicy(CtxError, ValueError):
     """A level of detail, token budget, mode, frequency or position that no node can have."""
 
 
+class BadAttribute(CtxError, AttributeError):
+    """An attribute that no handle of this kind has."""
+
+
 class BadTarget(CtxError, ValueError):
     """A target that no view can show, or that does not exist."""
 

@@ -176,7 +176,7 @@ def _table(table: ReportTable) -> str:
     body = "".join(
         _row(row, table.right, dimmed=at in table.dimmed, keyed=not table.has_head) for at, row in enumerate(rows)
     )
-    return f'<table class="ctxk-table" style="margin:0.2em 0;table-layout:auto">{head}<tbody>{body}</tbody></table>'
+    return f'<table style="margin:0.2em 0;table-layout:auto">{head}<tbody>{body}</tbody></table>'
 
 
 def _row(row: Sequence[str], right: frozenset[int], *, dimmed: bool, keyed: bool) -> str:

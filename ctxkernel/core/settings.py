@@ -120,7 +120,7 @@ class Settings:
     mode: str = _is(
         "ask",
         "",
-        "whether a model's cell waits for your yes, runs at once, or no model is asked",
+        "whether a model's cell waits for your approval, runs at once, or no model is asked",
         choices=MODES,
         personal=True,
     )

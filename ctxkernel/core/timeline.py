@@ -176,6 +176,11 @@ def statement_number(statement_id: str) -> int:
     return int(number) if number.isdecimal() else 0
 
 
+def run_name(execution_id: str) -> str:
+    """Return the name of a run for people: `s10` for the first run of a statement, `s10.2` for the second."""
+    return execution_id.removesuffix(".1")
+
+
 def statement_to_json(statement: Statement, executions: tuple[Execution, ...]) -> dict[str, Json]:
     """Return the timeline schema's object for one statement (`docs/schemas.md`)."""
     return {**plain(statement), "executions": [execution_to_json(e) for e in executions]}

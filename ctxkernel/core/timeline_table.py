@@ -78,11 +78,11 @@ def changed_names(diff: JsonObject, late: JsonObject | None = None) -> str:
     return " ".join([*told, *(f"{sign}{name}" for sign, listed in signs for name in listed)])
 
 
-def gist(source: str) -> str:
-    """Return a cell in one line: its first line with code, and the number of the others."""
+def gist(source: str, limit: int = 160) -> str:
+    """Return a cell as its first line with code, of at most `limit` characters, and the number of other lines."""
     lines = [line for line in source.splitlines() if line.strip()]
     first = next((line for line in lines if not line.lstrip().startswith("#")), lines[0] if lines else "")
-    return one_line(first) + (f" (+{plural(len(lines) - 1, 'lines')})" if lines[1:] else "")
+    return one_line(first, limit) + (f" (+{plural(len(lines) - 1, 'lines')})" if lines[1:] else "")
 
 
 def _row(

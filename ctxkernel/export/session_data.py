@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import Comparison
-from ctxkernel.core.text import one_line, strip_ansi
+from ctxkernel.core.text import one_line, plural, strip_ansi
 from ctxkernel.core.timeline import Artifact, Execution, Statement, StatementLog
 from ctxkernel.export.images import ImageShelf
 from ctxkernel.projection.masker import Masker
@@ -69,7 +69,7 @@ class SessionData:
                     break
                 self.limit = max(self.limit // 2, LEAST_CHARS)
         if self.cut:
-            self.left_out.append(f"{self.cut} texts are cut to {self.limit:,} characters each")
+            self.left_out.append(f"{plural(self.cut, 'texts')} cut to {self.limit:,} characters")
         made["images"], told = self.images.packed()
         return {**made, "left_out": [*self.left_out, *told]}
 

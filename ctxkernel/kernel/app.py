@@ -33,6 +33,8 @@ from ctxkernel.replay.notebook_outputs import notebook_outputs
 META = "ctxkernel"
 """Key of the execute request's metadata under which the front end describes the request."""
 RunCell = Callable[..., Awaitable[ExecuteReply]]
+_STATUS = threading.RLock()
+"""Held while a status is published: the shell and the control channel have threads of their own."""
 
 
 class CtxKernelMixin:
@@ -43,6 +45,23 @@ class CtxKernelMixin:
     ctx: Runtime | None = None
     ctx_off: str | None = None
     """The reason why there is no `ctx`, until the user was told."""
+
+    _running: Any = None
+    """The request on the shell channel that the kernel is busy with."""
+
+    def _publish_status(self, status: str, channel: str, parent: Any = None) -> None:
+        """Publish a status, as ipykernel does, and after one of the control channel whether a cell still runs.
+
+        A front end shows the last status that it got: each look into the panel, which asks on the control channel,
+        would make a kernel that runs a cell look idle.
+        """
+        stock: Any = super()
+        with _STATUS:
+            stock._publish_status(status, channel, parent)
+            if channel == "shell":
+                self._running = (parent or stock.get_parent(channel)) if status == "busy" else None
+            elif status == "idle" and self._running is not None:
+                stock._publish_status("busy", "shell", self._running)
 
     @property
     def kernel_info(self) -> dict[str, Any]:
@@ -105,7 +124,10 @@ class CtxKernelMixin:
                 reply = await self._execute(ctx, cell, run)
             then = ctx.turns.take_then()
             if then is not None:
+                number = reply.get("execution_count")
                 reply = await then.carry_out(lambda one: self._execute(ctx, one, run), cell, reply)
+                if number is not None:  # of the cell itself: the cells that it ran had later ones
+                    reply["execution_count"] = number
                 if reply.get("status") == "error" and not silent:
                     self._stop_queue(ctx, began)
         finally:

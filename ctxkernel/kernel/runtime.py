@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import contextlib
 import dataclasses
 import os
 import platform
@@ -129,8 +130,10 @@ class Runtime:
         place = str(executed.path) if executed is not None else self._notebook_of_vscode()
         named = place or is_named(os.environ) or notebook_name(None, os.environ, os.getcwd())
         self.notebook_cells = NotebookCells(executed, None if named else Path.cwd())
+        path = session_path(place, os.environ, os.getcwd(), self.program)
+        self._follow_notebook(place, path)
         self.store = SessionStore.open(
-            session_path(place, os.environ, os.getcwd(), self.program),
+            path,
             environment={**self.environment(), **(executed.facts if executed is not None else {})},
             notebook=notebook_name(place, os.environ, os.getcwd()),
             named=is_named(os.environ),
@@ -140,6 +143,16 @@ class Runtime:
         self.files = FileScan(self.settings, self._log_path)
         self.file_states = self._file_states()
         self.reads = FileReads(self._log_path, self.file_states.before_write)
+
+    def _follow_notebook(self, place: str | None, session: Path) -> None:
+        """Let the session of a notebook that was renamed have the notebook's new name."""
+        name = notebook_name(place, os.environ, os.getcwd())
+        if name is None or is_named(os.environ) or session.exists():
+            return
+        from ctxkernel.store.log.renamed_notebooks import follow
+
+        with contextlib.suppress(Exception):  # the kernel then begins a new session, as for any new notebook
+            follow(session.parent.parent / name, session)
 
     def _make_model(self) -> None:
         """Make the loop, which knows no Jupyter, and its ports."""
@@ -322,6 +335,8 @@ class Runtime:
         guard("output of C code and subprocesses", self.streams.install, None)
         guard("transforms of cells", self.transform.install, None)
         guard("files that cells read", self.reads.install, None)
+        # At each request for the kernel's info IPython draws the tip of its banner from the user's `random`.
+        self.shell.enable_tip = False
         guard("handles", self._inject, None)
         guard("display of handles", self.displays.install, None)
         guard("callbacks that change handles", self.gestures.install, None)

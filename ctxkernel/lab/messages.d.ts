@@ -305,6 +305,7 @@ export interface CellLook {
   upstream?: readonly string[];
   checkpoint: 'writing' | 'durable' | 'skipped' | 'thinned' | 'damaged' | null;
   marked: 'asks' | 'differs' | null;
+  failed: boolean;
 }
 
 /** The state of one cell of the notebook.
@@ -319,6 +320,7 @@ export interface CellMark {
   upstream?: readonly string[];
   checkpoint: 'writing' | 'durable' | 'skipped' | 'thinned' | 'damaged' | null;
   marked: 'asks' | 'differs' | null;
+  failed: boolean;
   statement_id: string;
   execution_id: string;
   on_head: string | null;

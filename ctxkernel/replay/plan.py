@@ -17,6 +17,7 @@ from typing import Literal
 
 from ctxkernel.core.text import format_duration, format_size, join_names, one_line, plural
 from ctxkernel.core.timeline_events import Json, plain
+from ctxkernel.core.timeline_table import gist
 from ctxkernel.replay.causes import flow, parse
 
 READ_SPEED = 1.5e9
@@ -178,7 +179,7 @@ class Plan:
             notes = [note for note in (step.reason, "expected to differ" if step.expected else "") if note]
             took = f", {format_duration(step.seconds)}" if step.action == "run" and step.seconds else ""
             told = f" ({'; '.join(notes)})" if notes else ""
-            lines.append(f"{step.action:12} {step.statement_id}{took}{told}  {one_line(step.source, 60)}".rstrip())
+            lines.append(f"{step.action:12} {step.statement_id}{took}{told}  {gist(step.source, 60)}".rstrip())
         return "\n".join(lines)
 
     def file_lines(self) -> list[str]:

@@ -136,7 +136,7 @@ class SweepTable:
         values = [shown_value(row.collected[name]) if name in row.collected else "" for name in collected]
         status = f"{row.status}: {one_line(row.why, 80)}" if row.why else row.status
         status += f", without {join_names(row.lost, 3)}" if row.lost else ""
-        took = [format_duration(row.seconds), format_duration(row.cpu)]
+        took = [format_duration(one) if one else "" for one in (row.seconds, row.cpu)]  # empty: it did not run
         return [*shown, *values, status, row.branch or "", *took, "yes" if row.diverged else ""]
 
     def losses(self) -> list[str]:

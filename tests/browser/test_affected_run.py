@@ -123,3 +123,15 @@ def test_a_cell_shows_what_it_depends_on_and_what_depends_on_it(desk, tmp_path):
     sheet.get_by_role("button", name="Run affected…").click()
     plan = desk.view.get_by_role("dialog", name="Run affected cells")
     expect(plan.locator(".ctxk-step[data-what=run]")).to_have_count(2)
+
+
+def test_the_plan_shows_all_of_each_line_beside_a_long_cell(desk):
+    """The time stands at the end of a line: it must not be cut by a cell whose first line is long."""
+    run_all(desk, "long.ipynb", ["a = 1", f"b = a + {' + '.join(['1'] * 60)}"])
+    edit(desk, 0, "a = 2")
+    desk.command("Run affected cells")
+    sheet = desk.view.get_by_role("dialog", name="Run affected cells")
+    times = sheet.locator(".ctxk-affectedcells .ctxk-time")
+    expect(times).to_have_count(2)
+    right = sheet.locator(".ctxk-affectedcells").evaluate("el => el.getBoundingClientRect().right")
+    assert all(one.evaluate("el => el.getBoundingClientRect().right") <= right + 1 for one in times.all())

@@ -225,3 +225,38 @@ def test_a_re_run_says_which_cells_wait(desk):
     (desk.lab.root / "go").touch()
     expect(mark(desk, 2)).not_to_contain_text("waits")
     expect(mark(desk, 2)).to_contain_text("s3.2")
+
+
+def test_a_cell_that_raised_an_exception_is_marked_as_failed_until_it_runs_well(desk):
+    """A tick beside an error would say the contrary of the output."""
+    run_all(desk, "failed.ipynb", ["ready = False", "1 if ready else 1 / 0"])
+    expect(mark(desk, 0)).to_contain_text("✓")
+    expect(mark(desk, 1)).to_contain_text("failed")
+    expect(mark(desk, 1)).to_have_attribute("aria-label", re.compile("it raised an exception"))
+    desk.select(1)
+    desk.page.keyboard.press("Enter")
+    desk.page.keyboard.press("Control+a")
+    desk.page.keyboard.insert_text("1")
+    expect(mark(desk, 1)).to_contain_text("edited")
+    desk.enter("s3")
+    expect(mark(desk, 1)).to_contain_text("✓")
+    expect(mark(desk, 1)).not_to_contain_text("failed")
+
+
+def test_a_move_that_needs_no_code_cell_works_beside_a_text_and_the_toolbar_stays_as_it_is(desk):
+    """Run affected and undo are of the notebook. A button that needs a code cell is disabled, not gone."""
+    desk.open("text.ipynb", ["#md # Title", "x = 1", "y = x"]).live()
+    desk.select(1)
+    desk.enter("s1")
+    desk.enter("s2")
+    tools = desk.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-NotebookPanel-toolbar")
+    rerun = tools.locator("[data-command='ctxkernel:rerun-from-here']")
+    affected = tools.locator("[data-command='ctxkernel:run-affected']")
+    expect(rerun).to_have_attribute("aria-disabled", "false")
+    desk.select(0)
+    expect(rerun).to_be_visible()
+    expect(rerun).to_have_attribute("aria-disabled", "true")
+    expect(affected).to_have_attribute("aria-disabled", "false")
+    desk.page.keyboard.press("t")
+    desk.page.keyboard.press("u")
+    expect(mark(desk, 2)).to_contain_text("branch")

@@ -429,3 +429,28 @@ def test_a_cell_that_asks_is_text_and_the_first_steps_are_dismissed_for_good(new
     desk.page.wait_for_timeout(500)  # the setting is saved
     saved = (desk.lab.settings / "jupyter-ctxkernel/plugin.jupyterlab-settings").read_text()
     assert re.search(r'"hint": false', saved)  # not JSON: JupyterLab writes comments
+
+
+def test_the_button_of_a_handle_shows_what_it_does_as_in_the_output_of_the_handle(desk):
+    desk.open("mode.ipynb", ["x = [1]", "h = view(x)\nh"]).live()
+    desk.select(0)
+    desk.enter("s1")
+    desk.enter("s2")
+    button = desk.tab("handles").locator(".ctxk-mode")
+    in_output = desk.cell(1).get_by_role("button", name=re.compile("Run|Pause"))
+    expect(in_output).to_have_text("▶ Run")
+    expect(button).to_have_text("▶")
+    expect(button).to_have_accessible_name("Run h")
+    button.click()
+    expect(in_output).to_have_text("❚❚ Pause")
+    expect(button).to_have_text("❚❚")
+    expect(button).to_have_accessible_name("Pause h")
+
+
+def test_a_table_of_a_command_has_room_for_the_words_of_its_first_column(desk):
+    """The styles of the panel's own tables are not for those in the notebook."""
+    desk.open("help.ipynb", ["%ctx help"]).live()
+    desk.select(0)
+    desk.enter()
+    first = desk.cell(0).locator(".ctxk-report th", has_text="%ctx timeline [ROWS] [--json]")
+    assert first.evaluate("el => el.getBoundingClientRect().width") > 150

@@ -71,6 +71,18 @@ def test_a_sweep_is_sorted_and_filtered_by_its_columns(swept):
     assert swept.locator(".ctxk-sweeptable img").count() == 0
 
 
+def test_a_number_stands_below_its_head_and_a_combination_that_did_not_run_has_no_time(swept):
+    sides = swept.locator(".ctxk-sweeptable :is(th, td)").evaluate_all(
+        "els => els.filter((el) => el.cellIndex === 1).map((el) => getComputedStyle(el).textAlign)"
+    )
+    assert set(sides) == {"end"}
+    row = line(4, "lasso", "", "cancelled", branch=None, seconds=0, cpu=0)
+    swept.evaluate("async row => { (await host.answers.sweep()).sweep.rows.push(row) }", row)
+    swept.evaluate("view.snapshot({...S.snapshot, sweeps: 1})")
+    expect(swept.locator(".ctxk-sweeptable tbody tr").last).to_contain_text("cancelled")
+    expect(swept.locator(".ctxk-sweeptable tbody tr").last).not_to_contain_text("ms")
+
+
 def test_the_lines_of_the_plot_are_those_of_the_rows_that_are_shown(swept):
     plot = swept.get_by_role("img", name=re.compile("3 combinations as lines over alpha, model, r2"))
     expect(plot).to_be_visible()

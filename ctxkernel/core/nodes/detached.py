@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
+from ctxkernel.core.errors import BadAttribute
+
 SESSIONS: WeakValueDictionary[str, Any] = WeakValueDictionary()
 """The graphs of this process by the name of their session."""
 _MOST_CHARS = 100_000
@@ -26,10 +28,10 @@ class Detached:
             object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{self._told()}, so it has no {name!r}; {self._next()}")
+        raise BadAttribute(f"{self._told()}, so it has no {name!r}; {self._next()}")
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{self._told()}, so {name!r} cannot be set; {self._next()}")
+        raise BadAttribute(f"{self._told()}, so {name!r} cannot be set; {self._next()}")
 
     def _told(self) -> str:
         return f"{self.obj_id} was pickled, and its session or the handle is not here"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 
-from ctxkernel.core.errors import BadPolicy
+from ctxkernel.core.errors import BadAttribute, BadPolicy
 from ctxkernel.core.nodes import detached
 from ctxkernel.core.nodes.graph_base import NOTHING as NOTHING
 from ctxkernel.core.nodes.graph_base import GraphBase as GraphBase
@@ -148,7 +148,7 @@ class NodeBase(Observed):
         if not name.startswith("_") and not hasattr(type(self), name):
             close = difflib.get_close_matches(name, [n for n in dir(type(self)) if n.islower()], 1)
             hint = f"; did you mean {close[0]}?" if close else ""
-            raise AttributeError(f"a {self.obj_type} has no {name!r}{hint}")
+            raise BadAttribute(f"a {self.obj_type} has no {name!r}{hint}")
         if (graph := self.__dict__.get("graph")) is not None and not graph.owner():
             graph.check_owner(self.obj_id or self.obj_type, name)
         # Ticks set fields to equal values; only a difference makes the memento invalid.

@@ -157,7 +157,7 @@ def proposal_bundle(proposal: messages.Proposal) -> dict[str, Any]:
     state, code, reason = proposal["state"], show_hidden(proposal["code"]), show_hidden(proposal["reason"])
     waits = state == "waits"
     if proposal["kind"] == "send":
-        ways = "\n\nIt waits for your yes: `%ctx approve` sends it, `%ctx stop` does not." if waits else ""
+        ways = "\n\nIt waits for your approval: `%ctx approve` sends it, `%ctx stop` does not." if waits else ""
         told = show_hidden(proposal["told"])
         markdown, plain = f"{safe_markdown(told)}{ways}", f"{told}{ways}"
     else:

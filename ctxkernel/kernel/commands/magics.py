@@ -57,7 +57,7 @@ class Magics:
 
         Options:
           --model NAME      which model, this time (default: %ctx model)
-          --mode ask|auto   whether each cell waits for your yes, or runs (default: %ctx mode)
+          --mode ask|auto   whether each cell waits for your approval, or runs (default: %ctx mode)
           --max-turns N     how often it is called at most, from 1
           --budget B        what it may cost at most: dollars (0.50, $2), or tokens (50k); 0 is no bound
           --again           ask anew what was answered before, rather than replay the answer

@@ -27,7 +27,7 @@ from ctxkernel.projection.prices import price_of
 OPTIONS = ("--model", "--mode", "--max-turns", "--budget", "--again")
 USAGE = "%%ask [--model NAME] [--mode ask|auto] [--max-turns N] [--budget 0.50|50k] [--again], and the question below"
 _MODES = {
-    "ask": "each cell of the model waits for your yes",
+    "ask": "each cell of the model waits for your approval",
     "auto": "cells of the model run at once",
     "off": "no model is asked",
 }

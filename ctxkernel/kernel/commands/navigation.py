@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.report import CellLink, Report, ReportTable
-from ctxkernel.core.text import one_line
+from ctxkernel.core.timeline_table import gist
 from ctxkernel.kernel.commands.context import MARKS, CommandContext, split_flags
 from ctxkernel.kernel.display.reports import differences_report, masked_differences, plan_parts
 from ctxkernel.kernel.execution.cell import moves_head
@@ -161,7 +161,7 @@ def branches(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     for one in found:
         leaf = log.statement(one.leaf.rpartition(".")[0])
         mark, ends = "*" if one.has_head else "", CellLink(one.leaf, leaf.cell_id)
-        table.append([mark, ends, one.fork or "the start", str(len(one.statements)), one_line(leaf.source, 60)])
+        table.append([mark, ends, one.fork or "the start", str(len(one.statements)), gist(leaf.source, 60)])
     dimmed = frozenset(at for at, one in enumerate(found) if not one.has_head)
     shown = ReportTable(table, frozenset({3}), dimmed=dimmed)
     return Report(shown, "* has HEAD; %ctx goto N goes to a statement of any branch")

@@ -8,7 +8,8 @@ from typing import Any
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.report import CellLink, Report, ReportTable
-from ctxkernel.core.text import join_names, one_line, plural
+from ctxkernel.core.text import join_names, plural
+from ctxkernel.core.timeline_table import gist
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
 from ctxkernel.replay.dependencies import CellRun, DependencyGraph, Freshness
 
@@ -34,7 +35,7 @@ def stale(ctx: CommandContext, args: Sequence[str]) -> str | Report:
     rows: list[Sequence[str]] = [("", "state", "because", "source")]
     lines: list[str] = []
     for run, found in shown:
-        because, source = "; ".join(found.because), one_line(run.source, 80)
+        because, source = "; ".join(found.because), gist(run.source, 80)
         link = CellLink(run.statement_id, ctx.loop.log.statement(run.statement_id).cell_id)
         rows.append((link, found.state, because, source))
         lines += [f"{run.statement_id:5} {found.state:8} {because}", f"      {source}"]
@@ -69,7 +70,7 @@ def _explained(graph: DependencyGraph, runs: dict[str, CellRun], name: str, dept
     run = runs[name]
     found, indent = graph.freshness(run.cell), "  " * depth
     seen.add(name)
-    lines = [f"{indent}{name} is {found.state}: {one_line(run.source, 80)}"]
+    lines = [f"{indent}{name} is {found.state}: {gist(run.source, 80)}"]
     lines += [f"{indent}  {one}" for one in found.because]
     for source in found.upstream:
         upstream = runs.get(source)
@@ -91,19 +92,19 @@ def _node(graph: DependencyGraph, run: CellRun) -> dict[str, Any]:
     def told(links: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
         cells = ((graph.newest(one), names) for one, names in links.items())
         return [
-            {"statement": one.statement_id, "cell": one.cell, "source": one_line(one.source, 80), "names": names}
+            {"statement": one.statement_id, "cell": one.cell, "source": gist(one.source, 80), "names": names}
             for one, names in cells
         ]
 
     state = _as_json(run, graph.freshness(run.cell))
-    return {**state, "source": one_line(run.source, 80), "reads": told(sources), "read_by": told(readers)}
+    return {**state, "source": gist(run.source, 80), "reads": told(sources), "read_by": told(readers)}
 
 
 def _drawn(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the graph as lines: each cell below the cells that it reads from."""
     lines: list[str] = []
     for row in rows:
-        lines.append(f"{row['statement']:5} {row['state']:8} {one_line(row['source'], 60)}")
+        lines.append(f"{row['statement']:5} {row['state']:8} {row['source']}")
         lines += [f"        ↑ {one['statement']}: {join_names(one['names'])}" for one in row["reads"]]
     return lines or ["no cell ran yet"]
 

@@ -10,8 +10,8 @@ from typing import Any
 from ctxkernel._version import __version__
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.report import CellLink, Report, ReportTable
-from ctxkernel.core.text import format_duration, format_size, join_names
-from ctxkernel.core.timeline import Statement, statement_to_json
+from ctxkernel.core.text import format_duration, format_size, join_names, plural
+from ctxkernel.core.timeline import Statement, run_name, statement_to_json
 from ctxkernel.core.timeline_table import RIGHT, timeline_table
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
 
@@ -23,24 +23,28 @@ def status(ctx: CommandContext, args: Sequence[str]) -> Report:
     """Show the state of the kernel: session, projection, model, checkpoints, faults."""
     loop, store, found = ctx.loop, ctx.store, ctx.loop.projection
     place = str(store.path) if store.path else "in memory only: nothing is kept when the kernel ends"
+    head = run_name(loop.log.head) if loop.log.head else "none yet"
     rows = [
         ("ctxkernel", f"{__version__}, Python {platform.python_version()}"),
         ("session", f"{store.session_id} · {place}"),
-        ("timeline", f"{len(loop.log)} statements in this run, head {loop.log.head or 'none yet'}"),
-        ("handles", f"{len(loop.handles())} of {len(loop.graph.nodes())} living"),
+        (
+            "timeline",
+            f"{plural(len(loop.log), 'statements')} in this run, HEAD {head}",
+        ),
+        ("handles", str(len(loop.handles()))),
     ]
     if found is not None:
         checks = "all checks passed" if found.report.ok else f"{len(found.report.violations)} checks failed"
         rows.append(("projection", f"~{found.tokens:,} of {found.budget:,} tokens, {checks}"))
     rows.append(("model", f"{ctx.settings.model}, mode {ctx.settings.mode}; {_sent(ctx)}"))
     if ctx.models.parked:
-        rows.append(("waiting", "a cell of the model's, for your yes: %ctx approve, %ctx edit or %ctx reject"))
+        rows.append(("waiting", "a cell of the model, for your approval: %ctx approve, %ctx edit or %ctx reject"))
     rows += _checkpoint_rows(ctx)
     if store.signer.fault:
         rows.append(("unsigned", f"checkpoints cannot be signed ({store.signer.fault}): a later kernel will ask first"))
     if counts := ctx.masker.counts:
         told = join_names([f"{kind} ({many})" if many > 1 else kind for kind, many in counts.items()], 12)
-        rows.append(("masked", f"{sum(counts.values())} secrets: {told}; %ctx allow shows one that is none"))
+        rows.append(("masked", f"{plural(sum(counts.values()), 'secrets')}: {told}; %ctx allow shows one that is none"))
     if ctx.masker.allowed:
         rows.append(("not masked", f"{', '.join(sorted(ctx.masker.allowed))}, as %ctx allow said"))
     seconds = ctx.timeout.seconds

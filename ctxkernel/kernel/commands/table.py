@@ -102,6 +102,7 @@ def _help(ctx: CommandContext, args: Sequence[str]) -> str | Report:
 
 
 _TABLE = (
+    # -- the timeline
     Command(
         _late("status.status"), "status", "show the parts that work, the session's file and the cost of the projection"
     ),
@@ -111,13 +112,74 @@ _TABLE = (
         "list the statements of this run with status, time and changes",
         ("--json",),
     ),
-    Command(
-        _late("mirror.store"),
-        "store [push|pull] [--force]",
-        "show the second place of the session (setting `store`), push to it, or pull what is missing here",
-        ("push", "pull", "--force"),
-    ),
     Command(_late("status.show"), "show N", "show one statement: source, outputs, changes, artifacts (10, or s10)"),
+    Command(
+        _late("navigation.goto"),
+        "goto N [--before] [--dry-run]",
+        "return to the state after statement N (10, s10, a name; 0: before all)",
+        ("--before", "--dry-run", "--json", "--lose"),
+    ),
+    Command(
+        _late("navigation.undo"),
+        "undo [K]",
+        "take back the last K statements and returns",
+        ("--dry-run", "--json", "--lose"),
+    ),
+    Command(
+        _late("navigation.rerun"),
+        "rerun N[..M] | --affected [--dry-run]",
+        "return to the state before N, run N..M again, list differences; --affected: run the cells that changes affect",
+        ("--affected", "--dry-run", "--json", "--yes", "--lose", "--notebook", "--stepwise"),
+    ),
+    Command(_late("navigation.branches"), "branches", "list the branches of the timeline", ("--json",)),
+    Command(_late("navigation.checkpoint"), "checkpoint [NAME]", "name the state after the last statement"),
+    Command(
+        _diff,
+        "diff [projection] N [M] [NAME …]",
+        "compare two states (names by their values, outputs, handles, files) or two projections (blocks, tokens, cost)",
+        ("--json",),
+    ),
+    Command(
+        _late("navigation.mark"),
+        "mark N differs|asks|none",
+        "mark N for re-runs: it differs as expected, or it asks before it runs",
+        tuple(MARKS),
+    ),
+    Command(
+        _late("stale.stale"),
+        "stale [--graph] [--json]",
+        "list the cells that are stale or unknown, with the reasons; --graph: all, with what they read from others",
+        ("--graph", "--json"),
+    ),
+    Command(
+        _late("sweep.sweep"),
+        "sweep --from N NAME=VALUE,… [--collect NAMES]",
+        "run the cells after N for each combination of the values, as branches; docs/sweeps.md has all options",
+        (
+            *("--from", "--until", "--collect", "--file", "--samples", "--seed", "--scheduler", "--store", "--workers"),
+            *("--timeout", "--memory", "--dry-run", "--json", "--again"),
+        ),
+    ),
+    Command(
+        _late("navigation.resume"),
+        "resume [--dry-run]",
+        "restore the session of this notebook's last kernel: timeline, handles, state",
+        ("--dry-run", "--trust", "--json"),
+    ),
+    # -- handles and the projection
+    Command(
+        _late("handles.set_policy"),
+        "set HANDLE.lod=1 …",
+        "set lod, tokens, mode, freq or pos of handles, as the controls of a handle do",
+    ),
+    Command(_late("handles.refresh"), "refresh HANDLE …", "read the targets of handles again"),
+    Command(
+        _late("history.pin"),
+        "pin NAME [REASON]",
+        "keep a handle in the projection before others, or a statement as it is",
+        takes_text=True,
+    ),
+    Command(_late("history.unpin"), "unpin NAME", "end a pin"),
     Command(
         _late("inspection.projection"),
         "projection [--json]",
@@ -129,12 +191,6 @@ _TABLE = (
         "why BLOCK | why not NAME | why stale N [--json]",
         "say why a block is in the projection, why something is not, or why cell N is stale, with what reads from it",
         ("--json",),
-    ),
-    Command(
-        _late("stale.stale"),
-        "stale [--graph] [--json]",
-        "list the cells that are stale or unknown, with the reasons; --graph: all, with what they read from others",
-        ("--graph", "--json"),
     ),
     Command(
         _late("whatif.whatif"),
@@ -154,6 +210,14 @@ _TABLE = (
         "replace an output in the history by a note, or undo this",
         ("--undo", "--list"),
     ),
+    # -- a model
+    Command(_late("model.model"), "model [NAME]", "show the model, its server and its price; or set another model"),
+    Command(
+        _late("model.mode"),
+        "mode [ask|auto|off]",
+        "show or set whether a cell of the model waits for your approval",
+        MODES,
+    ),
     Command(
         _late("model.approve"),
         "approve [--all]",
@@ -168,13 +232,7 @@ _TABLE = (
         takes_text=True,
     ),
     Command(_late("model.stop"), "stop", "end the ask that waits; the stop button ends one that runs"),
-    Command(_late("model.model"), "model [NAME]", "show the model, its server and its price; or set another model"),
-    Command(
-        _late("model.mode"),
-        "mode [ask|auto|off]",
-        "show or set whether a cell of the model waits for your approval",
-        MODES,
-    ),
+    Command(_late("model.cost"), "cost", "show the cost of this session by ask and by model; an estimate has a ~"),
     Command(_late("model.private"), "private [NAME …] [--off]", "keep names out of every projection", ("--off",)),
     Command(
         _late("model.allow"),
@@ -182,7 +240,6 @@ _TABLE = (
         "show a masked value, or a kind of masked key, that is not a secret",
         ("--off",),
     ),
-    Command(_late("model.cost"), "cost", "show the cost of this session by ask and by model; an estimate has a ~"),
     Command(
         _late("model.summaries"),
         "summaries [HANDLE]",
@@ -193,69 +250,29 @@ _TABLE = (
         "record [FILE]",
         "write the answered asks to a file (NOTEBOOK.turns.json), from which they replay without a model",
     ),
+    # -- the session and the kernel
     Command(
         _late("export.export"),
         "export [FILE]",
         "write the session as one HTML file (NOTEBOOK.html) that opens without a network, or HEAD as FILE.ipynb",
     ),
     Command(
-        _late("status.timeout"),
-        "timeout [SECONDS|off]",
-        "stop each cell after this number of seconds, with the status `timeout`",
-        ("off",),
-    ),
-    Command(
-        _late("navigation.goto"),
-        "goto N [--before] [--dry-run]",
-        "return to the state after statement N (10, s10, a name; 0: before all)",
-        ("--before", "--dry-run", "--json", "--lose"),
-    ),
-    Command(
-        _late("navigation.undo"),
-        "undo [K]",
-        "take back the last K statements and returns",
-        ("--dry-run", "--json", "--lose"),
-    ),
-    Command(
-        _late("navigation.rerun"),
-        "rerun N[..M] | --affected [--dry-run]",
-        "return to the state before N, run N..M again, list differences; --affected: run the cells that changes affect",
-        ("--affected", "--dry-run", "--json", "--yes", "--lose", "--notebook", "--stepwise"),
-    ),
-    Command(
-        _late("sweep.sweep"),
-        "sweep --from N NAME=VALUE,… [--collect NAMES]",
-        "run the cells after N for each combination of the values, as branches; docs/sweeps.md has all options",
-        (
-            *("--from", "--until", "--collect", "--file", "--samples", "--seed", "--scheduler", "--store", "--workers"),
-            *("--timeout", "--memory", "--dry-run", "--json", "--again"),
-        ),
-    ),
-    Command(
-        _diff,
-        "diff [projection] N [M] [NAME …]",
-        "compare two states (names by their values, outputs, handles, files) or two projections (blocks, tokens, cost)",
-        ("--json",),
-    ),
-    Command(_late("navigation.branches"), "branches", "list the branches of the timeline", ("--json",)),
-    Command(_late("navigation.checkpoint"), "checkpoint [NAME]", "name the state after the last statement"),
-    Command(
-        _late("navigation.mark"),
-        "mark N differs|asks|none",
-        "mark N for re-runs: it differs as expected, or it asks before it runs",
-        tuple(MARKS),
-    ),
-    Command(
-        _late("navigation.resume"),
-        "resume [--dry-run]",
-        "restore the session of this notebook's last kernel: timeline, handles, state",
-        ("--dry-run", "--trust", "--json"),
+        _late("mirror.store"),
+        "store [push|pull] [--force]",
+        "show the second place of the session (setting `store`), push to it, or pull what is missing here",
+        ("push", "pull", "--force"),
     ),
     Command(
         _late("trust.trust"),
         "trust [PATH] [--revoke|--list]",
         "show what the files beside this notebook could run or decide, and trust them",
         ("--revoke", "--list"),
+    ),
+    Command(
+        _late("status.timeout"),
+        "timeout [SECONDS|off]",
+        "stop each cell after this number of seconds, with the status `timeout`",
+        ("off",),
     ),
     Command(
         _late("configuration.configure"),
@@ -268,19 +285,6 @@ _TABLE = (
         "properties [on|off|add|remove NAME]",
         "list the rules for the model's history, in order; switch extensions, or add your own",
     ),
-    Command(
-        _late("history.pin"),
-        "pin NAME [REASON]",
-        "keep a handle in the projection before others, or a statement as it is",
-        takes_text=True,
-    ),
-    Command(_late("history.unpin"), "unpin NAME", "end a pin"),
-    Command(
-        _late("handles.set_policy"),
-        "set HANDLE.lod=1 …",
-        "set lod, tokens, mode, freq or pos of handles, as the controls of a handle do",
-    ),
-    Command(_late("handles.refresh"), "refresh HANDLE …", "read the targets of handles again"),
     Command(_panel, "panel", "show the side panel as a widget in the notebook"),
     Command(_help, "help [SUB]", "show this table, or one line of it"),
 )
@@ -368,10 +372,11 @@ def complete(ctx: CommandContext, event: Any) -> list[str]:
         case "whatif":
             attributes = ("lod", "tokens", "pos", "pinned", "shown")
             return [*handles.policy_words(ctx, attributes), *whatif.SUPPOSED_SETTINGS]
-        case "show":
-            return _statements(ctx)
+        case "show" | "goto" | "rerun" | "mark" as sub:
+            places = [] if words[2:] else [*_statements(ctx), *(_state_names(ctx) if sub != "show" else [])]
+            return [*places, *COMMANDS[sub].options]
         case "diff":
-            return [*(["projection"] if len(words) <= 2 else []), *_statements(ctx), "--json"]
+            return [*(["projection"] if len(words) <= 2 else []), *_statements(ctx), *_state_names(ctx), "--json"]
         case sub:
             return list(COMMANDS[sub].options) if sub in COMMANDS else []
 
@@ -386,6 +391,10 @@ def _complete_why(ctx: CommandContext, *, after_not: bool) -> list[str]:
 
 def _statements(ctx: CommandContext) -> list[str]:
     return [statement.statement_id for statement in ctx.loop.log][-_STATEMENTS:]
+
+
+def _state_names(ctx: CommandContext) -> list[str]:
+    return list(ctx.checkpoints.returning.named) if ctx.checkpoints.returning is not None else []
 
 
 def _events(ctx: CommandContext) -> list[str]:

@@ -277,6 +277,7 @@ class CellMarks:
             "checkpoint": info.state if info is not None else None,
             "count": self.counts.get(execution_id),
             "marked": self._marked(on_path),
+            "failed": execution.status == "error",
         }
 
     def _state(

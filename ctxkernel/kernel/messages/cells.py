@@ -26,6 +26,8 @@ class CellLook(TypedDict):
     checkpoint: CheckpointState | None
     marked: Literal["asks", "differs"] | None
     """The mark of a person."""
+    failed: bool
+    """The newest execution raised an exception."""
 
 
 class CellMark(CellLook):

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.errors import CtxError
-from ctxkernel.core.timeline import Execution, Path, Statement
+from ctxkernel.core.timeline import Execution, Path, Statement, run_name
 from ctxkernel.kernel.execution.cell import asks
 from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.returning.affected_notebook import AffectedNotebook, is_command, is_silent
@@ -69,7 +69,7 @@ class AffectedPlanner:
         """Return the job that returns to the state before the first change. Raises CtxError."""
         back, found = self._back, self.plan(cells, list(path))
         while True:
-            told = f"after {found.place.rpartition('.')[0]}" if found.place is not None else "before all statements"
+            told = f"after {run_name(found.place)}" if found.place is not None else "before all statements"
             target = Target(found.place, told)
             try:
                 back.health.check(found.place)

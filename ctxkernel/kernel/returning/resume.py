@@ -14,7 +14,7 @@ from ctxkernel.agent.asks import earlier_state
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.text import format_size, join_names
-from ctxkernel.core.timeline import StatementLog
+from ctxkernel.core.timeline import StatementLog, run_name
 from ctxkernel.kernel.messages import plan_messages as messages
 from ctxkernel.kernel.returning.comparisons import RunFacts
 from ctxkernel.kernel.returning.return_services import ReturnServices
@@ -113,7 +113,7 @@ class Resumption:
         target = found.target
         log = StatementLog()
         log.load(found.statements, found.head)
-        place = Target(target, target.rpartition(".")[0] if target else "before all statements")
+        place = Target(target, run_name(target) if target else "before all statements")
         return ReturnJob("resume", place, difference(target), resumable=found, log=log)
 
     def _bring(self) -> None:

@@ -23,7 +23,7 @@ from ctxkernel.core.masking import Mask
 from ctxkernel.core.reflection import class_qualname
 from ctxkernel.core.replay import HeadMove, Restored
 from ctxkernel.core.text import join_names
-from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.core.timeline import Execution, Statement, run_name
 from ctxkernel.kernel.messages import plan_messages as messages
 from ctxkernel.kernel.returning.cell_runs import CellReader
 from ctxkernel.kernel.returning.comparisons import Comparisons, RunFacts
@@ -193,8 +193,8 @@ class Returning:
         if execution.status == "running":
             raise BadCommand(f"{execution.statement_id} is running; go back to an earlier one")
         if before:
-            return Target(execution.parent_execution_id, f"before {execution.statement_id}")
-        return Target(execution.execution_id, text if text in self.named else execution.statement_id)
+            return Target(execution.parent_execution_id, f"before {run_name(execution.execution_id)}")
+        return Target(execution.execution_id, text if text in self.named else run_name(execution.execution_id))
 
     def job(
         self,
@@ -216,7 +216,7 @@ class Returning:
             where, at = self.trail.undone(int(target or 1))
         else:
             statements = tuple(self._between(target, upto or ""))
-            where = Target(statements[0][1].parent_execution_id, f"before {statements[0][0].statement_id}")
+            where = Target(statements[0][1].parent_execution_id, f"before {run_name(statements[0][1].execution_id)}")
         self._session.health.check(where.execution_id)
         difference = self.restorer.compare(where.execution_id)
         return ReturnJob(

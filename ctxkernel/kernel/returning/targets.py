@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.replay import HeadMove
-from ctxkernel.core.timeline import Execution, Statement, StatementLog
+from ctxkernel.core.timeline import Execution, Statement, StatementLog, run_name
 from ctxkernel.core.timeline_events import MethodCalled
 from ctxkernel.kernel.execution.cell import only_commands
 
@@ -92,7 +92,7 @@ class Trail:
             most = f"; {self.at} can be" if self.at else ""
             raise BadCommand(f"{steps} steps cannot be undone{most}")
         place = self.places[self.at - steps]
-        return Target(place, place.rpartition(".")[0] if place else "before all statements"), self.at - steps
+        return Target(place, run_name(place) if place else "before all statements"), self.at - steps
 
     def undo(self, at: int) -> None:
         """Move HEAD back to an index given by `undone`."""

@@ -155,7 +155,9 @@ class Sweeper:
             loop.run(todo)
             finished = True
         except KeyboardInterrupt:
-            states.table.notes.append("cancelled: the same sweep goes on from here")
+            states.table.notes.append(
+                "stopped; run the same sweep again to continue: those that are done do not run again"
+            )
         finally:
             with loop.protected():
                 states.table.cells_run = loop.cells_run

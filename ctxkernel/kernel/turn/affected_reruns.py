@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxkernel.core.cell_tags import kind_of
-from ctxkernel.core.text import format_duration, one_line, plural
+from ctxkernel.core.text import format_duration, plural
+from ctxkernel.core.timeline_table import gist
 from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply, asks
 from ctxkernel.kernel.execution.guard import line_of
 from ctxkernel.kernel.returning.affected_notebook import is_command
@@ -71,7 +72,7 @@ class AffectedReplay(Replay):
             if why := self._why_stopped(cell, decision):
                 self._stopped = why
                 break
-            self._show(progress, f"running cell {at + 1} of {len(found.cells)}: {one_line(cell.source, 60)}")
+            self._show(progress, f"running cell {at + 1} of {len(found.cells)}: {gist(cell.source, 60)}")
             inner = await self._run_cell(execute, outer, at, cell, decision)
             if inner.get("status") != "ok" and not self._may_fail(cell, inner):
                 said = ": ".join(str(part) for part in (inner.get("ename"), inner.get("evalue")) if part)
@@ -99,12 +100,12 @@ class AffectedReplay(Replay):
             return f"stopped before {statement.statement_id}: {self._facts.why_skipped(statement)}"
         ask = self._turns.configuration.settings.opaque_cells == "ask" and not self._job.confirmed
         if ask and decision.action == "opaque":
-            source = one_line(cell.source, 60)
+            source = gist(cell.source, 60)
             return f"stopped before a cell that is opaque: {decision.why[0]} (--yes runs it): {source}"
         waits = cell.tags.get("asks") is True or (statement is not None and self._facts.asks(statement))
         if (waits or asks(cell.source)) and not self._job.confirmed:
             told = "asks a model" if asks(cell.source) else "is marked as one that asks"
-            return f"stopped before a cell that {told} (--yes runs it): {one_line(cell.source, 60)}"
+            return f"stopped before a cell that {told} (--yes runs it): {gist(cell.source, 60)}"
         return ""
 
     def _may_fail(self, cell: NotebookCell, inner: ExecuteReply) -> bool:

@@ -12,8 +12,8 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable
 
 from ctxkernel.core.replay import Comparison
-from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.core.timeline_table import gist
 from ctxkernel.core.value_difference import ValueDifference
 from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply
 from ctxkernel.kernel.returning.targets import ReturnJob
@@ -51,7 +51,7 @@ class Replay:
             if why := self._facts.why_skipped(statement):
                 self._skipped.append((statement, why))
                 continue
-            source = one_line(statement.source, 60)
+            source = gist(statement.source, 60)
             self._show(progress, f"running {statement.statement_id} again ({number} of {len(runs)}): {source}")
             inner = await self._run(execute, outer, statement, before)
             if inner.get("status") != "ok" and (before.ended_well or inner.get("ename") == "KeyboardInterrupt"):

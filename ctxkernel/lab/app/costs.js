@@ -80,7 +80,7 @@ function table(title, first, lines, told) {
   if (!lines.length) return null;
   return h(
     'table',
-    { class: 'ctxk-table ctxk-costs' },
+    { class: 'ctxk-costs' },
     h('caption', null, title),
     h(
       'thead',
@@ -97,7 +97,7 @@ function table(title, first, lines, told) {
           h('th', { scope: 'row' }, told(line)),
           h('td', null, count(line.requests)),
           h('td', null, count(line.tokens_in)),
-          h('td', null, shareOf(line).split(' of')[0]),
+          h('td', null, line.tokens_in ? shareOf(line).split(' of')[0] : ''),
           h('td', null, count(line.tokens_out)),
           h('td', null, clean(line.told))
         )

@@ -395,7 +395,9 @@ class EntryElements {
 /** A row in words. @param {AnyRow} row */
 function told(row) {
   const error = dict(row.exception).type;
-  const words = [headline(row.source), error ?? STATUSES[statusOf(row)][1], duration(row.time_ms), ...list(row.names)];
+  const ask = clean(dict(row.ask).told);
+  const ended = ask ? [ask] : [error ?? STATUSES[statusOf(row)][1], duration(row.time_ms)];
+  const words = [headline(row.source), ...ended, ...list(row.names)];
   return clean([label(row), ...words].filter(Boolean).join(', ')).slice(0, 300);
 }
 

@@ -270,8 +270,7 @@ class Gutter {
     button.classList.toggle('ctxk-old', !this.live);
     button.title = lines.join('\n');
     button.setAttribute('aria-label', lines.join('. '));
-    const fresh = look.state === 'fresh' && !look.edited;
-    const word = look.edited && ['fresh', 'asks', 'unknown'].includes(look.state) ? 'edited' : look.word;
+    const word = look.edited && ['fresh', 'failed', 'asks', 'unknown'].includes(look.state) ? 'edited' : look.word;
     button.replaceChildren(
       h('span', { class: 'ctxk-marktop' },
         mark.author === 'model' && icon('model'),
@@ -279,9 +278,7 @@ class Gutter {
         mark.author === 'agent' && icon('agent'),
         look.name && h('span', { class: 'ctxk-markname' }, look.name),
         mark.checkpoint && mark.checkpoint !== 'durable' && look.state !== 'running' && icon(mark.checkpoint)),
-      fresh
-        ? h('span', { class: 'ctxk-markword ctxk-markfresh' }, '✓')
-        : h('span', { class: 'ctxk-markword' }, word, look.edited && word !== 'edited' ? '*' : '')
+      h('span', { class: 'ctxk-markword' }, word, look.edited && word !== 'edited' ? '*' : '')
     );
   }
 

@@ -220,13 +220,12 @@ function modeButton(view, x, name, id) {
     {
       class: `ctxk-button ctxk-mode${paused ? ' ctxk-paused' : ''}`,
       type: 'button',
-      'aria-pressed': String(!paused),
-      'aria-label': `${name} runs: it is read again after each cell`,
-      title: paused ? 'Paused: it changes by calls only. Press to run it' : `Running (${freqText(x.freq)}): press to pause it`,
+      'aria-label': `${paused ? 'Run' : 'Pause'} ${name}`,
+      title: paused ? 'Run: paused now, so it changes by calls only' : `Pause: it is updated now (${freqText(x.freq)})`,
       'data-keep': `${id}\0mode`,
       onclick: () => void change(view, `%ctx set ${name}.mode=${then}`, `%ctx set ${name}.mode=${now}`)
     },
-    paused ? '❚❚' : '▶'
+    paused ? '▶' : '❚❚'
   );
 }
 

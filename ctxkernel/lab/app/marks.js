@@ -28,9 +28,9 @@ import { dict, list, textOf } from './values.js';
  *
  * A cell as its gutter shows it.
  * @typedef {object} Look
- * @property {'fresh' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown' | 'running' | 'queued' | 'copy' | 'none'} state
+ * @property {'fresh' | 'failed' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown' | 'running' | 'queued' | 'copy' | 'none'} state
  * @property {string} name `s14`, of a later run `s14.2`
- * @property {string} word empty if there is nothing to say
+ * @property {string} word
  * @property {string} sentence
  * @property {readonly string[]} because
  * @property {boolean} edited the text is not the one that ran
@@ -39,7 +39,8 @@ import { dict, list, textOf } from './values.js';
 
 /** State → the word in the gutter, and a sentence. @type {Record<Look['state'], [string, string]>} */
 const STATES = {
-  fresh: ['', 'fresh: no cell before it changed what it read'],
+  fresh: ['✓', 'fresh: no cell before it changed what it read'],
+  failed: ['failed', 'it raised an exception; no cell before it has changed what it read since'],
   stale: ['stale', 'stale: something that it depends on has changed since it ran'],
   branch: ['branch', 'ran on another branch'],
   diverged: ['differs', 'its re-run came out differently'],
@@ -231,7 +232,8 @@ class Marks {
     const foreign = mark.on_head !== execution;
     const followed = execution !== mark.execution_id;
     const said = followed && !foreign ? mark.here : mark.state;
-    const told = said && said in STATES ? said : 'unknown';
+    const known = said && said in STATES ? said : 'unknown';
+    const told = known === 'fresh' && !followed && mark.failed ? 'failed' : known;
     const state = runs ?? (foreign ? 'branch' : told);
     const [word, general] = STATES[state];
     const sentence =

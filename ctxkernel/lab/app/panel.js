@@ -10,7 +10,7 @@ import { addCommands } from './commands.js';
 import { find } from './elements.js';
 import { ICON, ID, PANEL_ID } from './labparts.js';
 import { Link } from './link.js';
-import { ON_CELL, ON_PROPOSAL, addPanelCommands } from './panelcommands.js';
+import { MOVES, ON_PROPOSAL, addPanelCommands } from './panelcommands.js';
 import { drawStatus, statusButton } from './statusline.js';
 import { timelineTab } from './timelinetab.js';
 
@@ -454,15 +454,17 @@ class Panel {
 
   /** The id of the code cell that is active in the notebook in front, where that one's kernel can go back; else null. */
   cellInReach() {
-    const { link } = this;
-    if (!link?.live || !link.view.canMove()) return null;
-    const cell = link.notebook.content.activeCell;
-    return cell?.model.type === 'code' ? cell.model.id : null;
+    return this.canMove ? (this.codeCell?.model.id ?? null) : null;
+  }
+
+  /** Whether the kernel of the notebook in front can go back. */
+  get canMove() {
+    return Boolean(this.link?.live && this.link.view.canMove());
   }
 
   /** Buttons and menus look whether a command is there only when they are told that it may have changed. */
   tellCommands() {
-    for (const command of [...ON_CELL, ...this.offered]) this.lab.app.commands.notifyCommandChanged(command);
+    for (const command of [...MOVES, ...this.offered]) this.lab.app.commands.notifyCommandChanged(command);
   }
 }
 

@@ -12,15 +12,15 @@ const AFFECTED = 'ctxkernel:run-affected';
 const UNDO = 'ctxkernel:undo';
 const APPROVE = 'ctxkernel:approve';
 const REJECT = 'ctxkernel:reject';
-/** Those that depend on the active cell, and those on what waits. */
-const ON_CELL = [RERUN, AFFECTED, GO_BACK, UNDO];
+/** Those that move, and those that decide on what waits. */
+const MOVES = [RERUN, AFFECTED, GO_BACK, UNDO];
 const ON_PROPOSAL = [APPROVE, REJECT];
 
 /** Add the commands. @param {Panel} panel */
 function addPanelCommands(panel) {
   panelCommands(panel);
   decidingCommands(panel);
-  cellCommands(panel);
+  movingCommands(panel);
 }
 
 /** @param {Panel} panel */
@@ -48,8 +48,8 @@ function panelCommands(panel) {
   if (app.shell.mode) add('ctxkernel:open-timeline', 'Open the timeline in a tab', () => panel.openTimeline());
 }
 
-/** Commands on the active cell of the notebook in front. @param {Panel} panel */
-function cellCommands(panel) {
+/** Commands that move through the session of the notebook in front. @param {Panel} panel */
+function movingCommands(panel) {
   const { app, palette } = panel.lab;
   const rerunIcon = new panel.lab.LabIcon({ name: 'jupyter-ctxkernel:rerun', svgstr: RERUN_ICON });
   const affectedIcon = new panel.lab.LabIcon({ name: 'jupyter-ctxkernel:affected', svgstr: AFFECTED_ICON });
@@ -58,25 +58,36 @@ function cellCommands(panel) {
    * @param {string} label
    * @param {string} caption
    * @param {object | undefined} icon
-   * @param {(link: Link, cellId: string) => void} execute
+   * @param {(link: Link) => void} execute
+   * @param {() => boolean} [isEnabled]
    */
-  const onCell = (command, label, caption, icon, execute) => {
+  const add = (command, label, caption, icon, execute, isEnabled = () => panel.canMove) => {
     app.commands.addCommand(command, {
       label: labelOf(label),
       caption,
       icon,
-      isEnabled: () => panel.cellInReach() !== null,
-      isVisible: () => panel.cellInReach() !== null,
+      isEnabled,
+      // A toolbar whose buttons come and go with each cell would move under the pointer.
+      isVisible: () => Boolean(panel.link?.gutter.marks.known),
       execute: () => {
-        const cellId = panel.cellInReach();
         const { link } = panel;
-        if (cellId === null || !link) return;
+        if (!link || !isEnabled()) return;
         panel.show();
-        execute(link, cellId);
+        execute(link);
       }
     });
     palette?.addItem({ command, category: 'ctxkernel', args: { isPalette: true } });
   };
+  /** @param {string} command @param {string} label @param {string} caption @param {object | undefined} icon @param {(link: Link, cellId: string) => void} execute */
+  const onCell = (command, label, caption, icon, execute) =>
+    add(
+      command,
+      label,
+      caption,
+      icon,
+      (link) => execute(link, /** @type {string} */ (panel.cellInReach())),
+      () => panel.cellInReach() !== null
+    );
   onCell(
     RERUN,
     'Re-run from here',
@@ -84,7 +95,7 @@ function cellCommands(panel) {
     rerunIcon,
     ({ view, hands }, cellId) => void view.rerunFromCell(cellId, hands.codeCells)
   );
-  onCell(
+  add(
     AFFECTED,
     'Run affected cells',
     'Run only the cells that your edits affect; the plan is shown first',
@@ -98,7 +109,7 @@ function cellCommands(panel) {
     undefined,
     ({ view }, cellId) => void view.goBackToCell(cellId)
   );
-  onCell(
+  add(
     UNDO,
     'Undo the last cell or move',
     'Restore the state before the last cell, or before the last move',
@@ -137,4 +148,4 @@ function decidingCommands(panel) {
   add(REJECT, 'Reject the proposal', (card) => card.refuse());
 }
 
-export { ON_CELL, ON_PROPOSAL, addPanelCommands };
+export { MOVES, ON_PROPOSAL, addPanelCommands };

@@ -73,7 +73,7 @@ class SweepTable {
         h(
           'table',
           { class: 'ctxk-sweeptable', 'aria-label': 'Combinations of the sweep' },
-          h('thead', null, h('tr', null, h('th', { scope: 'col' }, this.goTo ? 'go to' : 'state'), columns.map((one) => this.head(one)))),
+          h('thead', null, h('tr', null, h('th', { scope: 'col' }, this.goTo ? 'go to' : 'state'), columns.map((one) => this.head(one, shown.some((line) => one.of(line).number !== null))))),
           h('tbody', null, shown.slice(0, MOST_ROWS).map((line) => this.row(columns, line)))
         )
       ),
@@ -98,8 +98,8 @@ class SweepTable {
     return h('p', { class: 'ctxk-sweepline' }, input);
   }
 
-  /** @param {Column} column */
-  head(column) {
+  /** @param {Column} column @param {boolean} isNumeric whether it has numbers, which stand at the right */
+  head(column, isNumeric) {
     const { sort } = this;
     const on = sort.name === column.name;
     const button = h(
@@ -117,7 +117,7 @@ class SweepTable {
       column.name,
       on && h('span', { 'aria-hidden': 'true' }, sort.down ? ' ▾' : ' ▴')
     );
-    return h('th', { scope: 'col', 'aria-sort': on ? (sort.down ? 'descending' : 'ascending') : 'none' }, button);
+    return h('th', { scope: 'col', class: isNumeric ? 'ctxk-num' : null, 'aria-sort': on ? (sort.down ? 'descending' : 'ascending') : 'none' }, button);
   }
 
   /** @param {Column[]} columns @param {Partial<SweepLine>} line */
@@ -160,7 +160,7 @@ function goButton(branch, told, goTo) {
 /** @param {Column} column @param {Partial<SweepLine>} line @returns {Child} */
 function cellOf(column, line) {
   const value = column.of(line);
-  if (column.kind === 'told' && (column.name === 'time' || column.name === 'cpu')) return line.status === 'waiting' ? '' : duration(1000 * (number(value.number) ?? 0));
+  if (column.kind === 'told' && (column.name === 'time' || column.name === 'cpu')) return value.number ? duration(1000 * value.number) : ''; // it did not run
   if (column.kind === 'told' && column.name === 'status' && line.why) return `${clean(line.status)}: ${clean(line.why)}`;
   const image = clean(value.image);
   if (BASE64.test(image)) return h('img', { class: 'ctxk-sweepimage', alt: `${column.name}: ${clean(value.text)}`, src: `data:image/png;base64,${image}` });

@@ -28,7 +28,7 @@ const count = (value) => integer.format(number(value) ?? 0);
 const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 
 /**
- * Milliseconds for people: `0.4 ms`, `120 ms`, `1.24 s`, `2 m 05 s`, `1 h 02 m`.
+ * Milliseconds for people, in the units of `ctxkernel.core.text`: `<1 ms`, `120 ms`, `1.24 s`, `2 min 05 s`, `1 h 02 min`.
  * @param {unknown} value
  */
 function duration(value) {
@@ -39,15 +39,15 @@ function duration(value) {
   if (ms < 9995) return `${(ms / 1000).toFixed(2)} s`;
   if (ms < 59950) return `${(ms / 1000).toFixed(1)} s`;
   const s = Math.round(ms / 1000);
-  if (s < 3600) return `${Math.floor(s / 60)} m ${String(s % 60).padStart(2, '0')} s`;
-  return `${Math.floor(s / 3600)} h ${String(Math.floor((s % 3600) / 60)).padStart(2, '0')} m`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${String(s % 60).padStart(2, '0')} s`;
+  return `${Math.floor(s / 3600)} h ${String(Math.floor((s % 3600) / 60)).padStart(2, '0')} min`;
 }
 
-/** Bytes for people. @param {unknown} value */
+/** Bytes for people, in decimal units. @param {unknown} value */
 function bytes(value) {
   let n = number(value);
   if (n === null) return '';
-  const units = ['B', 'KB', 'MB', 'GB', 'TB'];
+  const units = ['B', 'kB', 'MB', 'GB', 'TB'];
   let i = 0;
   while (n >= 999.5 && i < units.length - 1) {
     n /= 1000;
