@@ -34,6 +34,7 @@ from ctxkernel.core.reflection import (
     module_dict,
     python_made,
 )
+from ctxkernel.state.types.enums import enum_key
 from ctxkernel.state.types.pack_state import Kind, PackState
 from ctxkernel.state.types.parts import PARTS, Reduction, StreamConstructors
 
@@ -376,23 +377,17 @@ def _enum_member(pack: PackState, obj: Any) -> Reduction:
     solid = next((base for base in _AS_BASE if is_kind(cls, base)), object)
     content = None if solid is object else _AS_BASE[solid](obj)
     state = pack.plan(cls).dict_of(obj), None, None, None
-    return PARTS.enum_member, (solid, cls, content), state, None, None, PARTS.fill
+    return PARTS.enum_member, (solid, cls, content, enum_key(obj)), state, None, None, PARTS.fill_member
 
 
 def _enum_by_name(pack: PackState, obj: Any) -> Reduction:
     """A member of an enumeration of the user's that has a pack of its own: its value may be changed."""
-    cls = class_of(obj)
-    name = (pack.plan(cls).dict_of(obj) or {}).get("_name_")
-    named = _B.dict.get(class_dict(cls).get("_member_map_", {}), name) is obj
-    return (PARTS.enum_named, (cls, name)) if named else careful(pack, obj)
+    key = enum_key(obj)
+    return careful(pack, obj) if key is None else (PARTS.enum_named, (class_of(obj), key))
 
 
 class InstanceParts(StreamConstructors):
     """The constructors of instances."""
-
-    def enum_named(self, cls: Any, name: str) -> Any:
-        """Return the member of an enumeration."""
-        return class_dict(cls)["_member_map_"][name]
 
     def new(self, cls: Any, *args: Any) -> Any:
         """Make an empty instance. Only with arguments by a `__new__` of Python, which may return another instance."""
@@ -408,10 +403,8 @@ class InstanceParts(StreamConstructors):
         return func(*args)
 
     def value(self, base: Any, cls: Any, content: Any) -> Any:
-        """Make an instance of a subclass of a built-in immutable, or a member of an enumeration."""
-        return base.__new__(cls) if base is object else base.__new__(cls, content)
-
-    enum_member = value
+        """Make an instance of a subclass of a built-in immutable."""
+        return base.__new__(cls, content)
 
     def adopt(self, obj: Any, members: Any) -> None:
         """Make `members` the `__dict__` of `obj`, as an object and not as a copy."""
