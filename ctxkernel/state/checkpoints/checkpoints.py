@@ -54,7 +54,7 @@ class Checkpointer:
         self.states = States(storage.chunks.read)
         self.tracker = tracker
         self.storage = storage
-        self._packer, self._value = storage.packer, storage.value
+        self._packer, self._value = storage.packer, storage.value_of
         self._current: State = {}
         """The present state, by the units that were stored last."""
         self.base: str | None = None

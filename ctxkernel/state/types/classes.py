@@ -196,9 +196,8 @@ def _nothing(*_: Any, **__: Any) -> None:
     pass
 
 
-_DEAF: dict[str, Any] = {"__init_subclass__": _nothing}
-_QUIET = type("_Quiet", (), _DEAF), type("_QuietSlots", (), {**_DEAF, "__slots__": ()})
-_HARMLESS = frozenset(("typing", "typing_extensions", "enum", "abc", "builtins", __name__))
+_NO_HOOK = classmethod(_nothing)
+_HARMLESS = frozenset(("typing", "typing_extensions", "enum", "abc", "builtins"))
 
 
 class ClassParts(CodeParts):
@@ -362,24 +361,22 @@ def _can_become(live: Any, made: Any) -> bool:
 
 def _without_hooks(meta: Any, name: str, bases: tuple[Any, ...], members: dict[str, Any]) -> Any:
     """Make a class as `type` does, without the hooks of metaclasses and bases."""
-    make = type.__new__
-    hooked = any(
-        "__init_subclass__" in class_dict(each) and class_module(each) not in _HARMLESS
-        for base in bases
-        for each in class_mro(base)
-        if class_flags(each) & HEAP_TYPE
-    )
-    for quiet in _QUIET if hooked else ():
-        try:
-            made = make(meta, name, (quiet, *bases), dict(members))
-            type.__dict__["__bases__"].__set__(made, bases)
-            return made
-        except TypeError:  # memory laid out in another way
-            continue
+    above = {id(each): each for base in bases for each in class_mro(base) if class_flags(each) & HEAP_TYPE}
+    hooks = [
+        (each, class_dict(each)["__init_subclass__"])
+        for each in above.values()
+        if "__init_subclass__" in class_dict(each) and class_module(each) not in _HARMLESS
+    ]
     try:
-        made = make(meta, name, bases, members)
-    except TypeError:  # a metaclass that is made in C
-        made = meta.__new__(meta, name, bases, members)
+        for each, _ in hooks:
+            type.__setattr__(each, "__init_subclass__", _NO_HOOK)
+        try:
+            made = type.__new__(meta, name, bases, members)
+        except TypeError:  # a metaclass that is made in C
+            made = meta.__new__(meta, name, bases, members)
+    finally:
+        for each, hook in hooks:
+            type.__setattr__(each, "__init_subclass__", hook)
     found = (class_dict(base).get("__init__") for base in class_mro(meta))
     init: Any = next(one for one in found if class_of(one) is types.WrapperDescriptorType)
     if init is not type.__init__:
