@@ -13,6 +13,7 @@ import collections
 import copyreg
 import enum
 import functools
+import itertools
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -267,20 +268,30 @@ def checked_reduction(pack: PackState, obj: Any, reduction: Any) -> Reduction:
 
 def _by_name(pack: PackState, obj: Any, name: str) -> Reduction:
     module: Any = getattr(obj, "__module__", None)
-    if module is None:
-        of_the_user = ("__main__", "__mp_main__", pack.module)
-        others = [(found, holder) for found, holder in list(sys.modules.items()) if found not in of_the_user]
-        module = next((found for found, holder in others if _reach(holder, name) is obj), None)
+    if module is None:  # a universal function of NumPy: pickle would ask all modules for it, by `getattr`
+        likely = _HOLDERS.get(name, ""), class_module(class_of(obj))
+        others = itertools.chain(likely, iter(list(sys.modules)))
+        known = ("__main__", "__mp_main__", pack.module)
+        module = next((one for one in others if one not in known and _in_module(one, name) is obj), None)
+        if module is None:
+            raise TypeError(f"it says that it is {name}, and no module has it under that name")
+        _HOLDERS[name] = module
+        return PARTS.found, (module, name)
     if module == pack.module:
         # A name of the user's, perhaps the very one that is stored here: by its attributes then.
         return PARTS.new, (class_of(obj),), _state(pack, obj), None, None, PARTS.fill
-    if class_of(module) is str and _reach(sys.modules.get(module), name) is obj:
+    if class_of(module) is str and _in_module(module, name) is obj:
         return name
     raise TypeError(f"it says that it is {name}, and no module has it under that name")
 
 
-def _reach(found: Any, path: str) -> Any:
-    return functools.reduce(lambda one, part: getattr(one, part, None), path.split("."), found)
+_HOLDERS: dict[str, str] = {}
+"""By name of an object without a module, the module that had it last."""
+
+
+def _in_module(module: str, path: str) -> Any:
+    first, *rest = path.split(".")
+    return functools.reduce(lambda one, part: getattr(one, part, None), rest, loaded(module).get(first))
 
 
 def _state(pack: PackState, obj: Any, base: type | None = None, content: Any = None) -> tuple[Any, ...]:

@@ -392,7 +392,7 @@ class ThingParts(StreamConstructors):
 
     def found(self, module: str, name: str, call: bool = False) -> Any:
         """Return the object that a module has under a name, or the result of calling it."""
-        one = getattr(importlib.import_module(module), name)
+        one = operator.attrgetter(name)(importlib.import_module(module))
         return one() if call else one
 
     def lock(self, kind: str, held: int | None = None) -> Any:
