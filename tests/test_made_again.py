@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from told import named_by
+
 
 def test_a_value_that_holds_what_cannot_be_stored_is_made_again_by_each_return(start_kernel):
     """The scanner within `matches` is not `matches` itself: later returns need the scanner of their own state."""
@@ -16,3 +18,18 @@ def test_a_value_that_holds_what_cannot_be_stored_is_made_again_by_each_return(s
 
         assert "made again: matches" in told, told
         assert kernel.run("print([one[0] for one in matches])").stdout.strip() == rest
+
+
+def test_an_iterator_that_was_made_again_over_another_object_is_named(start_kernel):
+    """The statement makes the tree again, too: its iterator does not go over the restored tree."""
+    kernel = start_kernel()
+    cell = "from xml.etree import ElementTree\ntree = ElementTree.fromstring('<a><b/></a>')\n"
+    for each in (cell + "parts = tree.iter(); one = next(parts)", "two = next(parts)"):
+        assert kernel.run(each).status == "ok"
+    kernel.stop()
+    kernel = start_kernel()
+    kernel.run("%ctx resume")
+
+    told = kernel.run("%ctx goto 1").stdout
+
+    assert "parts" in named_by(told, ("parts",)), told
