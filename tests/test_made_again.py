@@ -33,3 +33,16 @@ def test_an_iterator_that_was_made_again_over_another_object_is_named(start_kern
     told = kernel.run("%ctx goto 1").stdout
 
     assert "parts" in named_by(told, ("parts",)), told
+
+
+def test_a_statement_that_awaits_is_not_run_again(start_kernel):
+    """Only the kernel can await: a return says so."""
+    kernel = start_kernel()
+    for each in ("async def count():\n    for n in range(3): yield n", "numbers = count()\none = await anext(numbers)"):
+        assert kernel.run(each).status == "ok"
+    kernel.stop()
+    kernel = start_kernel()
+
+    told = kernel.run("%ctx resume").stdout
+
+    assert "s2 is not run again: it awaits" in told, told
