@@ -139,3 +139,13 @@ def test_what_a_copy_lacks_is_named_at_the_return(kernel: RunningKernel, makes: 
         assert kernel.run(cell).status == "ok"
     told: Any = kernel.run("%ctx goto 1").stdout
     assert f"as their libraries store them: {named}\n" in told
+
+
+def test_a_view_that_took_the_name_of_the_memorys_owner_shares_it_after_a_return(kernel: RunningKernel):
+    """A view of a part, packed before the array whose memory it is, is not taken for memory of its own."""
+    kernel.run("import numpy as np\nbase = np.arange(200_000.0)\nwhole = np.from_dlpack(base); part = whole[100:120]")
+    kernel.run("base, part = part, base")
+    kernel.run("whole[:] = 0")
+    assert kernel.run("%ctx goto 2").status == "ok"
+    kernel.run("whole[100] = -1")
+    assert kernel.run("print(base[0], part[100])").stdout == "-1.0 -1.0\n"

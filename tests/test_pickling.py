@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special as sc
 from pickling_cells import ROWS
 from pickling_rows import Box, Row
 
@@ -83,3 +85,15 @@ def test_of_a_copy_of_the_namespace_only_what_the_code_names_is_stored(cell: str
     size = sum(len(packed.stream) + sum(len(bytes(one)) for one in packed.buffers) for packed in packs)
 
     assert least <= size <= most
+
+
+def test_no_module_is_asked_for_a_universal_function(monkeypatch: pytest.MonkeyPatch):
+    """A universal function has no module: to ask thousands of others for it takes minutes, and may import more."""
+    asked: list[str] = []
+    monkeypatch.setattr(sys, "__getattr__", asked.append, raising=False)
+    box = Box("import numpy as np, scipy.special as sc\nfunctions = [np.sin, sc.gamma, sc.erf]\n")
+
+    functions = box.elsewhere("functions")["functions"]
+
+    assert functions == [np.sin, sc.gamma, sc.erf]
+    assert {"sin", "gamma", "erf"}.isdisjoint(asked)

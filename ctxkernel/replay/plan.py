@@ -400,6 +400,10 @@ def acts_outside(source: str, functions: Mapping[str, str] | None = None, *, own
     tree = parse(source, strict=True)
     if tree is None:
         return "it is not plain Python (a magic, a shell command)"
+    try:
+        compile(tree, "<cell>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError):
+        return "it awaits, outside of a function"
     found = flow(source, functions=functions).anything
     for cause, told in _TOLD.items():
         if any(one.partition(":")[0] == cause for one in found):

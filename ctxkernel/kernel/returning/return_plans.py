@@ -7,6 +7,7 @@ names that it makes besides the missing ones are put back as they were.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import re
 import types
@@ -268,10 +269,25 @@ def _shared(session: ReturnServices, made: Mapping[str, Any], others: Mapping[st
     held: dict[str, str] = {}
     labels = {name: set(moment.pieces[name].packed.labels) for name in moment.pieces if name in values}
     for name in made.keys() & labels.keys():
+        reached = _reached(list(moment.pieces[name].packed.live.values()), session.namespace)
         for other in others.keys() & labels.keys():
             one: Any = others[other]
             cls = f"class:{session.packer.uid(one)}" if is_kind(cast("type[object]", type(one)), type) else ""
             common = [label for label in labels[name] & labels[other] if label.startswith("shared:") or label == cls]
-            if common or type(made[name]) is one or other in moment.pieces[name].names:
+            together = type(made[name]) is one or other in moment.pieces[name].names or id(one) in reached
+            if common or together:
                 held[name] = other
     return held
+
+
+def _reached(objects: list[Any], namespace: Mapping[str, Any]) -> set[int]:
+    """Return the ids of objects that some without a stored form refer to, directly or not, as far as they are near."""
+    seen = {id(namespace)}
+    while objects and len(seen) < _NEAR:
+        objects = [one for one in objects if id(one) not in seen and not isinstance(one, (type, types.ModuleType))]
+        seen.update(map(id, objects))
+        objects = [one for one in gc.get_referents(*objects) if gc.is_tracked(one)]
+    return seen
+
+
+_NEAR = 10_000

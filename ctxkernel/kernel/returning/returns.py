@@ -349,12 +349,19 @@ class Returning:
         self.comparisons.forget()
         self._move_trail(job)
         done.as_now = {**prepared.plan.as_now, **done.as_now}
-        lost = {name: why for name, why in done.lost.items() if not name.startswith(LABELS)}
+        lost = self._by_users(done.lost)
         self._tell(prepared, done, lost)
         uncertain = {name_of(place) for place in (*done.as_now, *lost)}
         self.facts.uncertain = job.target.execution_id, tuple(sorted(uncertain))
         move = HeadMove(job.target.execution_id, job.action, time.time())
         return move, Restored(lost, tuple(done.notices))
+
+    def _by_users(self, lost: Mapping[str, str]) -> dict[str, str]:
+        """Return lost names, with the variables that refer to a class or to a shared object in place of its label."""
+        users = self._session.tracker.users_of
+        named = {each: why for label, why in lost.items() if label.startswith(LABELS) for each in users(label)}
+        named = {name: why for name, why in named.items() if is_variable(name)}
+        return named | {name: why for name, why in lost.items() if not name.startswith(LABELS)}
 
     def _alive(self, prepared: PreparedReturn) -> dict[str, Any]:
         """Return the values that a plan makes again and that hold the same living objects now."""

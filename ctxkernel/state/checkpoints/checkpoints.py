@@ -54,7 +54,7 @@ class Checkpointer:
         self.states = States(storage.chunks.read)
         self.tracker = tracker
         self.storage = storage
-        self._packer, self._value = storage.packer, storage.value
+        self._packer, self._value = storage.packer, storage.value_of
         self._current: State = {}
         """The present state, by the units that were stored last."""
         self.base: str | None = None
@@ -464,7 +464,9 @@ class Checkpointer:
         state = self.state(self.base)
         for name in names:
             unit, value = state.get(name), self._value(name)
-            if unit is not None and len(unit.live) == 1 and all(self._value(one) is value for one in unit.names):
+            # Of a value that is stored, the object is a part.
+            alone = unit is not None and name in unit.missing and len(unit.live) == 1
+            if unit is not None and alone and all(self._value(one) is value for one in unit.names):
                 self.connected(unit.live[0][0], value)  # it is the object of that state from now on
             self.tracker.store_again(name)
 

@@ -132,7 +132,9 @@ class _Content:
     """The content of values: by their attributes, or as `claimed` by the classes of libraries."""
 
     def __init__(self, packer: Packer, values: Mapping[str, Any], *, claimed: bool = False) -> None:
-        self._packed = packer.pack({"values": dict(values)}, plain=not claimed, claimed=claimed)
+        classes = {name: value for name, value in values.items() if name.startswith("class:")}  # by their content
+        others = {name: value for name, value in values.items() if name not in classes}
+        self._packed = packer.pack({"values": others, **classes}, plain=not claimed, claimed=claimed)
         self._chunks = [chunks_of(one) for one in self._packed.buffers]
 
     def exact(self) -> object:
@@ -147,7 +149,7 @@ class _Content:
         tree = values_of(packed.stream, [one.nbytes for one in packed.buffers], self._chunks, most=text)
         labels = dict.fromkeys(packed.labels, "")
         return fingerprints.content_fingerprint(
-            tree["values"],
+            {name: getattr(value, "content", value) for name, value in tree.items()},
             buffers=self._chunks,
             shared=lambda label: labels.get(label, label),
             hidden=lambda _: frozenset(),

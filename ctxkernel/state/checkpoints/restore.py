@@ -231,9 +231,9 @@ class Restorer(StateComparison):
         # With more losses than stand-ins, any name may hold the others.
         all_names = len(gone) < len(said) and fetched.lost.keys().isdisjoint(units.missing_of(unit))
         for name in unit.names:
-            if name.startswith(LABELS) or (name in told and not all_names):
+            if name in told and not all_names:
                 continue
-            if all_names or any(class_of(one) is Lost for one in self._packer.pack({"": values.get(name)}).noted):
+            if all_names or any(class_of(one) is Lost for one in self._packer.pack({name: values.get(name)}).noted):
                 fetched.lost[name] = why
 
     def _with_equal_ones(self, unit: Unit, values: dict[str, Any], living: Mapping[str, Any]) -> dict[str, Any]:

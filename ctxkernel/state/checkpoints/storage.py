@@ -93,6 +93,10 @@ class Storage:
         place = self.streams.get(digest)
         return place if place is not None and self.chunks.has(place[0]) else None
 
+    def value_of(self, name: str) -> Any:
+        """Return the value of a name or a label; NOTHING where there is none."""
+        return Moment(self.packer, self.value).value_of(name)
+
     def note(self, piece: PackPiece, old: Unit | None, changes: StateChanges) -> None:
         """Note the chunks of a piece that have to be written."""
         for chunk, data, base in _with_bases(piece, old):
@@ -108,7 +112,7 @@ class Storage:
         bounded = bounded and not any(_needs_threads(one) for one, _ in packed.unproven)
         if bounded and piece.seconds > MOST_SECONDS:
             return None
-        values = {name: Moment(self.packer, self.value).value_of(name) for name in piece.names}
+        values = {name: self.value_of(name) for name in piece.names}
         forked = self.background.forked
         return unfaithful(self.packer, packed, values, handles=self.handle, forked=forked, bounded=bounded)
 

@@ -152,7 +152,7 @@ def _elements(pack: PackState, obj: Any, plain: Any, cls: tuple[type, ...]) -> A
         root = root.untyped_storage()
     elif not any(class_of(root) is one for one in _EXPORTERS):
         pack.exporters.append(root)
-        root = _block(pack, root, plain)
+        root = _block(pack, root, _nearest(plain))
     start, size = _extent(root)
     low, high = _bounds(plain)
     if low < start or high > start + size:
@@ -184,6 +184,14 @@ def _root(pack: PackState, arr: Any) -> Any:
         if not is_kind(class_of(base), ndarray):
             return base.obj if class_of(base) is memoryview else base
         node = base
+
+
+def _nearest(arr: Any) -> Any:
+    """Return the array that an exporter's memory was first seen by: views of it show only a part of the memory."""
+    ndarray = _numpy().ndarray
+    while is_kind(class_of(base := ndarray.base.__get__(arr)), ndarray):
+        arr = base
+    return arr
 
 
 def _extent(root: Any) -> tuple[int, int]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import abc
 import ctypes
-import re
 import sys
 import types
 import typing
@@ -35,6 +34,7 @@ from ctxkernel.core.reflection import (
     registered,
 )
 from ctxkernel.state.types.code import CodeParts, by_name
+from ctxkernel.state.types.enums import EnumKey, enum_held, enum_key
 from ctxkernel.state.types.pack_state import Kind, PackState
 from ctxkernel.state.types.parts import PARTS, Reduction
 
@@ -196,9 +196,8 @@ def _nothing(*_: Any, **__: Any) -> None:
     pass
 
 
-_DEAF: dict[str, Any] = {"__init_subclass__": _nothing}
-_QUIET = type("_Quiet", (), _DEAF), type("_QuietSlots", (), {**_DEAF, "__slots__": ()})
-_HARMLESS = frozenset(("typing", "typing_extensions", "enum", "abc", "builtins", __name__))
+_NO_HOOK = classmethod(_nothing)
+_HARMLESS = frozenset(("typing", "typing_extensions", "enum", "abc", "builtins"))
 
 
 class ClassParts(CodeParts):
@@ -224,6 +223,28 @@ class ClassParts(CodeParts):
     def type_alias(self, name: str, value: Any, variables: tuple[Any, ...], module: str) -> Any:
         """Return a type alias, as `type X = …` makes it."""
         return typing.TypeAliasType(name, value, type_params=variables)  # type: ignore[attr-defined]
+
+    def enum_member(self, base: Any, cls: Any, content: Any, key: EnumKey | None = None) -> Any:
+        """Return a member of an enumeration: the living one, or a new one without its attributes."""
+        if (
+            self.again_of(cls) is not None
+            and key is not None
+            and (living := enum_held(class_dict(cls), key)) is not None
+        ):
+            return living
+        return base.__new__(cls) if base is object else base.__new__(cls, content)
+
+    def fill_member(self, obj: Any, state: tuple[Any, ...]) -> None:
+        """Give a member of an enumeration its attributes; a living one gets them with its class."""
+        again = self.again_of(class_of(obj))
+        if again is None or not again.fill_member(obj, state[0]):
+            obj.__dict__.update(state[0])
+
+    def enum_named(self, cls: Any, key: EnumKey) -> Any:
+        """Return the member of an enumeration. Raises LookupError where it has none of this name."""
+        if (found := enum_held(self.members_of(cls), key)) is None:
+            raise LookupError(f"{class_qualname(cls)} has no member {key} any more")
+        return found
 
     def make_class(
         self, uid: str, meta: Any, name: str, path: str, bases: Any, module: str, names: Any, slots: Any, early: Any
@@ -279,6 +300,8 @@ class Again:
     """None before `take`, and where they do not fit."""
     _functions: list[tuple[Any, Any]] = field(default_factory=list[tuple[Any, Any]])
     """Living functions, and their new content."""
+    _enum_members: list[tuple[Any, dict[str, Any]]] = field(default_factory=list[tuple[Any, dict[str, Any]]])
+    """Living members of an enumeration, and their new attributes."""
     _registered: list[Any] = field(default_factory=list[Any])
 
     def fits(self, bases: tuple[Any, ...], slots: list[str] | None) -> bool:
@@ -288,7 +311,9 @@ class Again:
     def take(self, members: dict[str, Any], classes: list[Any]) -> None:
         """Take the content in a stream."""
         old = _members(self.cls)
-        if self._is_enum and old["_member_map_"].keys() != members["_member_map_"].keys():
+        named: dict[str, Any] = members.get("_member_map_", {})
+        held: dict[str, Any] = old.get("_member_map_", {})
+        if named.keys() != held.keys() or not all(one is held[name] for name, one in named.items()):
             return
         self.members, self._registered = dict(members), classes
         for name, value in members.items():
@@ -297,21 +322,21 @@ class Again:
                 self._functions.append((live, made))
                 self.members[name] = old[name]
 
-    @property
-    def _is_enum(self) -> bool:
-        return (enum := sys.modules.get("enum")) is not None and is_kind(self.cls, enum.Enum)
+    def fill_member(self, member: Any, attributes: dict[str, Any]) -> bool:
+        """Take the attributes of a member of an enumeration; return False for one that is not living."""
+        living = enum_key(member) is not None
+        if living:
+            self._enum_members.append((member, attributes))
+        return living
 
     def redefine(self) -> bool:
         """Give the class the content that was taken; return False where none was."""
         if self.members is None:
             return False
         cls, own, old = self.cls, {"__doc__", "__abstractmethods__"}, _members(self.cls)
-        if self._is_enum:  # a class that holds its instances keeps them, with the others' attributes
-            for name, one in old["_member_map_"].items():
-                attributes = dict(self.members["_member_map_"][name].__dict__)
-                one.__dict__.clear()
-                one.__dict__.update(attributes)
-            own |= {*old["_member_map_"], *(one for one in {**old, **self.members} if re.fullmatch(r"_[a-z]\w*_", one))}
+        for one, attributes in self._enum_members:
+            one.__dict__.clear()
+            one.__dict__.update(attributes)
         for live, made in self._functions:
             for name in _OF_FUNCTION:
                 setattr(live, name, getattr(made, name))
@@ -336,24 +361,22 @@ def _can_become(live: Any, made: Any) -> bool:
 
 def _without_hooks(meta: Any, name: str, bases: tuple[Any, ...], members: dict[str, Any]) -> Any:
     """Make a class as `type` does, without the hooks of metaclasses and bases."""
-    make = type.__new__
-    hooked = any(
-        "__init_subclass__" in class_dict(each) and class_module(each) not in _HARMLESS
-        for base in bases
-        for each in class_mro(base)
-        if class_flags(each) & HEAP_TYPE
-    )
-    for quiet in _QUIET if hooked else ():
-        try:
-            made = make(meta, name, (quiet, *bases), dict(members))
-            type.__dict__["__bases__"].__set__(made, bases)
-            return made
-        except TypeError:  # memory laid out in another way
-            continue
+    above = {id(each): each for base in bases for each in class_mro(base) if class_flags(each) & HEAP_TYPE}
+    hooks = [
+        (each, class_dict(each)["__init_subclass__"])
+        for each in above.values()
+        if "__init_subclass__" in class_dict(each) and class_module(each) not in _HARMLESS
+    ]
     try:
-        made = make(meta, name, bases, members)
-    except TypeError:  # a metaclass that is made in C
-        made = meta.__new__(meta, name, bases, members)
+        for each, _ in hooks:
+            type.__setattr__(each, "__init_subclass__", _NO_HOOK)
+        try:
+            made = type.__new__(meta, name, bases, members)
+        except TypeError:  # a metaclass that is made in C
+            made = meta.__new__(meta, name, bases, members)
+    finally:
+        for each, hook in hooks:
+            type.__setattr__(each, "__init_subclass__", hook)
     found = (class_dict(base).get("__init__") for base in class_mro(meta))
     init: Any = next(one for one in found if class_of(one) is types.WrapperDescriptorType)
     if init is not type.__init__:

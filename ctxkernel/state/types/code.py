@@ -299,18 +299,18 @@ class CodeParts(StreamConstructors):
 
     def member(self, cls: Any, name: str) -> Any:
         """Return a function that is a member of a class."""
-        return function_of(self._members_of(cls)[name])
+        return function_of(self.members_of(cls)[name])
 
-    def _members_of(self, cls: Any) -> Mapping[str, Any]:
+    def members_of(self, cls: Any) -> Mapping[str, Any]:
         """Return the members that a class has after the return."""
-        again = next((one for one in self.again.values() if one.cls is cls), None)
+        again = self.again_of(cls)
         return class_dict(cls) if again is None or again.members is None else again.members
 
     def bound(self, owner: Any, name: str) -> Any:
         """Return a bound method, as the class of `owner` has it."""
         cls: Any = owner if is_kind(class_of(owner), type) else class_of(owner)
         for base in class_mro(cls):
-            if name in (members := self._members_of(base)):
+            if name in (members := self.members_of(base)):
                 return types.MethodType(function_of(members[name]), owner)
         raise AttributeError(f"{class_qualname(cls)} has no {name} any more")
 

@@ -13,6 +13,7 @@ import collections
 import copyreg
 import enum
 import functools
+import itertools
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -34,6 +35,7 @@ from ctxkernel.core.reflection import (
     module_dict,
     python_made,
 )
+from ctxkernel.state.types.enums import enum_key
 from ctxkernel.state.types.pack_state import Kind, PackState
 from ctxkernel.state.types.parts import PARTS, Reduction, StreamConstructors
 
@@ -266,20 +268,30 @@ def checked_reduction(pack: PackState, obj: Any, reduction: Any) -> Reduction:
 
 def _by_name(pack: PackState, obj: Any, name: str) -> Reduction:
     module: Any = getattr(obj, "__module__", None)
-    if module is None:
-        of_the_user = ("__main__", "__mp_main__", pack.module)
-        others = [(found, holder) for found, holder in list(sys.modules.items()) if found not in of_the_user]
-        module = next((found for found, holder in others if _reach(holder, name) is obj), None)
+    if module is None:  # a universal function of NumPy: pickle would ask all modules for it, by `getattr`
+        likely = _HOLDERS.get(name, ""), class_module(class_of(obj))
+        others = itertools.chain(likely, iter(list(sys.modules)))
+        known = ("__main__", "__mp_main__", pack.module)
+        module = next((one for one in others if one not in known and _in_module(one, name) is obj), None)
+        if module is None:
+            raise TypeError(f"it says that it is {name}, and no module has it under that name")
+        _HOLDERS[name] = module
+        return PARTS.found, (module, name)
     if module == pack.module:
         # A name of the user's, perhaps the very one that is stored here: by its attributes then.
         return PARTS.new, (class_of(obj),), _state(pack, obj), None, None, PARTS.fill
-    if class_of(module) is str and _reach(sys.modules.get(module), name) is obj:
+    if class_of(module) is str and _in_module(module, name) is obj:
         return name
     raise TypeError(f"it says that it is {name}, and no module has it under that name")
 
 
-def _reach(found: Any, path: str) -> Any:
-    return functools.reduce(lambda one, part: getattr(one, part, None), path.split("."), found)
+_HOLDERS: dict[str, str] = {}
+"""By name of an object without a module, the module that had it last."""
+
+
+def _in_module(module: str, path: str) -> Any:
+    first, *rest = path.split(".")
+    return functools.reduce(lambda one, part: getattr(one, part, None), rest, loaded(module).get(first))
 
 
 def _state(pack: PackState, obj: Any, base: type | None = None, content: Any = None) -> tuple[Any, ...]:
@@ -376,23 +388,17 @@ def _enum_member(pack: PackState, obj: Any) -> Reduction:
     solid = next((base for base in _AS_BASE if is_kind(cls, base)), object)
     content = None if solid is object else _AS_BASE[solid](obj)
     state = pack.plan(cls).dict_of(obj), None, None, None
-    return PARTS.enum_member, (solid, cls, content), state, None, None, PARTS.fill
+    return PARTS.enum_member, (solid, cls, content, enum_key(obj)), state, None, None, PARTS.fill_member
 
 
 def _enum_by_name(pack: PackState, obj: Any) -> Reduction:
     """A member of an enumeration of the user's that has a pack of its own: its value may be changed."""
-    cls = class_of(obj)
-    name = (pack.plan(cls).dict_of(obj) or {}).get("_name_")
-    named = _B.dict.get(class_dict(cls).get("_member_map_", {}), name) is obj
-    return (PARTS.enum_named, (cls, name)) if named else careful(pack, obj)
+    key = enum_key(obj)
+    return careful(pack, obj) if key is None else (PARTS.enum_named, (class_of(obj), key))
 
 
 class InstanceParts(StreamConstructors):
     """The constructors of instances."""
-
-    def enum_named(self, cls: Any, name: str) -> Any:
-        """Return the member of an enumeration."""
-        return class_dict(cls)["_member_map_"][name]
 
     def new(self, cls: Any, *args: Any) -> Any:
         """Make an empty instance. Only with arguments by a `__new__` of Python, which may return another instance."""
@@ -408,10 +414,8 @@ class InstanceParts(StreamConstructors):
         return func(*args)
 
     def value(self, base: Any, cls: Any, content: Any) -> Any:
-        """Make an instance of a subclass of a built-in immutable, or a member of an enumeration."""
-        return base.__new__(cls) if base is object else base.__new__(cls, content)
-
-    enum_member = value
+        """Make an instance of a subclass of a built-in immutable."""
+        return base.__new__(cls, content)
 
     def adopt(self, obj: Any, members: Any) -> None:
         """Make `members` the `__dict__` of `obj`, as an object and not as a copy."""

@@ -95,6 +95,10 @@ class StreamConstructors:
         """Return the living object with this label, or None."""
         return self._live(self.labels[number].removeprefix("live:"))
 
+    def again_of(self, cls: Any) -> Any:
+        """Return the `Again` of a living class that takes the content in the stream; None for other classes."""
+        return next((one for one in self.again.values() if one.cls is cls), None)
+
     def memory(self, data: Any) -> Any:
         """Return bytes of the stream, or the buffer with that number."""
         return self.buffers[data] if type(data) is int else data

@@ -265,7 +265,8 @@ def _callbacks(pack: PackState, obj: Any) -> Reduction:
         signal: {
             cid: func
             for cid, proxy in known.items()
-            if (func := proxy()) is not None and (cid in members["_pickled_cids"] or not _draws(func))
+            if (func := proxy()) is not None
+            and (cid in members["_pickled_cids"] or not _is_connected_again(signal, func))
         }
         for signal, known in members["callbacks"].items()
     }
@@ -273,15 +274,27 @@ def _callbacks(pack: PackState, obj: Any) -> Reduction:
     return PARTS.new, (class_of(obj),), {**members, "callbacks": stored, "_func_cid_map": None, "_cid_gen": number}
 
 
-def _draws(func: Any) -> bool:
-    """Say whether a callback is matplotlib's own, or a front end's: a figure that is loaded gets others."""
+def _is_connected_again(signal: str, func: Any) -> bool:
+    """Say whether a callback is a front end's, which a loaded figure gets again, or an animation's.
+
+    An axis calls its artists by weak references where its units change: it has those of removed ones for a while.
+    """
     while class_of(func) is functools.partial:
         func = func.func
     owner = getattr(func, "__self__", None)
-    module = getattr(
-        func if owner is None or is_kind(class_of(owner), types.ModuleType) else class_of(owner), "__module__", ""
-    )
-    return str(module).partition(".")[0] in ("matplotlib", "mpl_toolkits", "matplotlib_inline", "ipympl")
+    by_module = owner is None or is_kind(class_of(owner), types.ModuleType)
+    name = str(getattr(func if by_module else class_of(owner), "__module__", ""))
+    if not name.startswith(_DRAWING):
+        return False
+    called = [one for one in gc.get_referents(*(getattr(func, "__closure__", None) or ())) if callable(one)]
+    return signal == "units" or name.startswith(_FRONT_ENDS) or any(_is_connected_again(signal, one) for one in called)
+
+
+_DRAWING = ("matplotlib.", "mpl_toolkits.", "matplotlib_inline.", "ipympl.")
+_FRONT_ENDS = (
+    *("matplotlib.backend", "matplotlib._pylab_helpers", "matplotlib.pyplot", "matplotlib.animation"),
+    *("matplotlib_inline.", "ipympl."),
+)
 
 
 def _foreign(pack: PackState, obj: Any) -> Reduction:
@@ -379,7 +392,7 @@ class ThingParts(StreamConstructors):
 
     def found(self, module: str, name: str, call: bool = False) -> Any:
         """Return the object that a module has under a name, or the result of calling it."""
-        one = getattr(importlib.import_module(module), name)
+        one = operator.attrgetter(name)(importlib.import_module(module))
         return one() if call else one
 
     def lock(self, kind: str, held: int | None = None) -> Any:

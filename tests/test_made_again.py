@@ -1,0 +1,48 @@
+"""Values without a stored form that a return makes again by running their statements."""
+
+from __future__ import annotations
+
+from told import named_by
+
+
+def test_a_value_that_holds_what_cannot_be_stored_is_made_again_by_each_return(start_kernel):
+    """The scanner within `matches` is not `matches` itself: later returns need the scanner of their own state."""
+    kernel = start_kernel()
+    for cell in ("import re\nmatches = re.finditer('.', 'abc'); first = next(matches)[0]", "second = next(matches)[0]"):
+        assert kernel.run(cell).status == "ok"
+    kernel.stop()
+    kernel = start_kernel()
+
+    for command, rest in (("resume", "['c']"), ("goto 1", "['b', 'c']"), ("goto 2", "['c']")):
+        told = kernel.run(f"%ctx {command}").stdout
+
+        assert "made again: matches" in told, told
+        assert kernel.run("print([one[0] for one in matches])").stdout.strip() == rest
+
+
+def test_an_iterator_that_was_made_again_over_another_object_is_named(start_kernel):
+    """The statement makes the tree again, too: its iterator does not go over the restored tree."""
+    kernel = start_kernel()
+    cell = "from xml.etree import ElementTree\ntree = ElementTree.fromstring('<a><b/></a>')\n"
+    for each in (cell + "parts = tree.iter(); one = next(parts)", "two = next(parts)"):
+        assert kernel.run(each).status == "ok"
+    kernel.stop()
+    kernel = start_kernel()
+    kernel.run("%ctx resume")
+
+    told = kernel.run("%ctx goto 1").stdout
+
+    assert "parts" in named_by(told, ("parts",)), told
+
+
+def test_a_statement_that_awaits_is_not_run_again(start_kernel):
+    """Only the kernel can await: a return says so."""
+    kernel = start_kernel()
+    for each in ("async def count():\n    for n in range(3): yield n", "numbers = count()\none = await anext(numbers)"):
+        assert kernel.run(each).status == "ok"
+    kernel.stop()
+    kernel = start_kernel()
+
+    told = kernel.run("%ctx resume").stdout
+
+    assert "s2 is not run again: it awaits" in told, told
