@@ -418,7 +418,8 @@ class Run:
         for made in re.findall("made again: (.+) by ", printed):
             self._remade.update(made.split(", "))
         for name, line in lines.items():
-            live = name in before.roots and name in then.roots and name not in remade
+            unknown = "as it was last known" in line  # what is not known is loaded, never kept
+            live = name in before.roots and name in then.roots and name not in remade and not unknown
             if live and not differences(then, before, only=[name]):
                 told = differences(then, now, only=[name])
                 if told:
