@@ -149,3 +149,15 @@ def test_a_view_that_took_the_name_of_the_memorys_owner_shares_it_after_a_return
     assert kernel.run("%ctx goto 2").status == "ok"
     kernel.run("whole[100] = -1")
     assert kernel.run("print(base[0], part[100])").stdout == "-1.0 -1.0\n"
+
+
+def test_a_class_that_refuses_to_be_compared_disturbs_no_table(kernel: RunningKernel):
+    kernel.run(
+        "import numpy as np, pyarrow as pa\nclass Refusing(type):\n    def __eq__(self, other): raise RuntimeError\n"
+        "    def __hash__(self): raise RuntimeError\nclass One(metaclass=Refusing): pass\n"
+        "one = [One()]; base = np.arange(9); t = pa.array(base)"
+    )
+    kernel.run("base[0] = 5")
+    assert kernel.run("%ctx goto 1").stdout.splitlines()[0].startswith("at s1: ")
+    kernel.run("base[0] = 7")
+    assert kernel.run("print(t[0], type(one[0]) is One)").stdout == "7 True\n"

@@ -87,6 +87,19 @@ def is_kind(cls: type, base: type) -> bool:
     return cls is base or id(base) in map(id, class_mro(cls))
 
 
+class Classes:
+    """Some classes, asked for by `in`. They are compared by identity: a metaclass may define `__eq__` or `__hash__`."""
+
+    __slots__ = ("_held", "_ids")
+
+    def __init__(self, *classes: type) -> None:
+        self._held = classes
+        self._ids = frozenset(map(id, classes))
+
+    def __contains__(self, cls: object) -> bool:
+        return id(cls) in self._ids
+
+
 def is_any(cls: type, *named: tuple[str, str]) -> bool:
     """Return whether `cls` is one of these classes, given as (module, name), or a subclass. Imports nothing."""
     above = {*map(id, class_mro(cls))}

@@ -91,7 +91,7 @@ def open_source(target: object, *, settings: Settings | None = None, namespace_n
 def open_built_in(target: object, *, settings: Settings | None = None, namespace_name: str | None = None) -> Source:
     """Return the source for `target` as if nothing was registered. Raises BadTarget."""
     for predicate, factory in _BUILT_IN:
-        if predicate(target):
+        if _holds(predicate, target):
             return factory(target, settings or Settings(), namespace_name)
     raise BadTarget(f"nothing can look at a {type_name(class_of(target))}")  # the last row takes everything
 
@@ -99,7 +99,7 @@ def open_built_in(target: object, *, settings: Settings | None = None, namespace
 def _holds(predicate: Predicate, target: object) -> bool:
     try:
         return bool(predicate(target))
-    except Exception:  # it was written for other targets; every view of anything would fail
+    except Exception:  # it was written for other targets, or one refuses to be compared
         return False
 
 

@@ -15,6 +15,7 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any, cast
 
+from ctxkernel.core.reflection import Classes
 from ctxkernel.core.timeline import NamespaceDiff
 from ctxkernel.projection.known_values import names_secret
 from ctxkernel.projection.masker import Masker
@@ -181,7 +182,8 @@ def _texts(name: str, value: ast.expr) -> Iterator[tuple[str, str]]:
             yield name, item.value
 
 
-_ATOMS = frozenset({int, float, bool, complex, type(None), type, range, slice})
+_ATOMS = Classes(int, float, bool, complex, type(None), type, range, slice)
+_LISTS, _ROWS = Classes(list, tuple, set, frozenset), Classes(list, tuple)
 
 
 def _entries(name: str, value: Any, depth: int) -> Iterable[tuple[str, Any]]:
@@ -189,8 +191,8 @@ def _entries(name: str, value: Any, depth: int) -> Iterable[tuple[str, Any]]:
     kind = cast("type[Any]", type(value))
     if issubclass(kind, dict):
         return _items(value)
-    if kind in (list, tuple, set, frozenset):
-        if kind in (list, tuple):
+    if kind in _LISTS:
+        if kind in _ROWS:
             pairs = pairwise(value[:_MOST_LISTED])
             found = [(one[1], item) for key, item in pairs if type(key) is str and (one := _OPTION.fullmatch(key))]
             if found:

@@ -242,21 +242,20 @@ def is_written(pack: PackState, low: int, high: int) -> bool:
 
 def _arrays_of_variables(pack: PackState) -> Iterator[Any]:
     ndarray = _numpy().ndarray
-    values = list({id(one): one for one in pack.namespace.values()}.values())
-    # By class first: a namespace has thousands of values of a few classes.
-    holders = {cls for cls in set(map(class_of, values)) if cls in _HOLDERS or is_own_class(cls, pack.module)}
-    members = [_members(pack, value) for value in values if class_of(value) in holders]
-    found = {id(one): one for one in itertools.chain(values, *members)}.values()
-    kinds = {cls: _is_frame(cls) for cls in set(map(class_of, found)) if is_kind(cls, ndarray) or _is_frame(cls)}
-    for one in found if kinds else ():
-        if kinds.get(class_of(one)):
+    values = list(pack.namespace.values())
+    # By class first, as a namespace has thousands of values of a few classes; by id, so that no metaclass runs.
+    classes = {id(cls): cls for cls in map(class_of, values)}
+    holders = {key for key, cls in classes.items() if key in _HOLDERS or is_own_class(cls, pack.module)}
+    containers = {id(one): one for one in values if id(class_of(one)) in holders}.values()
+    found = [*values, *itertools.chain.from_iterable(_members(pack, one) for one in containers)]
+    classes = {id(cls): cls for cls in map(class_of, found)}
+    frames = {key for key, cls in classes.items() if is_any(cls, ("pandas", "DataFrame"), ("pandas", "Series"))}
+    kinds = frames | {key for key, cls in classes.items() if is_kind(cls, ndarray)}
+    for one in {id(one): one for one in found if id(class_of(one)) in kinds}.values() if kinds else ():
+        if id(class_of(one)) in frames:
             yield from (held for block in one._mgr.blocks if is_kind(class_of(held := block.values), ndarray))
-        elif class_of(one) in kinds:
+        else:
             yield one
-
-
-def _is_frame(cls: type) -> bool:
-    return is_any(cls, ("pandas", "DataFrame"), ("pandas", "Series"))
 
 
 def _members(pack: PackState, value: Any) -> list[Any]:
@@ -267,7 +266,7 @@ def _members(pack: PackState, value: Any) -> list[Any]:
     return list(itertools.islice(held.values(), _MOST_MEMBERS)) if class_of(held) is dict else []
 
 
-_HOLDERS = (list, tuple, dict)
+_HOLDERS = frozenset(map(id, (list, tuple, dict)))
 _MOST_MEMBERS = 100
 
 
