@@ -99,6 +99,13 @@ class Classes:
     def __contains__(self, cls: object) -> bool:
         return id(cls) in self._ids
 
+    def hold(self, classes: Iterable[type]) -> bool:
+        """Return whether all of these are among them."""
+        return self._ids.issuperset(map(id, classes))
+
+
+SEQUENCES, SETS = Classes(list, tuple), Classes(set, frozenset)
+
 
 def is_any(cls: type, *named: tuple[str, str]) -> bool:
     """Return whether `cls` is one of these classes, given as (module, name), or a subclass. Imports nothing."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from ctxkernel.core.descriptions import brief
-from ctxkernel.core.reflection import class_module, class_of
+from ctxkernel.core.reflection import Classes, class_module, class_of
 from ctxkernel.replay.text_comparison import Tolerance
 from ctxkernel.replay.values import same_values
 
 OBJECTS = 2_000_000
 """Most cells of Python objects that one comparison looks at."""
 _NUMBERS = "biufc"
-_EXACT = (type(None), bool, int, str, bytes)
+_EXACT = Classes(type(None), bool, int, str, bytes)
 _NUMPY_BACKED = ("NumpyExtensionArray", "DatetimeArray", "TimedeltaArray")
 
 

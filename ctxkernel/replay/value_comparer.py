@@ -14,6 +14,9 @@ from typing import Any, cast
 
 from ctxkernel.core.descriptions import brief, describe
 from ctxkernel.core.reflection import (
+    SEQUENCES,
+    SETS,
+    Classes,
     attributes,
     class_module,
     class_name,
@@ -41,8 +44,9 @@ LINES = 60
 TEXT = 20_000_000
 """Most characters of a text that is compared line by line."""
 _SHOWN = 60
-_SCALARS = (type(None), bool, int, float, complex, str, bytes, bytearray, range, type(Ellipsis))
-_CODE = (types.FunctionType, type)
+_SCALARS = Classes(type(None), bool, int, float, complex, str, bytes, bytearray, range, type(Ellipsis))
+_NUMBERS = Classes(int, float)
+_CODE = Classes(types.FunctionType, type)
 
 
 def never() -> bool:
@@ -96,11 +100,11 @@ class ValueComparer:
         if kind in _SCALARS:
             return self._scalars(name, old, new)
         self._seen[id(old), id(new)] = old, new
-        if kind in (list, tuple):
+        if kind in SEQUENCES:
             return self._sequences(name, old, new, depth)
         if kind is dict:
             return self._dicts(name, dict(dict_items(old)), dict(dict_items(new)), depth)
-        if kind in (set, frozenset):
+        if kind in SETS:
             return self._sets(name, old, new)
         if (found := self._library(name, old, new)) is not None:
             return found
@@ -112,7 +116,7 @@ class ValueComparer:
 
     def _other_types(self, name: str, old: Any, new: Any) -> ValueDifference:
         one, two = class_of(old), class_of(new)
-        if one in (int, float) and two in (int, float) and self._tolerance.same(old, new):
+        if one in _NUMBERS and two in _NUMBERS and self._tolerance.same(old, new):
             return ValueDifference(name, f"{one.__name__} → {two.__name__}: {brief(new, _SHOWN)}")
         if class_name(one) == class_name(two) and class_module(one) == class_module(two):
             return self._instances(name, old, new, 1) if not is_kind(one, type) else self._code(name, old, new)

@@ -11,12 +11,13 @@ import sys
 from collections.abc import Iterable
 from typing import Any, cast
 
+from ctxkernel.core.reflection import SEQUENCES, SETS, Classes
 from ctxkernel.replay.text_comparison import Tolerance
 
 ITEMS = 100_000
 BYTES = 256 * 1024 * 1024
 
-_EXACT = (type(None), bool, int, str, bytes, bytearray, range, type, type(Ellipsis))
+_EXACT = Classes(type(None), bool, int, str, bytes, bytearray, range, type, type(Ellipsis))
 
 
 class _CannotTell(Exception):
@@ -57,11 +58,11 @@ class _Looking:
         if pair in self.seen:  # a cycle, or a pair that was compared already
             return True
         self.seen.add(pair)
-        if kind in (list, tuple):
+        if kind in SEQUENCES:
             return self.each(old, new)
         if kind is dict:
             return self.each(old.keys(), new.keys()) and self.each(old.values(), new.values())
-        if kind in (set, frozenset):
+        if kind in SETS:
             return self.sets(old, new)
         looked = self.library(old, new)
         if looked is None:

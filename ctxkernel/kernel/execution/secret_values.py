@@ -15,7 +15,7 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any, cast
 
-from ctxkernel.core.reflection import Classes
+from ctxkernel.core.reflection import SEQUENCES, Classes
 from ctxkernel.core.timeline import NamespaceDiff
 from ctxkernel.projection.known_values import names_secret
 from ctxkernel.projection.masker import Masker
@@ -183,7 +183,7 @@ def _texts(name: str, value: ast.expr) -> Iterator[tuple[str, str]]:
 
 
 _ATOMS = Classes(int, float, bool, complex, type(None), type, range, slice)
-_LISTS, _ROWS = Classes(list, tuple, set, frozenset), Classes(list, tuple)
+_LISTS = Classes(list, tuple, set, frozenset)
 
 
 def _entries(name: str, value: Any, depth: int) -> Iterable[tuple[str, Any]]:
@@ -192,7 +192,7 @@ def _entries(name: str, value: Any, depth: int) -> Iterable[tuple[str, Any]]:
     if issubclass(kind, dict):
         return _items(value)
     if kind in _LISTS:
-        if kind in _ROWS:
+        if kind in SEQUENCES:
             pairs = pairwise(value[:_MOST_LISTED])
             found = [(one[1], item) for key, item in pairs if type(key) is str and (one := _OPTION.fullmatch(key))]
             if found:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, cast
 
-from ctxkernel.core.reflection import class_dict, class_of, is_kind, is_own_class
+from ctxkernel.core.reflection import Classes, class_dict, class_of, is_kind, is_own_class
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.timeline_events import MethodCalled
@@ -39,6 +39,7 @@ GENERATORS: frozenset[str] = frozenset(("random", "numpy random", "torch random"
 DRAWS = "it draws random numbers"
 MOVES_FILES = "it may move or delete files"
 LISTS_FILES = "it may list files"
+_CODE = Classes(types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _RESULT = re.compile(r"_{1,3}|_i{0,3}\d*|Out|In|_[oid]h")
 _CLOCK = (
@@ -316,9 +317,7 @@ class CellReader:
 
     def _is_code(self, name: str) -> bool:
         value = self._namespace.get(name)
-        return type(value) in (types.ModuleType, types.FunctionType, types.BuiltinFunctionType) or is_kind(
-            class_of(value), type
-        )
+        return type(value) in _CODE or is_kind(class_of(value), type)
 
     def _outside(self, source: str, execution: Execution) -> str:
         """Return why a cell may read something outside of the namespace; empty for no sign of it."""

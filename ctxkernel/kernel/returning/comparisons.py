@@ -15,7 +15,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from ctxkernel.core.reflection import class_dict, class_module, class_name, class_qualname, is_kind, is_own_class
+from ctxkernel.core.reflection import (
+    SETS,
+    Classes,
+    class_dict,
+    class_module,
+    class_name,
+    class_qualname,
+    is_kind,
+    is_own_class,
+)
 from ctxkernel.core.replay import Comparison
 from ctxkernel.core.timeline import Execution, Path, Statement
 from ctxkernel.core.timeline_events import MethodCalled
@@ -38,6 +47,7 @@ if TYPE_CHECKING:
 DETAIL_SECONDS = 1.0
 """Time that a re-run of one cell spends on how variables differ."""
 _MOST_FUNCTIONS = 50
+_FUNCTIONS = Classes(types.FunctionType, types.BuiltinFunctionType)
 _MAKERS = frozenset(("view", "group", "note"))
 
 _MOST_TOUCHED = 200
@@ -296,11 +306,11 @@ def details(namespace: Mapping[str, Any], source: str, old_source: str, upstream
                 todo += names_used(text)
         elif type(value) is types.ModuleType:
             meaning[name] = str(value.__dict__.get("__name__", name))
-        elif type(value) in (types.FunctionType, types.BuiltinFunctionType):
+        elif type(value) in _FUNCTIONS:
             meaning[name] = _dotted(value)
         elif is_class:
             meaning[name] = f"{class_module(cast('type', value))}.{class_qualname(cast('type', value))}"
-        elif type(value) in (set, frozenset):
+        elif type(value) in SETS:
             kinds[name] = type(value).__name__
     old = old_source if old_source != source else None
     return Details(source=source, old_source=old, functions=functions, meaning=meaning, upstream=upstream, types=kinds)

@@ -21,16 +21,16 @@ from typing import Any
 import xxhash
 
 from ctxkernel.core.descriptions import brief
-from ctxkernel.core.reflection import class_of, is_a, type_name
+from ctxkernel.core.reflection import Classes, class_of, is_a, type_name
 from ctxkernel.core.text import one_line, plural, span_of
 from ctxkernel.sources.tables.columns import cell, modules, statistics_of
 
 _DISTINCT = 20_000
 _WHOLE_CHARS = 400
 _TEXT_CHARS = 60
-_NUMBERS = frozenset(map(id, (int, float, decimal.Decimal)))
-_TIMES = frozenset(map(id, (dt.date, dt.datetime, dt.time, dt.timedelta)))
-_CONTAINERS = (list, tuple, dict, set, frozenset)
+_NUMBERS = Classes(int, float, decimal.Decimal)
+_TIMES = Classes(dt.date, dt.datetime, dt.time, dt.timedelta)
+_CONTAINERS = Classes(list, tuple, dict, set, frozenset)
 _MOST_NUMBERS = 20_000
 _BITS = 512
 """A longer number is counted, and no end of a range."""
@@ -78,11 +78,11 @@ class FieldFacts:
         self.kinds[type_name(kind)] += 1
         if kind is bool:
             self.bools[value] += 1
-        elif id(kind) in _NUMBERS:
+        elif kind in _NUMBERS:
             self._number(value)
         elif kind is str:
             self._count_texts([value])
-        elif id(kind) in _TIMES:
+        elif kind in _TIMES:
             self._extend(value)
         elif kind in _CONTAINERS:
             self.lengths = min(self.lengths[0], len(value)), max(self.lengths[1], len(value))
@@ -92,8 +92,8 @@ class FieldFacts:
     def take_many(self, values: list[Any]) -> None:
         """Count some values; of one type together, which is faster."""
         there = [value for value in values if value is not None]
-        kinds = set(map(class_of, there))
-        kind = kinds.pop() if len(kinds) == 1 else None
+        kinds = {id(cls): cls for cls in map(class_of, there)}
+        kind = class_of(there[0]) if len(kinds) == 1 else None
         if kind is str:
             self._count_texts(there)
         elif kind is float or (kind is int and max(map(int.bit_length, there)) <= _BITS):

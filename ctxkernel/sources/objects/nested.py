@@ -16,7 +16,7 @@ from typing import Any
 
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.ports import RenderRequest
-from ctxkernel.core.reflection import class_of
+from ctxkernel.core.reflection import SEQUENCES, Classes, class_of
 from ctxkernel.core.text import plural
 from ctxkernel.sources.base.amounts import NamedLine, is_cut
 from ctxkernel.sources.base.file_reader import content_hash
@@ -39,7 +39,7 @@ _LINE_CHARS = 100
 _VALUE_CHARS = 200
 _LOOKED_AT = 50
 _STAMPED = 2_000
-_CONTAINERS = (dict, list, tuple)
+_CONTAINERS = Classes(dict, list, tuple)
 _KEYS = (str, int, float, bool, type(None))
 _EACH = ("[]", "{}")
 _REST = object()
@@ -52,7 +52,7 @@ def is_nested(target: Any) -> bool:
     if class_of(target) not in _CONTAINERS:
         return False
     for item in islice(target.values() if class_of(target) is dict else target, _LOOKED_AT):
-        some = [item] if class_of(item) is dict else islice(item, _LOOKED_AT) if class_of(item) in (list, tuple) else ()
+        some = [item] if class_of(item) is dict else islice(item, _LOOKED_AT) if class_of(item) in SEQUENCES else ()
         if any(class_of(one) is dict and one for one in some):
             return True
     return False
@@ -114,7 +114,7 @@ class _Walk:
     def _inside(self, values: list[Any], path: str, depth: int, about: str) -> None:
         keyed = [one for one in values if class_of(one) is dict and len(one) > _LOOKED_AT and is_keyed(one)]
         dicts = [one for one in values if class_of(one) is dict and one and not any(one is other for other in keyed)]
-        lists = [one for one in values if class_of(one) in (list, tuple) and one]
+        lists = [one for one in values if class_of(one) in SEQUENCES and one]
         if dicts and all(class_of(key) in _KEYS for one in dicts for key in one):
             self._keys(dicts, path, depth, about)
         elif dicts:
@@ -137,7 +137,7 @@ class _Walk:
         chosen = spread(total, each)
         some = [one for items in lists for one in items] if len(chosen) == total else _spread_over(lists, chosen)
         about = about if len(chosen) == total else "~"
-        if any(class_of(one) in (list, tuple) for one in some):
+        if any(class_of(one) in SEQUENCES for one in some):
             self._take(some, path + mark, mark, depth, 0, about)
         else:
             self._below(some, path + mark, depth, about)
@@ -276,7 +276,7 @@ def _scalars(target: Any) -> Iterator[str]:
             yield f"{{{len(one)}"
             for key, item in reversed(first(one.items(), _STAMPED)):
                 waiting += [item, key]
-        elif class_of(one) in (list, tuple):
+        elif class_of(one) in SEQUENCES:
             yield f"[{len(one)}"
             waiting += reversed(first(one, _STAMPED))
         else:

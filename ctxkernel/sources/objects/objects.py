@@ -24,6 +24,7 @@ from ctxkernel.core.descriptions import brief, enum_name, items_of, length_of
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.reflection import (
     HEAP_TYPE,
+    Classes,
     attributes,
     class_dict,
     class_flags,
@@ -52,10 +53,11 @@ _ITEMS = 1_000
 _FEW = 8
 _NAME_CHARS = 40
 _STAMP_ITEMS = 200
-_CONTAINERS = (list, tuple, dict)
-_SCALARS = frozenset((int, float, bool, complex, types.NoneType))
-_FUNCTIONS = (types.FunctionType, types.MethodType)
-_METHODS = (types.FunctionType, types.MethodDescriptorType, staticmethod, classmethod)
+_ALIKE, _NUMBERS = Classes(int, float, str), Classes(int, float)
+_CONTAINERS = Classes(list, tuple, dict)
+_SCALARS = Classes(int, float, bool, complex, types.NoneType)
+_FUNCTIONS = Classes(types.FunctionType, types.MethodType)
+_METHODS = Classes(types.FunctionType, types.MethodDescriptorType, staticmethod, classmethod)
 
 
 class CodeSource(TargetSource, TextSource):
@@ -189,9 +191,9 @@ def plain_parts(target: Any) -> list[Any] | None:
                 return None
             items: list[Any] = [*one, *one.values()] if kind is dict else [*one]
             found += items
-            if not set(map(type, items)) <= _SCALARS:
+            if not _SCALARS.hold(map(type, items)):
                 todo += [item for item in items if type(item) not in _SCALARS]
-        elif kind not in _SCALARS and not (kind in (str, bytes) and len(one) <= _LINE_CHARS):
+        elif kind not in _SCALARS and not ((kind is str or kind is bytes) and len(one) <= _LINE_CHARS):
             return None
     return found
 
@@ -250,8 +252,8 @@ def structure_lines(target: Any) -> Iterator[str]:
         yield NamedLine(f".{name}: {_typed(item)}", name, type_name(class_of(item)), what="attributes")
     yield from more_lines(more, "attributes")
     keyed, items = is_a(target, dict), list(items_of(target, _ITEMS))
-    kinds = {class_of(item) for _, item in items}
-    alike = len(items) > _FEW and len(kinds) == 1 and kinds <= {int, float, str}
+    kinds = {id(class_of(item)): class_of(item) for _, item in items}
+    alike = len(items) > _FEW and len(kinds) == 1 and _ALIKE.hold(kinds.values())
     for where, item in items:
         line = f"{where}: {_typed(item)}" if where else _typed(item)
         name = _key_name(where) if keyed else brief(item, _NAME_CHARS)
@@ -289,7 +291,7 @@ def summary_lines(target: Any) -> Iterator[str]:
         part = f" among the first {len(items):,}" if length > len(items) else ""
         often = ", ".join(f"{brief(text, _NAME_CHARS)} ×{count:,}" for text, count in texts.most_common(_FEW))
         yield f"- {len(texts):,} distinct{part}: {often}{', …' if len(texts) > _FEW else ''}"
-    numbers = [item for _, item in items if type(item) in (int, float)]
+    numbers = [item for _, item in items if type(item) in _NUMBERS]
     if numbers and len(numbers) == len(items):
         part = f"the first {len(items):,} are " if length > len(items) else ""
         yield f"- {part}from {brief(min(numbers))} to {brief(max(numbers))}"

@@ -15,7 +15,7 @@ import xxhash
 
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.ports import RenderRequest
-from ctxkernel.core.reflection import class_of
+from ctxkernel.core.reflection import SEQUENCES, Classes, class_of
 from ctxkernel.core.text import plural
 from ctxkernel.sources.base.positions import find_pattern, pattern_of, unbracketed
 from ctxkernel.sources.base.rendering import Draft, Names, Place, titled
@@ -41,14 +41,15 @@ _MOST_COLUMNS = 300
 _SEARCHED = 20_000
 _LABELS = 1_000
 _ABSENT = object()
-_NUMBERS = frozenset((int, float, bool))
-_SCALARS = _NUMBERS | {complex, type(None), str}
+_NUMBERS = Classes(int, float, bool)
+_SCALARS = Classes(int, float, bool, complex, type(None), str)
+_KEYS = Classes(str, int)
 _TEXT_CHARS = 200
 
 
 def is_records(target: Any) -> bool:
     """Say whether it is a list or tuple of two or more dicts that mostly have the same keys."""
-    if class_of(target) not in (list, tuple) or len(target) < 2:
+    if class_of(target) not in SEQUENCES or len(target) < 2:
         return False
     return _alike([target[at] for at in spread(len(target), _looked_at(target))])
 
@@ -58,7 +59,7 @@ def is_keyed(target: Any) -> bool:
     if class_of(target) is not dict or len(target) < 3:
         return False
     some = [*first(target.items(), _looked_at(target)), *first(reversed(target.items()), 1)]
-    return all(class_of(key) in (str, int) for key, _ in some) and _alike([row for _, row in some])
+    return all(class_of(key) in _KEYS for key, _ in some) and _alike([row for _, row in some])
 
 
 def _looked_at(target: Any) -> int:
@@ -80,7 +81,7 @@ def is_table(target: Any) -> bool:
 
 def _length(column: Any) -> int | None:
     numpy, _ = modules()
-    if class_of(column) in (list, tuple):
+    if class_of(column) in SEQUENCES:
         return len(column)
     if numpy is not None and class_of(column) in (numpy.ndarray, numpy.ma.MaskedArray) and column.ndim == 1:
         return int(column.shape[0])
@@ -146,7 +147,7 @@ class _Columns:
     def cells(self, name: Any, rows: Sequence[int]) -> list[Any]:
         """Return the cells of a column; of one that is masked None."""
         column = self.columns[name]
-        if class_of(column) in (list, tuple):
+        if class_of(column) in SEQUENCES:
             return [column[at] for at in rows]
         numpy, _ = modules()
         some = column[rows.start : rows.stop] if isinstance(rows, range) else column[list(rows)]
@@ -310,9 +311,9 @@ def _is_short(one: Any) -> bool:
 
 
 def _hash_cells(items: list[Any]) -> int:
-    kinds = set(map(class_of, items))
-    texts = [one for one in items if class_of(one) is str] if str in kinds else []
-    if kinds <= _SCALARS and all(len(one) <= _TEXT_CHARS for one in texts):
+    kinds = {id(cls): cls for cls in map(class_of, items)}
+    texts = [one for one in items if class_of(one) is str] if id(str) in kinds else []
+    if _SCALARS.hold(kinds.values()) and all(len(one) <= _TEXT_CHARS for one in texts):
         try:
             return xxhash.xxh3_64_intdigest(repr(items).encode("utf-8", "replace"))
         except ValueError:  # a number of more than 4,300 digits
