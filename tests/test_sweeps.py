@@ -679,6 +679,8 @@ def test_a_scheduler_of_its_own_and_a_store_give_the_same_table(tmp_path):
         threading.Thread(target=scheduler.stderr.read, daemon=True).start()
         worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard"]
         processes.append(subprocess.Popen(worker, stderr=subprocess.DEVNULL, cwd=tmp_path))
+        with pytest.importorskip("distributed").Client(address) as client:
+            client.wait_for_workers(1, timeout=60)
         store = tmp_path / "store"
         sweep = started(
             notebook, "--from", "2", "alpha=2,3", "--collect", "r2", "--scheduler", address, "--store", str(store)
