@@ -29,6 +29,8 @@ def made() -> Any:
 
 
 One = made()
+OBJECTS = np.empty(1, dtype=object)
+OBJECTS[0] = One()
 TARGETS = [
     *(
         One(),
@@ -39,7 +41,7 @@ TARGETS = [
         (One(),),
         {"x": {"y": [One()] * 3}},
     ),
-    *(pd.DataFrame({"o": [One(1), One(2)]}), pd.Series([One()]), np.array([One(), One()], dtype=object)),
+    *(pd.DataFrame({"o": [One(1), One(2)]}), pd.Series([One()]), OBJECTS),
     *({One(1)}, collections.deque([One()]), ValueError(One())),
 ]
 
