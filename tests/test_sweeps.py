@@ -647,6 +647,8 @@ def test_a_task_that_fails_takes_too_long_or_kills_its_kernel_costs_its_rows_onl
 
 def test_a_scheduler_of_its_own_and_a_store_give_the_same_table(tmp_path):
     """Nothing is shared but the store, and only what the cells use is in it."""
+    from distributed import Client
+
     notebook = write(
         tmp_path / "far.ipynb",
         "import numpy as np",
@@ -679,7 +681,7 @@ def test_a_scheduler_of_its_own_and_a_store_give_the_same_table(tmp_path):
         threading.Thread(target=scheduler.stderr.read, daemon=True).start()
         worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard"]
         processes.append(subprocess.Popen(worker, stderr=subprocess.DEVNULL, cwd=tmp_path))
-        with pytest.importorskip("distributed").Client(address) as client:
+        with Client(address) as client:
             client.wait_for_workers(1, timeout=60)
         store = tmp_path / "store"
         sweep = started(

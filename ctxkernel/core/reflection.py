@@ -77,8 +77,6 @@ def module_dict(module: object) -> dict[str, Any]:
 def loaded(name: str) -> dict[str, Any]:
     """Return the `__dict__` of an imported module; an empty dict where it is not imported."""
     module = sys.modules.get(name)
-    if type(module) is types.ModuleType:
-        return _module_dict(module)
     return {} if module is None else module_dict(module)
 
 
@@ -105,6 +103,8 @@ class Classes:
 
 
 SEQUENCES, SETS = Classes(list, tuple), Classes(set, frozenset)
+CONTAINERS, NUMBERS = Classes(list, tuple, dict), Classes(int, float)
+SHORT = Classes(str, int, float, bool, bytes, type(None))
 
 
 def is_any(cls: type, *named: tuple[str, str]) -> bool:

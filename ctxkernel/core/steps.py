@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
@@ -58,18 +57,15 @@ class Step:
         return self.run if isinstance(self.run, str) else self.run.__name__
 
 
-_getter = cache(attrgetter)
-
-
 def run_steps(steps: Sequence[Step], guard: StepGuard, owner: Any, record: Any) -> None:
     """Run the steps in their order. Raises what an essential step raised."""
     clean = getattr(guard, "clean", False)
     for step in steps:
-        if step.when and not _getter(step.when)(owner):
+        if step.when and not attrgetter(step.when)(owner):
             continue
         run, arguments = step.run, (owner, record)
         if isinstance(run, str):
-            run, arguments = _getter(run)(owner), [getattr(record, name) for name in step.needs]
+            run, arguments = attrgetter(run)(owner), [getattr(record, name) for name in step.needs]
         if step.essential:
             given = run(*arguments)
         elif clean:  # call the step directly: the guard has nothing to do

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from ctxkernel.core.descriptions import brief, describe
 from ctxkernel.core.reflection import (
+    NUMBERS,
     SEQUENCES,
     SETS,
     Classes,
@@ -45,7 +46,6 @@ TEXT = 20_000_000
 """Most characters of a text that is compared line by line."""
 _SHOWN = 60
 _SCALARS = Classes(type(None), bool, int, float, complex, str, bytes, bytearray, range, type(Ellipsis))
-_NUMBERS = Classes(int, float)
 _CODE = Classes(types.FunctionType, type)
 
 
@@ -116,7 +116,7 @@ class ValueComparer:
 
     def _other_types(self, name: str, old: Any, new: Any) -> ValueDifference:
         one, two = class_of(old), class_of(new)
-        if one in _NUMBERS and two in _NUMBERS and self._tolerance.same(old, new):
+        if one in NUMBERS and two in NUMBERS and self._tolerance.same(old, new):
             return ValueDifference(name, f"{one.__name__} → {two.__name__}: {brief(new, _SHOWN)}")
         if class_name(one) == class_name(two) and class_module(one) == class_module(two):
             return self._instances(name, old, new, 1) if not is_kind(one, type) else self._code(name, old, new)

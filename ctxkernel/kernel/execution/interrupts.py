@@ -47,8 +47,6 @@ class Interrupts:
         """Signal → the user's handler, while the signal is only noted."""
         self._holds = False
         """Whether all handlers that existed when our code began are held."""
-        self._quiet: list[Any] = []
-        """The handlers at the last look that found none of the user's."""
         self._due: dict[int, None] = {}
         """The signals that came meanwhile."""
         self._raised: list[BaseException] = []
@@ -103,13 +101,11 @@ class Interrupts:
         """Only note signals with a handler of the user's from now on, except SIGINT."""
         if self._holds:
             return
-        handlers = [*map(get_handler, _OTHERS)]
-        for number, handler in zip(_OTHERS, handlers, strict=True) if handlers != self._quiet else ():
+        for number in _OTHERS:
+            handler = get_handler(number)
             if callable(handler) and handler != self._defer and getattr(handler, "__module__", "") != _ASYNCIO:
                 self.held[number] = handler
                 set_handler(number, self._defer)
-        if not self.held:
-            self._quiet = handlers
         self._holds = True
 
     def release(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ctxkernel.core.text import format_size
 from ctxkernel.sources.base.file_reader import make_text, read_at
 from ctxkernel.sources.files.text_documents import Document, TextFacts
@@ -58,8 +60,7 @@ def sampled(document: Document, descriptor: int, size: int) -> TextFacts:
     facts = RecordFacts() if is_records else LogFacts()
     for offset, data in parts:
         facts.take(data, round(offset / max(average, 1)))
-    is_one = facts.is_records if isinstance(facts, RecordFacts) else facts.is_log
-    return TextFacts(facts if is_one else None, size, about, lines)
+    return replace(known_of(facts, size), sample=about, lines=lines)
 
 
 def _share(data: bytes) -> float:

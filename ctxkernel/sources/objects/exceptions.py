@@ -13,7 +13,7 @@ from typing import Any
 
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import (
-    Classes,
+    SHORT,
     attributes,
     class_dict,
     class_module,
@@ -30,7 +30,6 @@ from ctxkernel.sources.objects.adapters import AdaptedSource, Adapter, Fact
 _FRAMES = 200
 _CHAIN = 8
 _MESSAGE = 2_000
-_PLAIN = Classes(str, int, float, bool, type(None), bytes)
 
 
 def _own_slot(name: str, base: type = BaseException) -> Callable[[BaseException], Any]:
@@ -47,7 +46,7 @@ def message_of(error: BaseException) -> str:
     """Return the message of an exception. Runs none of the user's code."""
     own = next((base for base in class_mro(class_of(error)) if "__str__" in class_dict(base)), None)
     args = args_of(error)
-    plain = _PLAIN.hold(map(class_of, args))
+    plain = SHORT.hold(map(class_of, args))
     if plain and own is not None and own.__module__ == "builtins":
         return str(class_dict(own)["__str__"](error))[:_MESSAGE]
     if args and class_of(args[0]) is str:

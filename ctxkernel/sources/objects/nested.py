@@ -16,7 +16,7 @@ from typing import Any
 
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.ports import RenderRequest
-from ctxkernel.core.reflection import SEQUENCES, Classes, class_of
+from ctxkernel.core.reflection import CONTAINERS, SEQUENCES, class_of
 from ctxkernel.core.text import plural
 from ctxkernel.sources.base.amounts import NamedLine, is_cut
 from ctxkernel.sources.base.file_reader import content_hash
@@ -39,7 +39,6 @@ _LINE_CHARS = 100
 _VALUE_CHARS = 200
 _LOOKED_AT = 50
 _STAMPED = 2_000
-_CONTAINERS = Classes(dict, list, tuple)
 _KEYS = (str, int, float, bool, type(None))
 _EACH = ("[]", "{}")
 _REST = object()
@@ -49,7 +48,7 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 def is_nested(target: Any) -> bool:
     """Say whether it is a dict or list that has dicts in it, of Python's own types."""
-    if class_of(target) not in _CONTAINERS:
+    if class_of(target) not in CONTAINERS:
         return False
     for item in islice(target.values() if class_of(target) is dict else target, _LOOKED_AT):
         some = [item] if class_of(item) is dict else islice(item, _LOOKED_AT) if class_of(item) in SEQUENCES else ()
@@ -103,10 +102,10 @@ class _Walk:
     def _below(self, values: list[Any], path: str, depth: int, about: str) -> None:
         """Find the fields below all values of one path."""
         if depth > _DEPTH:
-            self.more = self.more or any(class_of(one) in _CONTAINERS and one for one in values)
+            self.more = self.more or any(class_of(one) in CONTAINERS and one for one in values)
             return
         values = [one for one in values if id(one) not in self._outer]  # one that contains itself has no end
-        ids = {id(one) for one in values if class_of(one) in _CONTAINERS}
+        ids = {id(one) for one in values if class_of(one) in CONTAINERS}
         self._outer |= ids
         self._inside(values, path, depth, about)
         self._outer -= ids
@@ -231,8 +230,8 @@ def _pretty(target: Any) -> Iterator[tuple[str, str]]:
         if value is _REST:
             yield f"{indent}{shown}", ""
             continue
-        text = brief(value, _LINE_CHARS) if class_of(value) in _CONTAINERS else brief(value, _VALUE_CHARS)
-        if class_of(value) not in _CONTAINERS or not value or depth > _DEPTH or not ("…" in text or _is_deep(value)):
+        text = brief(value, _LINE_CHARS) if class_of(value) in CONTAINERS else brief(value, _VALUE_CHARS)
+        if class_of(value) not in CONTAINERS or not value or depth > _DEPTH or not ("…" in text or _is_deep(value)):
             yield f"{indent}{shown}{text}", path
             continue
         yield f"{indent}{shown}{class_of(value).__name__}, {plural(len(value), 'items')}", path
@@ -247,7 +246,7 @@ def _is_deep(value: Any) -> bool:
     items: list[Any] = [value]
     for _ in range(3):
         items = [one for item in items for one in (item.values() if class_of(item) is dict else item)]
-        items = [one for one in items if class_of(one) in _CONTAINERS and one]
+        items = [one for one in items if class_of(one) in CONTAINERS and one]
     return bool(items)
 
 

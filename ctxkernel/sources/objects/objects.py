@@ -23,7 +23,9 @@ from typing import Any
 from ctxkernel.core.descriptions import brief, enum_name, items_of, length_of
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.reflection import (
+    CONTAINERS,
     HEAP_TYPE,
+    NUMBERS,
     Classes,
     attributes,
     class_dict,
@@ -53,8 +55,7 @@ _ITEMS = 1_000
 _FEW = 8
 _NAME_CHARS = 40
 _STAMP_ITEMS = 200
-_ALIKE, _NUMBERS = Classes(int, float, str), Classes(int, float)
-_CONTAINERS = Classes(list, tuple, dict)
+_ALIKE = Classes(int, float, str)
 _SCALARS = Classes(int, float, bool, complex, types.NoneType)
 _FUNCTIONS = Classes(types.FunctionType, types.MethodType)
 _METHODS = Classes(types.FunctionType, types.MethodDescriptorType, staticmethod, classmethod)
@@ -186,7 +187,7 @@ def plain_parts(target: Any) -> list[Any] | None:
     while todo:
         one = todo.pop()
         kind = class_of(one)
-        if kind in _CONTAINERS:
+        if kind in CONTAINERS:
             if len(found) + len(one) > _STAMP_ITEMS:
                 return None
             items: list[Any] = [*one, *one.values()] if kind is dict else [*one]
@@ -291,7 +292,7 @@ def summary_lines(target: Any) -> Iterator[str]:
         part = f" among the first {len(items):,}" if length > len(items) else ""
         often = ", ".join(f"{brief(text, _NAME_CHARS)} ×{count:,}" for text, count in texts.most_common(_FEW))
         yield f"- {len(texts):,} distinct{part}: {often}{', …' if len(texts) > _FEW else ''}"
-    numbers = [item for _, item in items if type(item) in _NUMBERS]
+    numbers = [item for _, item in items if type(item) in NUMBERS]
     if numbers and len(numbers) == len(items):
         part = f"the first {len(items):,} are " if length > len(items) else ""
         yield f"- {part}from {brief(min(numbers))} to {brief(max(numbers))}"

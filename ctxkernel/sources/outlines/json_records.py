@@ -14,7 +14,7 @@ from typing import Any
 
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.amounts import Line, NamedLine
-from ctxkernel.sources.base.file_reader import Text
+from ctxkernel.sources.base.file_reader import Text, line_parts
 from ctxkernel.sources.base.positions import Outline
 from ctxkernel.sources.outlines.json_outline import JsonField, is_object, parsed
 
@@ -49,14 +49,12 @@ class RecordFacts:
 
     def take(self, data: bytes, line: int | None = None) -> None:
         """Take some whole lines; `line` is the number of the first one, where that is not the next."""
-        at = 0
-        while at < len(data):  # small parts stay in the processor's cache
-            end = data.find(b"\n", at + _PART_BYTES) + 1 or len(data)
-            first = self.lines if line is None else line + data.count(b"\n", 0, at)
-            texts = data[at:end].decode("utf-8" if first else "utf-8-sig", "replace").removesuffix("\n").split("\n")
+        first = self.lines if line is None else line
+        for part in line_parts(data, _PART_BYTES):
+            texts = part.decode("utf-8" if first else "utf-8-sig", "replace").removesuffix("\n").split("\n")
             self.take_lines(enumerate(texts, first))
+            first += len(texts)
             self.lines += len(texts)
-            at = end
 
     def take_lines(self, numbered: Iterable[tuple[int, str]]) -> None:
         """Take some lines with their numbers."""

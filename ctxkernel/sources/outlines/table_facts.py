@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ctxkernel.core.text import one_line, span_of
+from ctxkernel.sources.base.file_reader import line_parts
 from ctxkernel.sources.outlines.tabular import DATE, NULLS, Column, TableDialect, TableText, dialect_of
 
 MOST_DISTINCT = 1_000
@@ -158,11 +159,8 @@ class SampleFacts:
 
     def take(self, data: bytes, line: int | None = None) -> None:
         """Count the rows in some whole lines. A record that is not complete is kept for the next ones."""
-        at = 0
-        while at < len(data):  # small parts stay in the processor's cache
-            end = data.find(b"\n", at + _PART_BYTES) + 1 or len(data)
-            self._take(data[at:end])
-            at = end
+        for part in line_parts(data, _PART_BYTES):
+            self._take(part)
 
     def _take(self, data: bytes) -> None:
         self.lines += data.count(b"\n") + (not data.endswith(b"\n"))

@@ -19,7 +19,7 @@ from typing import Any
 import xxhash
 
 from ctxkernel.core.descriptions import brief
-from ctxkernel.core.reflection import Classes, class_of
+from ctxkernel.core.reflection import SHORT, class_of
 from ctxkernel.core.text import plural
 
 HASH_BYTES = 64 << 20
@@ -36,7 +36,6 @@ LEAST_ROWS = 16
 _PAGE_ROWS = 512
 _OBJECT_ROWS = 20_000
 _MOST_CATEGORIES = 1_000
-_ATOMS = Classes(str, int, float, bool, bytes, type(None))
 CELL_CHARS = 80
 _PART_ROWS = 1 << 18
 _COUNTED_ROWS = 20_000
@@ -88,7 +87,7 @@ def _affordable(values: Any, most: int) -> int:
         return most
     some: list[Any] = values.reshape(-1)[:CHUNKS].tolist() if values.dtype.hasobject else []
     most = min(most, 4 * _OBJECT_ROWS)
-    return most if _ATOMS.hold(map(class_of, some)) else most // 16
+    return most if SHORT.hold(map(class_of, some)) else most // 16
 
 
 def _pages(values: Any, rows: int, page: int) -> list[int]:
@@ -137,7 +136,8 @@ def cell(value: Any) -> str:
     numpy, pandas = modules()
     if numpy is not None and kind.__module__ == "numpy" and isinstance(value, numpy.generic):
         return cells(numpy.atleast_1d(value))[0]
-    if pandas is not None and kind in Classes(pandas.Timestamp, pandas.Timedelta, pandas.Period, pandas.Interval):
+    times = () if pandas is None else (pandas.Timestamp, pandas.Timedelta, pandas.Period, pandas.Interval)
+    if any(kind is one for one in times):
         return short_time(str(value))
     if kind is tuple and numpy is not None:
         return brief(tuple(one.item() if isinstance(one, numpy.generic) else one for one in value), CELL_CHARS)

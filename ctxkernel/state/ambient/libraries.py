@@ -23,18 +23,10 @@ class _Options(Part):
 
 
 def _copied(values: Any) -> dict[str, Any]:
-    copy = dict(_DICT.items(values))  # by dict's own method: that of RcParams resolves each value
-    for name, value in copy.items():
-        if type(value) in _PLAIN:
-            continue
-        if type(value) is list:
-            copy[name] = value[:]
-        elif isinstance(value, dict):
-            copy[name] = _copied(value)
-    return copy
-
-
-_PLAIN = frozenset((str, bool, int, float, tuple, type(None)))
+    return {
+        name: _copied(value) if isinstance(value, dict) else value[:] if type(value) is list else value
+        for name, value in _DICT.items(values)  # by dict's own method: that of RcParams resolves each value
+    }
 
 
 class _MatplotlibOptions(_Options):

@@ -163,8 +163,7 @@ class Checkpointer:
         """Make units of the changes, and write new data. Raises StoreError."""
         others, self._others = self._others, set[str]()
         for unit in {id(one): one for name in others if (one := self._current.get(name))}.values():
-            left = tuple(name for name in unit.names if self._current.get(name) is unit)  # others were deleted since
-            self._put(replace(unit, names=left), changes)
+            self._put(units.within(unit, self._current), changes)
         self._atoms(pending, plain, changes)
         for piece in {id(one): one for one in pending.pieces.values()}.values():
             unequal = self.storage.unequal(piece)

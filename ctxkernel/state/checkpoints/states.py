@@ -145,10 +145,10 @@ def _without_earlier(state: State) -> State:
         return state
     referred = {label for unit in state.values() if id(unit) not in parted for label in unit.labels}
     for unit in parted.values():
-        left = tuple(name for name in unit.names if state.get(name) is unit)
-        if all(name.startswith("shared:") for name in left) and referred.isdisjoint(left):
-            for name in left:
+        left = units.within(unit, state)
+        if all(name.startswith("shared:") for name in left.names) and referred.isdisjoint(left.names):
+            for name in left.names:
                 del state[name]
         else:
-            state |= dict.fromkeys(left, replace(unit, names=left))
+            state |= units.units_by_name([left])
     return state

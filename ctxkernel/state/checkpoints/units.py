@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ctxkernel.core.replay import CHECKPOINT_FORMAT
@@ -101,6 +101,11 @@ class Unit:
 
 State = dict[str, Unit]
 """Names → units of a checkpoint."""
+
+
+def within(unit: Unit, state: State) -> Unit:
+    """Return a unit with those of its names that it has in a state: others were deleted, or stored again, since."""
+    return replace(unit, names=tuple(name for name in unit.names if state.get(name) is unit))
 
 
 def missing_of(unit: Unit) -> dict[str, str]:

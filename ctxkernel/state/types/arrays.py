@@ -22,7 +22,17 @@ from typing import Any
 
 from xxhash import xxh3_64_hexdigest
 
-from ctxkernel.core.reflection import class_dict, class_mro, class_of, is_any, is_kind, is_own_class, loaded
+from ctxkernel.core.reflection import (
+    CONTAINERS,
+    SEQUENCES,
+    class_dict,
+    class_mro,
+    class_of,
+    is_any,
+    is_kind,
+    is_own_class,
+    loaded,
+)
 from ctxkernel.state.types.file_objects import is_anonymous
 from ctxkernel.state.types.instances import careful, instance_or, of_module
 from ctxkernel.state.types.memory_blocks import MemoryBlock, MemoryBlocks
@@ -245,7 +255,7 @@ def _arrays_of_variables(pack: PackState) -> Iterator[Any]:
     values = list(pack.namespace.values())
     # By class first, as a namespace has thousands of values of a few classes; by id, so that no metaclass runs.
     classes = {id(cls): cls for cls in map(class_of, values)}
-    holders = {key for key, cls in classes.items() if key in _HOLDERS or is_own_class(cls, pack.module)}
+    holders = {key for key, cls in classes.items() if cls in CONTAINERS or is_own_class(cls, pack.module)}
     containers = {id(one): one for one in values if id(class_of(one)) in holders}.values()
     found = [*values, *itertools.chain.from_iterable(_members(pack, one) for one in containers)]
     classes = {id(cls): cls for cls in map(class_of, found)}
@@ -260,13 +270,12 @@ def _arrays_of_variables(pack: PackState) -> Iterator[Any]:
 
 def _members(pack: PackState, value: Any) -> list[Any]:
     cls = class_of(value)
-    if cls is list or cls is tuple:
+    if cls in SEQUENCES:
         return value[:_MOST_MEMBERS]
     held: Any = value if cls is dict else pack.plan(cls).dict_of(value)
     return list(itertools.islice(held.values(), _MOST_MEMBERS)) if class_of(held) is dict else []
 
 
-_HOLDERS = frozenset(map(id, (list, tuple, dict)))
 _MOST_MEMBERS = 100
 
 
