@@ -371,6 +371,44 @@ def test_what_two_jobs_in_the_background_find_alive_is_one_object(
         assert tokens == {bench.tracker.packer.token(alive)}
 
 
+@pytest.mark.parametrize("answered", ["first", "before", "after", "last"])
+@pytest.mark.parametrize("shared", ["pd.Index([1, 8, 3])", "np.arange(3)"])
+def test_what_a_job_and_the_kernel_find_shared_is_one_object_in_each_state(
+    bench: Bench, answered: str, shared: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Both give it a label; a state in which one name was stored by the job and the other here has one of them."""
+    late = True
+    monkeypatch.setattr(Moment, "_pack", late_if(lambda: late))
+    poll, bench.checkpoints.poll = bench.checkpoints.poll, list
+    bench.run(f"x = {shared}\nf = {{'k': x, 'n': [x]}}")
+    first = bench.checkpoints.base
+    assert first is not None
+
+    def answer(at: str) -> None:
+        if answered == at:
+            bench.background.wait(30)
+            bench.checkpoints.poll = poll
+            bench.checkpoints.poll()
+
+    answer("first")
+    late = False
+    both = bench.run("y = [x, len(f)]")
+    answer("before")
+    alone = bench.run("x.name = 'i9'" if "Index" in shared else "x[0] = 9")
+    answer("after")
+    last = bench.run("f['n'].append(x); z = [x]")
+    answer("last")
+    bench.run("del x, y, z, f")
+
+    for target in (alone, last, first, both):
+        bench.goto(target)
+        x = bench["x"]
+        held = [*bench["f"]["n"], bench["f"]["k"], *(bench[name][0] for name in "yz" if name in bench.ns)]
+        assert all(one is x for one in held), target
+        units = bench.checkpoints.state(target)
+        assert units["f"].labels == units["x"].labels, target
+
+
 def test_an_object_that_the_garbage_collector_does_not_know_stays_alive(bench: Bench):
     """A hash that is packed in the background is found again, as a value and within one."""
     bench.tracker.settings = Settings(end_phase_ms=0)

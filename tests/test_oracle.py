@@ -53,7 +53,7 @@ def test_no_return_is_silently_wrong(part):
 @linux
 @pytest.mark.long
 @pytest.mark.timeout(MOST_SECONDS)
-@pytest.mark.parametrize("seed", [9_000_516, 9_000_893, 9_001_697, 9_002_089])
+@pytest.mark.parametrize("seed", [9_000_516, 9_000_893, 9_001_697, 9_001_959, 9_002_089])
 def test_a_program_whose_return_was_wrong_once_where_packs_were_late_is_right(seed):
     run_programs(1, seed, late=0.2)
 

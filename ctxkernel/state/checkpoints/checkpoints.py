@@ -329,10 +329,10 @@ class Checkpointer:
         contents = result.pop("f", {})
         self.late.answer(job, {name: content_from_json(one) for name, one in contents.items()})
         names = [name for listed in result["units"] if listed.get("i") for name in listed["n"]]
-        tokens = [one for listed in result["units"] for one in listed.pop("i", ())]
-        renamed = self._packer.adopt_tokens(tokens, map(self._value, names))
+        labels = [one for listed in result["units"] for one in listed.pop("i", ())]
+        renamed = self._packer.adopt(labels, map(self._value, names))
         for listed in result["units"]:
-            self.storage.rename_tokens(listed, renamed)
+            self.storage.rename_labels(listed, renamed)
             unequal, fresh = listed.pop("u", {}), self._is_fresh(listed["n"], job)
             alive = [name for name, at in unequal.items() if fresh or id(self._value(name)) == at]
             turn = self._turns.get(job, self.tracker.turn) if fresh else self.tracker.turn

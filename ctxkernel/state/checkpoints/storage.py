@@ -194,7 +194,8 @@ class Storage:
                 "e": sorted(packed.deps),
             }
             # The kernel finds these objects by their ids.
-            ids = [(token, id(obj), class_qualname(type(obj))) for token, obj in packed.live.items()]
+            others = {f"live:{token}": obj for token, obj in packed.live.items()} | packed.shared
+            ids = [(label, id(obj), class_qualname(type(obj))) for label, obj in others.items()]
             more["u"] = {name: id(moment.value_of(name)) for name in sorted(unequal.lost)}
             made.append(units.unit_to_json(unit, recipe) | more | {"i": ids})
         failed = [Unit((name,), missing={name: why}) for name, why in moment.faults.items()]
@@ -202,21 +203,26 @@ class Storage:
         found = {name: one.to_json() for name, one in contents.items() if one is not None}
         return {"units": made + [units.unit_to_json(unit, recipe) for unit in failed], "f": found}
 
-    def rename_tokens(self, listed: dict[str, Any], names: Mapping[str, str]) -> None:
-        """Give the objects in a unit of a background job other tokens, as if they had had them when it was packed.
+    def rename_labels(self, listed: dict[str, Any], labels: Mapping[str, str]) -> None:
+        """Give the objects in a unit of a background job other labels, as if they had had them when it was packed.
 
         `listed`: the unit as the job returns it. Raises StoreError.
         """
-        labels = {f"live:{token}": f"live:{name}" for token, name in names.items()}
-        if labels.keys().isdisjoint(listed.get("a", ())):
+        if labels.keys().isdisjoint([*listed.get("a", ()), *listed["n"]]):
             return
         unit = units.unit_from_json(listed, lambda blob: units.read_recipe(self.chunks.read(blob)))
         stream = relabelled(units.unbundle(self.chunks.read(unit.stream[0]), unit.stream[1]), labels)
         blob, _ = put_blob(self.chunks, self.address, units.bundle([stream]))
-        live = tuple((names.get(token, token), version) for token, version in unit.live)
-        again = tuple(one._replace(token=names.get(one.token, one.token)) for one in unit.again)
-        renamed = replace(unit, digest=self.address(stream), stream=(blob, 0), live=live, again=again)
-        key = pack_key(Opened(stream).body, [one.chunks for one in unit.buffers], [token for token, _ in live])
+
+        def token(old: str) -> str:
+            return labels.get(f"live:{old}", old).removeprefix("live:")
+
+        live = tuple((token(one), version) for one, version in unit.live)
+        again = tuple(one._replace(token=token(one.token)) for one in unit.again)
+        names, shared = (tuple(labels.get(one, one) for one in some) for some in (unit.names, unit.labels))
+        known = replace(unit, names=names, labels=shared, live=live, again=again)
+        renamed = replace(known, digest=self.address(stream), stream=(blob, 0))
+        key = pack_key(Opened(stream).body, [one.chunks for one in unit.buffers], [one for one, _ in live])
         listed |= units.unit_to_json(renamed, self.recipe)
         listed |= {"k": key.hex(), "a": [labels.get(label, label) for label in listed["a"]]}
 

@@ -217,7 +217,7 @@ class ObjectNames:
     def token(self, obj: object) -> str:
         """Return the token of an object without a stored form: the same one as long as the object lives."""
         if (known := self.tokens.get(obj)) is None:
-            known = f"{self.process}-{next(self._count)}"
+            known = f"{self.process}-{next(self._count):06x}"  # of one length, so that `relabelled` can replace it
             self._name(known, obj)
         return known
 
@@ -227,24 +227,31 @@ class ObjectNames:
         except TypeError:
             self.tokens.hold(token, obj)
 
-    def adopt_tokens(self, found: Iterable[tuple[str, int, str]], values: Iterable[object]) -> dict[str, str]:
-        """Take over tokens that a forked process gave: token, id, type.
+    def adopt(self, found: Iterable[tuple[str, int, str]], values: Iterable[object]) -> dict[str, str]:
+        """Take over labels that a forked process gave: label (`live:<token>`, `shared:<token>`), id, type.
 
-        Return those of objects that have another token here by now, and that one. An id is no proof, so the object is
+        Return those of objects that have another label here by now, and that one. An id is no proof, so the object is
         searched among those of the garbage collector, and in the values that it was found in: the collector does not
         know each object.
         """
         others: dict[str, str] = {}
-        wanted = {key: (token, kind) for token, key, kind in found if self.tokens.object(token) is None}
+        wanted: dict[int, dict[str, str]] = {}
+        for label, key, kind in found:
+            if self.part_of(label) is None:
+                wanted.setdefault(key, {})[label] = kind
 
         def adopt(obj: object) -> None:
-            token, kind = wanted.pop(id(obj))
-            if kind != class_qualname(class_of(obj)):
-                return
-            if known := self.tokens.get(obj):
-                others[token] = known
-            else:
-                self._name(token, obj)
+            for label, kind in wanted.pop(id(obj)).items():
+                if kind != class_qualname(class_of(obj)):
+                    continue
+                is_live = label.startswith("live:")
+                known = self.tokens.get(obj) if is_live else self.labels.get(obj)
+                if known:
+                    others[label] = f"live:{known}" if is_live else known
+                elif is_live:
+                    self._name(label.removeprefix("live:"), obj)
+                else:
+                    self.labels.add(label, obj)
 
         for obj in [one for one in gc.get_objects() if id(one) in wanted] if wanted else ():
             adopt(obj)
@@ -265,6 +272,8 @@ class ObjectNames:
             self.labels.add(f"shared:{self.token(obj)}", obj)
 
     def part_of(self, label: str) -> Any:
-        """Return the object with a label: a class, or an object with a pack of its own; None where it is gone."""
+        """Return the living object with a label: a class, one with a pack of its own, or one without a stored form."""
         kind, _, name = label.partition(":")
-        return self.classes.object(name) if kind == "class" else self.labels.object(label)
+        if kind == "shared":
+            return self.labels.object(label)
+        return (self.classes if kind == "class" else self.tokens).object(name)

@@ -417,13 +417,22 @@ class Opened:
         return io.BufferedReader(_In([*pieces, self.pickle[start:]]))
 
 
-def relabelled(stream: Any, names: Mapping[str, str]) -> bytes:
-    """Return a stream with other names for its labels. Raises ValueError for an invalid stream."""
+def relabelled(stream: Any, labels: Mapping[str, str]) -> bytes:
+    """Return a stream with other labels: of the objects that it refers to, and of those that it stores.
+
+    Raises ValueError for an invalid stream, and for a stored object whose other label has another length.
+    """
     opened = Opened(stream)
     magic, version, seeds, _, cuts, turns = _HEAD.unpack_from(stream)
-    labels = "\n".join(names.get(label, label) for label in opened.labels).encode()
-    head = _HEAD.pack(magic, version, seeds, len(labels), cuts, turns)
-    return b"".join([head, labels, opened.body])
+    referred = "\n".join(labels.get(label, label) for label in opened.labels).encode()
+    head = _HEAD.pack(magic, version, seeds, len(referred), cuts, turns)
+    body = bytes(opened.body)
+    for old, new in labels.items():
+        name = (BEFORE_NAME + old).encode()
+        if len(old) != len(new) and name in body:  # the pickle holds lengths
+            raise ValueError(f"{old} has another length than {new}")
+        body = body.replace(name, (BEFORE_NAME + new).encode())
+    return b"".join([head, referred, body])
 
 
 def _packed(
