@@ -731,6 +731,22 @@ def test_a_variable_that_a_worker_could_not_restore_is_named_with_its_combinatio
     assert "all 4 combinations ran without it" in again.stderr  # two of the rows were done by the first sweep
 
 
+def test_what_a_worker_says_of_the_state_that_it_begins_with_is_told_once(tmp_path):
+    """The cache of a function has no stored form: a worker begins with an empty one."""
+    notebook = write(
+        tmp_path / "cached.ipynb",
+        "import functools\nslow = functools.cache(lambda n: n * n)\nslow(3)",
+        "alpha = 1",
+        "hits = slow(3) * alpha, slow.cache_info().hits",
+    )
+    assert main(["run", str(notebook)]) == 0
+
+    rows, errors = rows_of(notebook, "--from", "2", "alpha=1,2", "--collect", "hits", "--workers", "1")
+
+    assert [row["collected"]["hits"] for row in rows] == [[9, 0], [18, 0]]
+    assert errors.count("before the cells ran in a worker: function caches: cleared the cache of slow") == 1, errors
+
+
 def test_a_kernel_that_dies_before_it_has_run_a_cell_is_started_again(tmp_path, monkeypatch):
     """The first start of each of three kernels fails, and no row of the table does."""
     notebook = write(tmp_path / "tree.ipynb", "alpha = 1", "r2 = alpha * 10")

@@ -113,8 +113,8 @@ class Sweeper:
             table.notes.append(f"no combination has a value of {join_names(absent, 5)}: see --collect")
         if clashes := states.written_twice():
             table.notes.append(
-                f"several combinations wrote {', '.join(clashes[:5])}: which content is there now depends on chance; "
-                "write a parameter into the name of the file"
+                f"several combinations wrote {', '.join(clashes[:5])}: a combination may have read what another one "
+                "wrote, and which content is there now depends on chance; write a parameter into the name of the file"
             )
         running = self._loop.opened
         if running is not None:

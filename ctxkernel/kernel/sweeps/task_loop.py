@@ -103,6 +103,8 @@ class TaskLoop:
         table.cpu += float(ended.get("cpu", 0.0))
         try:
             self._states.lose(task, read_json(dict[str, str], ended.get("lost") or {}, "the lost variables"))
+            told = [f"before the cells ran in a worker: {one}" for one in ended.get("notices") or ()]
+            table.notes += (one for one in told if one not in table.notes)
             records = [record_from_json(one) for one in ended.get("records", ())]
             branch = self._take(task, ended, records, status)
             if status != "ok" and records and (failed := records[-1].execution.exception) is not None:

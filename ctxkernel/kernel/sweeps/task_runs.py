@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ctxkernel.core.errors import BadCommand, CtxError
-from ctxkernel.core.replay import CheckpointInfo
+from ctxkernel.core.replay import CheckpointInfo, Restored
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.core.timeline_events import plain
 from ctxkernel.core.typed_json import read_json
@@ -67,7 +67,8 @@ class TaskRun:
 
     async def _result(self, execute: Execute, outer: CellRequest) -> dict[str, Any]:
         task = unseal(self._key, f"run {self._path.name}", self._path.read_bytes())
-        lost = self._go_to(task)
+        restored = self._go_to(task)
+        masker = self._turns.secrets.masker
         records: list[RunRecord] = []
         wrote = set[str]()
         failed = ""
@@ -84,7 +85,7 @@ class TaskRun:
         self._turns.checkpoints.wait_for_all()
         collected: dict[str, Any] = {}
         if not failed:
-            collected = collect(task["collect"], self._back.live.value, self._turns.secrets.masker)
+            collected = collect(task["collect"], self._back.live.value, masker)
         omitted = set(task.get("omitted", ()))
         facts = [self._back.facts.cells.get(one.execution.execution_id) for one in records]
         unsure = omitted and any(
@@ -95,13 +96,14 @@ class TaskRun:
             "collected": collected,
             "wrote": sorted(wrote),
             "status": failed or "ok",
-            "lost": {name: self._turns.secrets.masker(why) for name, why in lost.items()},
+            "lost": {name: masker(why) for name, why in restored.lost.items()},
+            "notices": [*map(masker, restored.notices)],
             "needs_all": bool(unsure),
         }
 
     # -- the state that it begins with --------------------------------------------------------------
 
-    def _go_to(self, task: Mapping[str, Any]) -> dict[str, str]:
+    def _go_to(self, task: Mapping[str, Any]) -> Restored:
         """Make the state that the task begins with the present one; return what could not be restored, and why."""
         turns, loop, back = self._turns, self._loop, self._back
         turns.checkpoints.wait_for_all()
@@ -128,7 +130,7 @@ class TaskRun:
         job = ReturnJob("goto", Target(place, "the state of the task"), difference, as_json=True, lose=lose)
         move, restored = back.commit(back.prepare(job))
         loop.move(move, restored)
-        return dict(restored.lost)
+        return restored
 
     def _forget_living(self, place: str | None) -> None:
         """Forget the objects of a state that are not stored: an earlier task may have used them."""
