@@ -79,8 +79,7 @@ def test_each_field_is_told_by_all_its_values(records: list[dict[str, Any]]):
         assert found.kinds.total() == len(values)
         assert len(found.texts) == len(texts)
         if numbers:
-            assert float(found.low[1]) == float(min(numbers))
-            assert float(found.high[1]) == float(max(numbers))
+            assert [*map(float, found.numbers.ends())] == [float(min(numbers)), float(max(numbers))]
         sizes = [len(value) for value in values if isinstance(value, dict | list)]
         assert not sizes or found.lengths == (min(sizes), max(sizes))
 

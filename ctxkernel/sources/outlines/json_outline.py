@@ -6,7 +6,6 @@ Rule: values are shown as the file writes them, never rounded; nothing is comput
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from xxhash import xxh3_64_hexdigest
 from ctxkernel.core.reflection import class_of
 from ctxkernel.core.text import one_line, plural, span_of
 from ctxkernel.sources.base.amounts import Line, NamedLine, indented, more_lines
-from ctxkernel.sources.outlines.tabular import DATE
+from ctxkernel.sources.outlines.column_facts import Span, dates_of
 
 _DEPTH = 3
 _KEYS = 40
@@ -147,18 +146,18 @@ class JsonField:
     """Facts about one field, by the dotted path of its keys."""
 
     kinds: Counter[str] = field(default_factory=Counter[str])
-    low: tuple[float, str] = (math.inf, "")
-    high: tuple[float, str] = (-math.inf, "")
+    numbers: Span = field(default_factory=Span)
     texts: Counter[str] = field(default_factory=Counter[str])
-    dates: bool = True
-    days: tuple[str, str] = ("", "")
-    """The first and the last date, as long as all texts are dates."""
+    is_dated: bool = True
+    """Whether all texts are dates."""
+    dates: Span = field(default_factory=Span)
     lengths: tuple[int, int] = (1 << 60, -1)
     items: Counter[str] = field(default_factory=Counter[str])
 
     def copy(self) -> JsonField:
         """Return a field that can take more without a change of this one."""
-        return replace(self, kinds=Counter(self.kinds), texts=Counter(self.texts), items=Counter(self.items))
+        counts = {"kinds": Counter(self.kinds), "texts": Counter(self.texts), "items": Counter(self.items)}
+        return replace(self, numbers=replace(self.numbers), dates=replace(self.dates), **counts)
 
     def take(self, values: Sequence[Any]) -> None:
         """Count some values."""
@@ -183,15 +182,18 @@ class JsonField:
         if whole < len(numbers):
             whole += sum(_FLOATS.isdisjoint(text) for text in numbers if not text.isdigit())
         self.kinds += Counter({"int": whole, "float": len(numbers) - whole})
-        pairs = [(float(text) if len(text) < 400 else math.nan, text) for text in numbers]
-        self.low, self.high = min(self.low, *pairs), max(self.high, *pairs)
+        known = [(value, text) for value, text in zip(map(float, numbers), numbers, strict=True) if value == value]
+        if known:  # those that are not NaN
+            self.numbers.take_numbers(*zip(*known, strict=True))
 
     def _take_texts(self, texts: list[str]) -> None:
         self.kinds["text"] += len(texts)
-        if self.dates:
-            some = set(texts)
-            self.dates = max(map(len, some)) < 40 and all(map(DATE.fullmatch, some))
-            self.days = min([*some, self.days[0] or texts[0]]), max([*some, self.days[1]])
+        if self.is_dated:
+            some = [*set(texts)]
+            dates = dates_of(some)
+            self.is_dated = dates is not None
+            if dates:
+                self.dates.take(dates, some)
         if len(self.texts) < _DISTINCT:
             self.texts.update(text if len(text) <= _WHOLE_TEXT else _shortened(text) for text in texts)
 
@@ -216,20 +218,20 @@ class JsonField:
         parts = [self.types()]
         parts += [f"null in {about}{_share(nulls, records)}"] if nulls and parts != ["null"] else []
         parts += [f"missing in {about}{_share(missing, records)}"] if missing > 0 else []
-        if self.low[1]:
-            parts.append(about + " … ".join(one_line(text, 40) for _, text in dict.fromkeys((self.low, self.high))))
+        low, high = self.numbers.ends()
+        if low:
+            parts.append(about + " … ".join(one_line(text, 40) for text in dict.fromkeys((low, high))))
         if self.texts:
             parts.append(self._texts(about))
-        low, high = self.lengths
-        if high >= 0:
+        if self.lengths[1] >= 0:
             what = f" of {' | '.join(sorted(self.items))}" if self.items else ""
             unit = "items" if "array" in self.kinds else "keys"
-            parts.append(f"{about}{span_of(low, high, unit)}{what}")
+            parts.append(f"{about}{span_of(*self.lengths, unit)}{what}")
         return ", ".join(parts)
 
     def _texts(self, about: str) -> str:
-        if self.dates:
-            return f"{about}{self.days[0]} … {self.days[1]}"
+        if self.is_dated:
+            return f"{about}{' … '.join(self.dates.ends())}"
         top = sorted(self.texts.items(), key=lambda row: (-row[1], row[0]))[:3]
         if self.kinds["text"] > self.texts.total():  # how often each is there was not counted any more
             return f"{about}{_DISTINCT:,} or more distinct, such as {_quoted(top[0][0])}"

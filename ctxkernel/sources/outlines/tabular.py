@@ -10,37 +10,24 @@ from __future__ import annotations
 import csv
 import math
 import re
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from ctxkernel.core.ports import TableRow
-from ctxkernel.core.text import one_line, plural, span_of
+from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.amounts import NamedLine
 from ctxkernel.sources.base.column_lines import column_line, statistics_line, with_number_table
 from ctxkernel.sources.base.file_reader import Text
+from ctxkernel.sources.outlines.column_facts import Column, ColumnFacts
 
 SCAN_CELLS = 40_000
 _HEAD_ROWS = 5
 _DIALECT_LINES = 200
 _QUOTES = "'\""
-NULLS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "#N/A", "-"})
-DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?")
 _NUMBER = re.compile(r"\s*[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?\s*")
 _DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "pipe"}
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """Facts about one column."""
-
-    name: str
-    dtype: str
-    nulls: int
-    detail: str
-    statistics: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +176,16 @@ def read_table(text: Text, sample: str = "") -> TableText | None:
     if not text.whole or broken:
         read = records.line_num / max(len(text.lines), 1) if broken else 1.0
         total = max(total, round(total * max(0, text.size) / max(text.read * read, 1)))
+    columns: list[Column] = []
+    for name, cells in zip(dialect.header, values, strict=False):
+        facts = ColumnFacts(SCAN_CELLS)
+        facts.take(cells)
+        columns.append(facts.column(name, "~" * part))
     return TableText(
         delimiter=delimiter,
         has_header=dialect.has_header,
         header=dialect.header,
-        columns=[_column(name, cells, "~" * part) for name, cells in zip(dialect.header, values, strict=False)],
+        columns=columns,
         head=dialect.head,
         rows=total,
         exact=text.whole and not broken,
@@ -258,52 +250,3 @@ def _has_header(rows: Sequence[Sequence[str]]) -> bool:
     numeric = any(_NUMBER.fullmatch(cell) for row in below for cell in row)
     differs = all(cell not in {row[i] for row in below if i < len(row)} for i, cell in enumerate(rows[0]))
     return numeric and differs if len(set(first)) < len(first) else not below or numeric or differs
-
-
-def _column(name: str, cells: Sequence[str], about: str) -> Column:
-    """Return what is known of a column; `about` stands before counts of values, if the cells are not all."""
-    there = [cell for cell in cells if cell not in NULLS]
-    nulls = len(cells) - len(there)
-    name = one_line(name, 60)
-    if not there:
-        return Column(name, "empty", nulls, "", "no values")
-    dtype, numbers = _numbers(there)
-    if numbers:
-        low, high = min(range(len(there)), key=numbers.__getitem__), max(range(len(there)), key=numbers.__getitem__)
-        span = f", {there[low].strip()} … {there[high].strip()}"
-        return Column(name, dtype, nulls, span, _number_statistics(numbers, there[low], there[high]))
-    counts = Counter(there)
-    top = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:3]
-    common = ", ".join(f"{one_line(value, 30)!r} ×{about}{often:,}" for value, often in top)
-    if all(DATE.fullmatch(cell) for cell in there):
-        span = f", {min(there)} … {max(there)}"
-        dtype = "datetime" if len(there[0]) > 10 else "date"
-        return Column(name, dtype, nulls, span, f"{len(counts):,} distinct, {about}{span[2:]}")
-    if set(map(str.lower, counts)) <= {"true", "false", "yes", "no", "t", "f"}:
-        return Column(name, "bool", nulls, ", " + common, common)
-    distinct = f"{len(counts):,} distinct"
-    detail = f", {distinct} ({common})" if len(counts) < len(there) else f", {distinct}, such as {top[0][0][:30]!r}"
-    lengths = about + span_of(min(map(len, there)), max(map(len, there)), "characters")
-    return Column(name, "text", nulls, detail, f"{distinct}, {lengths}; most often {common}")
-
-
-def _numbers(cells: Sequence[str]) -> tuple[str, list[float]]:
-    """Return the type of a column of numbers and its values, or ("", []) where one cell is no number."""
-    if not _NUMBER.fullmatch(cells[0]) or any("_" in cell for cell in cells):  # float("1_0") is 10.0
-        return "", []
-    try:
-        numbers = list(map(float, cells))
-    except ValueError:
-        return "", []
-    if not all(map(math.isfinite, numbers)):
-        return "", []
-    whole = not any("." in cell or "e" in cell or "E" in cell for cell in cells)
-    return ("int" if whole else "float"), numbers
-
-
-def _number_statistics(numbers: list[float], low: str, high: str) -> str:
-    ordered = sorted(numbers)
-    quartiles = statistics.quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else ordered * 3
-    parts = [f"min {low.strip()}"]
-    parts += [f"{name} {value:.10g}" for name, value in zip(("25%", "50%", "75%"), quartiles, strict=True)]
-    return ", ".join([*parts, f"max {high.strip()}", f"mean {math.fsum(numbers) / len(numbers):.10g}"])
