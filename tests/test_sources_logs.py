@@ -58,10 +58,14 @@ OTHERS = [
     ("beef{n:06d} - - [2026-11-22 10:00:{n:02d}] INFO a\n", "2026-11-22 10:00:00 … 2026-11-22 10:00:39"),
     ("2026-11-22 10:00:{n:02d} INFO a\n2025-01-02T03:04:05 WARNING b\n", "2026-11-22 10:00:00 … 2025-01-02T03:04:05"),
     ("23:59:{n:02d} INFO a\n00:00:{n:02d} INFO b\n", "23:59:00 … 00:00:39"),
+    (
+        "2026-10-25T02:59:{n:02d}+02:00 INFO a\n2026-10-25T02:01:{n:02d}+01:00 INFO b\n",
+        "2026-10-25T02:59:00+02:00 … 2026-10-25T02:01:39+01:00",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("lines", "told"), OTHERS, ids=["after an id", "in two forms", "without a day"])
+@pytest.mark.parametrize(("lines", "told"), OTHERS, ids=["after an id", "in two forms", "without a day", "offsets"])
 def test_times_that_have_no_known_order_are_told_by_the_first_and_the_last_one(tmp_path, lines: str, told: str):
     text = "".join(lines.format(n=n) for n in range(40))
 

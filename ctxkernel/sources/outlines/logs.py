@@ -40,6 +40,7 @@ _LEVEL = re.compile(
 """A level, also as a field: `level=info`, `"level": "info"`."""
 _ORDERED = re.compile(rb"0000[-/]")
 """The beginning of times whose order is that of their texts."""
+_OFFSET = re.compile(rb"[+-]00:?00$")
 _OTHER = b"*"
 _LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL"}
 _SAME = {"WARN": "WARNING", "ERR": "ERROR"}
@@ -152,16 +153,19 @@ class LogFacts:
             ends = [_TIME.match(_decoded(head)) for head, _ in (entries[0], entries[-1])]
             found = [end[1] for end in ends if end is not None]
             self.times = (self.times[:1] or tuple(found[:1])) + tuple(found[-1:])
-            self.form = self._form({key[time] for key, time in timed.items()})
+            stamps = [*(head[timed[key]] for head, key in entries), *self.span]
+            self.form = self._form({key[time] for key, time in timed.items()}, stamps)
             if self.form != _OTHER:
-                stamps = [head[timed[key]] for head, key in entries]
-                self.span = min([*stamps, *self.span]), max([*stamps, *self.span])
+                self.span = min(stamps), max(stamps)
         self.lines = start + len(lines)
 
-    def _form(self, forms: set[bytes]) -> bytes:
+    def _form(self, forms: set[bytes], stamps: Sequence[bytes]) -> bytes:
         forms |= {self.form} - {b""}
         form = min(forms)
-        return form if len(forms) == 1 and _ORDERED.match(form) else _OTHER
+        if len(forms) > 1 or not _ORDERED.match(form):
+            return _OTHER
+        offset = _OFFSET.search(form)  # from UTC: only times with the same one are in the order of their texts
+        return form if offset is None or len({stamp[offset.start() :] for stamp in stamps}) == 1 else _OTHER
 
     def _keys(self, heads: Sequence[bytes]) -> list[bytes]:
         """Return the beginnings of lines with their numbers replaced, digit by digit, so that patterns still match."""
