@@ -161,6 +161,55 @@ def test_text_without_headings_and_rest_have_whole_sentences_too(tmp_path: Path)
     ]
 
 
+LATEX = r"""% A comment that is no prose.
+\documentclass[11pt]{article}
+\newcommand{\loss}{\mathcal{L}}
+\title{Calibration of \textbf{Small} Models}
+\begin{document}
+\begin{abstract}
+Small models are badly calibrated. We show that scaling
+reduces the error by 43\,\%.
+\end{abstract}
+\section[Short]{Introduction}\label{sec:intro} % first
+Calibration matters \cite{guo}. Many models are overconfident.
+
+\subsection*{Data}
+We use six data sets.
+\begin{equation}
+\loss = \sum_i \log p(y_i) . \label{eq:loss} This is no sentence at all.
+\end{equation}
+\begin{figure}
+\caption{A caption that is in a figure. It is no prose.}
+\end{figure}
+\section{Conclusions}
+Scaling is enough for small models. Larger ones need more data.
+\bibliography{refs}
+\end{document}
+"""
+
+
+def test_a_latex_text_is_its_abstract_sections_and_conclusions_without_commands_and_equations(tmp_path: Path):
+    source = written(tmp_path / "paper.tex", LATEX)
+
+    assert render(source, 1, tokens=All).text.split("\n")[1:] == [
+        r"3 Calibration of \textbf{Small} Models",
+        "5 Abstract — Small models are badly calibrated.",
+        r"9 Introduction — Calibration matters \cite{guo}.",
+        "12   Data — We use six data sets.",
+        "20 Conclusions — Scaling is enough for small models.",
+    ]
+    assert render(source, 2, tokens=All).text.split("\n")[1:] == [
+        r"- 3: Calibration of \textbf{Small} Models",
+        "- 5: Abstract — Small models are badly calibrated.",
+        r"- 6: We show that scaling reduces the error by 43\,\%.",
+        r"- 9: Introduction — Calibration matters \cite{guo}.",
+        "- 10: Many models are overconfident.",
+        "- 12: Data — We use six data sets.",
+        "- 20: Conclusions — Scaling is enough for small models.",
+        "- 21: Larger ones need more data.",
+    ]
+
+
 PAPER = """\
 Drift of residuals in long series
 A. Author, B. Author

@@ -25,6 +25,7 @@ from ctxkernel.sources.outlines.json_facts import JsonFacts
 from ctxkernel.sources.outlines.json_outline import json_lines
 from ctxkernel.sources.outlines.json_records import RecordFacts, record_outline
 from ctxkernel.sources.outlines.logs import LogFacts
+from ctxkernel.sources.outlines.prose import is_prose_line
 from ctxkernel.sources.outlines.python_outline import python_outline
 from ctxkernel.sources.outlines.sentences import first_sentence
 from ctxkernel.sources.outlines.settings_files import keys_of_yaml, sections_of
@@ -42,6 +43,11 @@ _ANOTHER = re.compile(r"\s*(?:[-*+]\s|\d{1,3}[.)]\s|#|```|~~~|\||>|([=\-~])\1\1)
 """The beginning of a line that does not continue a paragraph."""
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _ATX = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
+_LATEX = re.compile(
+    r"^\s*\\(?:(title|part|chapter|section|subsection|subsubsection|paragraph)\*?(?:\[[^\]]*\])?\{(.+?)\}\s*"
+    r"(?:\\label\{[^}]*\}\s*)?(?:%.*)?$|begin\{abstract\})"
+)
+_LATEX_DEPTHS = {"part": 1, "chapter": 2, "section": 3, "subsection": 4, "subsubsection": 5, "paragraph": 6}
 _UNDERLINE = re.compile(r"^([=\-~^\"'`#*+.:_])\1{2,}\s*$")
 
 
@@ -80,6 +86,19 @@ def markdown_outline(text: Text) -> Outline:
             if not before.startswith((" ", "\t", "|", "-", "#", ">")):
                 depth = 0 if line[0] == "=" else 1
                 entries.append(OutlineEntry(at - 1, depth, before.strip(), _first_sentence(lines, at + 1)))
+    return Outline([], entries, "headings") if entries else prose_outline(text)
+
+
+def latex_outline(text: Text) -> Outline:
+    """Return the title, the abstract and the sections."""
+    entries: list[OutlineEntry] = []
+    for at, line in enumerate(text.lines):
+        if found := _LATEX.match(line):
+            kind, title = found[1] or "", found[2] or "Abstract"
+            entries.append(OutlineEntry(at, _LATEX_DEPTHS.get(kind, 0), title, _first_sentence(text.lines, at + 1)))
+    sections = [entry.depth for entry in entries if entry.depth]
+    top = min(sections, default=1) - 1
+    entries = [replace(entry, depth=max(entry.depth - 1 - top, 0)) for entry in entries]
     return Outline([], entries, "headings") if entries else prose_outline(text)
 
 
@@ -169,6 +188,7 @@ class Language:
 LANGUAGES: list[Language] = [
     Language("python", lambda text: python_outline(text.text), (".py", ".pyi", ".pyw")),
     Language("markdown", markdown_outline, (".md", ".markdown", ".qmd", ".rmd", ".txt")),
+    Language("latex", latex_outline, (".tex", ".ltx")),
     Language("table", table_outline, (".csv", ".tsv", ".tab")),
     Language("toml", partial(keys_outline, sections_of), (".toml", ".ini", ".cfg", ".conf", ".properties")),
     Language("yaml", partial(keys_outline, keys_of_yaml), (".yaml", ".yml")),
@@ -218,10 +238,13 @@ def _first_sentence(lines: list[str], start: int) -> str:
     """Return the first sentence of the paragraph after line `start`, cut out of the text."""
     for at, line in enumerate(lines[start : start + 6], start):
         plain = line.strip()
-        if not plain or plain.startswith(("```", "|", "<", "![", "[!", "..", ":::")) or _UNDERLINE.match(plain):
-            continue
-        if plain.startswith("#") or (at + 1 < len(lines) and lines[at + 1][:3] in ("===", "---")):
+        if plain.startswith("#") or _LATEX.match(plain):
             return ""
-        more = takewhile(lambda one: one.strip() and not _ANOTHER.match(one), lines[at + 1 : at + _SENTENCE_LINES])
+        if not plain or not is_prose_line(plain) or plain.startswith(("```", "..")) or _UNDERLINE.match(plain):
+            continue
+        if at + 1 < len(lines) and lines[at + 1][:3] in ("===", "---"):
+            return ""
+        rest = lines[at + 1 : at + _SENTENCE_LINES]
+        more = takewhile(lambda one: one.strip() and is_prose_line(one) and not _ANOTHER.match(one), rest)
         return first_sentence([plain, *more])
     return ""

@@ -20,7 +20,14 @@ from ctxkernel.sources.outlines.sentences import Sentence, sentences_of
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _ITEM = re.compile(r"^\s*(?:[-*+•]|\d{1,3}[.)])\s+(?=\S)")
 _RULE = re.compile(r"^\s*([=\-~^\"'`#*+.:_])\1{2,}\s*$")
-_NO_PROSE = re.compile(r"^\s*(?:\||<|!\[|\[!|\[\^?[^\]]+\]:|\.\. |:::|:[\w-]+:|>>>|\$ |%|@)")
+_COMMANDS = r"(?:\\[a-zA-Z@]+\*?(?:\[[^\]]*\]|\{(?:[^{}]|\{[^{}]*\})*\})*\s*)+(?:%.*)?$"
+"""A line that consists of commands of LaTeX."""
+_NO_PROSE = re.compile(rf"^\s*(?:\||<|!\[|\[!|\[\^?[^\]]+\]:|\.\. |:::|:[\w-]+:|>>>|\$ |%|@|{_COMMANDS})")
+_DISPLAY = re.compile(
+    r"^\s*\\begin\{((?:equation|align|gather|multline|eqnarray|figure|table|tabular|algorithm|verbatim|lstlisting|"
+    r"tikzpicture|thebibliography)\*?)\}"
+)
+"""The beginning of an environment of LaTeX that holds no prose."""
 _KEY = re.compile(
     r"\W*(?:[\dIVX.]+\s+)?(?:abstract|summary|conclusions?|concluding remarks|results?|key (?:findings|points|results)|"
     r"main (?:findings|results)|findings|discussion|tl;?dr|overview|zusammenfassung|fazit|résumé)\b",
@@ -82,7 +89,7 @@ def sections_of(lines: Iterable[tuple[int, str]], headings: Sequence[OutlineEntr
     at = {entry.line: entry for entry in headings}
     found = [Section(None)]
     open_: list[tuple[int, str]] = []
-    fence, all_words, prose_words = "", 0, 0
+    fence, display, all_words, prose_words = "", "", 0, 0
 
     def close() -> None:
         nonlocal all_words, prose_words
@@ -98,7 +105,12 @@ def sections_of(lines: Iterable[tuple[int, str]], headings: Sequence[OutlineEntr
 
     for number, line in lines:
         mark = _FENCE.match(line)
-        if mark or fence:
+        if display:
+            display = "" if f"\\end{{{display}}}" in line else display
+        elif not fence and (begun := _DISPLAY.match(line)):
+            close()
+            display = begun[1]
+        elif mark or fence:
             close()
             if mark:
                 fence = "" if fence and mark[1].startswith(fence) else fence or mark[1]
@@ -113,6 +125,11 @@ def sections_of(lines: Iterable[tuple[int, str]], headings: Sequence[OutlineEntr
             open_.append((number, _ITEM.sub("", line)))
     close()
     return found, prose_words / max(all_words, 1)
+
+
+def is_prose_line(line: str) -> bool:
+    """Return whether a line is no table, picture, comment, directive or command."""
+    return not _NO_PROSE.match(line)
 
 
 def points_of_prose(sections: Sequence[Section]) -> list[Point]:
