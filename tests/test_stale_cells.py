@@ -78,9 +78,10 @@ def test_a_return_marks_the_cells_of_the_other_branch(book):
     book.run("a", "x = 1")
     book.run("b", "x = x + 1; y = 2")
     book.gesture("%ctx goto s1")
-    assert book.states() == {"a": "fresh", "b": "branch"}
+    assert book.states() == {"a": "fresh", "b": "later"}
     assert book.marks["b"]["on_head"] is None
     book.run("a", "x = 3")
+    assert book.states() == {"a": "fresh", "b": "branch"}
     book.gesture("%ctx goto s2")
     assert book.states() == {"a": "branch", "b": "fresh"}
     assert book.marks["a"]["on_head"] == "s1.1"

@@ -298,9 +298,9 @@ export interface DeltaItem {
 
 /** The part of a mark that many cells have in common. A page asks for the reasons if they are left out. */
 export interface CellLook {
-  here: 'fresh' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown' | null;
+  here: 'fresh' | 'stale' | 'later' | 'branch' | 'diverged' | 'asks' | 'unknown' | null;
   author: 'human' | 'model' | 'panel' | 'agent';
-  state: 'fresh' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown';
+  state: 'fresh' | 'stale' | 'later' | 'branch' | 'diverged' | 'asks' | 'unknown';
   because?: readonly string[];
   upstream?: readonly string[];
   checkpoint: 'writing' | 'durable' | 'skipped' | 'thinned' | 'damaged' | null;
@@ -313,9 +313,9 @@ export interface CellLook {
     Where `on_head` is another execution than the newest one, `here` is its state, and `because` and `upstream` are its.
      */
 export interface CellMark {
-  here: 'fresh' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown' | null;
+  here: 'fresh' | 'stale' | 'later' | 'branch' | 'diverged' | 'asks' | 'unknown' | null;
   author: 'human' | 'model' | 'panel' | 'agent';
-  state: 'fresh' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown';
+  state: 'fresh' | 'stale' | 'later' | 'branch' | 'diverged' | 'asks' | 'unknown';
   because?: readonly string[];
   upstream?: readonly string[];
   checkpoint: 'writing' | 'durable' | 'skipped' | 'thinned' | 'damaged' | null;

@@ -75,7 +75,7 @@ def test_axe_finds_nothing_serious_in_what_follows_a_return(new_desk: Any):
         found[f"{theme}: the card of a mark"] = faults(page, ".ctxk-markcard")
         page.keyboard.press("Escape")
         bar(desk).get_by_role("button", name="Take it back").click()
-        expect(bar(desk)).to_contain_text("1 cell shows another branch")
+        expect(bar(desk)).to_contain_text("1 cell shows another run")
         desk.command("Open the timeline in a tab")
         expect(page.locator(".ctxk-widetab .ctxk-row").first).to_be_visible()
         found[f"{theme}: the timeline in a tab"] = faults(page, ".ctxk-widetab", ".ctxk-statusitem")

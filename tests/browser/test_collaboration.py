@@ -104,7 +104,7 @@ def test_both_see_the_same_marks_whoever_runs_edits_and_goes_back(pair: tuple[An
     expect(desk.row("s4")).to_be_visible()
     same(desk, other)
     go_back(desk, "s3")
-    expect(mark(other, 0)).to_contain_text("branch")
+    expect(mark(other, 0)).to_contain_text("later")
     expect(other.cell(0).locator(".ctxk-foreignline")).to_be_visible()
     same(desk, other)
 

@@ -45,8 +45,8 @@ def on_another_branch(desk: Any, name: str) -> Any:
 def test_a_return_offers_to_show_the_cells_as_they_were_and_keeps_what_was_typed(desk):
     """First what would change; then text, output and prompt of the branch. The typed text can be taken back."""
     on_another_branch(desk, "follow.ipynb")
-    expect(bar(desk)).to_contain_text("Kernel at s3: 1 cell shows another branch.")
-    expect(desk.view.locator("[data-banner=cells]")).to_contain_text("1 cell shows another branch")
+    expect(bar(desk)).to_contain_text("Kernel at s3: 1 cell shows another run.")
+    expect(desk.view.locator("[data-banner=cells]")).to_contain_text("1 cell shows another run")
     bar(desk).get_by_role("button", name="Show it as at s3…").click()
     sheet = desk.page.get_by_role("dialog", name="Show the cells as at s3")
     expect(sheet).to_contain_text("you edited it: your text is kept")
@@ -88,8 +88,8 @@ def test_what_was_shown_can_be_taken_back_and_undone_in_the_cell(desk):
     bar(desk).get_by_role("button", name="Take it back").click()
     assert "# typed" in text(desk, 0)
     expect(desk.cell(0).locator(".jp-OutputArea")).to_contain_text("x 5")
-    expect(mark(desk, 0)).to_contain_text("branch")
-    expect(bar(desk)).to_contain_text("1 cell shows another branch")
+    expect(mark(desk, 0)).to_contain_text("later")
+    expect(bar(desk)).to_contain_text("1 cell shows another run")
 
 
 def test_a_kept_text_survives_a_reload_without_saving(new_desk):
@@ -117,7 +117,7 @@ def test_cells_that_the_branch_does_not_have_stay_and_deleted_ones_can_come_back
     desk.page.keyboard.press("d")
     go_back(desk, "s3")
     expect(bar(desk)).to_have_count(0)  # no cell of the notebook would change
-    expect(mark(desk, 2)).to_contain_text("branch")
+    expect(mark(desk, 2)).to_contain_text("later")
     desk.page.evaluate(f"{CURRENT}.content.activate()")
     desk.command("Show the cells as at HEAD")
     sheet = desk.page.get_by_role("dialog", name="Show the cells as at s3")

@@ -57,7 +57,7 @@ def test_a_page_that_was_offline_for_several_cells_shows_what_ran_meanwhile(new_
     if dialog.count():  # JupyterLab's, about the server
         dialog.locator("button").last.click()
     go_back(desk, "s3")
-    expect(mark(desk, 3)).to_contain_text("branch")
+    expect(mark(desk, 3)).to_contain_text("later")
 
 
 def test_a_connection_that_jupyterlab_has_given_up_comes_back(desk: Any):
@@ -83,7 +83,7 @@ def test_a_page_that_is_reloaded_in_mid_cell_has_its_marks_while_the_cell_runs(n
     """And when it ends; the cells of another branch are marked, too."""
     desk = run_all(new_desk, "reload.ipynb", ["x = 1", "x += 1\nprint(x)"], wait_for("go"))
     go_back(desk, "s1")
-    expect(mark(desk, 1)).to_contain_text("branch")
+    expect(mark(desk, 1)).to_contain_text("later")
     desk.page.keyboard.press("Escape")
     desk.select(2)
     desk.enter()
@@ -95,7 +95,7 @@ def test_a_page_that_is_reloaded_in_mid_cell_has_its_marks_while_the_cell_runs(n
     # JupyterLab holds back what a page sends to a busy kernel for its first three seconds.
     expect(mark(desk, 2)).to_contain_text("running", timeout=60_000)
     assert [one.split(":")[0] for one in labels(desk)] == [one.split(":")[0] for one in before]
-    expect(mark(desk, 1)).to_contain_text("branch")
+    expect(mark(desk, 1)).to_contain_text("later")
     (desk.lab.root / "go").touch()
     expect(mark(desk, 2)).to_contain_text(re.compile(r"s\d"), timeout=60_000)
     expect(mark(desk, 2)).not_to_contain_text("running")
@@ -107,7 +107,7 @@ def test_of_two_notebooks_only_the_one_whose_kernel_was_restarted_in_mid_cell_ch
     """The other one keeps its marks, its rows and its status; the restarted one says that nothing runs."""
     run_all(desk, "kept.ipynb", ["a = 1", "b = a\nprint(b)"])
     go_back(desk, "s1")
-    expect(mark(desk, 1)).to_contain_text("branch")
+    expect(mark(desk, 1)).to_contain_text("later")
     kept = labels(desk)
     run_all(desk, "restarted.ipynb", ["c = 1\nprint(c)"], wait_for("go"))
     desk.select(1)

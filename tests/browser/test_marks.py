@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
 CELLS = ["x = 1\nprint('x', x)", "y = x + 1\ny", "print('y', y)"]
 
 
-def test_after_a_return_every_cell_says_of_which_branch_it_is(desk):
+def test_after_a_return_every_cell_says_whether_it_ran_later_or_on_another_branch(desk):
     """By words; an output of another branch is faded with a line and a button. The notebook stays unchanged."""
     run_all(desk, "branch.ipynb", CELLS, "z = 1")
     expect(mark(desk, 2)).to_contain_text("s3")
@@ -22,11 +22,11 @@ def test_after_a_return_every_cell_says_of_which_branch_it_is(desk):
     desk.page.wait_for_function(f"!{CURRENT}.context.model.dirty")
     go_back(desk, "s1")
 
-    expect(mark(desk, 2)).to_contain_text("branch")
-    expect(mark(desk, 2)).to_have_attribute("aria-label", re.compile("Statement s3: ran on another branch"))
-    assert "branch" not in (mark(desk, 0).text_content() or "")
+    expect(mark(desk, 2)).to_contain_text("later")
+    expect(mark(desk, 2)).to_have_attribute("aria-label", re.compile("Statement s3: ran after s1, where the kernel is"))
+    assert "later" not in (mark(desk, 0).text_content() or "")
     line = desk.cell(2).locator(".ctxk-foreignline")
-    expect(line).to_contain_text("The output is of s3, on another branch; the cell has not run on this one.")
+    expect(line).to_contain_text("The output is of s3, which ran after s1; the cell has not run here.")
     assert float(desk.cell(2).locator(".jp-Cell-outputWrapper").evaluate("el => getComputedStyle(el).opacity")) < 1
     expect(desk.cell(0).locator(".ctxk-foreignline")).to_have_count(0)
     assert desk.page.evaluate(f"!{CURRENT}.context.model.dirty")
@@ -117,7 +117,7 @@ def test_the_marks_are_right_again_after_a_reload_and_with_two_notebooks(desk):
     """Each notebook has its own; a page that comes later shows the same."""
     run_all(desk, "one.ipynb", CELLS)
     go_back(desk, "s2")
-    expect(mark(desk, 2)).to_contain_text("branch")
+    expect(mark(desk, 2)).to_contain_text("later")
     before = labels(desk)
     assert desk.panel.get_attribute("data-last-turn")
     desk.open("two.ipynb", ["a = 1"]).live()
@@ -132,7 +132,7 @@ def test_the_marks_are_right_again_after_a_reload_and_with_two_notebooks(desk):
     desk.page.wait_for_function(f"!{CURRENT}.context.model.dirty")
     desk.reopen("one.ipynb")
     desk.settle().live()
-    expect(mark(desk, 2)).to_contain_text("branch")
+    expect(mark(desk, 2)).to_contain_text("later")
     assert labels(desk) == before
 
 
@@ -259,4 +259,4 @@ def test_a_move_that_needs_no_code_cell_works_beside_a_text_and_the_toolbar_stay
     expect(affected).to_have_attribute("aria-disabled", "false")
     desk.page.keyboard.press("t")
     desk.page.keyboard.press("u")
-    expect(mark(desk, 2)).to_contain_text("branch")
+    expect(mark(desk, 2)).to_contain_text("later")

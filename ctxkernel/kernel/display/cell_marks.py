@@ -75,6 +75,8 @@ class CellMarks:
     _on_head: dict[str, str] = field(default_factory=dict[str, str])
     _at: str | None = None
     """The last execution of the path that the graph has."""
+    _later: frozenset[str] = frozenset()
+    """The executions that continue from HEAD: after a return, those that were left."""
     _due: set[str] = field(default_factory=set[str])
     """Cells whose marks are made anew."""
     _files: OrderedDict[str, _WatchedFile] = field(default_factory=OrderedDict[str, _WatchedFile])
@@ -171,6 +173,8 @@ class CellMarks:
         new, follows = self._new_executions()
         if not follows:
             self._start_anew()
+        if not follows or (new and self._later):
+            self._find_later()
         anchor, uncertain = self.queries.uncertain()
         for statement, execution in new:
             self._take(statement, execution)
@@ -218,6 +222,14 @@ class CellMarks:
                 self._note_newest(statement, ended[-1])
         self._due |= self._newest.keys()
 
+    def _find_later(self) -> None:
+        """Find the executions that continue from HEAD."""
+        later = [one.execution_id for one in self.log.children(self.log.head)]
+        for one in later:  # which grows
+            later += (child.execution_id for child in self.log.children(one))
+        changed, self._later = self._later.symmetric_difference(later), frozenset(later)
+        self._due |= {cell for cell, (_, run) in self._newest.items() if run.execution_id in changed}
+
     def _take(self, statement: Statement, execution: Execution) -> None:
         run = self.queries.run(statement, execution)
         self.graph.add(run)
@@ -262,7 +274,7 @@ class CellMarks:
         else:
             run = self.log.execution(str(on_head))
             on_path = self.log.statement(run.statement_id)
-            state = "branch"
+            state = self._away(execution)
             here, because = self._state(on_path, run, fresh)
         return {
             "statement_id": statement.statement_id,
@@ -284,7 +296,7 @@ class CellMarks:
         self, statement: Statement, execution: Execution, fresh: Freshness | None
     ) -> tuple[CellState, list[str]]:
         if fresh is None:
-            return "branch", []
+            return self._away(execution), []
         because = list(fresh.because)
         if fresh.state == "stale":
             return "stale", because
@@ -293,6 +305,10 @@ class CellMarks:
         if self._marked(statement) == "asks" or statement.tags.get("asks") is True:
             return "asks", ["it is marked as one that asks before it runs again", *because]
         return fresh.state, because
+
+    def _away(self, execution: Execution) -> CellState:
+        """Return where an execution is that is not on the path to HEAD."""
+        return "later" if execution.execution_id in self._later else "branch"
 
     def _marked(self, statement: Statement) -> Literal["asks", "differs"] | None:
         """Return the mark of a person on a statement or its cell."""

@@ -84,7 +84,7 @@ class CellVersions {
     const away = foreign.length - here.length;
     this.host.offer({
       text:
-        `Kernel at ${marks.here}: ${plural(here.length, 'cell shows', 'cells show')} another branch` +
+        `Kernel at ${marks.here}: ${plural(here.length, 'cell shows another run', 'cells show other runs')}` +
         (away ? `, ${count(away)} did not run here.` : '.'),
       button: `Show ${here.length === 1 ? 'it' : 'them'} as at ${marks.here}…`,
       run: () => void this.preview()

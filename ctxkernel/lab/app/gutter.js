@@ -303,11 +303,12 @@ class Gutter {
       ? { text: `Show it as it ran here (${here})…`, run: () => this.host.follow(cell) }
       : { text: 'Run it here', run: () => this.host.run(cell) };
     const tabindex = cell === this.content.activeCell ? '0' : '-1';
-    const told = here ? `here the cell ran as ${here}` : 'the cell has not run on this one';
+    const where = look.state === 'later' ? `which ran after ${this.marks.here}` : 'on another branch';
+    const told = here ? `here the cell ran as ${here}` : 'the cell has not run here';
     return h(
       'div',
       { class: 'ctxk-nb ctxk-foreignline', 'data-lm-suppress-shortcuts': 'true' },
-      h('span', null, `The output is of ${look.name}, on another branch; ${told}.`),
+      h('span', null, `The output is of ${look.name}, ${where}; ${told}.`),
       h('button', { class: 'ctxk-linkbutton', type: 'button', tabindex, onclick: act.run }, act.text)
     );
   }
@@ -326,7 +327,7 @@ class Gutter {
     this.stop = at;
   }
 
-  /** The cells whose outputs are of another branch. */
+  /** The cells whose outputs are not of the way to HEAD. */
   get foreign() {
     return this.content.widgets.filter((cell) => {
       const mark = cell.model?.type === 'code' && this.marks.cells.get(cell.model.id);

@@ -28,13 +28,13 @@ import { dict, list, textOf } from './values.js';
  *
  * A cell as its gutter shows it.
  * @typedef {object} Look
- * @property {'fresh' | 'failed' | 'stale' | 'branch' | 'diverged' | 'asks' | 'unknown' | 'running' | 'queued' | 'copy' | 'none'} state
+ * @property {'fresh' | 'failed' | 'stale' | 'later' | 'branch' | 'diverged' | 'asks' | 'unknown' | 'running' | 'queued' | 'copy' | 'none'} state
  * @property {string} name `s14`, of a later run `s14.2`
  * @property {string} word
  * @property {string} sentence
  * @property {readonly string[]} because
  * @property {boolean} edited the text is not the one that ran
- * @property {boolean} foreign the output is not of HEAD's branch
+ * @property {boolean} foreign the output is not of the way to HEAD
  */
 
 /** State → the word in the gutter, and a sentence. @type {Record<Look['state'], [string, string]>} */
@@ -42,6 +42,7 @@ const STATES = {
   fresh: ['✓', 'fresh: no cell before it changed what it read'],
   failed: ['failed', 'it raised an exception; no cell before it has changed what it read since'],
   stale: ['stale', 'stale: something that it depends on has changed since it ran'],
+  later: ['later', 'ran after the state that the kernel is at'],
   branch: ['branch', 'ran on another branch'],
   diverged: ['differs', 'its re-run came out differently'],
   asks: ['asks', 'asks before it runs again'],
@@ -234,17 +235,21 @@ class Marks {
     const said = followed && !foreign ? mark.here : mark.state;
     const known = said && said in STATES ? said : 'unknown';
     const told = known === 'fresh' && !followed && mark.failed ? 'failed' : known;
-    const state = runs ?? (foreign ? 'branch' : told);
+    const away = !followed && mark.state === 'later' ? 'later' : 'branch';
+    const state = runs ?? (foreign ? away : told);
     const [word, general] = STATES[state];
+    const here = mark.on_head ? `, where it ran as ${nameOf(mark.on_head)}` : '';
     const sentence =
       state === 'branch'
         ? mark.on_head
           ? `of another branch; on this one the cell ran as ${nameOf(mark.on_head)}`
           : 'ran on another branch; it has not run on this one'
-        : general;
+        : state === 'later'
+          ? `ran after ${this.here}, where the kernel is${here}`
+          : general;
     const ran = followed ? shown?.digest : mark.source;
     const edited = !runs && Boolean(ran) && fingerprint(source) !== ran;
-    const because = state === 'branch' ? [] : list(mark.because).map(clean);
+    const because = state === 'branch' || state === 'later' ? [] : list(mark.because).map(clean);
     return { state, name: nameOf(execution), word, sentence, because, edited, foreign };
   }
 }
