@@ -252,6 +252,14 @@ def test_no_part_of_a_number_is_shown(numbers: list[str], chars: int):
     assert "temperatures".startswith("".join(shown[:1]))
 
 
+@pytest.mark.parametrize("line", ["age: float64, 19.0 … 79.0", "day: date, 2026-01-01 … 2026-01-28, 3 nulls"])
+def test_no_range_without_its_end_is_shown(line: str):
+    shown = {beginning(line, chars) for chars in range(len(line))}
+
+    assert all(one.count("…") == 1 or one.removesuffix("…") in line for one in shown), shown
+    assert not any(one.removesuffix("…").rstrip().endswith("…") for one in shown), shown
+
+
 @pytest.mark.parametrize(
     ("chars", "shown"),
     [(11, "It goes on…"), (14, "It goes on for…"), (17, "It goes on for…"), (18, "It goes on for awh…")],

@@ -26,6 +26,7 @@ _LEAST_LETTERS = 3
 """A word of which fewer letters have room is left out of a beginning."""
 _PART_OF_NUMBER = re.compile(r"[+-]?\d[\d.]*(?:[eE][+-]?\d*)?$")
 _BEFORE_SIGN = re.compile(r"\d[eE]$")
+_OPEN_RANGE = re.compile(r",?\s*\S+ …\s*$")
 _PART_OF_WORD = re.compile(rf"\s+\S{{0,{_LEAST_LETTERS - 1}}}$")
 
 
@@ -110,7 +111,10 @@ def may_begin(line: str) -> bool:
 
 
 def beginning(line: str, chars: int) -> str:
-    """Return the first characters of a line and an ellipsis, no part of a number; the line if these are all."""
+    """Return the first characters of a line and an ellipsis; the line if these are all.
+
+    No part of a number, and no range without its end, is in it.
+    """
     if chars >= len(line):
         return line
     part = line[: max(chars, 0)]
@@ -118,4 +122,4 @@ def beginning(line: str, chars: int) -> str:
         part = _PART_OF_WORD.sub("", part) or part
     if line[chars].isalnum() or line[chars] in ".," or _BEFORE_SIGN.search(part):
         part = _PART_OF_NUMBER.sub("", part)
-    return f"{part.rstrip()}…"
+    return f"{_OPEN_RANGE.sub('', part).rstrip()}…"
