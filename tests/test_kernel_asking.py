@@ -364,6 +364,7 @@ def test_a_mask_hides_no_code_that_waits_for_approval(shared: Bench):
         ended = shared.kernel.run("%ctx stop")
         (last,) = [data for data in ended.data if PROPOSAL_MIME in data]
         assert last[PROPOSAL_MIME]["state"] == "stopped"
+        assert (card[PROPOSAL_MIME]["told"], last[PROPOSAL_MIME]["told"]) == ("The model wants to run this cell.", "")
         assert ("[masked" in last["text/plain"]) == ("PRIVATE KEY" in code)
     shared.sound()
 

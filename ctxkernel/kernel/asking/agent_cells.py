@@ -126,19 +126,19 @@ class AgentCells:
             "kind": "cell",
             "ask": "",
             "code": one.code if code is None else code,
-            "told": self._request(one),
+            "told": self._request(one, "wants" if state == "waits" else "wanted"),
             "more": max(0, len(self.waiting) - 1),
             "state": state,
             "reason": reason,
         }
 
-    def _request(self, one: AgentCell) -> str:
+    def _request(self, one: AgentCell, wants: str) -> str:
         """Return what an agent asks for with a cell."""
         if one.cell_id is None:
-            return f"{one.agent} wants to run this cell."
+            return f"{one.agent} {wants} to run this cell."
         ran = next((made for made, _ in reversed(self._session.loop.history) if made.cell_id == one.cell_id), None)
         which = f"the cell {ran.statement_id} ({gist(ran.source)})" if ran else "a cell that has not run on this branch"
-        return f"{one.agent} wants to replace {which} by this text, and run it."
+        return f"{one.agent} {wants} to replace {which} by this text, and run it."
 
     def approve(self, *, code: str | None = None, rest: bool = False) -> None:
         """Run the cell that waits after the running cell, or `code` instead; with `rest` all that wait.

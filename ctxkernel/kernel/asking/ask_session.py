@@ -357,9 +357,9 @@ class AskSession:
         display = self._displays.get(card["id"]) if card is not None else None
         if card is not None and display is not None:
             code = card["code"] if code is None else code
-            self.screen.change(
-                display, proposal_bundle({**card, "state": state, "reason": reason, "code": code, "more": 0})
-            )
+            told = card["told"] if card["kind"] == "send" else FENCED if FENCED in card["told"] else ""
+            decided = self._card(card["id"], card["kind"], code, told, state)
+            self.screen.change(display, proposal_bundle({**decided, "reason": reason}))
 
     def clock(self) -> float:
         """Return seconds of the monotonic clock."""
