@@ -39,9 +39,9 @@ def edit(desk, index, text):
 
 
 def test_run_affected_shows_its_plan_and_runs_only_what_the_edit_affects(desk, tmp_path):
-    """The plan shrinks when a cell gives its old result; outputs land in their cells; one undo takes it back."""
+    """The plan shrinks when a cell gives its old result; outputs land in their cells; times are those of this run."""
     run_all(desk, "affected.ipynb", CELLS)
-    edit(desk, 0, "x = 4")
+    edit(desk, 0, "x = 4\n__import__('time').sleep(1.2)")
     desk.command("Run affected cells")
     sheet = desk.view.get_by_role("dialog", name="Run affected cells")
     rows = sheet.locator(".ctxk-affectedcells > .ctxk-step:not([data-what=keep])")
@@ -59,6 +59,7 @@ def test_run_affected_shows_its_plan_and_runs_only_what_the_edit_affects(desk, t
     running = desk.view.get_by_role("dialog", name="The affected cells")
     expect(running.locator("[data-what=ran]")).to_have_count(3)
     expect(running.locator("[data-what=kept]")).to_have_count(2)
+    expect(running.locator("[data-what=ran] .ctxk-time").first).to_have_text(re.compile(r"^1\.\d+ s$"))
     expect(output(desk, 3)).to_contain_text("x is 4")
     expect(output(desk, 2)).to_contain_text("slow True")
     expect(output(desk, 4)).to_contain_text("other [1, 2]")

@@ -217,6 +217,7 @@ class AffectedRun {
       const row = chosen[n - 1];
       const kept = dict(reply.ctxkernel);
       if (row) row.what = kept.kept ? 'kept' : 'ran';
+      if (row && !kept.kept) row.seconds = (performance.now() - began) / 1000;
       done[kept.kept ? 'kept' : 'ran'] += 1;
       done.saved += number(kept.seconds) ?? 0;
       if (!kept.kept && n < chosen.length) {
@@ -227,7 +228,9 @@ class AffectedRun {
       if (next && !stop.stopped) next.what = 'running';
       this.draw();
       told();
+      began = performance.now();
     };
+    let began = performance.now();
     if (chosen[0]) chosen[0].what = 'running';
     const result = await rerunCells(chosen.map((row) => row.cell.cell_id), step, stop, { affected: true });
     returning.reruns.running = false;
