@@ -101,8 +101,8 @@ class Interrupts:
         """Only note signals with a handler of the user's from now on, except SIGINT."""
         if self._holds:
             return
-        for number in _OTHERS:
-            handler = get_handler(number)
+        handlers = [*map(get_handler, _OTHERS)]
+        for number, handler in zip(_OTHERS, handlers, strict=True) if any(map(callable, handlers)) else ():
             if callable(handler) and handler != self._defer and getattr(handler, "__module__", "") != _ASYNCIO:
                 self.held[number] = handler
                 set_handler(number, self._defer)

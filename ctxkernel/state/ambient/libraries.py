@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from ctxkernel.state.ambient.part import Part, Setting
@@ -13,13 +13,21 @@ _DICT: Any = dict
 
 
 class _Options(Part):
-    """A part with hundreds of values: its stamp is a copy of them."""
+    """A part with hundreds of values: its stamp is a copy of them, the same one as long as nothing changed."""
 
     _now: Callable[[], Any]
     """Returns the dict of values."""
+    _stamp: Mapping[str, Any] | None = None
 
     def stamp(self) -> object:
-        return _copied(self._now())
+        now = self._now()
+        try:
+            is_same = self._stamp is not None and _DICT.__eq__(self._stamp, now) is True
+        except Exception:  # of values that cannot be compared, such as arrays
+            is_same = False
+        if not is_same:
+            self._stamp = _copied(now)
+        return self._stamp
 
 
 def _copied(values: Any) -> dict[str, Any]:
