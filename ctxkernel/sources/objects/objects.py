@@ -259,9 +259,12 @@ def structure_lines(target: Any) -> Iterator[str]:
         line = f"{where}: {_typed(item)}" if where else _typed(item)
         name = _key_name(where) if keyed else brief(item, _NAME_CHARS)
         yield NamedLine(line, name, type_name(class_of(item))) if keyed or alike else line
-    if (length := length_of(target)) is not None and not is_a(target, str, bytes, bytearray):
+    if is_a(target, bytes, bytearray):
+        yield from (Line(line, 1, "lines") for line in islice(value_lines(target), _FEW))
+        yield from more_lines(line_count(target) - _FEW, "lines")
+    elif (length := length_of(target)) is not None and not is_a(target, str):
         yield from more_lines(length - _ITEMS, "items")
-    methods = [name for name in _methods(kind) if name not in own]
+    length, methods = length_of(target), [name for name in _methods(kind) if name not in own]
     if enum_name(target) or (length is None and not own):
         yield Line(brief(target, _LINE_CHARS))
     if methods and length is None and class_flags(kind) & HEAP_TYPE:

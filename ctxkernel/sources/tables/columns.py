@@ -30,6 +30,17 @@ EXACT_CELLS = 5_000_000
 """Statistics of a table of more cells are of a sample."""
 COUNTED_CELL = 12
 """To count the values of a text among others takes as long as the statistics of so many numbers."""
+_NANOSECONDS = {
+    "W": 7 * 86_400 * 10**9,
+    "D": 86_400 * 10**9,
+    "h": 3_600 * 10**9,
+    "m": 60 * 10**9,
+    "s": 10**9,
+    "ms": 10**6,
+    "us": 10**3,
+    "ns": 1,
+}
+"""Unit of NumPy → its length."""
 CHUNKS = 64
 """A column is hashed in at most so many chunks, so that a diff can say where it changed."""
 LEAST_ROWS = 16
@@ -149,7 +160,20 @@ def cell(value: Any) -> str:
 def short_time(text: str) -> str:
     """Return a time without a fraction of zeros, and a midnight as its date."""
     whole, _, fraction = text.partition(".")
-    return whole.removesuffix(" 00:00:00") if not fraction.strip("0") else text
+    return whole.removesuffix(" 00:00:00").removesuffix(" +00:00:00") if not fraction.strip("0") else text
+
+
+def _duration(value: Any) -> str:
+    """Return a numpy.timedelta64 as pandas writes it: `2 days 01:00:00`; a number of months or years as NumPy does."""
+    numpy, _ = modules()
+    unit, step = numpy.datetime_data(value.dtype)
+    if unit not in _NANOSECONDS:
+        return str(value)
+    days, rest = divmod(int(value.astype("int64")) * step * _NANOSECONDS[unit], _NANOSECONDS["D"])
+    seconds, fraction = divmod(rest, _NANOSECONDS["s"])
+    clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    digits = f".{fraction:09d}".removesuffix("000") if fraction else ""
+    return f"{days} days" + (f" {'+' * (days < 0)}{clock}{digits}" if rest else "")
 
 
 def cells(values: Any) -> list[str]:
@@ -159,8 +183,10 @@ def cells(values: Any) -> list[str]:
         if values.dtype.kind == "f" and values.dtype.itemsize != 8:
             return ["NaN" if item != item else str(item) for item in values]  # float32 0.1 is 0.1, not 0.10000000149
         if values.dtype.kind == "M":
-            return [short_time(str(item).replace("T", " ")) for item in values]
-        if values.dtype.kind in "mSc":
+            return ["NaT" if item != item else short_time(str(item).replace("T", " ")) for item in values]
+        if values.dtype.kind == "m":
+            return ["NaT" if item != item else _duration(item) for item in values]
+        if values.dtype.kind in "Sc":
             return [str(item) for item in values]
         if values.dtype.kind == "V":
             return [brief(item.item(), CELL_CHARS) for item in values]

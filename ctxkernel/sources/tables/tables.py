@@ -130,7 +130,7 @@ def columns_within(window: TableWindow, width: int, room: int, *, named: bool = 
     def fits(shown: int) -> bool:
         return count_tokens("\n".join([first_rows(shown, width), *window.lines(shown)[top:3]])) <= room
 
-    return max(1, largest(len(window.names), fits, guess=8))
+    return max(min(1, len(window.names)), largest(len(window.names), fits, guess=8))
 
 
 def described_part(names: Sequence[str], budget: int) -> Sequence[int]:
