@@ -53,6 +53,28 @@ def test_a_renamed_notebook_finds_its_session(start_kernel, ran: Path):
     assert sessions(ran) == {"study.sqlite"}
 
 
+@pytest.mark.parametrize(("before", "after"), [(".", "sub"), ("sub", "."), ("a", "b"), ("sub/deep", ".")])
+def test_a_notebook_that_is_moved_finds_its_session(start_kernel, tmp_path: Path, before: str, after: str):
+    """To a folder below, above or beside; a session that is too far away is not looked for."""
+    old, new = tmp_path / before, tmp_path / after
+    for folder in (old, new):
+        folder.mkdir(parents=True, exist_ok=True)
+    kernel = start_kernel(old, notebook="study.ipynb")
+    for cell, source in SOURCES.items():
+        kernel.run(source, metadata={"cellId": cell})
+    kernel.stop()
+    write(new / "study.ipynb", SOURCES)
+
+    kernel = start_kernel(new, notebook="study.ipynb")
+
+    resumed = kernel.run("%ctx resume").status
+    if before == "sub/deep":
+        assert (resumed, sessions(old), sessions(new)) == ("error", {"study.sqlite"}, {"study.sqlite"})
+    else:
+        assert (resumed, sessions(old), sessions(new)) == ("ok", set(), {"study.sqlite"})
+        assert kernel.evaluate("total") == "3"
+
+
 def test_a_session_of_a_killed_kernel_follows_whole(start_kernel, tmp_path: Path):
     kernel = start_kernel(tmp_path, notebook="Untitled.ipynb")
     for cell, source in SOURCES.items():

@@ -145,7 +145,7 @@ class Runtime:
         self.reads = FileReads(self._log_path, self.file_states.before_write)
 
     def _follow_notebook(self, place: str | None, session: Path) -> None:
-        """Let the session of a notebook that was renamed have the notebook's new name."""
+        """Let the session of a notebook that was renamed or moved have its new name and place."""
         name = notebook_name(place, os.environ, os.getcwd())
         if name is None or is_named(os.environ) or session.exists():
             return
