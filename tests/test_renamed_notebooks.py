@@ -56,7 +56,7 @@ def test_a_renamed_notebook_finds_its_session(start_kernel, ran: Path):
 @pytest.mark.parametrize(("before", "after"), [(".", "sub"), ("sub", "."), ("a", "b"), ("sub/deep", ".")])
 def test_a_notebook_that_is_moved_finds_its_session(start_kernel, tmp_path: Path, before: str, after: str):
     """To a folder below, above or beside; a session that is too far away is not looked for."""
-    old, new = tmp_path / before, tmp_path / after
+    old, new = tmp_path / "all" / before, tmp_path / "all" / after
     for folder in (old, new):
         folder.mkdir(parents=True, exist_ok=True)
     kernel = start_kernel(old, notebook="study.ipynb")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -40,22 +40,21 @@ def follow(notebook: Path, session: Path) -> str | None:
         return None
     executed = [one for one in code_cells(read_notebook_json(notebook)) if one.cell_id and one.count is not None]
     cells = {str(one.cell_id): one.source for one in executed[:_MOST_CELLS]}
-    others = (one for folder in _folders(notebook) for one in sorted(folder.glob("*.sqlite")))
-    known = islice((one for one in others if one.is_file() and not one.is_symlink()), _MOST_SESSIONS)
-    found = [one for one in known if cells and _is_of(one, cells)]
-    return found[0].name if len(found) == 1 and _moved(found[0], session) else None
+    for folders in _places(notebook.parent) if cells else ():
+        others = (one for folder in folders for one in sorted((folder / FOLDER).glob("*.sqlite")))
+        known = islice((one for one in others if one.is_file() and not one.is_symlink()), _MOST_SESSIONS)
+        if found := [one for one in known if not one.parent.is_symlink() and _is_of(one, cells)]:
+            return found[0].name if len(found) == 1 and _moved(found[0], session) else None
+    return None
 
 
-def _folders(notebook: Path) -> Iterator[Path]:
-    """Yield the folders of sessions in which the notebook's may be."""
-    home = notebook.parent
-    near = [home, *islice(home.parents, _ABOVE)]
-    for top in (home, home.parent):
+def _places(folder: Path) -> Iterator[Sequence[Path]]:
+    """Yield the folders that a notebook may have been in, the nearest first."""
+    yield [folder]
+    yield [*islice(folder.parents, _ABOVE)]
+    for top in (folder, folder.parent):
         with contextlib.suppress(OSError):
-            near += sorted(Path(one.path) for one in islice(os.scandir(top), _BELOW) if one.is_dir())
-    for folder in dict.fromkeys(near):
-        if (found := folder / FOLDER).is_dir() and not found.is_symlink():
-            yield found
+            yield sorted(Path(one.path) for one in islice(os.scandir(top), _BELOW) if one.is_dir())
 
 
 def _is_of(session: Path, cells: Mapping[str, str]) -> bool:
