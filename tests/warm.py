@@ -81,20 +81,30 @@ ASK = [
     "ctxkernel.kernel.commands.model",
 ]
 """What a kernel imports for its first ask, with the SDK of the model: two seconds."""
+QUIET = {
+    "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+"""Variables without which the debugger warns, and NumPy and Arrow start threads."""
+LIBRARIES = ["numpy", "pandas", "matplotlib.pyplot"]
+"""What a kernel has loaded at its start where a test says so, as with a file of IPython's for its start."""
+loaded: list[str] = []
+"""The libraries that kernels have loaded at their start."""
 
 _parents: dict[str, subprocess.Popen[str]] = {}
 
 
 def parent(env: Mapping[str, str]) -> subprocess.Popen[str]:
     """Return the process that forks kernels with such an environment."""
-    names = START + CELLS + ASK if "ANTHROPIC_BASE_URL" in env else START + CELLS
+    names = START + CELLS + (ASK if "ANTHROPIC_BASE_URL" in env else []) + loaded
     given = {name: value for name, value in env.items() if name.startswith("PYTHON")}
     key = json.dumps([names, given], sort_keys=True)
     if key not in _parents:
         others = {name: value for name, value in os.environ.items() if not name.startswith("PY")}
         _parents[key] = subprocess.Popen(
             [sys.executable, __file__, *names],
-            env={**others, **given, "PYDEVD_DISABLE_FILE_VALIDATION": "1"},  # or its debugger warns
+            env={**others, **given, **QUIET},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
