@@ -546,7 +546,7 @@ def bench() -> Iterator[Any]:
 @linux
 @pytest.mark.scaled
 @pytest.mark.timeout(900)
-@settings(max_examples=6 if QUICK else 120, deadline=None)
+@settings(max_examples=4 if QUICK else 120, deadline=None)
 @given(st.integers(0, 10**9), st.integers(1, 8), st.integers(1, 3))
 def test_a_re_run_of_the_affected_cells_gives_what_a_re_run_of_all_gives(bench, seed, size, count):
     """And no cell runs that found all as it was, if it is not opaque."""
