@@ -105,7 +105,6 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
 
@@ -144,6 +143,12 @@ def kernel(start_kernel: StartKernel) -> RunningKernel:
 def cold_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start the kernels of a test as any program does, by an interpreter of their own."""
     monkeypatch.setattr(LocalProvisioner, "launch_kernel", warm.COLD)
+
+
+@pytest.fixture
+def loaded_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start kernels that have NumPy, pandas and pyplot loaded already: half a second less for each."""
+    monkeypatch.setattr(warm, "loaded", warm.LIBRARIES)
 
 
 @pytest.fixture(scope="module")

@@ -163,6 +163,15 @@ LONG = {
     "test_cli_returning.py::test_a_command_that_is_stopped_while_its_kernel_starts_says_so[15]": "the other signal",
     "test_rerun_notebooks.py::test_the_tour_runs_again_without_a_difference": "the notebooks of the same file",
     "test_injection_asks.py::test_every_order_is_tried_at_every_place*": "each order at one place",
+    "test_kernel_asking.py::test_thinking_goes_where_requests*[change1]": "another model, and the other rows",
+    "test_kernel_asking.py::test_thinking_goes_where_requests*[change3]": "another budget, and the other rows",
+    "test_kernel_asking.py::test_thinking_goes_where_requests*[change6]": "the other rows",
+    "test_exported_memory.py::test_arrays_that_share_memory_through*[*Arrow-1000000]": "the other kinds; small arrays",
+    "test_exported_memory.py::test_arrays_that_share_memory_through*[*Polars-1000000]": "the other kinds; small arrays",
+    "browser/test_agents.py::test_an_agent_replaces*": "a cell of an agent in the page; test_mcp.py: the replaced text",
+    "browser/test_asking.py::test_a_proposal_survives_a_reload": "the panel after a reload; test_kernel_asking",
+    "browser/test_differences.py::test_a_difference_is_a_table*": "the differences in the panel; test_renderer: tables",
+    "browser/test_export.py::test_axe_finds_nothing_serious_in_the_page[dark]": "the light page, and dark texts",
     "test_kernel_harm.py::test_slow_views_over_the_bound_wait*Periodic*": "the other frequency",
 }
 

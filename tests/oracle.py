@@ -475,6 +475,13 @@ class Twin:
 # -- many programs ---------------------------------------------------------------------------------
 
 
+LIBRARIES = (
+    *("pandas", "sklearn.linear_model", "sklearn.tree", "sklearn.preprocessing", "ipywidgets", "matplotlib.figure"),
+    "matplotlib.backends.backend_agg",
+)
+"""What programs import, and takes long."""
+
+
 class Bench:
     """A process that has imported everything, and forks one for each program."""
 
@@ -499,6 +506,8 @@ class Bench:
             Resume(),
             Goto(1, dry=True),
         )
+        for name in LIBRARIES:  # else the program below imports them in a fork, and this process once more
+            importlib.import_module(name)
         modules: list[str] = []
         outcome = self.play(Program(0, steps), modules=modules, limit=WARM_UP_SECONDS)
         if outcome.failure is not None:

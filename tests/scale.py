@@ -18,7 +18,7 @@ QUICK = PROFILE == "quick"
 
 def examples(full: int) -> int:
     """Return how many examples a property gets, of `full`."""
-    return max(full // 10, 10) if QUICK else full
+    return max(full // 20, 10) if QUICK else full
 
 
 def share(cases: Iterable[T], most: int) -> list[T]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kernels import RunningKernel
 
+pytestmark = pytest.mark.usefixtures("loaded_libraries")
 SHARED = {
     "DLPack": "y = np.from_dlpack(base)",
     "a part by DLPack": "y = np.from_dlpack(base[:10])",

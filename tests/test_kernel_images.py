@@ -12,12 +12,14 @@ from typing import Any
 
 import PIL.Image
 import pytest
+import warm
 from test_kernel_asking import Bench, bench_in, cell, script, shown
 
 from ctxkernel.cli import main
 from ctxkernel.store.log.session import SessionReader
 from ctxkernel.testing import call, say, think
 
+pytestmark = pytest.mark.usefixtures("loaded_libraries")
 PLOT = "import matplotlib.pyplot as plt\nfig, ax = plt.subplots()\nax.plot([1, 2, 3])\nplt.show()"
 PREPARE = (
     "%matplotlib inline\n"
@@ -318,7 +320,10 @@ def test_a_model_that_is_not_known_to_see_gets_text_until_a_setting_says_that_it
     assert asked(bench) == [[]]
 
 
-def test_without_pillow_images_within_the_limits_are_sent_and_others_say_why_not(tmp_path: Path):
+def test_without_pillow_images_within_the_limits_are_sent_and_others_say_why_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(warm, "loaded", [])  # pyplot loads Pillow
     hidden = tmp_path / "hidden" / "PIL"
     hidden.mkdir(parents=True)
     (hidden / "__init__.py").write_text("raise ImportError('hidden by a test')\n")

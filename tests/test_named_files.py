@@ -9,6 +9,7 @@ from test_affected import affected, put
 
 pytest.importorskip("polars", reason="of the extra [test]")
 
+pytestmark = pytest.mark.usefixtures("loaded_libraries")
 SETUP = """
 import linecache, os
 from pathlib import Path

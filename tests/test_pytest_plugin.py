@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -65,9 +66,11 @@ def asks(*questions: str) -> str:
     return dump_turns(made)
 
 
-def ran(pytester: pytest.Pytester, *names: str) -> pytest.RunResult:
+def ran(pytester: pytest.Pytester, *names: str, process: bool = False) -> pytest.RunResult:
+    """Run pytest in a process of its own, or in this one: a second instead of three."""
     given = [option for name in names for option in (("--ctx", name) if name.endswith(".ipynb") else (name,))]
-    return pytester.runpytest_subprocess(*PLUGINS, "-rA", "--ctx-trust", *given, timeout=180)
+    run = partial(pytester.runpytest_subprocess, timeout=180) if process else pytester.runpytest_inprocess
+    return run(*PLUGINS, "-rA", "--ctx-trust", *given)
 
 
 def test_a_notebook_with_a_recorded_ask_passes_and_its_drift_is_a_warning(
@@ -93,7 +96,7 @@ def test_a_notebook_with_a_recorded_ask_passes_and_its_drift_is_a_warning(
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines(["*cell 1*result*not there before*"])
     write(folder / "good.ipynb", *nbformat.read(folder / "good.ipynb", 4).cells[1:])
-    done = ran(pytester, "sub/good.ipynb")
+    done = ran(pytester, "sub/good.ipynb", process=True)
     done.assert_outcomes(passed=1, warnings=1)
     done.stdout.fnmatch_lines(["*the ask of s1: request 1, 2*", "PASSED sub/good.ipynb"])
     assert sorted(path.name for path in folder.iterdir()) == ["data.txt", "good.ipynb", "good.turns.json"]
@@ -151,7 +154,7 @@ def test_notebooks_run_beside_tests_that_are_named_and_in_workers(pytester: pyte
     write(pytester.path / "two.ipynb", code("print('b')", [out("c\n")]))
     pytester.makepyfile(test_named="def test_it(): pass", test_other="def test_not_asked_for(): assert False")
 
-    done = ran(pytester, "-p", "xdist", "-n2", "one.ipynb", "two.ipynb", "test_named.py")
+    done = ran(pytester, "-p", "xdist", "-n2", "one.ipynb", "two.ipynb", "test_named.py", process=True)
     done.assert_outcomes(passed=2, failed=1)
     done.stdout.fnmatch_lines(["FAILED two.ipynb*"])
 
@@ -166,7 +169,7 @@ def test_a_notebook_that_is_not_asked_for_is_no_test_and_nothing_is_imported_for
     write(pytester.path / "aside.ipynb", code("1 / 0"))
     heavy = ("nbclient", "nbformat", "anthropic", "IPython", "jupyter_client", "ctxkernel.cli.examine", "sqlite3")
     pytester.makepyfile(f"import sys\ndef test_light(): assert not [one for one in {heavy!r} if one in sys.modules]")
-    done = ran(pytester)
+    done = ran(pytester, process=True)
     done.assert_outcomes(passed=1)
 
 

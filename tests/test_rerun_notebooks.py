@@ -118,7 +118,7 @@ def test_the_notebooks_are_as_many_and_as_various_as_they_should_be():
 
 
 @pytest.mark.scaled
-@pytest.mark.parametrize("name", share(sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")), 9))
+@pytest.mark.parametrize("name", share(sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")), 6))
 def test_a_re_run_says_what_differs_and_why(name, tmp_path, start_kernel):
     """From three places: no false divergence, and each true one with its cause."""
     desk = Desk(NOTEBOOKS / f"{name}.ipynb", tmp_path, start_kernel)

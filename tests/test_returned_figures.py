@@ -6,6 +6,7 @@ import textwrap
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("loaded_libraries")
 FIGURE = """
 import matplotlib; matplotlib.use("agg")
 import matplotlib.pyplot as plt

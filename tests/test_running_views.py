@@ -14,6 +14,7 @@ SEEN = {
         "'a' ×100,005",
     ),
 }
+pytestmark = pytest.mark.usefixtures("loaded_libraries")
 CHANGES = {
     "a dict": ("{f'k{i}': i for i in range(100_000)}", "x['k90000'] = -1"),
     "a list": ("list(range(100_000))", "x[90_000] = -1"),

@@ -1,7 +1,7 @@
 """Real kernels at a third of the price: forked from a process that has imported what every kernel imports.
 
-Rule 1: that process has modules and nothing else when it forks: no thread, no socket, no event loop, and no module that
-        looks at its process when it is imported.
+Rule 1: that process has modules and nothing else when it forks: no thread, no socket, no event loop. What a module
+        remembers of its process is read again in the fork (`ctxkernel.state.ambient` does so before the first cell).
 Rule 2: what Python itself reads at its start cannot be given to a fork: there is such a process for each set of
         `PYTHON…` variables.
 Rule 3: stock ipykernels, kernels of other programs (nbconvert, `python -m ctxkernel`), and all kernels on macOS and
@@ -15,6 +15,7 @@ import atexit
 import contextlib
 import gc
 import importlib
+import inspect
 import itertools
 import json
 import os
@@ -28,35 +29,82 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from jupyter_client.connect import LocalPortCache
+import zmq
+from jupyter_client.connect import ConnectionFileMixin, LocalPortCache
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+from pygments.lexers import get_lexer_by_name
 
 KERNEL = "ctxkernel.kernel"
 START = [
     "ctxkernel.kernel.app",
     "ctxkernel.kernel.commands.magics",
+    "ctxkernel.kernel.returning.return_plans",
+    "ctxkernel.kernel.returning.returns",
+    "ctxkernel.kernel.returning.resume",
     "ctxkernel.state.checkpoints.checkpoints",
     "ipykernel.debugger",
+    "IPython.core.completerlib",
+    "IPython.core.debugger",
+    "IPython.core.logger",
+    "IPython.core.oinspect",
+    "IPython.extensions.storemagic",
+    "faulthandler",
+    "psutil",
+    "tornado.platform.asyncio",
 ]
-"""What every kernel has imported when it is ready, but for what looks at its process."""
-LOOKS = "ctxkernel.state.ambient"
-"""Remembers the environment as it is when it is imported."""
-ASK = ["ctxkernel.agent.middleware"]
+"""What every kernel has imported after its first cell."""
+CELLS = [
+    "ctxkernel.kernel.commands.inspection",
+    "ctxkernel.kernel.commands.navigation",
+    "ctxkernel.kernel.commands.status",
+    "ctxkernel.kernel.display.output_source",
+    "ctxkernel.kernel.execution.pictures",
+    "ctxkernel.kernel.turn.affected_reruns",
+    "ctxkernel.agent.rerun",
+    "ctxkernel.replay.cause_finder",
+    "ctxkernel.replay.divergence",
+    "ctxkernel.replay.output_values",
+    "ctxkernel.replay.plan",
+    "ctxkernel.sources.objects.nested",
+    "ctxkernel.sources.objects.objects",
+    "ctxkernel.sources.registry",
+    "pygments.formatters.html",
+    "pygments.formatters.terminal256",
+    "pygments.lexers.python",
+    "stack_data",
+]
+"""What kernels import for an error, a view, a return, a re-run."""
+ASK = [
+    "ctxkernel.agent.middleware",
+    "ctxkernel.kernel.asking.ask_runner",
+    "ctxkernel.kernel.asking.model_connections",
+    "ctxkernel.kernel.commands.model",
+]
 """What a kernel imports for its first ask, with the SDK of the model: two seconds."""
+QUIET = {
+    "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+"""Variables without which the debugger warns, and NumPy and Arrow start threads."""
+LIBRARIES = ["numpy", "pandas", "matplotlib.pyplot"]
+"""What a kernel has loaded at its start where a test says so, as with a file of IPython's for its start."""
+loaded: list[str] = []
+"""The libraries that kernels have loaded at their start."""
 
 _parents: dict[str, subprocess.Popen[str]] = {}
 
 
 def parent(env: Mapping[str, str]) -> subprocess.Popen[str]:
     """Return the process that forks kernels with such an environment."""
-    names = START + ASK if "ANTHROPIC_BASE_URL" in env else START
+    names = START + CELLS + (ASK if "ANTHROPIC_BASE_URL" in env else []) + loaded
     given = {name: value for name, value in env.items() if name.startswith("PYTHON")}
     key = json.dumps([names, given], sort_keys=True)
     if key not in _parents:
         others = {name: value for name, value in os.environ.items() if not name.startswith("PY")}
         _parents[key] = subprocess.Popen(
             [sys.executable, __file__, *names],
-            env={**others, **given, "PYDEVD_DISABLE_FILE_VALIDATION": "1"},  # or its debugger warns
+            env={**others, **given, **QUIET},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -124,6 +172,7 @@ async def shutdown_requested(self: Any, restart: bool = False) -> None:
         await asyncio.sleep(0.005)
 
 
+_CONNECT = ConnectionFileMixin._create_connected_socket
 _PORTS = 1_400
 
 
@@ -146,10 +195,17 @@ class OwnPorts(LocalPortCache):
         raise OSError("no port is free")
 
 
+def _create_connected_socket(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Connect a socket that tries again after 10 ms, not 100: a kernel listens soon after its start."""
+    self.context.setsockopt(zmq.RECONNECT_IVL, 10)
+    return _CONNECT(self, *args, **kwargs)
+
+
 def warm_all() -> None:
     """Let all kernel managers of this process fork their kernels where that can be done."""
     LocalProvisioner.launch_kernel = launch_kernel
     LocalProvisioner.shutdown_requested = shutdown_requested
+    ConnectionFileMixin._create_connected_socket = _create_connected_socket
     if not LocalPortCache.initialized():
         LocalPortCache._instance = OwnPorts()
 
@@ -180,8 +236,15 @@ def become(arguments: list[str], env: dict[str, str], cwd: str, outputs: list[st
     runpy.run_module(KERNEL, run_name="__main__", alter_sys=True)
     # As at the end of a Python, but for its modules: to take them apart copies their memory, which is shared.
     threading._shutdown()
+    gc.freeze()  # IPython collects twice at its end
     atexit._run_exitfuncs()
     os._exit(0)
+
+
+def fill_caches() -> None:
+    """Compute what the first traceback of each kernel would compute: the files of all modules, the lexer of Python."""
+    inspect.getmodule(compile("", "<of no module>", "exec"))
+    get_lexer_by_name("python3")
 
 
 def main() -> None:
@@ -189,8 +252,8 @@ def main() -> None:
     os.environ["JPY_PARENT_PID"] = str(os.getpid())  # ipykernel reads it when it is imported
     for name in sys.argv[1:]:
         importlib.import_module(name)
+    fill_caches()
     assert len(os.listdir("/proc/self/task")) == 1
-    assert LOOKS not in sys.modules
     signal.signal(signal.SIGCHLD, reap)
     gc.collect()
     gc.freeze()  # else each collection in a fork, and its end, copies the memory of all modules: 0.2 s
