@@ -54,3 +54,79 @@ def test_a_base_of_a_library_with_a_hook_for_subclasses_does_not_run_it_again(st
     run_all(kernel, "%ctx resume")
 
     assert kernel.evaluate("(One.tag, One.__bases__ == (Registered,), Registered.made)") == "('one', True, ['ONE'])"
+
+
+def test_a_method_in_a_table_of_its_class_is_the_method_after_a_return(start_kernel):
+    """A return that gives a class its former content keeps each method one object, wherever the class holds it."""
+    kernel = start_kernel()
+    run_all(
+        kernel,
+        """
+        import functools
+        class Editor:
+            count = 0
+            def open(self): return 1
+            table = {'open': open}
+            @functools.singledispatchmethod
+            def show(self, value): return 'object'
+            @show.register
+            def show_number(self, value: int): return 'number'
+        """,
+        "first = 1",
+        "Editor.count = 5\n@Editor.show.register(list)\ndef show_list(self, value): return 'list'",
+    )
+
+    run_all(kernel, "%ctx goto 2")
+
+    assert kernel.evaluate("Editor.open is Editor.table['open']") == "True"
+    assert kernel.evaluate("Editor.show_number is vars(Editor)['show'].dispatcher.registry[int]") == "True"
+    assert kernel.evaluate("(Editor().show([1]), Editor().show(1), Editor.count)") == "('object', 'number', 0)"
+
+
+def test_a_bound_method_that_is_kept_equals_that_of_its_class_after_a_return(start_kernel):
+    """A callback can be removed by its method after a return that changes the class, also a decorated method."""
+    kernel = start_kernel()
+    run_all(
+        kernel,
+        """
+        import functools
+        log = []
+        def counted(method):
+            calls = []
+            @functools.wraps(method)
+            def run(self):
+                calls.append(method.__name__)
+                return len(calls)
+            return run
+        class Sensor:
+            def __init__(self): super().__init__()
+            def read(self): return super().__repr__()
+            @counted
+            def reset(self): pass
+        class Monitor(Sensor):
+            events = log
+            def on_value(self): return 1
+        """,
+        "monitor = Monitor(); sensor = Sensor(); callbacks = [monitor.on_value, sensor.read, sensor.reset]",
+        "log.append(1); Sensor.extra = 1; sensor.reset(); sensor.reset()",
+    )
+
+    run_all(kernel, "%ctx goto 2")
+
+    assert kernel.evaluate("callbacks == [monitor.on_value, sensor.read, sensor.reset]") == "True"
+    assert kernel.evaluate("(log, callbacks[2](), sensor.reset())") == "([], 1, 2)"
+
+
+def test_a_function_that_replaced_a_method_stays_itself_after_a_return(start_kernel):
+    """The method comes back, and a variable that holds the replacement still holds the replacement."""
+    kernel = start_kernel()
+    run_all(
+        kernel,
+        "class Sensor:\n    def read(self): return 'own'\ndef patched(self): return 'patched'",
+        "sensor = Sensor()",
+        "Sensor.read = patched",
+    )
+
+    run_all(kernel, "%ctx goto 2")
+
+    assert kernel.evaluate("(sensor.read(), patched(sensor))") == "('own', 'patched')"

@@ -94,8 +94,8 @@ class PackState(PackFindings):
         self.members: set[int] | None = None
         """Ids of the targets of weak references that are in the pack; None until that is known."""
         self.targets: list[object] = []
-        self.cells: set[int] = set()
-        """Cells whose content comes with a function."""
+        self.cells: dict[int, tuple[()] | tuple[type, str, int]] = {}
+        """By id: cells whose content comes with a function; of a method, its class, name and the cell's place."""
         self.copied: dict[int, tuple[dict[str, Any], dict[str, Any] | None]] = {}
         """By id: copies of the namespace that are the globals of functions, and their substitutes; None for none."""
         self.blocks = MemoryBlocks()
