@@ -165,6 +165,11 @@ def iterator(pack: PackState, obj: Any) -> Reduction:
         return careful(pack, obj)
 
 
+def _grouping(pack: PackState, obj: Any) -> Reduction:
+    """A `groupby` or one of its groups, alive only: within a group, the form of the interpreter lacks the key."""
+    return pack.refuse(obj, "its place in a group cannot be stored", gc.get_referents(obj))
+
+
 _field_kind = instance_or(
     *(("dataclasses", "_FIELD"), ("dataclasses", "_FIELD_CLASSVAR"), ("dataclasses", "_FIELD_INITVAR")),
     *(("dataclasses", "MISSING"), ("dataclasses", "KW_ONLY"), ("dataclasses", "_HAS_DEFAULT_FACTORY")),
@@ -306,6 +311,7 @@ def _foreign(pack: PackState, obj: Any) -> Reduction:
 
 _POINTERS = (ctypes._Pointer, ctypes.c_void_p, ctypes._CFuncPtr)  # type: ignore[attr-defined]
 
+_GROUP = type(next(itertools.groupby("a"))[1])
 _ITERTOOLS = tuple(one for one in vars(itertools).values() if isinstance(one, type))
 
 KINDS: dict[Any, Kind] = {
@@ -326,6 +332,7 @@ KINDS: dict[Any, Kind] = {
     types.FrameType: _live(_RUNS),
     types.TracebackType: _live("it holds frames of code that ran"),
     **dict.fromkeys(_ITERTOOLS, iterator),
+    **dict.fromkeys((itertools.groupby, _GROUP), _grouping),
     **dict.fromkeys(_DICT_ITERATORS, dict_iterator),
     **dict.fromkeys((class_of(iter([])), class_of(reversed(list[Any]()))), _list_iterator),
 }
