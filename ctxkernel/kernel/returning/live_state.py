@@ -5,6 +5,7 @@ A checkpoint names these by pseudo-names: `Out[3]`, `target:v1`, `handle:v1`, `m
 
 from __future__ import annotations
 
+import decimal
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -73,6 +74,8 @@ class LiveState:
         self._figures: Any = next(part for part in PARTS if part.name == "pyplot")
         IN_PLACE[LOGGING] = self._logging.own_objects
         IN_PLACE[ATTRIBUTES] = LIBRARY_ATTRIBUTES.own_objects
+        self._arithmetic = decimal.getcontext()
+        """The current context of `decimal` after the last cell."""
         self._modules_seen: tuple[Any, ...] = ()
         self._gone: list[str] = []
         """Pseudo-names that went away since the last checkpoint."""
@@ -154,6 +157,9 @@ class LiveState:
         self._gone += [*self._follow_outs(), *self.follow_targets()]
         self._follow_modules()
         self._follow_attributes()
+        if (current := decimal.getcontext()) is not self._arithmetic:
+            self._arithmetic = current
+            self._tracker.suspect_all("another context of decimal is the current one")  # variables may hold both
 
     def _follow_modules(self) -> None:
         """Watch the variables of the user's own modules, pyplot's figures and the user's log handlers."""

@@ -96,6 +96,14 @@ def _context_variable(pack: PackState, obj: Any) -> Reduction:
     return pack.refuse(obj, _PROCESS, [obj.get(None), gc.get_referents(obj)])
 
 
+def _arithmetic(pack: PackState, obj: decimal.Context) -> Reduction:
+    """A context of `decimal`. The settings of the current one are a part of the process, its flags are not."""
+    if obj is not decimal.getcontext():
+        return careful(pack, obj)
+    flags = [signal.__name__ for signal, raised in obj.flags.items() if raised]
+    return PARTS.found, ("decimal", "getcontext", True), flags, None, None, PARTS.fill_flags
+
+
 def ordered(pack: PackState, obj: collections.OrderedDict[Any, Any]) -> Reduction:
     """An OrderedDict: that of the dict below is another order once something was moved."""
     order: list[Any] = [*_C.OrderedDict.__iter__(obj)]
@@ -320,6 +328,7 @@ KINDS: dict[Any, Kind] = {
     contextvars.ContextVar: _context_variable,
     contextvars.Token: lambda pack, obj: pack.refuse(obj, _PROCESS, [obj.var, obj.old_value]),
     collections.OrderedDict: ordered,
+    decimal.Context: _arithmetic,
     random.Random: instance_or(("random", "_inst")),
     random.SystemRandom: lambda pack, obj: (random.SystemRandom, ()),
     Lost: lambda pack, obj: (PARTS.stand_in, obj.__reduce__()[1]),
@@ -401,6 +410,12 @@ class ThingParts(StreamConstructors):
         """Return the object that a module has under a name, or the result of calling it."""
         one = operator.attrgetter(name)(importlib.import_module(module))
         return one() if call else one
+
+    def fill_flags(self, context: decimal.Context, raised: list[str]) -> None:
+        """Give the current context of `decimal` its flags."""
+        if not self.trial:
+            for signal in context.flags:
+                context.flags[signal] = signal.__name__ in raised
 
     def lock(self, kind: str, held: int | None = None) -> Any:
         """Return a new, open lock; where the stored one was held, that one as long as it lives."""
