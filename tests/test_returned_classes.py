@@ -130,3 +130,32 @@ def test_a_function_that_replaced_a_method_stays_itself_after_a_return(start_ker
     run_all(kernel, "%ctx goto 2")
 
     assert kernel.evaluate("(sensor.read(), patched(sensor))") == "('own', 'patched')"
+
+
+@pytest.mark.parametrize("new_kernel", [False, True])
+def test_the_function_of_a_class_method_is_that_of_its_class_after_a_return(start_kernel, tmp_path, new_kernel):
+    """No name leads to it: Python gives a bound method for the name. Such a function is found through its class."""
+    (tmp_path / "own_makers.py").write_text("class Base:\n    @classmethod\n    def make(cls): return cls()\n")
+    kernel = start_kernel()
+    run_all(
+        kernel,
+        """
+        import fractions, own_makers
+        class Made(own_makers.Base):
+            count = 0
+        Made.again = Made.make
+        functions = [own_makers.Base.make.__func__, fractions.Fraction.from_float.__func__]
+        """,
+        "first = 1",
+        "Made.count = 1; functions.append(1)",
+    )
+    if new_kernel:
+        kernel.stop()
+        kernel = start_kernel()
+        run_all(kernel, "%ctx resume")
+
+    run_all(kernel, "%ctx goto 2")
+
+    assert kernel.evaluate("(Made.again == Made.make, type(Made.again()) is Made)") == "(True, True)"
+    found = "[own_makers.Base.make.__func__, fractions.Fraction.from_float.__func__]"
+    assert kernel.evaluate(f"functions == {found}") == "True"

@@ -130,7 +130,8 @@ def _deferred(name: str) -> dict[str, Any]:
 
 
 DEFINED: dict[str, dict[str, Any]] = {}
-"""The definitions of the user's own modules, by module and path: functions and classes, even if replaced."""
+"""By module and path: the definitions of the user's own modules, functions and classes, even if replaced; and those of
+libraries that cells replaced, None where that is not known."""
 
 
 def importable(cls: type) -> bool:

@@ -49,7 +49,7 @@ def function(pack: PackState, obj: types.FunctionType) -> Reduction:
         return named
     if scope is pack.namespace:
         pack.deps |= code_facts(obj.__code__).names
-        member = _member(pack, path, obj)
+        member = _member(pack.namespace, path, obj)
         if member and id(member[0]) not in pack.by_value:
             pack.deps.add(f"class:{pack.packer.uid(member[0])}")
             return PARTS.member, member
@@ -58,6 +58,8 @@ def function(pack: PackState, obj: types.FunctionType) -> Reduction:
         if class_of(name) is str and loaded(name) is scope:
             scope = name
             pack.uses_module(name)
+            if class_of(module) is str and (member := _member(loaded(module), path, obj)):
+                return PARTS.member, member  # under a class method, which no name leads to
         elif (
             # Only the globals of functions that attrs writes have no other user: shared globals stay shared.
             obj.__code__.co_filename.startswith("<attrs generated ")
@@ -108,7 +110,14 @@ def by_name(pack: PackState, module: Any, path: Any, obj: object) -> Reduction |
     if not (DEFINED[module][path] is obj if own else _by_import(module, path, obj)):
         return None
     pack.uses_module(module)
-    return (PARTS.definition, (module, path)) if own else NotImplemented
+    replaced = own and (module in pack.packer.own_modules or not _by_import(module, path, obj))
+    return (PARTS.definition, (module, path)) if replaced else NotImplemented
+
+
+def builtin(pack: PackState, obj: types.BuiltinFunctionType) -> Reduction:
+    """A function in C: a name."""
+    named = by_name(pack, obj.__module__, obj.__qualname__, obj)
+    return NotImplemented if named is None else named
 
 
 def _by_import(module: str, path: str, obj: object) -> bool:
@@ -125,13 +134,13 @@ def _by_import(module: str, path: str, obj: object) -> bool:
     return found is obj
 
 
-def _member(pack: PackState, path: str, obj: object) -> tuple[type, str] | tuple[()]:
-    """Return the class of the user's that has a function as its member, and the name of that member."""
+def _member(scope: dict[str, Any], path: str, obj: object) -> tuple[type, str] | tuple[()]:
+    """Return the class in a scope that has a function as its member, and the name of that member."""
     holder, _, name = path.rpartition(".")
     if not holder or "<" in path:
         return ()
     parts = holder.split(".")
-    found: Any = _get(pack.namespace, parts[0])
+    found: Any = _get(scope, parts[0])
     for part in parts[1:]:
         if not is_kind(class_of(found), type):
             return ()
@@ -238,6 +247,7 @@ def module_(pack: PackState, obj: Any) -> Reduction:
 
 KINDS: dict[Any, Kind] = {
     types.FunctionType: function,
+    types.BuiltinFunctionType: builtin,
     types.CellType: cell,
     types.CodeType: code,
     types.MethodType: method,
@@ -362,10 +372,13 @@ class CodeParts(StreamConstructors):
         return sys.modules.get(name) or importlib.import_module(name)
 
     def definition(self, module: str, path: str) -> Any:
-        """Return a definition of a module of the user's."""
-        if path in (own := DEFINED.get(module, {})):
-            return own[path]
-        return operator.attrgetter(path)(self.module(module))
+        """Return a definition of a module of the user's, or one of a library that a cell replaced."""
+        if (known := DEFINED.get(module, {}).get(path)) is not None:
+            return known
+        found = self.module(module)
+        for name in path.split("."):
+            found = function_of(class_dict(found)[name] if is_kind(class_of(found), type) else getattr(found, name))
+        return found
 
 
 def _same_version(version: tuple[int, int]) -> None:
