@@ -159,3 +159,25 @@ def test_the_function_of_a_class_method_is_that_of_its_class_after_a_return(star
     assert kernel.evaluate("(Made.again == Made.make, type(Made.again()) is Made)") == "(True, True)"
     found = "[own_makers.Base.make.__func__, fractions.Fraction.from_float.__func__]"
     assert kernel.evaluate(f"functions == {found}") == "True"
+
+
+def test_a_class_whose_instance_holds_an_alias_of_it_comes_into_a_new_kernel(start_kernel):
+    """`Box[int](3)` keeps `Box[int]`, whose class says how it is stored: the class is compared with a copy of it."""
+    kernel = start_kernel()
+    run_all(
+        kernel,
+        """
+        import typing
+        T = typing.TypeVar('T')
+        class Box(typing.Generic[T]):
+            def __init__(self, value: T): self.value = value
+        """,
+        "box = Box[int](3)",
+    )
+    kernel.stop()
+    kernel = start_kernel()
+
+    told = run_all(kernel, "%ctx resume")
+
+    assert not named_by(told, ("Box", "box", "T"))
+    assert kernel.evaluate("(box.value, type(box) is Box, box.__orig_class__ == Box[int])") == "(3, True, True)"

@@ -93,6 +93,14 @@ _NAMELESS: dict[str, Any] = {
 }
 """Types of the interpreter that no module has under their name, by that name."""
 
+
+def method_of(cls: type, name: str) -> Any:
+    """Return the function that a class has under a name which is that of the function, too; else None."""
+    found = function_of(class_dict(cls).get(name))
+    named = class_of(found) is types.FunctionType and found.__qualname__ == f"{class_qualname(cls)}.{name}"
+    return found if named else None
+
+
 _OF_THE_TYPE = frozenset(("__dict__", "__weakref__", "_abc_impl", "__slotnames__"))
 
 
@@ -100,6 +108,7 @@ def _class_content(pack: PackState, obj: type) -> Reduction:
     meta = class_of(obj)
     members = _members(obj)
     names = list(members)
+    pack.methods |= {id(func): (obj, name) for name in names if (func := method_of(obj, name)) is not None}
     if names[-1:] == ["__doc__"] and members["__doc__"] is None:
         del members[names.pop()]  # `type` adds it where it did
     bases = type.__dict__["__bases__"].__get__(obj)
@@ -331,15 +340,9 @@ class Again:
         }
         self.members, self._registered = {**members, **same}, classes
 
-    def _living(self, name: str) -> Any:
-        """Return a function of the class that others store by its name, so that they hold the same one; else None."""
-        found = function_of(class_dict(self.cls).get(name))
-        named = class_of(found) is types.FunctionType and found.__qualname__ == f"{class_qualname(self.cls)}.{name}"
-        return found if named else None
-
     def cell(self, name: str, at: int) -> Any:
         """Return a cell of a living function, once; None where there is none."""
-        living = self._living(name)
+        living = method_of(self.cls, name)
         cells = (living.__closure__ or ())[at : at + 1] if living is not None else ()
         if not cells or id(cells[0]) in self._cells:
             return None
@@ -356,7 +359,7 @@ class Again:
 
     def function(self, name: str, made: Any) -> Any:
         """Return the living function that is to become `made`, once; None where there is none."""
-        living = self._living(name)
+        living = method_of(self.cls, name)
         if living is None or id(living) in self._functions or living.__globals__ is not made.__globals__:
             return None
         cells, others = living.__closure__ or (), made.__closure__ or ()

@@ -43,7 +43,6 @@ def function(pack: PackState, obj: types.FunctionType) -> Reduction:
     """A function: a name, a member of a class, or its code with all that it holds."""
     scope: Any = obj.__globals__
     used: tuple[dict[str, Any], ...] = ()
-    member: tuple[type, str] | tuple[()] = ()
     module, path = obj.__module__, obj.__qualname__
     if (named := by_name(pack, module, path, obj)) is not None:
         return named
@@ -67,14 +66,14 @@ def function(pack: PackState, obj: types.FunctionType) -> Reduction:
             and (names := _names(obj)) is not None
         ):
             scope, used = copied, ({one: scope[one] for one in sorted(names) if one in scope},)
-    cells = obj.__closure__ or ()
+    cells, method = obj.__closure__ or (), pack.methods.get(id(obj), ())
     for at, one in enumerate(cells):
-        pack.cells.setdefault(id(one), (*member, at) if member else ())
+        pack.cells.setdefault(id(one), (*method, at) if method else ())
     content = tuple([(cell, held[0]) for cell in cells if (held := _held(cell))])
     more = (obj.__dict__ or None, getattr(obj, "__type_params__", ()) or None)
     about = obj.__name__, path, module, obj.__doc__, obj.__defaults__, obj.__kwdefaults__, obj.__annotations__ or None
     state = (*about, content, *more, *used)
-    return PARTS.function, (obj.__code__, scope, cells, *member), state, None, None, PARTS.fill_function
+    return PARTS.function, (obj.__code__, scope, cells, *method), state, None, None, PARTS.fill_function
 
 
 def _copied(pack: PackState, scope: dict[str, Any]) -> dict[str, Any] | None:

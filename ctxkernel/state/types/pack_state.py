@@ -94,6 +94,8 @@ class PackState(PackFindings):
         self.members: set[int] | None = None
         """Ids of the targets of weak references that are in the pack; None until that is known."""
         self.targets: list[object] = []
+        self.methods: dict[int, tuple[type, str]] = {}
+        """By id: functions that are members of classes which this pack stores themselves, with class and name."""
         self.cells: dict[int, tuple[()] | tuple[type, str, int]] = {}
         """By id: cells whose content comes with a function; of a method, its class, name and the cell's place."""
         self.copied: dict[int, tuple[dict[str, Any], dict[str, Any] | None]] = {}
