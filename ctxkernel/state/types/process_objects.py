@@ -10,7 +10,6 @@ from __future__ import annotations
 import builtins
 import collections
 import contextvars
-import ctypes
 import datetime as dt
 import decimal
 import fractions
@@ -310,15 +309,6 @@ _FRONT_ENDS = (
 )
 
 
-def _foreign(pack: PackState, obj: Any) -> Reduction:
-    """Data of ctypes: data in the memory of another object, and addresses, are alive only."""
-    if obj._b_base_ is not None or (obj._objects and not obj._b_needsfree_) or isinstance(obj, _POINTERS):
-        return pack.refuse(obj, "it looks into memory that is not its own", [bytes(obj), obj._b_base_, obj._objects])
-    return careful(pack, obj)
-
-
-_POINTERS = (ctypes._Pointer, ctypes.c_void_p, ctypes._CFuncPtr)  # type: ignore[attr-defined]
-
 _GROUP = type(next(itertools.groupby("a"))[1])
 _ITERTOOLS = tuple(one for one in vars(itertools).values() if isinstance(one, type))
 
@@ -346,9 +336,7 @@ KINDS: dict[Any, Kind] = {
     **dict.fromkeys((class_of(iter([])), class_of(reversed(list[Any]()))), _list_iterator),
 }
 
-_C_DATA: Any = ctypes.c_int.__mro__[2]
 BELOW: dict[Any, Kind] = {
-    _C_DATA: _foreign,
     logging.Logger: _logger,
     BaseException: exception,
     threading.local: _thread_local,
