@@ -181,3 +181,18 @@ def test_a_class_whose_instance_holds_an_alias_of_it_comes_into_a_new_kernel(sta
 
     assert not named_by(told, ("Box", "box", "T"))
     assert kernel.evaluate("(box.value, type(box) is Box, box.__orig_class__ == Box[int])") == "(3, True, True)"
+
+
+def test_what_a_cell_added_to_an_own_class_is_gone_before_that_cell_in_a_new_kernel(start_kernel, tmp_path):
+    """A new kernel learns what the file of a module defines before it puts back what cells changed."""
+    (tmp_path / "own_models.py").write_text("class Model:\n    def fit(self): return 1\n")
+    kernel = start_kernel()
+    run_all(kernel, "import own_models", "own_models.Model.fit_before = own_models.Model.fit")
+    kernel.stop()
+    kernel = start_kernel()
+    run_all(kernel, "%ctx resume")
+    assert kernel.evaluate("own_models.Model().fit_before()") == "1"
+
+    run_all(kernel, "%ctx goto 1")
+
+    assert kernel.evaluate("hasattr(own_models.Model, 'fit_before')") == "False"

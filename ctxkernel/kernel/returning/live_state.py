@@ -262,12 +262,14 @@ class LiveState:
             elif ":" not in name:
                 namespace.pop(name, None)
         there = {name for name in self._own if name in namespace}
+        self._follow_modules()  # what loading imported, as its file defines it: before cells' changes are put back
         for name, value in values.items():
             if result := _RESULT.fullmatch(name):
                 outs[int(result[1])] = namespace[f"_{result[1]}"] = value
             elif name.startswith(PREFIX):
                 module = name.removeprefix(PREFIX)
-                (self.own_modules.get(module) or OwnModule(module)).put_back(value)
+                if module in self.own_modules:  # else it cannot be imported any more
+                    self.own_modules[module].put_back(value)
             elif ":" not in name:
                 namespace[name] = value
         if any(map(_RESULT.fullmatch, values)):
