@@ -78,6 +78,10 @@ CASES = {
         ),
         "'tabnanny' in globals() and (tabnanny.format_witnesses(()), vars(tabnanny.format_witnesses).get('calls'))",
     ),
+    "a list that a cell takes out of a library, without naming the variable that holds it": (
+        ("import json\nkept = [1]\njson.kept = kept", "taken = [json.kept]; del json.kept", "taken.append(2)"),
+        "'taken' in globals() and (taken[0] is kept, len(taken))",
+    ),
     "annotations of variables": (
         ("x: int = 1", "y: str = ''", "x: float = 1"),
         "globals().get('__annotations__')",

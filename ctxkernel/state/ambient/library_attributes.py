@@ -81,7 +81,7 @@ class LibraryAttributes(Part):
             return
         value = _read(owner, name)
         self._known[full] = _Attribute(owner, name, value if known else _UNKNOWN)
-        if named := _name_of(function_of(value)):
+        if (named := _name_of(function_of(value))) and (known or ".".join(named) == full):
             DEFINED.setdefault(named[0], {})[named[1]] = function_of(value) if known else None
 
     @property
@@ -176,14 +176,16 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _name_of(value: Any) -> tuple[str, str] | None:
-    """Return module and path of a function or a class that is found by them."""
+    """Return module and path of a function or a class of a library that is found by them."""
     if is_kind(class_of(value), type):
         module, path = class_module(value), class_qualname(value)
     elif class_of(value) in (FunctionType, BuiltinFunctionType):
         module, path = value.__module__, value.__qualname__
     else:
         return None
-    return (module, path) if function_of(_find_loaded(f"{module}.{path}")) is value else None
+    holder = sys.modules.get(module) if module != "__main__" else None
+    found = holder is not None and not is_own(holder) and function_of(_find_loaded(f"{module}.{path}")) is value
+    return (module, path) if found else None
 
 
 def _has_attributes(owner: Any) -> bool:
