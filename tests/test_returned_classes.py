@@ -196,3 +196,30 @@ def test_what_a_cell_added_to_an_own_class_is_gone_before_that_cell_in_a_new_ker
     run_all(kernel, "%ctx goto 1")
 
     assert kernel.evaluate("hasattr(own_models.Model, 'fit_before')") == "False"
+
+
+def test_a_function_that_wraps_a_method_still_wraps_that_of_the_class_after_a_return(start_kernel):
+    """A return that gives a class its former content knows a method also where a variable of the same pack holds it."""
+    kernel = start_kernel()
+    run_all(
+        kernel,
+        """
+        import functools
+        class Model:
+            hooks = []
+            def fit(self): return 1
+        class Scaled(Model):
+            hooks = Model.hooks
+        """,
+        """
+        table = {'fit': Model.fit, 'hooks': Model.hooks}
+        @functools.wraps(Model.fit)
+        def timed(self): return table['fit'](self)
+        """,
+        "Model.hooks.append(1); Model.__doc__ = 'later'",
+    )
+
+    run_all(kernel, "%ctx goto 2")
+
+    assert kernel.evaluate("timed.__wrapped__ is Model.fit and table['fit'] is Model.fit") == "True"
+    assert kernel.evaluate("(table['hooks'] is Scaled.hooks, Model.hooks, Model.__doc__)") == "(True, [], None)"

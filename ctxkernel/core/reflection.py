@@ -281,6 +281,19 @@ def function_of(member: Any) -> Any:
     return member.__func__ if type(member) in (staticmethod, classmethod) else member
 
 
+def method_of(cls: type, name: str) -> Any:
+    """Return the function that a class has under a name which is that of the function, too; else None."""
+    found = function_of(class_dict(cls).get(name))
+    named = class_of(found) is types.FunctionType and found.__qualname__ == f"{class_qualname(cls)}.{name}"
+    return found if named else None
+
+
+def methods_of(cls: Any) -> dict[int, tuple[type, str]]:
+    """Return by id the functions of a class for which `method_of` holds, each with the class and its name."""
+    names = list(class_dict(cls)) if is_kind(class_of(cls), type) else ()
+    return {id(func): (cls, name) for name in names if (func := method_of(cls, name)) is not None}
+
+
 def class_setter(cls: type, name: str) -> Any:
     """Return `__setattr__` or `__delattr__` of the C code of a metaclass, never a user's."""
     found = (class_dict(base).get(name) for base in class_mro(type(cls)))

@@ -30,6 +30,7 @@ from ctxkernel.core.reflection import (
     function_of,
     is_kind,
     loaded,
+    method_of,
     register,
     registered,
 )
@@ -94,13 +95,6 @@ _NAMELESS: dict[str, Any] = {
 """Types of the interpreter that no module has under their name, by that name."""
 
 
-def method_of(cls: type, name: str) -> Any:
-    """Return the function that a class has under a name which is that of the function, too; else None."""
-    found = function_of(class_dict(cls).get(name))
-    named = class_of(found) is types.FunctionType and found.__qualname__ == f"{class_qualname(cls)}.{name}"
-    return found if named else None
-
-
 _OF_THE_TYPE = frozenset(("__dict__", "__weakref__", "_abc_impl", "__slotnames__"))
 
 
@@ -108,7 +102,6 @@ def _class_content(pack: PackState, obj: type) -> Reduction:
     meta = class_of(obj)
     members = _members(obj)
     names = list(members)
-    pack.methods |= {id(func): (obj, name) for name in names if (func := method_of(obj, name)) is not None}
     if names[-1:] == ["__doc__"] and members["__doc__"] is None:
         del members[names.pop()]  # `type` adds it where it did
     bases = type.__dict__["__bases__"].__get__(obj)
@@ -383,7 +376,7 @@ class Again:
         """Give the class the content that was taken; return False where none was."""
         if self.members is None:
             return False
-        cls, own, old = self.cls, {"__doc__", "__abstractmethods__"}, _members(self.cls)
+        cls, old = self.cls, _members(self.cls)
         for one, attributes in self._enum_members:
             one.__dict__.clear()
             one.__dict__.update(attributes)
@@ -396,12 +389,13 @@ class Again:
                 cell.cell_contents = content[0]
             else:
                 del cell.cell_contents
-        for name in old.keys() - self.members.keys() - own:
+        members = {"__doc__": None, **self.members}
+        for name in old.keys() - members.keys() - {"__abstractmethods__"}:
             type.__delattr__(cls, name)
-        if old.get("__module__") == self.members.get("__module__"):  # to set it removes `__firstlineno__`
-            own.add("__module__")
-        for name, value in self.members.items():
-            if name not in own and class_dict(cls).get(name) is not value:
+        if old.get("__module__") == members.get("__module__"):  # to set it removes `__firstlineno__`
+            members.pop("__module__", None)
+        for name, value in members.items():
+            if class_dict(cls).get(name) is not value:
                 type.__setattr__(cls, name, value)
         register(cls, self._registered)
         return True
