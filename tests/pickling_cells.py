@@ -550,6 +550,12 @@ class P(ctypes.Structure):
     def total(self): return self.x + self.y
 p = P(1, 2.5); a = (ctypes.c_int * 3)(1, 2, 3); c = ctypes.c_double(1.5); b = [p, a]
 => p.total() == 3.5 and list(a) == [1, 2, 3] and c.value == 1.5 and b[0] is p and b[1] is a
+## arrays in the memory of structures of ctypes
+import ctypes, numpy as np
+buffer = ctypes.create_string_buffer(b'hello'); text = np.frombuffer(buffer, 'u1')
+numbers = (ctypes.c_int * 4)(1, 2, 3, 4); view = np.ctypeslib.as_array(numbers)[1:]
+=> buffer.__setitem__(0, b'H') is None and chr(text[0]) == 'H' and text.tobytes() == buffer.raw
+=> numbers.__setitem__(3, 9) is None and view.tolist() == [2, 3, 9]
 ## models of pydantic and attrs
 import attrs
 from pydantic import BaseModel, Field

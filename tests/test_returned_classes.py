@@ -54,3 +54,172 @@ def test_a_base_of_a_library_with_a_hook_for_subclasses_does_not_run_it_again(st
     run_all(kernel, "%ctx resume")
 
     assert kernel.evaluate("(One.tag, One.__bases__ == (Registered,), Registered.made)") == "('one', True, ['ONE'])"
+
+
+def test_a_method_in_a_table_of_its_class_is_the_method_after_a_return(start_kernel):
+    """A return that gives a class its former content keeps each method one object, wherever the class holds it."""
+    kernel = start_kernel()
+    run_all(
+        kernel,
+        """
+        import functools
+        class Editor:
+            count = 0
+            def open(self): return 1
+            table = {'open': open}
+            @functools.singledispatchmethod
+            def show(self, value): return 'object'
+            @show.register
+            def show_number(self, value: int): return 'number'
+        """,
+        "first = 1",
+        "Editor.count = 5\n@Editor.show.register(list)\ndef show_list(self, value): return 'list'",
+    )
+
+    run_all(kernel, "%ctx goto 2")
+
+    assert kernel.evaluate("Editor.open is Editor.table['open']") == "True"
+    assert kernel.evaluate("Editor.show_number is vars(Editor)['show'].dispatcher.registry[int]") == "True"
+    assert kernel.evaluate("(Editor().show([1]), Editor().show(1), Editor.count)") == "('object', 'number', 0)"
+
+
+def test_a_bound_method_that_is_kept_equals_that_of_its_class_after_a_return(start_kernel):
+    """A callback can be removed by its method after a return that changes the class, also a decorated method."""
+    kernel = start_kernel()
+    run_all(
+        kernel,
+        """
+        import functools
+        log = []
+        def counted(method):
+            calls = []
+            @functools.wraps(method)
+            def run(self):
+                calls.append(method.__name__)
+                return len(calls)
+            return run
+        class Sensor:
+            def __init__(self): super().__init__()
+            def read(self): return super().__repr__()
+            @counted
+            def reset(self): pass
+        class Monitor(Sensor):
+            events = log
+            def on_value(self): return 1
+        """,
+        "monitor = Monitor(); sensor = Sensor(); callbacks = [monitor.on_value, sensor.read, sensor.reset]",
+        "log.append(1); Sensor.extra = 1; sensor.reset(); sensor.reset()",
+    )
+
+    run_all(kernel, "%ctx goto 2")
+
+    assert kernel.evaluate("callbacks == [monitor.on_value, sensor.read, sensor.reset]") == "True"
+    assert kernel.evaluate("(log, callbacks[2](), sensor.reset())") == "([], 1, 2)"
+
+
+def test_a_function_that_replaced_a_method_stays_itself_after_a_return(start_kernel):
+    """The method comes back, and a variable that holds the replacement still holds the replacement."""
+    kernel = start_kernel()
+    run_all(
+        kernel,
+        "class Sensor:\n    def read(self): return 'own'\ndef patched(self): return 'patched'",
+        "sensor = Sensor()",
+        "Sensor.read = patched",
+    )
+
+    run_all(kernel, "%ctx goto 2")
+
+    assert kernel.evaluate("(sensor.read(), patched(sensor))") == "('own', 'patched')"
+
+
+@pytest.mark.parametrize("new_kernel", [False, True])
+def test_the_function_of_a_class_method_is_that_of_its_class_after_a_return(start_kernel, tmp_path, new_kernel):
+    """No name leads to it: Python gives a bound method for the name. Such a function is found through its class."""
+    (tmp_path / "own_makers.py").write_text("class Base:\n    @classmethod\n    def make(cls): return cls()\n")
+    kernel = start_kernel()
+    run_all(
+        kernel,
+        """
+        import fractions, own_makers
+        class Made(own_makers.Base):
+            count = 0
+        Made.again = Made.make
+        functions = [own_makers.Base.make.__func__, fractions.Fraction.from_float.__func__]
+        """,
+        "first = 1",
+        "Made.count = 1; functions.append(1)",
+    )
+    if new_kernel:
+        kernel.stop()
+        kernel = start_kernel()
+        run_all(kernel, "%ctx resume")
+
+    run_all(kernel, "%ctx goto 2")
+
+    assert kernel.evaluate("(Made.again == Made.make, type(Made.again()) is Made)") == "(True, True)"
+    found = "[own_makers.Base.make.__func__, fractions.Fraction.from_float.__func__]"
+    assert kernel.evaluate(f"functions == {found}") == "True"
+
+
+def test_a_class_whose_instance_holds_an_alias_of_it_comes_into_a_new_kernel(start_kernel):
+    """`Box[int](3)` keeps `Box[int]`, whose class says how it is stored: the class is compared with a copy of it."""
+    kernel = start_kernel()
+    run_all(
+        kernel,
+        """
+        import typing
+        T = typing.TypeVar('T')
+        class Box(typing.Generic[T]):
+            def __init__(self, value: T): self.value = value
+        """,
+        "box = Box[int](3)",
+    )
+    kernel.stop()
+    kernel = start_kernel()
+
+    told = run_all(kernel, "%ctx resume")
+
+    assert not named_by(told, ("Box", "box", "T"))
+    assert kernel.evaluate("(box.value, type(box) is Box, box.__orig_class__ == Box[int])") == "(3, True, True)"
+
+
+def test_what_a_cell_added_to_an_own_class_is_gone_before_that_cell_in_a_new_kernel(start_kernel, tmp_path):
+    """A new kernel learns what the file of a module defines before it puts back what cells changed."""
+    (tmp_path / "own_models.py").write_text("class Model:\n    def fit(self): return 1\n")
+    kernel = start_kernel()
+    run_all(kernel, "import own_models", "own_models.Model.fit_before = own_models.Model.fit")
+    kernel.stop()
+    kernel = start_kernel()
+    run_all(kernel, "%ctx resume")
+    assert kernel.evaluate("own_models.Model().fit_before()") == "1"
+
+    run_all(kernel, "%ctx goto 1")
+
+    assert kernel.evaluate("hasattr(own_models.Model, 'fit_before')") == "False"
+
+
+def test_a_function_that_wraps_a_method_still_wraps_that_of_the_class_after_a_return(start_kernel):
+    """A return that gives a class its former content knows a method also where a variable of the same pack holds it."""
+    kernel = start_kernel()
+    run_all(
+        kernel,
+        """
+        import functools
+        class Model:
+            hooks = []
+            def fit(self): return 1
+        class Scaled(Model):
+            hooks = Model.hooks
+        """,
+        """
+        table = {'fit': Model.fit, 'hooks': Model.hooks}
+        @functools.wraps(Model.fit)
+        def timed(self): return table['fit'](self)
+        """,
+        "Model.hooks.append(1); Model.__doc__ = 'later'",
+    )
+
+    run_all(kernel, "%ctx goto 2")
+
+    assert kernel.evaluate("timed.__wrapped__ is Model.fit and table['fit'] is Model.fit") == "True"
+    assert kernel.evaluate("(table['hooks'] is Scaled.hooks, Model.hooks, Model.__doc__)") == "(True, [], None)"

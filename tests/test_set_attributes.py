@@ -40,6 +40,48 @@ CASES = {
         ),
         "getattr(getattr(pd.DataFrame, 'own', None), 'seen', None), hasattr(df, 'own') and type(df.own) is Own",
     ),
+    "a variable with a function in Python that a cell replaces": (
+        ("import textwrap\nkept = textwrap.dedent", "textwrap.dedent = lambda text: 'other'", "kept = None"),
+        "kept and kept(' a'), textwrap.dedent(' b'), kept is textwrap.dedent",
+    ),
+    "a variable with a function in C that a cell replaces": (
+        ("import math\nkept = [math.sqrt]", "math.sqrt = lambda number: 'other'", "kept.append(math.sqrt)"),
+        "kept[0](4), math.sqrt(4), kept[0] is math.sqrt, kept[-1] is math.sqrt",
+    ),
+    "a variable with a class that a cell replaces, and an instance of it": (
+        (
+            "import queue\nkept = queue.PriorityQueue; made = queue.PriorityQueue()",
+            "class Other(queue.PriorityQueue): pass\nqueue.PriorityQueue = Other",
+            "kept = made = None",
+        ),
+        "kept and (kept.__name__, kept is queue.PriorityQueue, type(made) is kept), queue.PriorityQueue.__name__",
+    ),
+    "a replacement with the name of its original": (
+        (
+            "import textwrap, functools",
+            (
+                "original = textwrap.dedent\n@functools.wraps(original)\n"
+                "def other(text): return 'other ' + original(text)\ntextwrap.dedent = other"
+            ),
+            "other.calls = 1",
+        ),
+        "textwrap.dedent(' a'), vars(textwrap.dedent).get('calls')",
+    ),
+    "a replacement with the name of its original, in the cell that imports the library": (
+        (
+            "import functools",
+            (
+                "import tabnanny\noriginal = tabnanny.format_witnesses\n@functools.wraps(original)\n"
+                "def other(found): return 'other'\ntabnanny.format_witnesses = other"
+            ),
+            "other.calls = 1",
+        ),
+        "'tabnanny' in globals() and (tabnanny.format_witnesses(()), vars(tabnanny.format_witnesses).get('calls'))",
+    ),
+    "a list that a cell takes out of a library, without naming the variable that holds it": (
+        ("import json\nkept = [1]\njson.kept = kept", "taken = [json.kept]; del json.kept", "taken.append(2)"),
+        "'taken' in globals() and (taken[0] is kept, len(taken))",
+    ),
     "annotations of variables": (
         ("x: int = 1", "y: str = ''", "x: float = 1"),
         "globals().get('__annotations__')",

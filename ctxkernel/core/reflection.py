@@ -130,7 +130,8 @@ def _deferred(name: str) -> dict[str, Any]:
 
 
 DEFINED: dict[str, dict[str, Any]] = {}
-"""The definitions of the user's own modules, by module and path: functions and classes, even if replaced."""
+"""By module and path: the definitions of the user's own modules, functions and classes, even if replaced; and those of
+libraries that cells replaced, None where that is not known."""
 
 
 def importable(cls: type) -> bool:
@@ -278,6 +279,19 @@ class AttributePlan:
 def function_of(member: Any) -> Any:
     """Return the function of a static method or class method; any other object unchanged."""
     return member.__func__ if type(member) in (staticmethod, classmethod) else member
+
+
+def method_of(cls: type, name: str) -> Any:
+    """Return the function that a class has under a name which is that of the function, too; else None."""
+    found = function_of(class_dict(cls).get(name))
+    named = class_of(found) is types.FunctionType and found.__qualname__ == f"{class_qualname(cls)}.{name}"
+    return found if named else None
+
+
+def methods_of(cls: Any) -> dict[int, tuple[type, str]]:
+    """Return by id the functions of a class for which `method_of` holds, each with the class and its name."""
+    names = list(class_dict(cls)) if is_kind(class_of(cls), type) else ()
+    return {id(func): (cls, name) for name in names if (func := method_of(cls, name)) is not None}
 
 
 def class_setter(cls: type, name: str) -> Any:

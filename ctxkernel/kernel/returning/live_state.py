@@ -5,6 +5,7 @@ A checkpoint names these by pseudo-names: `Out[3]`, `target:v1`, `handle:v1`, `m
 
 from __future__ import annotations
 
+import decimal
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -73,6 +74,8 @@ class LiveState:
         self._figures: Any = next(part for part in PARTS if part.name == "pyplot")
         IN_PLACE[LOGGING] = self._logging.own_objects
         IN_PLACE[ATTRIBUTES] = LIBRARY_ATTRIBUTES.own_objects
+        self._arithmetic = decimal.getcontext()
+        """The current context of `decimal` after the last cell."""
         self._modules_seen: tuple[Any, ...] = ()
         self._gone: list[str] = []
         """Pseudo-names that went away since the last checkpoint."""
@@ -154,6 +157,9 @@ class LiveState:
         self._gone += [*self._follow_outs(), *self.follow_targets()]
         self._follow_modules()
         self._follow_attributes()
+        if (current := decimal.getcontext()) is not self._arithmetic:
+            self._arithmetic = current
+            self._tracker.suspect_all("another context of decimal is the current one")  # variables may hold both
 
     def _follow_modules(self) -> None:
         """Watch the variables of the user's own modules, pyplot's figures and the user's log handlers."""
@@ -256,12 +262,14 @@ class LiveState:
             elif ":" not in name:
                 namespace.pop(name, None)
         there = {name for name in self._own if name in namespace}
+        self._follow_modules()  # what loading imported, as its file defines it: before cells' changes are put back
         for name, value in values.items():
             if result := _RESULT.fullmatch(name):
                 outs[int(result[1])] = namespace[f"_{result[1]}"] = value
             elif name.startswith(PREFIX):
                 module = name.removeprefix(PREFIX)
-                (self.own_modules.get(module) or OwnModule(module)).put_back(value)
+                if module in self.own_modules:  # else it cannot be imported any more
+                    self.own_modules[module].put_back(value)
             elif ":" not in name:
                 namespace[name] = value
         if any(map(_RESULT.fullmatch, values)):

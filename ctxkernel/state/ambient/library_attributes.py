@@ -10,10 +10,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, cast
 
-from ctxkernel.core.reflection import class_dict, class_module, class_of, class_qualname, is_kind
+from ctxkernel.core.reflection import (
+    DEFINED,
+    class_dict,
+    class_module,
+    class_of,
+    class_qualname,
+    function_of,
+    is_kind,
+)
 from ctxkernel.state.ambient.part import LiveObjects, Part
 from ctxkernel.state.ambient.process import may_be_credential
 from ctxkernel.state.base.namespace import NOTHING, some_of
@@ -64,9 +72,17 @@ class LibraryAttributes(Part):
         for name in path[1:-1]:
             owner = _read(owner, name) if _has_attributes(owner) else NOTHING
         if (place := _place(owner)) and (full := f"{place}.{path[-1]}") not in _OF_OTHER_PARTS:
-            first = _read(owner, path[-1]) if known else _UNKNOWN
-            self._known.setdefault(full, _Attribute(owner, path[-1], first))
+            self._follow(full, owner, path[-1], known=known)
         return find(path[0]) is not NOTHING
+
+    def _follow(self, full: str, owner: Any, name: str, *, known: bool = True) -> None:
+        """Watch an attribute. What it is before any cell set it keeps its name: variables may hold it."""
+        if full in self._known:
+            return
+        value = _read(owner, name)
+        self._known[full] = _Attribute(owner, name, value if known else _UNKNOWN)
+        if (named := _name_of(function_of(value))) and (known or ".".join(named) == full):
+            DEFINED.setdefault(named[0], {})[named[1]] = function_of(value) if known else None
 
     @property
     def active(self) -> bool:  # type: ignore[override]
@@ -140,7 +156,7 @@ class LibraryAttributes(Part):
                 continue
             place, _, name = full.rpartition(".")
             if full not in self._known and _has_attributes(owner := _find_loaded(place)):
-                self._known[full] = _Attribute(owner, name, _read(owner, name))
+                self._follow(full, owner, name)
             owner = self._known[full].owner if full in self._known else NOTHING
             try:
                 if then is _UNKNOWN or owner is NOTHING:
@@ -157,6 +173,19 @@ class LibraryAttributes(Part):
 
 def _is_same(one: Any, other: Any) -> bool:
     return one is other or (type(one) in _ATOMS and type(one) is type(other) and one == other)
+
+
+def _name_of(value: Any) -> tuple[str, str] | None:
+    """Return module and path of a function or a class of a library that is found by them."""
+    if is_kind(class_of(value), type):
+        module, path = class_module(value), class_qualname(value)
+    elif class_of(value) in (FunctionType, BuiltinFunctionType):
+        module, path = value.__module__, value.__qualname__
+    else:
+        return None
+    holder = sys.modules.get(module) if module != "__main__" else None
+    found = holder is not None and not is_own(holder) and function_of(_find_loaded(f"{module}.{path}")) is value
+    return (module, path) if found else None
 
 
 def _has_attributes(owner: Any) -> bool:

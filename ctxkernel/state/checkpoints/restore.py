@@ -206,7 +206,7 @@ class Restorer(StateComparison):
         said, gone = list[str](), list[str]()
         for name in unit.names:  # instances of a living class may be kept in place, or be held by others
             if name.startswith("class:") and (cls := self._packer.part_of(name)) is not None:
-                fetched.again[name[6:]] = Again(cls, all(one.startswith("class:") for one in unit.names))
+                fetched.again[name[6:]] = Again(cls)
         values = self._packer.unpack(
             self._stream(unit),
             buffers,

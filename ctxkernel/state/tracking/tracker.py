@@ -146,8 +146,9 @@ class NamespaceTracker(CandidateNames):
         self.pending.names.add(name)
 
     def unwatch(self, name: str) -> None:
-        """End `watch`."""
+        """End `watch`. The cell may have handed on the objects that it shared with others: these are compared."""
         if name in self._watched:
+            self._new.update(self._groups[name].names if name in self._groups else ())
             self._watched.discard(name)
             self._always.discard(name)
             self._forget(name)

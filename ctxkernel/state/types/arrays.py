@@ -33,7 +33,7 @@ from ctxkernel.core.reflection import (
     is_own_class,
     loaded,
 )
-from ctxkernel.state.types.file_objects import is_anonymous
+from ctxkernel.state.types.file_objects import is_anonymous, owns_foreign_memory
 from ctxkernel.state.types.instances import careful, instance_or, of_module
 from ctxkernel.state.types.memory_blocks import MemoryBlock, MemoryBlocks
 from ctxkernel.state.types.pack_state import Kind, PackState
@@ -44,7 +44,8 @@ _EACH = 20
 """From so many objects on a column's texts are looked at for whether they repeat: one of `_EACH` first."""
 
 _EXPORTERS: tuple[type, ...] = (bytes, bytearray, machine.array, mmap.mmap)
-"""Types whose instances are stored themselves, so that an array of their memory is a view of them again."""
+"""Types whose instances are stored themselves, so that an array of their memory is a view of them again. So are data of
+ctypes."""
 
 
 def _numpy() -> Any:
@@ -160,7 +161,7 @@ def _elements(pack: PackState, obj: Any, plain: Any, cls: tuple[type, ...]) -> A
         return pack.refuse(obj, "it maps a file")
     elif is_any(class_of(root), ("torch", "Tensor")):
         root = root.untyped_storage()
-    elif not any(class_of(root) is one for one in _EXPORTERS):
+    elif not (any(class_of(root) is one for one in _EXPORTERS) or owns_foreign_memory(root)):
         pack.exporters.append(root)
         root = _block(pack, root, _nearest(plain))
     start, size = _extent(root)

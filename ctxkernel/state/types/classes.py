@@ -30,6 +30,7 @@ from ctxkernel.core.reflection import (
     function_of,
     is_kind,
     loaded,
+    method_of,
     register,
     registered,
 )
@@ -92,6 +93,7 @@ _NAMELESS: dict[str, Any] = {
     )
 }
 """Types of the interpreter that no module has under their name, by that name."""
+
 
 _OF_THE_TYPE = frozenset(("__dict__", "__weakref__", "_abc_impl", "__slotnames__"))
 
@@ -255,7 +257,7 @@ class ClassParts(CodeParts):
             return meanwhile  # made by an object that one of its bases holds
         if (again := self.again.get(uid)) is not None and again.fits(bases, slots):
             self.made[uid] = again.cls
-            return again.cls
+            return again.begin()
         members: dict[str, Any] = {**dict.fromkeys(names), "__module__": module, "__qualname__": path}
         if slots is None:  # else they keep their place among the members
             members.pop("__slots__", None)
@@ -284,25 +286,34 @@ class ClassParts(CodeParts):
         register(cls, classes)
 
 
-_OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__name__", "__qualname__")
+_OF_FUNCTION = (
+    *("__code__", "__defaults__", "__kwdefaults__", "__annotations__", "__doc__"),
+    *("__name__", "__qualname__", "__module__"),
+)
 
 
 @dataclass(slots=True)
 class Again:
     """A living class that takes the content that a stream has of it. Nothing is changed before `redefine`.
 
-    Its functions stay the same objects where the class is stored `alone`: else objects stored with it may hold others.
+    Its functions stay the same objects where their cells do: bound methods that are kept, and others, may hold them.
     """
 
     cls: Any
-    alone: bool
     members: dict[str, Any] | None = None
     """None before `take`, and where they do not fit."""
-    _functions: list[tuple[Any, Any]] = field(default_factory=list[tuple[Any, Any]])
-    """Living functions, and their new content."""
+    _functions: dict[int, tuple[Any, Any]] = field(default_factory=dict[int, tuple[Any, Any]])
+    """By id: living functions, and functions with their new content."""
+    _cells: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
+    """By id: living cells, each with its new content."""
     _enum_members: list[tuple[Any, dict[str, Any]]] = field(default_factory=list[tuple[Any, dict[str, Any]]])
     """Living members of an enumeration, and their new attributes."""
     _registered: list[Any] = field(default_factory=list[Any])
+
+    def begin(self) -> Any:
+        """Return the class, whose content follows in the stream."""
+        self._functions, self._cells, self._enum_members = {}, {}, []
+        return self.cls
 
     def fits(self, bases: tuple[Any, ...], slots: list[str] | None) -> bool:
         """Whether instances of a class with these bases and slots are laid out as those of this one."""
@@ -315,12 +326,44 @@ class Again:
         held: dict[str, Any] = old.get("_member_map_", {})
         if named.keys() != held.keys() or not all(one is held[name] for name, one in named.items()):
             return
-        self.members, self._registered = dict(members), classes
-        for name, value in members.items():
-            live, made = function_of(old.get(name)), function_of(value)
-            if self.alone and class_of(old.get(name)) is class_of(value) and _can_become(live, made):
-                self._functions.append((live, made))
-                self.members[name] = old[name]
+        same = {
+            name: old[name]
+            for name, value in members.items()
+            if name in old and class_of(old[name]) is class_of(value) and function_of(old[name]) is function_of(value)
+        }
+        self.members, self._registered = {**members, **same}, classes
+
+    def cell(self, name: str, at: int) -> Any:
+        """Return a cell of a living function, once; None where there is none."""
+        living = method_of(self.cls, name)
+        cells = (living.__closure__ or ())[at : at + 1] if living is not None else ()
+        if not cells or id(cells[0]) in self._cells:
+            return None
+        self._cells[id(cells[0])] = [cells[0]]
+        return cells[0]
+
+    def fill_cell(self, cell: Any, content: Any) -> bool:
+        """Take the content of a living cell; return False for any other."""
+        found = self._cells.get(id(cell))
+        if found is None:
+            return False
+        found[1:] = [content]
+        return True
+
+    def function(self, name: str, made: Any) -> Any:
+        """Return the living function that is to become `made`, once; None where there is none."""
+        living = method_of(self.cls, name)
+        if living is None or id(living) in self._functions or living.__globals__ is not made.__globals__:
+            return None
+        cells, others = living.__closure__ or (), made.__closure__ or ()
+        if len(cells) != len(others) or any(one is not other for one, other in zip(cells, others, strict=True)):
+            return None
+        self._functions[id(living)] = living, made
+        return living
+
+    def content_of(self, func: Any) -> Any:
+        """Return the function that holds the new content of a living one; None for any other."""
+        return self._functions.get(id(func), (None, None))[1]
 
     def fill_member(self, member: Any, attributes: dict[str, Any]) -> bool:
         """Take the attributes of a member of an enumeration; return False for one that is not living."""
@@ -333,30 +376,29 @@ class Again:
         """Give the class the content that was taken; return False where none was."""
         if self.members is None:
             return False
-        cls, own, old = self.cls, {"__doc__", "__abstractmethods__"}, _members(self.cls)
+        cls, old = self.cls, _members(self.cls)
         for one, attributes in self._enum_members:
             one.__dict__.clear()
             one.__dict__.update(attributes)
-        for live, made in self._functions:
+        for live, made in self._functions.values():
             for name in _OF_FUNCTION:
                 setattr(live, name, getattr(made, name))
             live.__dict__ = made.__dict__
-        for name in old.keys() - self.members.keys() - own:
+        for cell, *content in self._cells.values():
+            if content:
+                cell.cell_contents = content[0]
+            else:
+                del cell.cell_contents
+        members = {"__doc__": None, **self.members}
+        for name in old.keys() - members.keys() - {"__abstractmethods__"}:
             type.__delattr__(cls, name)
-        if old.get("__module__") == self.members.get("__module__"):  # to set it removes `__firstlineno__`
-            own.add("__module__")
-        for name, value in self.members.items():
-            if name not in own and class_dict(cls).get(name) is not value:
+        if old.get("__module__") == members.get("__module__"):  # to set it removes `__firstlineno__`
+            members.pop("__module__", None)
+        for name, value in members.items():
+            if class_dict(cls).get(name) is not value:
                 type.__setattr__(cls, name, value)
         register(cls, self._registered)
         return True
-
-
-def _can_become(live: Any, made: Any) -> bool:
-    """Say whether a function can become another making of it."""
-    if class_of(made) is not types.FunctionType or class_of(live) is not types.FunctionType:
-        return False
-    return not made.__closure__ and not live.__closure__ and made.__globals__ is live.__globals__
 
 
 def _without_hooks(meta: Any, name: str, bases: tuple[Any, ...], members: dict[str, Any]) -> Any:

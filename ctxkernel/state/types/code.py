@@ -48,15 +48,17 @@ def function(pack: PackState, obj: types.FunctionType) -> Reduction:
         return named
     if scope is pack.namespace:
         pack.deps |= code_facts(obj.__code__).names
-        owner = _owner(pack, path, obj)
-        if owner is not None:
-            pack.deps.add(f"class:{pack.packer.uid(owner)}")
-            return PARTS.member, (owner, path.rpartition(".")[2])
+        member = _member(pack.namespace, path, obj)
+        if member and id(member[0]) not in pack.by_value:
+            pack.deps.add(f"class:{pack.packer.uid(member[0])}")
+            return PARTS.member, member
     else:
         name = _get(scope, "__name__")
         if class_of(name) is str and loaded(name) is scope:
             scope = name
             pack.uses_module(name)
+            if class_of(module) is str and (member := _member(loaded(module), path, obj)):
+                return PARTS.member, member  # under a class method, which no name leads to
         elif (
             # Only the globals of functions that attrs writes have no other user: shared globals stay shared.
             obj.__code__.co_filename.startswith("<attrs generated ")
@@ -64,13 +66,14 @@ def function(pack: PackState, obj: types.FunctionType) -> Reduction:
             and (names := _names(obj)) is not None
         ):
             scope, used = copied, ({one: scope[one] for one in sorted(names) if one in scope},)
-    cells = obj.__closure__ or ()
-    pack.cells.update(map(id, cells))
+    cells, method = obj.__closure__ or (), pack.methods.get(id(obj), ())
+    for at, one in enumerate(cells):
+        pack.cells.setdefault(id(one), (*method, at) if method else ())
     content = tuple([(cell, held[0]) for cell in cells if (held := _held(cell))])
     more = (obj.__dict__ or None, getattr(obj, "__type_params__", ()) or None)
     about = obj.__name__, path, module, obj.__doc__, obj.__defaults__, obj.__kwdefaults__, obj.__annotations__ or None
     state = (*about, content, *more, *used)
-    return PARTS.function, (obj.__code__, scope, cells), state, None, None, PARTS.fill_function
+    return PARTS.function, (obj.__code__, scope, cells, *method), state, None, None, PARTS.fill_function
 
 
 def _copied(pack: PackState, scope: dict[str, Any]) -> dict[str, Any] | None:
@@ -106,7 +109,14 @@ def by_name(pack: PackState, module: Any, path: Any, obj: object) -> Reduction |
     if not (DEFINED[module][path] is obj if own else _by_import(module, path, obj)):
         return None
     pack.uses_module(module)
-    return (PARTS.definition, (module, path)) if own else NotImplemented
+    replaced = own and (module in pack.packer.own_modules or not _by_import(module, path, obj))
+    return (PARTS.definition, (module, path)) if replaced else NotImplemented
+
+
+def builtin(pack: PackState, obj: types.BuiltinFunctionType) -> Reduction:
+    """A function in C: a name."""
+    named = by_name(pack, obj.__module__, obj.__qualname__, obj)
+    return NotImplemented if named is None else named
 
 
 def _by_import(module: str, path: str, obj: object) -> bool:
@@ -123,21 +133,21 @@ def _by_import(module: str, path: str, obj: object) -> bool:
     return found is obj
 
 
-def _owner(pack: PackState, path: str, obj: object) -> type | None:
-    """Return the class of the user's that has a function as its member, where it is stored by itself."""
+def _member(scope: dict[str, Any], path: str, obj: object) -> tuple[type, str] | tuple[()]:
+    """Return the class in a scope that has a function as its member, and the name of that member."""
     holder, _, name = path.rpartition(".")
     if not holder or "<" in path:
-        return None
+        return ()
     parts = holder.split(".")
-    found: Any = _get(pack.namespace, parts[0])
+    found: Any = _get(scope, parts[0])
     for part in parts[1:]:
         if not is_kind(class_of(found), type):
-            return None
+            return ()
         member: Callable[[str], Any] = class_dict(found).get
         found = member(part)
-    if not is_kind(class_of(found), type) or id(found) in pack.by_value:
-        return None
-    return found if function_of(class_dict(found).get(name)) is obj else None
+    if not is_kind(class_of(found), type) or function_of(class_dict(found).get(name)) is not obj:
+        return ()
+    return found, name
 
 
 def _held(cell: types.CellType) -> tuple[Any] | None:
@@ -151,7 +161,7 @@ def cell(pack: PackState, obj: types.CellType) -> Reduction:
     """A cell of a closure. With a function it is made empty: its content may be that function."""
     held = _held(obj)
     if id(obj) in pack.cells or held is None:
-        return PARTS.cell, ()
+        return PARTS.cell, pack.cells.get(id(obj), ())
     return PARTS.cell, (), held, None, None, PARTS.fill_cell
 
 
@@ -236,6 +246,7 @@ def module_(pack: PackState, obj: Any) -> Reduction:
 
 KINDS: dict[Any, Kind] = {
     types.FunctionType: function,
+    types.BuiltinFunctionType: builtin,
     types.CellType: cell,
     types.CodeType: code,
     types.MethodType: method,
@@ -258,7 +269,6 @@ BELOW: dict[Any, Kind] = {
 class CodeParts(StreamConstructors):
     """The constructors of functions and classes."""
 
-    cell = types.CellType
     wrapper = operator.call
 
     def code(self, version: tuple[int, int], data: bytes) -> Any:
@@ -271,19 +281,35 @@ class CodeParts(StreamConstructors):
         _same_version(version)
         return types.CodeType(*args)
 
+    def cell(self, cls: Any = None, name: str = "", at: int = 0) -> Any:
+        """Return an empty cell, or that of a living method, which gets its content with its class."""
+        again = self.again_of(cls)
+        living = again.cell(name, at) if again is not None else None
+        return types.CellType() if living is None else living
+
     def fill_cell(self, cell: Any, held: tuple[Any]) -> None:
         """Put its content into a cell."""
+        for again in self.again.values():
+            if again.fill_cell(cell, held[0]):
+                return
         cell.cell_contents = held[0]
 
-    def function(self, code: Any, scope: Any, cells: tuple[Any, ...]) -> Any:
-        """Return a function without its attributes; `scope` is its globals or the name of a module."""
+    def function(self, code: Any, scope: Any, cells: tuple[Any, ...], cls: Any = None, name: str = "") -> Any:
+        """Return a function without its attributes, or a living method, which gets its content with its class.
+
+        `scope` is its globals or the name of a module. `cls` and `name`: the class that has it, and its name there.
+        """
         if class_of(scope) is str:
             scope = self.module(scope).__dict__
-        return types.FunctionType(code, scope, None, None, cells or None)
+        made = types.FunctionType(code, scope, None, None, cells or None)
+        again = self.again_of(cls)
+        living = again.function(name, made) if again is not None else None
+        return made if living is None else living
 
     def fill_function(self, func: Any, state: tuple[Any, ...]) -> None:
         """Give a function its attributes, and its cells their content."""
         name, path, module, doc, defaults, keyword, annotations, content, members, variables, *used = state
+        func = next((made for again in self.again.values() if (made := again.content_of(func)) is not None), func)
         func.__name__, func.__qualname__, func.__module__, func.__doc__ = name, path, module, doc
         func.__defaults__, func.__kwdefaults__ = defaults, keyword
         if annotations:
@@ -293,7 +319,7 @@ class CodeParts(StreamConstructors):
         if variables:
             func.__type_params__ = variables
         for cell, held in content:
-            cell.cell_contents = held
+            self.fill_cell(cell, (held,))
         for names in used:
             func.__globals__.update(names)
 
@@ -345,10 +371,13 @@ class CodeParts(StreamConstructors):
         return sys.modules.get(name) or importlib.import_module(name)
 
     def definition(self, module: str, path: str) -> Any:
-        """Return a definition of a module of the user's."""
-        if path in (own := DEFINED.get(module, {})):
-            return own[path]
-        return operator.attrgetter(path)(self.module(module))
+        """Return a definition of a module of the user's, or one of a library that a cell replaced."""
+        if (known := DEFINED.get(module, {}).get(path)) is not None:
+            return known
+        found = self.module(module)
+        for name in path.split("."):
+            found = function_of(class_dict(found)[name] if is_kind(class_of(found), type) else getattr(found, name))
+        return found
 
 
 def _same_version(version: tuple[int, int]) -> None:

@@ -159,6 +159,22 @@ def anonymous_map(pack: PackState, obj: mmap.mmap) -> Reduction:
     return PARTS.anonymous_map, (obj[:], obj.tell())
 
 
+def foreign(pack: PackState, obj: Any) -> Reduction:
+    """Data of ctypes: data in the memory of another object, and addresses, are alive only."""
+    if not owns_foreign_memory(obj):
+        return pack.refuse(obj, "it looks into memory that is not its own", [bytes(obj), obj._b_base_, obj._objects])
+    return careful(pack, obj)
+
+
+def owns_foreign_memory(obj: Any) -> bool:
+    """Say whether an object is data of ctypes, in memory of its own."""
+    if not is_kind(class_of(obj), _C_DATA) or any(is_kind(class_of(obj), one) for one in _POINTERS):
+        return False
+    return obj._b_base_ is None and (not obj._objects or bool(obj._b_needsfree_))
+
+
+_C_DATA: Any = ctypes.c_int.__mro__[2]
+_POINTERS: Any = (ctypes._Pointer, ctypes.c_void_p, ctypes._CFuncPtr)  # type: ignore[attr-defined]
 _open_file = instance_or(*STANDARD, otherwise=file)
 _FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 
@@ -170,7 +186,12 @@ KINDS: dict[Any, Kind] = {
     memoryview: view,
     mmap.mmap: anonymous_map,
 }
-BELOW: dict[Any, Kind] = {io.TextIOWrapper: _open_file, sqlite3.Connection: database, sqlite3.Cursor: cursor}
+BELOW: dict[Any, Kind] = {
+    io.TextIOWrapper: _open_file,
+    sqlite3.Connection: database,
+    sqlite3.Cursor: cursor,
+    _C_DATA: foreign,
+}
 
 
 class FileParts(StreamConstructors):

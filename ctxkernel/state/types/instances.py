@@ -91,7 +91,7 @@ _ROW_ARGS = class_dict(_C.namedtuple("_Row", "field"))["__getnewargs__"].__code_
 
 _ALL_IN_ATTRIBUTES = (
     *(("plotly.basedatatypes", "BaseFigure"), ("plotly.basedatatypes", "BasePlotlyType")),
-    *(("dask.array", "Array"), ("bs4.element", "PageElement")),
+    *(("dask.array", "Array"), ("bs4.element", "PageElement"), ("toolz.functoolz", "curry")),
 )
 """Classes of libraries in Python that are stored by their attributes: their own methods lose what objects share."""
 

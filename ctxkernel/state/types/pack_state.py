@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxkernel.core.ports import Expired
-from ctxkernel.core.reflection import AttributePlan, class_of, is_own_class, public_name
+from ctxkernel.core.reflection import AttributePlan, class_of, is_own_class, methods_of, public_name
 from ctxkernel.core.text import one_line
 from ctxkernel.state.base.own_modules import IN_PLACE
 from ctxkernel.state.types import connections
@@ -74,12 +74,15 @@ class PackState(PackFindings):
         """By id of the value of a name: the names."""
         self.by_value: dict[int, str] = {}
         """By id: uids of the classes that this pack stores themselves."""
+        self.methods: dict[int, tuple[Any, str]] = {}
+        """By id: the methods of these classes, each with its class and its name."""
         self.roots: set[int] = set()
         """Ids of the objects that this pack stores itself although they are shared."""
         for name, value in values.items():
             self.tops.setdefault(id(value), []).append(name)
             if name.startswith("class:"):
                 self.by_value[id(value)] = name[6:]
+                self.methods |= methods_of(value)
             elif name.startswith("shared:"):
                 self.roots.add(id(value))
         self.plans: dict[int, AttributePlan] = {}
@@ -94,8 +97,8 @@ class PackState(PackFindings):
         self.members: set[int] | None = None
         """Ids of the targets of weak references that are in the pack; None until that is known."""
         self.targets: list[object] = []
-        self.cells: set[int] = set()
-        """Cells whose content comes with a function."""
+        self.cells: dict[int, tuple[()] | tuple[type, str, int]] = {}
+        """By id: cells whose content comes with a function; of a method, its class, name and the cell's place."""
         self.copied: dict[int, tuple[dict[str, Any], dict[str, Any] | None]] = {}
         """By id: copies of the namespace that are the globals of functions, and their substitutes; None for none."""
         self.blocks = MemoryBlocks()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import builtins
 import collections
 import contextvars
-import ctypes
 import datetime as dt
 import decimal
 import fractions
@@ -96,6 +95,14 @@ def _context_variable(pack: PackState, obj: Any) -> Reduction:
     return pack.refuse(obj, _PROCESS, [obj.get(None), gc.get_referents(obj)])
 
 
+def _arithmetic(pack: PackState, obj: decimal.Context) -> Reduction:
+    """A context of `decimal`. The settings of the current one are a part of the process, its flags are not."""
+    if obj is not decimal.getcontext():
+        return careful(pack, obj)
+    flags = [signal.__name__ for signal, raised in obj.flags.items() if raised]
+    return PARTS.found, ("decimal", "getcontext", True), flags, None, None, PARTS.fill_flags
+
+
 def ordered(pack: PackState, obj: collections.OrderedDict[Any, Any]) -> Reduction:
     """An OrderedDict: that of the dict below is another order once something was moved."""
     order: list[Any] = [*_C.OrderedDict.__iter__(obj)]
@@ -163,6 +170,11 @@ def iterator(pack: PackState, obj: Any) -> Reduction:
     """An iterator of itertools. The interpreter warns that later ones cannot be stored: not the user's concern."""
     with warnings.catch_warnings(action="ignore"):
         return careful(pack, obj)
+
+
+def _grouping(pack: PackState, obj: Any) -> Reduction:
+    """A `groupby` or one of its groups, alive only: within a group, the form of the interpreter lacks the key."""
+    return pack.refuse(obj, "its place in a group cannot be stored", gc.get_referents(obj))
 
 
 _field_kind = instance_or(
@@ -297,15 +309,7 @@ _FRONT_ENDS = (
 )
 
 
-def _foreign(pack: PackState, obj: Any) -> Reduction:
-    """Data of ctypes: data in the memory of another object, and addresses, are alive only."""
-    if obj._b_base_ is not None or (obj._objects and not obj._b_needsfree_) or isinstance(obj, _POINTERS):
-        return pack.refuse(obj, "it looks into memory that is not its own", [bytes(obj), obj._b_base_, obj._objects])
-    return careful(pack, obj)
-
-
-_POINTERS = (ctypes._Pointer, ctypes.c_void_p, ctypes._CFuncPtr)  # type: ignore[attr-defined]
-
+_GROUP = type(next(itertools.groupby("a"))[1])
 _ITERTOOLS = tuple(one for one in vars(itertools).values() if isinstance(one, type))
 
 KINDS: dict[Any, Kind] = {
@@ -314,6 +318,7 @@ KINDS: dict[Any, Kind] = {
     contextvars.ContextVar: _context_variable,
     contextvars.Token: lambda pack, obj: pack.refuse(obj, _PROCESS, [obj.var, obj.old_value]),
     collections.OrderedDict: ordered,
+    decimal.Context: _arithmetic,
     random.Random: instance_or(("random", "_inst")),
     random.SystemRandom: lambda pack, obj: (random.SystemRandom, ()),
     Lost: lambda pack, obj: (PARTS.stand_in, obj.__reduce__()[1]),
@@ -326,13 +331,12 @@ KINDS: dict[Any, Kind] = {
     types.FrameType: _live(_RUNS),
     types.TracebackType: _live("it holds frames of code that ran"),
     **dict.fromkeys(_ITERTOOLS, iterator),
+    **dict.fromkeys((itertools.groupby, _GROUP), _grouping),
     **dict.fromkeys(_DICT_ITERATORS, dict_iterator),
     **dict.fromkeys((class_of(iter([])), class_of(reversed(list[Any]()))), _list_iterator),
 }
 
-_C_DATA: Any = ctypes.c_int.__mro__[2]
 BELOW: dict[Any, Kind] = {
-    _C_DATA: _foreign,
     logging.Logger: _logger,
     BaseException: exception,
     threading.local: _thread_local,
@@ -394,6 +398,12 @@ class ThingParts(StreamConstructors):
         """Return the object that a module has under a name, or the result of calling it."""
         one = operator.attrgetter(name)(importlib.import_module(module))
         return one() if call else one
+
+    def fill_flags(self, context: decimal.Context, raised: list[str]) -> None:
+        """Give the current context of `decimal` its flags."""
+        if not self.trial:
+            for signal in context.flags:
+                context.flags[signal] = signal.__name__ in raised
 
     def lock(self, kind: str, held: int | None = None) -> Any:
         """Return a new, open lock; where the stored one was held, that one as long as it lives."""

@@ -94,6 +94,5 @@ def find(restorer: StreamRestorer, otherwise: Callable[[str, str], Any], module:
         for each in rest:
             found = getattr(found, each)
         return found
-    if name in (own := DEFINED.get(module, {})):
-        return own[name]
-    return otherwise(module, name)
+    known = DEFINED.get(module, {}).get(name)
+    return otherwise(module, name) if known is None else known
