@@ -371,6 +371,33 @@ def test_what_two_jobs_in_the_background_find_alive_is_one_object(
         assert tokens == {bench.tracker.packer.token(alive)}
 
 
+@pytest.mark.parametrize("late", ["111", "110", "101", "100", "011", "010"])
+@pytest.mark.parametrize("answered", [1, 2, 3])
+def test_what_is_only_alive_and_was_used_while_it_was_packed_in_the_background_is_named(
+    bench: Bench, late: str, answered: int, monkeypatch: pytest.MonkeyPatch
+):
+    """It is as the last cell left it, so only the state after that cell has it."""
+    is_late = False
+    monkeypatch.setattr(Moment, "_pack", late_if(lambda: is_late))
+    poll, bench.checkpoints.poll = bench.checkpoints.poll, list
+    states: list[str] = []
+    for number, cell in enumerate(["import hashlib\nb = hashlib.sha256(b'6')", "b.update(b'2')", "b.update(b'3')"], 1):
+        is_late = late[number - 1] == "1"
+        states.append(bench.run(cell))
+        if number == answered:
+            bench.background.wait(30)
+            bench.checkpoints.poll = poll
+            bench.checkpoints.poll()
+    is_late = False
+    digest = bench["b"].hexdigest()
+
+    assert not bench.goto(states[2])
+    assert "b" in bench.goto(states[1])
+    assert "b" in bench.goto(states[0])
+    assert not bench.goto(states[2])
+    assert bench["b"].hexdigest() == digest
+
+
 @pytest.mark.parametrize("answered", ["first", "before", "after", "last"])
 @pytest.mark.parametrize("shared", ["pd.Index([1, 8, 3])", "np.arange(3)"])
 def test_what_a_job_and_the_kernel_find_shared_is_one_object_in_each_state(

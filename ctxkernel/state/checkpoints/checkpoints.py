@@ -75,6 +75,8 @@ class Checkpointer:
         """Label of a class or a shared object → the turn of the checkpoint that its unit in `_current` is of."""
         self._used: dict[str, int] = {}
         """Token → the turn in which a cell that may have used it ran last."""
+        self._touched: dict[str, int] = {}
+        """Name → the turn in which a cell touched it last."""
         self.shelf: dict[str, Any] = {}
         """Token → an object that has no stored form, held so that a return finds it."""
         self.held: dict[str | None, dict[str, Any]] = {}
@@ -120,6 +122,7 @@ class Checkpointer:
         plain = self._plain = {**self._plain, **plain}
         if self._apart or self._labels or gone or pending.names:
             self._drop_gone(pending, gone, changes)
+        self._touched |= dict.fromkeys(self.tracker.touched, self.tracker.turn)
         for name in self.tracker.touched & self._current.keys():
             for token, _ in self._current[name].live:
                 self._used[token] = self.tracker.turn
@@ -239,7 +242,7 @@ class Checkpointer:
         place = self.storage.place(digest)
         again = {one.token for one in packed.again}
         for token, thing in packed.live.items():
-            self._used.setdefault(token, self.tracker.turn)
+            self._note_use(token, names, self.tracker.turn)
             if token not in again or self._packer.tokens.object(token) is None:
                 self._hold(token, thing)  # a connection is released with the user's last reference to it
         self.storage.note(piece, old, changes)
@@ -269,6 +272,13 @@ class Checkpointer:
                 self._used |= {one: turn for one in self._used if one.startswith(f"unequal:{name}:")}
             self._used[token] = turn
             yield token, version
+
+    def _note_use(self, token: str, names: Iterable[str], turn: int) -> None:
+        """Note when a token in a unit of these names was used last: a new one in `turn`, or when a cell touched a name.
+
+        A cell that touched a name while a job packed it could not know the token.
+        """
+        self._used[token] = max(self._used.get(token, turn), *(self._touched.get(name, 0) for name in names))
 
     def _hold(self, token: str, thing: Any) -> None:
         """Hold an object without a stored form, unless the user ends it by releasing it."""
@@ -343,7 +353,8 @@ class Checkpointer:
             self.storage.streams.setdefault(unit.digest, unit.stream)
             fresh = self._is_fresh(unit.names, job)
             for token, _ in unit.live:  # where a cell touched it since, it may be another object by now
-                self._used.setdefault(token, self._turns.get(job, self.tracker.turn) if fresh else self.tracker.turn)
+                turn = self._turns.get(job, self.tracker.turn) if fresh else self.tracker.turn
+                self._note_use(token, unit.names, turn)
                 if (thing := self._packer.tokens.object(token)) is not None:
                     self._hold(token, thing)
             if fresh:
