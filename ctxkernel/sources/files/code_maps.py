@@ -66,7 +66,8 @@ class MapEntry:
         shown, rest = names[:_NAMED], len(names[_NAMED:])
         listing = ", ".join([*shown, *([f"… {plural(rest, 'others')}"] if rest else [])])
         short = f"- {name}{f': {truncate(self.about, _ABOUT_CHARS)}' if self.about else ''}"
-        return NamedLine(f"{short}{f' — {listing}' if listing else ''}", name, "parts", short=short)
+        listed = name.removeprefix(f"{package}.") if package else name  # a list of names is within the package
+        return NamedLine(f"{short}{f' — {listing}' if listing else ''}", listed, "parts", short=short)
 
 
 class CodeMap:
