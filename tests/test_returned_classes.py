@@ -223,3 +223,36 @@ def test_a_function_that_wraps_a_method_still_wraps_that_of_the_class_after_a_re
 
     assert kernel.evaluate("timed.__wrapped__ is Model.fit and table['fit'] is Model.fit") == "True"
     assert kernel.evaluate("(table['hooks'] is Scaled.hooks, Model.hooks, Model.__doc__)") == "(True, [], None)"
+
+
+def test_a_dataclass_that_was_removed_and_in_a_new_kernel_keeps_the_methods_that_were_written_for_it(start_kernel):
+    """Its `__repr__` has the globals of `dataclasses` and the module of the class, whose pack must hold it."""
+    kernel = start_kernel()
+    run_all(kernel, "import dataclasses, functools, reprlib")
+    run_all(
+        kernel,
+        """
+        def logged(f):
+            return functools.update_wrapper(reprlib.recursive_repr()(f), f)
+
+        @dataclasses.dataclass(order=True)
+        class Place:
+            at: int
+
+            @logged
+            def text(self):
+                return f"at {self.at}"
+
+        place, text = Place(1), Place.text
+        """,
+    )
+    shown = "(repr(place), place.text(), text is Place.text, place < Place(2))"
+    expected = "('Place(at=1)', 'at 1', True, True)"
+    assert kernel.evaluate(shown) == expected
+
+    run_all(kernel, "%ctx goto 1", "%ctx undo")
+    assert kernel.evaluate(shown) == expected
+    kernel.stop()
+    kernel = start_kernel()
+    run_all(kernel, "%ctx resume")
+    assert kernel.evaluate(shown) == expected

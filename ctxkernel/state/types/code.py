@@ -48,17 +48,13 @@ def function(pack: PackState, obj: types.FunctionType) -> Reduction:
         return named
     if scope is pack.namespace:
         pack.deps |= code_facts(obj.__code__).names
-        member = _member(pack.namespace, path, obj)
-        if member and id(member[0]) not in pack.by_value:
-            pack.deps.add(f"class:{pack.packer.uid(member[0])}")
-            return PARTS.member, member
+        home: Any = scope
     else:
+        home = loaded(module) if class_of(module) is str else {}
         name = _get(scope, "__name__")
         if class_of(name) is str and loaded(name) is scope:
             scope = name
             pack.uses_module(name)
-            if class_of(module) is str and (member := _member(loaded(module), path, obj)):
-                return PARTS.member, member  # under a class method, which no name leads to
         elif (
             # Only the globals of functions that attrs writes have no other user: shared globals stay shared.
             obj.__code__.co_filename.startswith("<attrs generated ")
@@ -66,6 +62,11 @@ def function(pack: PackState, obj: types.FunctionType) -> Reduction:
             and (names := _names(obj)) is not None
         ):
             scope, used = copied, ({one: scope[one] for one in sorted(names) if one in scope},)
+    member = _member(home, path, obj)  # of a library: one under a class method, which no name leads to
+    if member and id(member[0]) not in pack.by_value:
+        if home is pack.namespace:
+            pack.deps.add(f"class:{pack.packer.uid(member[0])}")
+        return PARTS.member, member
     cells, method = obj.__closure__ or (), pack.methods.get(id(obj), ())
     for at, one in enumerate(cells):
         pack.cells.setdefault(id(one), (*method, at) if method else ())
