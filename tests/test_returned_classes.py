@@ -256,3 +256,29 @@ def test_a_dataclass_that_was_removed_and_in_a_new_kernel_keeps_the_methods_that
     kernel = start_kernel()
     run_all(kernel, "%ctx resume")
     assert kernel.evaluate(shown) == expected
+
+
+def test_a_static_method_or_property_taken_out_of_a_class_is_that_of_the_class_after_a_return(kernel):
+    """The class is kept by a return that loads the variable: a copy would be another object than that of the class."""
+    run_all(
+        kernel,
+        """
+        class Shape:
+            @staticmethod
+            def half(value): return value / 2
+            @classmethod
+            def make(cls): return cls()
+            @property
+            def sides(self): return 4
+        half = Shape.half
+        """,
+    )
+    run_all(kernel, "held = [vars(Shape)[name] for name in ('half', 'make', 'sides')]")
+    run_all(kernel, "Shape.half = staticmethod(lambda value: 0); del Shape.sides")
+    same = "[held[0] is vars(Shape)['half'], held[1] is vars(Shape)['make'], held[2] is vars(Shape).get('sides')]"
+
+    for at, expected in ((1, None), (2, True), (3, False), (2, True), (1, None), (3, False), (2, True)):
+        run_all(kernel, f"%ctx goto {at}")
+        if expected is not None:
+            assert kernel.evaluate(same) == str([expected, True, expected]), at
+            assert kernel.evaluate("(held[0].__func__(2), held[0].__func__ is half)") == "(1.0, True)"
