@@ -349,6 +349,19 @@ def record(pack: PackState, obj: Any) -> Reduction:
     return PARTS.record, (view,)
 
 
+def flat(_: PackState, obj: Any) -> Reduction:
+    """An iterator over an array: the array, and how far it went."""
+    return PARTS.flat, (obj.base, obj.index)
+
+
+def elements(pack: PackState, obj: Any) -> Reduction:
+    """An nditer: it has no stored form, and writes to its arrays."""
+    held = None
+    with contextlib.suppress(ValueError):  # closed
+        held = obj.operands
+    return pack.refuse(obj, "it cannot be stored", held)
+
+
 def tree(pack: PackState, obj: Any) -> Reduction:
     """A KDTree of SciPy: with its points themselves, of which it would store a copy, and with its attributes."""
     made, args, state, *_ = obj.__reduce_ex__(5)
@@ -368,6 +381,8 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("numpy", "ndarray", array),
     ("numpy", "dtype", careful),
     ("numpy", "void", record),
+    ("numpy", "flatiter", flat),
+    ("numpy", "nditer", elements),
     ("numpy", "generic", None),
     ("numpy.random", "RandomState", instance_or(("numpy.random.mtrand", "_rand"))),
     ("scipy.spatial", "cKDTree", tree),
@@ -397,6 +412,12 @@ class ArrayParts(StreamConstructors):
     """The constructors of arrays."""
 
     record = operator.itemgetter(())
+
+    def flat(self, array: Any, index: int) -> Any:
+        """Return an iterator over an array that already returned some elements."""
+        made = array.flat
+        next(itertools.islice(made, index, index), None)
+        return made
 
     def memory_block(self, data: Any) -> Any:
         """Return memory that can be written to, as an array of bytes."""
