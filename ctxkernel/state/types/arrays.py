@@ -416,7 +416,8 @@ class ArrayParts(StreamConstructors):
     def flat(self, array: Any, index: int) -> Any:
         """Return an iterator over an array that already returned some elements."""
         made = array.flat
-        next(itertools.islice(made, index, index), None)
+        passed: Any = itertools.islice(made, index, index)
+        next(passed, None)
         return made
 
     def memory_block(self, data: Any) -> Any:
