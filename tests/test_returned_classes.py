@@ -282,3 +282,28 @@ def test_a_static_method_or_property_taken_out_of_a_class_is_that_of_the_class_a
         if expected is not None:
             assert kernel.evaluate(same) == str([expected, True, expected]), at
             assert kernel.evaluate("(held[0].__func__(2), held[0].__func__ is half)") == "(1.0, True)"
+
+
+def test_a_method_with_a_cache_stays_that_of_its_class_where_a_return_changes_the_class(kernel):
+    """A bound method holds the function with the cache: another one in the class would have another cache."""
+    run_all(
+        kernel,
+        """
+        import functools
+        class Shape:
+            @classmethod
+            @functools.lru_cache
+            def made(cls, sides): return [cls, sides]
+            @functools.lru_cache(maxsize=3)
+            def area(self, scale): return [scale]
+        shape, made, area = Shape(), Shape.made, Shape.area
+        """,
+    )
+    run_all(kernel, "Shape.size = 1; kept = Shape().area")
+    run_all(kernel, "Shape.size = 2")
+    run_all(kernel, "class Shape: pass")
+    same = "(made(3) is type(shape).made(3), area is type(shape).area, kept.__func__ is area, area(shape, 2))"
+
+    for at in (4, 2, 3, 4, 2):
+        run_all(kernel, f"%ctx goto {at}")
+        assert kernel.evaluate(same) == "(True, True, True, [2])", at

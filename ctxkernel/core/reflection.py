@@ -295,14 +295,22 @@ class AttributePlan:
         return members if is_kind(class_of(members), dict) else None
 
 
+CACHED: Any = type(functools.lru_cache(bool))
+"""The class of functions under `functools.lru_cache`."""
+
+
 def function_of(member: Any) -> Any:
     """Return the function of a static method or class method; any other object unchanged."""
     return member.__func__ if type(member) in (staticmethod, classmethod) else member
 
 
 def method_of(cls: type, name: str) -> Any:
-    """Return the function that a class has under a name which is that of the function, too; else None."""
+    """Return the function that a class has under a name which is that of the function, too; else None.
+
+    Of one under `functools.lru_cache`, the function below.
+    """
     found = function_of(class_dict(cls).get(name))
+    found = found.__wrapped__ if type(found) is CACHED else found
     named = class_of(found) is types.FunctionType and found.__qualname__ == f"{class_qualname(cls)}.{name}"
     return found if named else None
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ctxkernel.core.reflection import (
+    CACHED,
     DEFINED,
     FOUND,
     class_dict,
@@ -230,7 +231,8 @@ def remembering(pack: PackState, obj: Any) -> Reduction:
         held = (one for some in held_by_cache(obj) for one in some)
         pack.noted += [one for one in held if class_of(one) not in _UNCHANGED]  # the cache may give it out again
     settings = obj.cache_parameters()
-    return PARTS.remembering, (wrapped, settings["maxsize"], settings["typed"]), members, None, None, PARTS.update_dict
+    args = wrapped, settings["maxsize"], settings["typed"], *pack.methods.get(id(wrapped), ())
+    return PARTS.remembering, args, members, None, None, PARTS.update_dict
 
 
 def held_by_cache(obj: Any) -> tuple[list[Any], list[Any]]:
@@ -295,7 +297,7 @@ KINDS: dict[Any, Kind] = {
     class_of(_DICT.keys()): lambda _, obj: (PARTS.dict_view, (*gc.get_referents(obj), "keys")),
     class_of(_DICT.values()): lambda _, obj: (PARTS.dict_view, (*gc.get_referents(obj), "values")),
     class_of(_DICT.items()): lambda _, obj: (PARTS.dict_view, (*gc.get_referents(obj), "items")),
-    functools._lru_cache_wrapper: remembering,  # type: ignore[attr-defined]
+    CACHED: remembering,
 }
 BELOW: dict[Any, Kind] = {
     types.ModuleType: module_,
@@ -387,8 +389,13 @@ class CodeParts(StreamConstructors):
                 return types.MethodType(function_of(members[name]), owner)
         raise AttributeError(f"{class_qualname(cls)} has no {name} any more")
 
-    def remembering(self, func: Any, size: int | None, typed: bool) -> Any:
-        """Return a function under a new, empty `functools.lru_cache`."""
+    def remembering(self, func: Any, size: int | None, typed: bool, cls: Any = None, name: str = "") -> Any:
+        """Return a function under a new, empty `functools.lru_cache`, or that around a living function in its class."""
+        again = self.again_of(cls)
+        living: Any = function_of(class_dict(again.cls).get(name)) if again is not None else None
+        settings = {"maxsize": size, "typed": typed}
+        if class_of(living) is CACHED and living.__wrapped__ is func and living.cache_parameters() == settings:
+            return living
         return functools.lru_cache(maxsize=size, typed=typed)(func)
 
     def update_dict(self, obj: Any, members: dict[str, Any]) -> None:
