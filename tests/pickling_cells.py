@@ -217,6 +217,16 @@ fo = np.array([[1, 'a'], [x, None]], dtype=object, order='F'); zero = np.array(N
 => a[0] is x and v[0] is x and a[1] is a and a.__setitem__(2, 'q') is None and v[1] == 'q' and s['o'][0] is x
 => not ro.flags.writeable and ro[0] is x and t[0, 0] is x and m.__setitem__((0, 1), 5) is None and t[1, 0] == 5
 => fo[0, 1] == 'a' and fo[1, 0] is x and fo.flags.f_contiguous and zero[()] is x and zero.shape == ()
+## structured arrays of objects
+import numpy as np
+x = [1]; inner = np.arange(2.)
+kind = [('a', 'i4'), ('b', 'f8', (2,)), ('o', object, (2,)), ('n', [('p', object), ('q', 'M8[ns]')])]
+s = np.zeros((2, 2), dtype=kind, order='F'); s['b'][1, 0] = 4, 5; v = s['b']
+s['o'][0, 1, 1] = x; s['n']['p'][0, 0] = inner
+s['n']['q'][1] = '2020-01-01'; one = s[:1]['n']['p']; s['o'][1, 1, 0] = s; r = np.zeros(1, kind).view(np.recarray)
+=> s['b'][1, 0].tolist() == [4, 5] and v[1, 0, 1] == 5 and s['o'][0, 1].tolist() == [0, x] and s['o'][0, 1, 1] is x
+=> s['n']['p'][0, 0] is inner and one[0, 0] is inner and s.flags.f_contiguous and np.shares_memory(s, v)
+=> s['o'][1, 1, 0] is s and str(s['n']['q'][1, 0])[:4] == '2020' and type(r) is np.recarray and r.b.shape == (1, 2)
 ## masked arrays
 import numpy as np
 d = np.arange(5.); a = np.ma.masked_array(d, mask=[0, 1, 0, 0, 1], fill_value=-1, copy=False); b = a[1:3]
@@ -622,6 +632,13 @@ f, g, h = make(); f()
 """)
 
 FRAMES = rows(r"""
+## frames that look into one array without a copy
+import numpy as np, pandas as pd
+a = np.arange(6.0).reshape(3, 2); f = pd.DataFrame(a, copy=False); c = pd.Series(a[:, 0], copy=False); view = c[:]
+i = pd.Index(a[:, 1], copy=False); late = pd.Series(i, copy=False)
+=> f.iloc.__setitem__((0, 0), 9) is None and a[0, 0] == 9 and view[0] == 9
+=> c.__setitem__(1, 9) is None and a[1, 0] == 2 and view[1] == 2
+=> late.__setitem__(1, 9) is None and i[1] == 3 and a[1, 1] == 3
 ## a frame
 import numpy as np, pandas as pd
 d = pd.DataFrame({'a': [1, 2], 'b': [1.5, None], 'c': ['x', 'y'], 'd': pd.to_datetime(['2020-01-01', None])},

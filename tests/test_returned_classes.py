@@ -223,3 +223,87 @@ def test_a_function_that_wraps_a_method_still_wraps_that_of_the_class_after_a_re
 
     assert kernel.evaluate("timed.__wrapped__ is Model.fit and table['fit'] is Model.fit") == "True"
     assert kernel.evaluate("(table['hooks'] is Scaled.hooks, Model.hooks, Model.__doc__)") == "(True, [], None)"
+
+
+def test_a_dataclass_that_was_removed_and_in_a_new_kernel_keeps_the_methods_that_were_written_for_it(start_kernel):
+    """Its `__repr__` has the globals of `dataclasses` and the module of the class, whose pack must hold it."""
+    kernel = start_kernel()
+    run_all(kernel, "import dataclasses, functools, reprlib")
+    run_all(
+        kernel,
+        """
+        def logged(f):
+            return functools.update_wrapper(reprlib.recursive_repr()(f), f)
+
+        @dataclasses.dataclass(order=True)
+        class Place:
+            at: int
+
+            @logged
+            def text(self):
+                return f"at {self.at}"
+
+        place, text = Place(1), Place.text
+        """,
+    )
+    shown = "(repr(place), place.text(), text is Place.text, place < Place(2))"
+    expected = "('Place(at=1)', 'at 1', True, True)"
+    assert kernel.evaluate(shown) == expected
+
+    run_all(kernel, "%ctx goto 1", "%ctx undo")
+    assert kernel.evaluate(shown) == expected
+    kernel.stop()
+    kernel = start_kernel()
+    run_all(kernel, "%ctx resume")
+    assert kernel.evaluate(shown) == expected
+
+
+def test_a_static_method_or_property_taken_out_of_a_class_is_that_of_the_class_after_a_return(kernel):
+    """The class is kept by a return that loads the variable: a copy would be another object than that of the class."""
+    run_all(
+        kernel,
+        """
+        class Shape:
+            @staticmethod
+            def half(value): return value / 2
+            @classmethod
+            def make(cls): return cls()
+            @property
+            def sides(self): return 4
+        half = Shape.half
+        """,
+    )
+    run_all(kernel, "held = [vars(Shape)[name] for name in ('half', 'make', 'sides')]")
+    run_all(kernel, "Shape.half = staticmethod(lambda value: 0); del Shape.sides")
+    same = "[held[0] is vars(Shape)['half'], held[1] is vars(Shape)['make'], held[2] is vars(Shape).get('sides')]"
+
+    for at, expected in ((1, None), (2, True), (3, False), (2, True), (1, None), (3, False), (2, True)):
+        run_all(kernel, f"%ctx goto {at}")
+        if expected is not None:
+            assert kernel.evaluate(same) == str([expected, True, expected]), at
+            assert kernel.evaluate("(held[0].__func__(2), held[0].__func__ is half)") == "(1.0, True)"
+
+
+def test_a_method_with_a_cache_stays_that_of_its_class_where_a_return_changes_the_class(kernel):
+    """A bound method holds the function with the cache: another one in the class would have another cache."""
+    run_all(
+        kernel,
+        """
+        import functools
+        class Shape:
+            @classmethod
+            @functools.lru_cache
+            def made(cls, sides): return [cls, sides]
+            @functools.lru_cache(maxsize=3)
+            def area(self, scale): return [scale]
+        shape, made, area = Shape(), Shape.made, Shape.area
+        """,
+    )
+    run_all(kernel, "Shape.size = 1; kept = Shape().area")
+    run_all(kernel, "Shape.size = 2")
+    run_all(kernel, "class Shape: pass")
+    same = "(made(3) is type(shape).made(3), area is type(shape).area, kept.__func__ is area, area(shape, 2))"
+
+    for at in (4, 2, 3, 4, 2):
+        run_all(kernel, f"%ctx goto {at}")
+        assert kernel.evaluate(same) == "(True, True, True, [2])", at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from test_returning import run_all
 from told import named_by
 
 
@@ -14,3 +15,26 @@ def test_a_groupby_inside_a_group_is_kept_or_named(start_kernel):
     told = kernel.run("%ctx goto 1").stdout
 
     assert {"groups", "group"} <= named_by(told, ("groups", "group")).keys()
+
+
+def test_what_a_cell_writes_through_an_iterator_or_a_function_of_numpy_is_in_the_state_after_it(kernel):
+    """The cell does not name the array or the list that it changes; a position in the array comes back, too."""
+    run_all(kernel, "import numpy as np\nflat, each, log = np.zeros(4), np.zeros(2), []")
+    run_all(kernel, "places, writer = flat.flat, np.nditer(each, op_flags=['readwrite'])")
+    run_all(kernel, "called = np.frompyfunc(log.append, 1, 1)")
+    run_all(kernel, "places[1] = 5; passed = next(places), next(places)")
+    run_all(kernel, "for one in writer: one[...] += 1")
+    run_all(kernel, "called(7)")
+    run_all(kernel, "end = 1")
+    facts = "(flat.tolist(), each.tolist(), log)"
+    assert kernel.evaluate(facts) == "([0.0, 5.0, 0.0, 0.0], [1.0, 1.0], [7])"
+
+    run_all(kernel, "%ctx goto 1", "%ctx goto 7")
+    assert kernel.evaluate(facts) == "([0.0, 5.0, 0.0, 0.0], [1.0, 1.0], [7])"
+    run_all(kernel, "%ctx goto 5")
+    assert kernel.evaluate(facts) == "([0.0, 5.0, 0.0, 0.0], [1.0, 1.0], [])"
+    assert kernel.evaluate("(places.index, np.shares_memory(places.base, flat))") == "(2, True)"
+    run_all(kernel, "%ctx goto 3")
+    assert kernel.evaluate(facts) == "([0.0, 0.0, 0.0, 0.0], [0.0, 0.0], [])"
+    run_all(kernel, "places[0] = 3")
+    assert kernel.evaluate("(places.index, flat[0])") == "(0, np.float64(3.0))"

@@ -6,6 +6,7 @@ import textwrap
 
 import pytest
 from test_returning import run_all
+from told import named_by
 
 
 def test_a_function_under_curry_comes_back_where_its_name_is_another_function_now(start_kernel):
@@ -37,3 +38,33 @@ def test_a_function_under_curry_comes_back_where_its_name_is_another_function_no
     kernel = start_kernel()
     run_all(kernel, "%ctx resume")
     assert kernel.evaluate("(add(1, 2), five(1))") == "(-3, 6)"
+
+
+def test_listeners_that_a_signal_of_psygnal_refers_to_weakly_are_named_and_their_changes_found(start_kernel):
+    """psygnal stores a signal without them, and keeps all that it has in attributes of C, which no walk sees."""
+    pytest.importorskip("psygnal")
+    kernel = start_kernel()
+    run_all(
+        kernel,
+        textwrap.dedent("""
+            import psygnal
+            class Source:
+                sent = psygnal.Signal(int)
+            class Listener:
+                def __init__(self): self.got = []
+                def take(self, value): self.got.append(value)
+            source, listener, log = Source(), Listener(), []
+            for one in (listener.take, log.append): source.sent.connect(one)
+        """),
+    )
+    for cell in ("x = 1", "source.sent.emit(4)", "x = 2", "source.sent.emit(5)"):
+        assert run_all(kernel, cell).stdout == ""
+    for at, expected in ((4, "[4]"), (2, "[]"), (5, "[4, 5]")):
+        told = run_all(kernel, f"%ctx goto {at}").stdout
+        assert kernel.evaluate("listener.got") == expected
+        assert "source" in named_by(told, ("source",)), told
+    kernel.stop()
+
+    kernel = start_kernel()
+    assert "source" in named_by(run_all(kernel, "%ctx resume").stdout, ("source",))
+    assert kernel.evaluate("(listener.got, len(source.sent))") == "([4, 5], 0)"

@@ -132,12 +132,31 @@ def _deferred(name: str) -> dict[str, Any]:
 DEFINED: dict[str, dict[str, Any]] = {}
 """By module and path: the definitions of the user's own modules, functions and classes, even if replaced; and those of
 libraries that cells replaced, None where that is not known."""
+FOUND: dict[tuple[str, str], Any] = {}
+"""By module and path: definitions of libraries that were found by name, also after `mock.patch` gave it to another
+object; None where a library was loaded a second time."""
+
+
+def remember(module: str, path: str, obj: object) -> None:
+    """Take an object that a module has under its name as the definition of that library; one of a user's is ignored."""
+    if FOUND.get((module, path)) is not obj:
+        origin = getattr(loaded(module).get("__spec__"), "origin", None)
+        if type(origin) is str and (origin in ("built-in", "frozen") or is_of_library(origin)):
+            FOUND[module, path] = None if (module, path) in FOUND else obj
+
+
+def definition_of(module: str, path: str) -> Any:
+    """Return a known definition that may have lost its name; None where the name tells it."""
+    known = DEFINED.get(module, {}).get(path)
+    return FOUND.get((module, path)) if known is None and sys.modules.get(module) is not None else known
 
 
 def importable(cls: type) -> bool:
     """Return whether the module of `cls` has it under its name: then it is a library's, not the user's."""
     if class_qualname(cls) in (own := DEFINED.get(class_module(cls), {})):
         return own[class_qualname(cls)] is cls
+    if FOUND.get((class_module(cls), class_qualname(cls))) is cls:
+        return True
     found: Any = loaded(class_module(cls)) or _deferred(class_module(cls))
     parts = class_qualname(cls).split(".")
     if "<locals>" in parts:  # made by a function: importable if the module of that function is
@@ -276,14 +295,22 @@ class AttributePlan:
         return members if is_kind(class_of(members), dict) else None
 
 
+CACHED: Any = type(functools.lru_cache(bool))
+"""The class of functions under `functools.lru_cache`."""
+
+
 def function_of(member: Any) -> Any:
     """Return the function of a static method or class method; any other object unchanged."""
     return member.__func__ if type(member) in (staticmethod, classmethod) else member
 
 
 def method_of(cls: type, name: str) -> Any:
-    """Return the function that a class has under a name which is that of the function, too; else None."""
+    """Return the function that a class has under a name which is that of the function, too; else None.
+
+    Of one under `functools.lru_cache`, the function below.
+    """
     found = function_of(class_dict(cls).get(name))
+    found = found.__wrapped__ if type(found) is CACHED else found
     named = class_of(found) is types.FunctionType and found.__qualname__ == f"{class_qualname(cls)}.{name}"
     return found if named else None
 

@@ -146,8 +146,12 @@ def _elements(pack: PackState, obj: Any, plain: Any, cls: tuple[type, ...]) -> A
     elif root is obj:
         if kind.hasobject:
             # Made whole before its items are: one of them may be a view of it.
-            _, _, _, fortran, items = plain.__reduce__()[2]
-            state = (*(_repeated(items) or (items,)), flags.writeable)
+            if kind.names is not None:  # of a field that is an array, NumPy's items are views of this array
+                fortran = flags.f_contiguous and not flags.c_contiguous
+                state = {name: plain[name].copy() for name in kind.names}, flags.writeable
+            else:
+                _, _, _, fortran, items = plain.__reduce__()[2]
+                state = (*(_repeated(items) or (items,)), flags.writeable)
             return PARTS.objects, (plain.shape, kind, bool(fortran), *cls), state, None, None, PARTS.fill_objects
         fortran = flags.f_contiguous and not flags.c_contiguous
         if (flags.c_contiguous or fortran) and not (pack.blocks and _in_block(pack, plain)):
@@ -345,6 +349,19 @@ def record(pack: PackState, obj: Any) -> Reduction:
     return PARTS.record, (view,)
 
 
+def flat(_: PackState, obj: Any) -> Reduction:
+    """An iterator over an array: the array, and how far it went."""
+    return PARTS.flat, (obj.base, obj.index)
+
+
+def elements(pack: PackState, obj: Any) -> Reduction:
+    """An nditer: it has no stored form, and writes to its arrays."""
+    held = None
+    with contextlib.suppress(ValueError):  # closed
+        held = obj.operands
+    return pack.refuse(obj, "it cannot be stored", held)
+
+
 def tree(pack: PackState, obj: Any) -> Reduction:
     """A KDTree of SciPy: with its points themselves, of which it would store a copy, and with its attributes."""
     made, args, state, *_ = obj.__reduce_ex__(5)
@@ -364,6 +381,8 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("numpy", "ndarray", array),
     ("numpy", "dtype", careful),
     ("numpy", "void", record),
+    ("numpy", "flatiter", flat),
+    ("numpy", "nditer", elements),
     ("numpy", "generic", None),
     ("numpy.random", "RandomState", instance_or(("numpy.random.mtrand", "_rand"))),
     ("scipy.spatial", "cKDTree", tree),
@@ -393,6 +412,13 @@ class ArrayParts(StreamConstructors):
     """The constructors of arrays."""
 
     record = operator.itemgetter(())
+
+    def flat(self, array: Any, index: int) -> Any:
+        """Return an iterator over an array that already returned some elements."""
+        made = array.flat
+        passed: Any = itertools.islice(made, index, index)
+        next(passed, None)
+        return made
 
     def memory_block(self, data: Any) -> Any:
         """Return memory that can be written to, as an array of bytes."""
@@ -455,15 +481,19 @@ class ArrayParts(StreamConstructors):
         return np.ndarray.__new__(cls or np.ndarray, shape, kind, order="F" if fortran else "C")
 
     def fill_objects(self, made: Any, state: tuple[Any, ...]) -> None:
-        """Give an array of objects its items, in the order of its indexes: as a list, or as values and their places."""
+        """Give an array of objects its items: fields by name, a list in the order of indexes, or values and places."""
         np = _numpy()
         items, *places, writeable = state
         plain = np.ndarray.view(made, np.ndarray)
-        held = np.empty(0, plain.dtype)
-        held.__setstate__((1, (len(items),), plain.dtype, False, items))
-        if places:
-            held = held[np.frombuffer(places[0], _places(len(items)))]
-        plain[...] = held.reshape(plain.shape)
+        if class_of(items) is dict:
+            for name, held in items.items():
+                plain[name] = held
+        else:
+            held = np.empty(0, plain.dtype)
+            held.__setstate__((1, (len(items),), plain.dtype, False, items))
+            if places:
+                held = held[np.frombuffer(places[0], _places(len(items)))]
+            plain[...] = held.reshape(plain.shape)
         if not writeable:
             made.flags.writeable = False
 

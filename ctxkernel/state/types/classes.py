@@ -27,7 +27,6 @@ from ctxkernel.core.reflection import (
     class_of,
     class_qualname,
     class_setter,
-    function_of,
     is_kind,
     loaded,
     method_of,
@@ -326,12 +325,7 @@ class Again:
         held: dict[str, Any] = old.get("_member_map_", {})
         if named.keys() != held.keys() or not all(one is held[name] for name, one in named.items()):
             return
-        same = {
-            name: old[name]
-            for name, value in members.items()
-            if name in old and class_of(old[name]) is class_of(value) and function_of(old[name]) is function_of(value)
-        }
-        self.members, self._registered = {**members, **same}, classes
+        self.members, self._registered = members, classes
 
     def cell(self, name: str, at: int) -> Any:
         """Return a cell of a living function, once; None where there is none."""

@@ -13,23 +13,27 @@ import functools
 import gc
 import importlib
 import marshal
-import operator
 import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ctxkernel.core.reflection import (
+    CACHED,
     DEFINED,
+    FOUND,
     class_dict,
     class_module,
     class_mro,
     class_of,
     class_qualname,
+    definition_of,
     function_of,
+    is_any,
     is_kind,
     loaded,
     module_dict,
+    remember,
 )
 from ctxkernel.state.base.code_objects import code_facts
 from ctxkernel.state.types.pack_state import Kind, PackState
@@ -48,17 +52,16 @@ def function(pack: PackState, obj: types.FunctionType) -> Reduction:
         return named
     if scope is pack.namespace:
         pack.deps |= code_facts(obj.__code__).names
-        member = _member(pack.namespace, path, obj)
-        if member and id(member[0]) not in pack.by_value:
-            pack.deps.add(f"class:{pack.packer.uid(member[0])}")
-            return PARTS.member, member
+        home: Any = scope
+    elif _is_replaced(pack, obj, module, path):
+        remember(module, path, obj)
+        return PARTS.definition, (module, path)
     else:
+        home = loaded(module) if class_of(module) is str else {}
         name = _get(scope, "__name__")
         if class_of(name) is str and loaded(name) is scope:
             scope = name
             pack.uses_module(name)
-            if class_of(module) is str and (member := _member(loaded(module), path, obj)):
-                return PARTS.member, member  # under a class method, which no name leads to
         elif (
             # Only the globals of functions that attrs writes have no other user: shared globals stay shared.
             obj.__code__.co_filename.startswith("<attrs generated ")
@@ -66,6 +69,9 @@ def function(pack: PackState, obj: types.FunctionType) -> Reduction:
             and (names := _names(obj)) is not None
         ):
             scope, used = copied, ({one: scope[one] for one in sorted(names) if one in scope},)
+    member = _member(home, path, obj)  # of a library: one under a class method, which no name leads to
+    if member and id(member[0]) not in pack.by_value:
+        return PARTS.member, _of_class(pack, home, *member)
     cells, method = obj.__closure__ or (), pack.methods.get(id(obj), ())
     for at, one in enumerate(cells):
         pack.cells.setdefault(id(one), (*method, at) if method else ())
@@ -105,11 +111,13 @@ def by_name(pack: PackState, module: Any, path: Any, obj: object) -> Reduction |
     """Return the name of a module's definition; NotImplemented where the pickler writes it, None for other objects."""
     if class_of(module) is not str or class_of(path) is not str or module == pack.module:
         return None
-    own = path in DEFINED.get(module, ())
-    if not (DEFINED[module][path] is obj if own else _by_import(module, path, obj)):
+    own, found = path in DEFINED.get(module, ()), _by_import(module, path, obj)
+    if not (DEFINED[module][path] is obj if own else found or FOUND.get((module, path)) is obj):
         return None
+    if not own:
+        remember(module, path, obj)
     pack.uses_module(module)
-    replaced = own and (module in pack.packer.own_modules or not _by_import(module, path, obj))
+    replaced = not found or (own and module in pack.packer.own_modules)
     return (PARTS.definition, (module, path)) if replaced else NotImplemented
 
 
@@ -133,8 +141,24 @@ def _by_import(module: str, path: str, obj: object) -> bool:
     return found is obj
 
 
+def _is_replaced(pack: PackState, obj: types.FunctionType, module: Any, path: str) -> bool:
+    """Return whether a library defines `obj` under a name that a cell, `mock.patch` or `catch_warnings` gave to others.
+
+    What a decorator of the library itself put there does not count: it is the definition, and `obj` a part of it.
+    """
+    scope = obj.__globals__
+    if obj.__code__.co_qualname != path or path not in scope or (module, path) in FOUND or loaded(module) is not scope:
+        return False
+    now = scope[path]
+    if class_of(now) is types.FunctionType:
+        return now.__globals__ is pack.namespace
+    if class_of(now) is types.BuiltinFunctionType:
+        return class_of(now.__self__) is list
+    return is_any(class_of(now), ("unittest.mock", "NonCallableMock"))
+
+
 def _member(scope: dict[str, Any], path: str, obj: object) -> tuple[type, str] | tuple[()]:
-    """Return the class in a scope that has a function as its member, and the name of that member."""
+    """Return the class in a scope that has an object, or a method around it, as its member, and the name of that."""
     holder, _, name = path.rpartition(".")
     if not holder or "<" in path:
         return ()
@@ -145,9 +169,14 @@ def _member(scope: dict[str, Any], path: str, obj: object) -> tuple[type, str] |
             return ()
         member: Callable[[str], Any] = class_dict(found).get
         found = member(part)
-    if not is_kind(class_of(found), type) or function_of(class_dict(found).get(name)) is not obj:
-        return ()
-    return found, name
+    held = class_dict(found).get(name) if is_kind(class_of(found), type) else None
+    return (found, name) if held is not None and (obj is held or obj is function_of(held)) else ()
+
+
+def _of_class(pack: PackState, scope: Any, cls: type, name: str) -> tuple[type, str]:
+    if scope is pack.namespace:
+        pack.deps.add(f"class:{pack.packer.uid(cls)}")
+    return cls, name
 
 
 def _held(cell: types.CellType) -> tuple[Any] | None:
@@ -202,7 +231,8 @@ def remembering(pack: PackState, obj: Any) -> Reduction:
         held = (one for some in held_by_cache(obj) for one in some)
         pack.noted += [one for one in held if class_of(one) not in _UNCHANGED]  # the cache may give it out again
     settings = obj.cache_parameters()
-    return PARTS.remembering, (wrapped, settings["maxsize"], settings["typed"]), members, None, None, PARTS.update_dict
+    args = wrapped, settings["maxsize"], settings["typed"], *pack.methods.get(id(wrapped), ())
+    return PARTS.remembering, args, members, None, None, PARTS.update_dict
 
 
 def held_by_cache(obj: Any) -> tuple[list[Any], list[Any]]:
@@ -223,6 +253,17 @@ def property_(pack: PackState, obj: Any) -> Reduction:
     parts = (*(get[name].__get__(obj) for name in ("fget", "fset", "fdel")), doc, texts[0] if texts else None)
     members = None if cls is property else pack.plan(cls).dict_of(obj) or None
     return PARTS.property, (cls, *parts), members, None, None, PARTS.update_dict
+
+
+def wrapper(pack: PackState, obj: Any) -> Reduction:
+    """A static method or a class method: that of its class, where the class has it."""
+    func = obj.__func__
+    path: Any = getattr(func, "__qualname__", None)
+    member = _member(pack.namespace, path, obj) if class_of(path) is str else ()
+    if member and id(member[0]) not in pack.by_value:
+        return PARTS.class_entry, _of_class(pack, pack.namespace, *member)
+    method = pack.methods.get(id(func), ())
+    return PARTS.wrapper, (class_of(obj), func, *(method if method and class_dict(method[0])[method[1]] is obj else ()))
 
 
 def mapping_proxy(pack: PackState, obj: Any) -> Reduction:
@@ -256,20 +297,18 @@ KINDS: dict[Any, Kind] = {
     class_of(_DICT.keys()): lambda _, obj: (PARTS.dict_view, (*gc.get_referents(obj), "keys")),
     class_of(_DICT.values()): lambda _, obj: (PARTS.dict_view, (*gc.get_referents(obj), "values")),
     class_of(_DICT.items()): lambda _, obj: (PARTS.dict_view, (*gc.get_referents(obj), "items")),
-    functools._lru_cache_wrapper: remembering,  # type: ignore[attr-defined]
+    CACHED: remembering,
 }
 BELOW: dict[Any, Kind] = {
     types.ModuleType: module_,
     property: property_,
-    **dict.fromkeys((staticmethod, classmethod), lambda _, obj: (PARTS.wrapper, (type(obj), obj.__func__))),
+    **dict.fromkeys((staticmethod, classmethod), wrapper),
 }
 
 
 # Bases that keep `__init_subclass__` of the other bases from running; the second is laid out without a dict.
 class CodeParts(StreamConstructors):
     """The constructors of functions and classes."""
-
-    wrapper = operator.call
 
     def code(self, version: tuple[int, int], data: bytes) -> Any:
         """Return a code object. Raises ValueError for one of another Python."""
@@ -327,6 +366,16 @@ class CodeParts(StreamConstructors):
         """Return a function that is a member of a class."""
         return function_of(self.members_of(cls)[name])
 
+    def wrapper(self, kind: Any, func: Any, cls: Any = None, name: str = "") -> Any:
+        """Return a static method or a class method: the one around a living function in its class, or a new one."""
+        again = self.again_of(cls)
+        living: Any = class_dict(again.cls).get(name) if again is not None else None
+        return living if class_of(living) is kind and living.__func__ is func else kind(func)
+
+    def class_entry(self, cls: Any, name: str) -> Any:
+        """Return a static method or a class method as its class has it."""
+        return self.members_of(cls)[name]
+
     def members_of(self, cls: Any) -> Mapping[str, Any]:
         """Return the members that a class has after the return."""
         again = self.again_of(cls)
@@ -340,8 +389,13 @@ class CodeParts(StreamConstructors):
                 return types.MethodType(function_of(members[name]), owner)
         raise AttributeError(f"{class_qualname(cls)} has no {name} any more")
 
-    def remembering(self, func: Any, size: int | None, typed: bool) -> Any:
-        """Return a function under a new, empty `functools.lru_cache`."""
+    def remembering(self, func: Any, size: int | None, typed: bool, cls: Any = None, name: str = "") -> Any:
+        """Return a function under a new, empty `functools.lru_cache`, or that around a living function in its class."""
+        again = self.again_of(cls)
+        living: Any = function_of(class_dict(again.cls).get(name)) if again is not None else None
+        settings = {"maxsize": size, "typed": typed}
+        if class_of(living) is CACHED and living.__wrapped__ is func and living.cache_parameters() == settings:
+            return living
         return functools.lru_cache(maxsize=size, typed=typed)(func)
 
     def update_dict(self, obj: Any, members: dict[str, Any]) -> None:
@@ -372,7 +426,7 @@ class CodeParts(StreamConstructors):
 
     def definition(self, module: str, path: str) -> Any:
         """Return a definition of a module of the user's, or one of a library that a cell replaced."""
-        if (known := DEFINED.get(module, {}).get(path)) is not None:
+        if (known := definition_of(module, path)) is not None:
             return known
         found = self.module(module)
         for name in path.split("."):

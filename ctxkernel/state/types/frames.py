@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import sys
 from typing import Any
 
@@ -33,15 +34,28 @@ _STORED = frozenset(("_mgr", "_item_cache", "_attrs", "_flags", "_cacher", "_is_
 
 
 def frame_block(pack: PackState, obj: Any) -> Reduction:
-    """A block of a frame. Other users of its memory follow from the memory."""
-    _remember(pack.packer, owner_of(obj.values), obj.refs)
-    return PARTS.frame_block, (obj.values, obj.mgr_locs.indexer, obj.ndim)
+    """A block of a frame, and the number of the record that it shares with other users of its memory."""
+    number = _remember(pack.packer, owner_of(obj.values), obj.refs)
+    return PARTS.frame_block, (obj.values, obj.mgr_locs.indexer, obj.ndim, *([number] if number else ()))
 
 
-def _remember(packer: ObjectNames, owner: Any, refs: Any) -> None:
-    """Note pandas' record of the blocks that share the memory of an object."""
-    with contextlib.suppress(TypeError):  # no weak reference: nothing else can be found to share it
-        packer.references[owner] = refs
+def _remember(packer: ObjectNames, owner: Any, refs: Any, number: int | None = None) -> int:
+    """Note a record of pandas of the blocks that share the memory of an object, and return its number there.
+
+    With `copy=False`, frames of one array have records of their own: each of them is written without a copy.
+    """
+    known = _records(packer, owner)
+    found = next((at for at, one in known.items() if one is refs), number)
+    if found is None or known.get(found) is not refs:
+        known = {at: one for at, one in known.items() if any(ref() is not None for ref in one.referenced_blocks)}
+        found = next(at for at in itertools.count() if at not in known) if found is None else found
+        with contextlib.suppress(TypeError):  # no weak reference: nothing else can be found to share it
+            packer.references[owner] = {**known, found: refs}
+    return found
+
+
+def _records(packer: ObjectNames, owner: Any) -> dict[int, Any]:
+    return packer.references.get(owner) or {}
 
 
 def owner_of(values: Any) -> Any:
@@ -62,7 +76,8 @@ def index(pack: PackState, obj: Any) -> Reduction:
     reduction = obj.__reduce_ex__(5)
     if getattr(obj, "_references", None) is None or any(one is not None for one in reduction[2:]):
         return reduction
-    return (*reduction[:2], True, None, None, PARTS.index_references)
+    number = _remember(pack.packer, owner_of(getattr(obj, "_values", None)), obj._references)
+    return (*reduction[:2], number + 1 if number else True, None, None, PARTS.index_references)
 
 
 def arrow_extension(pack: PackState, obj: Any) -> Reduction:
@@ -157,24 +172,24 @@ class FrameParts(StreamConstructors):
         frame.__setstate__(state[0])
         frame.__dict__.update(state[1])
 
-    def frame_block(self, values: Any, placement: Any, ndim: int) -> Any:
+    def frame_block(self, values: Any, placement: Any, ndim: int, number: int = 0) -> Any:
         """Return a block of a frame, registered with those that share its memory."""
         internals: Any = importlib.import_module("pandas._libs.internals")
         made = internals._unpickle_block(values, placement, ndim)
-        refs = self.packer.references.get(owner_of(values))
+        refs = _records(self.packer, owner_of(values)).get(number)
         if refs is None:
-            _remember(self.packer, owner_of(values), made.refs)
+            _remember(self.packer, owner_of(values), made.refs, number)
         else:
             refs.add_reference(made)
             made.refs = refs
         return made
 
-    def index_references(self, index: Any, _: Any) -> None:
-        """Register an index with the blocks that share its memory."""
+    def index_references(self, index: Any, number: int) -> None:
+        """Register an index with the blocks that share its memory; `number`: that of its record, and one."""
         owner = owner_of(getattr(index, "_values", None))
-        refs = self.packer.references.get(owner)
+        refs = _records(self.packer, owner).get(number - 1)
         if refs is None:
-            _remember(self.packer, owner, index._references)
+            _remember(self.packer, owner, index._references, number - 1)
         else:
             index._references = refs
             refs.add_index_reference(index)

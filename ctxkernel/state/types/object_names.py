@@ -191,7 +191,7 @@ class ObjectNames:
         self.own_modules: dict[str, OwnModule] = {}
         """Modules of the user's own, by name: files in his folder."""
         self.references = ById()
-        """Pandas' records of shared blocks of memory, by the object that owns the memory."""
+        """By number, pandas' records of the blocks that share memory, by the object that owns the memory."""
         self.classes = Named()
         """The user's classes, by uid: a class keeps its own for life; several may have been made of one."""
         self.tokens = Named()

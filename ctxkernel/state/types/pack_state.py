@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import io
 import types
@@ -21,6 +22,8 @@ from ctxkernel.state.types.parts import BEFORE_NAME, PARTS, SMALL, Reduction
 Kind = Callable[["PackState", Any], Reduction] | None
 """A reducer; None leaves the object to the pickler."""
 _MOST_REACHED = 100
+_FILLED = (list, dict, set, bytearray, collections.deque)
+"""Classes whose methods are called by objects of C."""
 
 
 @dataclass(slots=True)
@@ -193,7 +196,7 @@ class PackState(PackFindings):
 
 
 def reached(namespace: dict[str, Any], obj: Any) -> list[Any]:
-    """Return the targets of an object without a stored form: files in memory, functions of the user's."""
+    """Return the targets of an object without a stored form: files in memory, functions of the user's, `log.append`."""
     found: list[Any] = []
     todo = gc.get_referents(obj)[:_MOST_REACHED]
     todo += [
@@ -203,7 +206,7 @@ def reached(namespace: dict[str, Any], obj: Any) -> list[Any]:
         kind = class_of(one)
         file = one.__self__ if kind is types.BuiltinMethodType else one
         func = one.__func__ if kind is types.MethodType else one
-        if class_of(file) in (io.BytesIO, io.StringIO):
+        if class_of(file) in (io.BytesIO, io.StringIO) or (file is not one and class_of(file) in _FILLED):
             found.append(file)
         elif class_of(func) is types.FunctionType and func.__globals__ is namespace:
             found.append(one)

@@ -22,6 +22,7 @@ import pickle
 import struct
 import sys
 import types
+import warnings
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -363,16 +364,28 @@ class Packer(ObjectNames):
 
 @contextlib.contextmanager
 def _undisturbed() -> Generator[None]:
-    """Disable the garbage collector, and restore the recursion limit where code of the user's changes it."""
-    on, limit = gc.isenabled(), sys.getrecursionlimit()
+    """Disable the garbage collector and warnings, and restore the recursion limit where code of the user's changes it.
+
+    An ignored warning leaves no trace: neither in a list that records warnings, nor in the registry of a module, which
+    would keep the same warning from being shown for a cell. A module that is imported here may add filters.
+    """
+    on, limit, filters = gc.isenabled(), sys.getrecursionlimit(), warnings.filters
     gc.disable()
+    quiet: list[Any] = [_IGNORED]
+    warnings.filters = quiet  # type: ignore[misc]
     try:
         yield
     finally:
+        warnings.filters = filters  # type: ignore[misc]
+        if len(quiet) > 1:
+            filters[:0] = [one for one in quiet if one is not _IGNORED]  # type: ignore[index]
         if on:
             gc.enable()
         if sys.getrecursionlimit() != limit:
             sys.setrecursionlimit(limit)
+
+
+_IGNORED = ("ignore", None, Warning, None, 0)
 
 
 class _Pickler(pickle.Pickler):

@@ -147,6 +147,14 @@ def weak_container(pack: PackState, obj: Any) -> Reduction:
     return PARTS.weak_container, (class_of(obj),), kept, None, None, PARTS.fill_weak_container
 
 
+def signal(pack: PackState, obj: Any) -> Reduction:
+    """A signal of psygnal: without the listeners that it refers to weakly, which psygnal does not store."""
+    made, args, state, *_ = obj.__reduce_ex__(5)
+    listeners = [one.dereference() for one in obj._slots]
+    pack.inexact |= len(state["_slots"]) < len(listeners)
+    return made, args, (state, listeners), None, None, PARTS.fill_signal
+
+
 _DICT_ITERATORS: dict[type, str] = {type(iter(getattr({}, name)())): name for name in ("keys", "values", "items")}
 
 
@@ -366,6 +374,7 @@ _ALIVE_ONLY = {
 }
 """By reason, the classes whose instances have no stored form."""
 TABLE: tuple[tuple[str, str, Kind], ...] = (
+    ("psygnal", "SignalInstance", signal),
     *(("dataclasses", name, _field_kind) for name in ("_FIELD_BASE", "_MISSING_TYPE", "_KW_ONLY_TYPE")),
     ("dataclasses", "_HAS_DEFAULT_FACTORY_CLASS", _field_kind),
     ("os", "_Environ", instance_or(("os", "environ"), ("os", "environb"))),
@@ -415,6 +424,10 @@ class ThingParts(StreamConstructors):
                 if not self.trial:  # the stored one is this one from now on, and the same once it is held
                     self.packer.tokens.replace(self.labels[held].removeprefix("live:"), made)
         return made
+
+    def fill_signal(self, obj: Any, state: tuple[Any, Any]) -> None:
+        """Set the state of a signal of psygnal; the listeners were stored only to find changes of them."""
+        obj.__setstate__(state[0])
 
     def dict_iterator(self, held: dict[Any, Any], kind: str, steps: int, size: int = 0) -> Any:
         """Return an iterator of a dict that went so far."""

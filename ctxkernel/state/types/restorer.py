@@ -9,7 +9,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from ctxkernel.core.reflection import DEFINED
+from ctxkernel.core.reflection import definition_of
 from ctxkernel.state.types.arrays import ArrayParts
 from ctxkernel.state.types.classes import ClassParts
 from ctxkernel.state.types.file_objects import FileParts
@@ -94,5 +94,5 @@ def find(restorer: StreamRestorer, otherwise: Callable[[str, str], Any], module:
         for each in rest:
             found = getattr(found, each)
         return found
-    known = DEFINED.get(module, {}).get(name)
+    known = definition_of(module, name)
     return otherwise(module, name) if known is None else known
