@@ -104,6 +104,14 @@ def test_an_error_stops_the_run_and_names_the_cells_that_were_not_reached(desk):
     expect(output(desk, 1)).to_contain_text("ZeroDivisionError")
 
 
+def test_an_error_in_the_last_cell_names_no_cells_that_were_not_reached(desk):
+    run_all(desk, "affected.ipynb", ["a = 1", "b = 1 / a"])
+    edit(desk, 0, "a = 0")
+    desk.command("Run affected cells")
+    desk.view.get_by_role("dialog", name="Run affected cells").get_by_role("button", name="Run 2 cells").click()
+    expect(told(desk)).to_contain_text("The last cell ended with an error. 2 cells ran, 0 kept.")
+
+
 def test_a_cell_shows_what_it_depends_on_and_what_depends_on_it(desk, tmp_path):
     """From its mark: the cells that it reads from, why it is stale, the cells that read from it; each is a link."""
     run_all(desk, "graph.ipynb", ["a = 1", "b = a + 1", "c = b * 2\nprint(c)"])

@@ -251,7 +251,7 @@ class AffectedRun {
     const saved = done.saved >= 0.1 ? `; ${duration(done.saved * 1000)} saved` : '';
     const told = `${plural(done.ran, 'cell')} ran, ${count(done.kept + this.above)} kept${saved}.`;
     if (failed)
-      returning.tell(`Stopped at an error; ${plural(left, 'cell')} not reached. ${told}`, {
+      returning.tell(`${left ? `Stopped at an error; ${plural(left, 'cell')} not reached.` : 'The last cell ended with an error.'} ${told}`, {
         tone: 'error',
         button: 'Go to the cell',
         onclick: () => void this.view.actions.goto?.(failed)
