@@ -79,6 +79,8 @@ class Timeline {
     this.frame = 0;
     /** @type {number | undefined} */
     this.pause = undefined;
+    /** The height of the section when its rows were last placed. */
+    this.seenHeight = 0;
     this.elements = new EntryElements(this);
     this.bar = new SearchBar(view, () => this.draw());
     this.ol = h('div', { class: 'ctxk-rows', role: 'treegrid', 'aria-label': 'Statements', 'aria-description': HELP });
@@ -89,7 +91,9 @@ class Timeline {
     section.addEventListener(
       'scroll',
       () => {
-        this.stuck = atBottom(section);
+        // A notice that opens below makes the section lower before a scroll of ours is told: `shown` scrolls again then.
+        const isLower = this.stuck && section.clientHeight < this.seenHeight;
+        this.stuck = isLower || atBottom(section);
         if (this.stuck) this.seen();
         this.frame ||= requestAnimationFrame(() => this.place());
       },
@@ -120,6 +124,7 @@ class Timeline {
 
   shown() {
     if (!this.inFront) return;
+    this.seenHeight = this.section.clientHeight;
     this.place();
     if (this.stuck && this.section.scrollTop !== this.section.scrollHeight - this.section.clientHeight) {
       this.section.scrollTop = this.section.scrollHeight;
