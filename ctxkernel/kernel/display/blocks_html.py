@@ -76,7 +76,7 @@ def _table(block: TableBlock) -> str:
         ]
         if bars:
             cells.insert(block["labels"], f'<td style="{_side(-1, right)}">{_bar(bars[number])}</td>')
-        rows.append(f"<tr style=\"background:none\">{''.join(cells)}</tr>")
+        rows.append(f'<tr style="background:none">{"".join(cells)}</tr>')
     header = f"<thead><tr>{''.join(head)}</tr></thead>" if head else ""
     return f'<table style="{_TABLE}">{header}<tbody>{"".join(rows)}</tbody></table>'
 
