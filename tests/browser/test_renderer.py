@@ -904,6 +904,15 @@ def test_blocks_are_searched_and_each_hit_is_marked_as_text(model):
     expect(model.locator(".ctxk-block")).to_have_count(12)
 
 
+def test_no_head_of_a_message_covers_the_search_for_blocks(model):
+    """The heads stay at the top while the blocks scroll; the search field scrolls away with the blocks."""
+    section = model.locator(".ctxk-projection")
+    field = model.get_by_role("searchbox", name="Search in the blocks")
+    section.evaluate("el => (el.scrollTop = el.scrollHeight)")
+    top = section.evaluate("el => el.getBoundingClientRect().top")
+    assert field.evaluate("el => el.getBoundingClientRect().bottom") <= top
+
+
 def test_each_item_of_a_block_has_its_price_before_it_is_chosen(model):
     """Tokens and the cost of the next request; a change that is not possible says why."""
     block(model, "s4.1:1~summary1").locator(".ctxk-blockmore").click()
