@@ -578,7 +578,7 @@ BAD = [
     ("%view", "UserRefusal", "one target"),
     ("%view . --lodd 1", "UserRefusal", "--lod"),
     ("%view no/such/file", "UserRefusal", "no/such/file"),
-    ("%group nothing", "UserRefusal", "view"),
+    ("%group nothing", "UserRefusal", "no handle 'nothing'"),
     ("view('no/such/file.py')", "BadTarget", "no/such/file.py"),
     ("view('.', lod=9)", "BadPolicy", "structure"),
     ("view('.').lod = 'x'", "BadPolicy", "level of detail"),
@@ -588,7 +588,7 @@ BAD = [
     ("%ctx show 999", "UserRefusal", "timeline"),
     ("%ctx why nothing", "UserRefusal", "projection"),
     ("%ctx timeline --jsn", "UserRefusal", "--json"),
-    ("group(1)", "BadTarget", "view"),
+    ("group(1)", "BadTarget", "takes handles, not a value of type int; make a handle of it first: group(view(…), …)"),
 ]
 
 

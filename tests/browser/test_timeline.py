@@ -134,6 +134,19 @@ def test_a_search_shows_what_the_kernel_found_in_the_whole_session(stage):
     expect(row(stage, "s10000.1")).to_be_visible()
 
 
+def test_a_search_that_finds_nothing_says_how_to_search(stage):
+    """A filter that is misspelt is a word of the text: the reader sees which ones there are."""
+    stage.evaluate(LONG, 100)
+    stage.evaluate("() => { host.answers.search = async () => ({ search: { runs: [], total: 0 }, error: null }) }")
+    stage.locator(".ctxk-search input").fill("nme:df")
+    nothing = stage.locator(".ctxk-timeline > .ctxk-empty")
+    expect(nothing).to_contain_text("No statement was found")
+    expect(nothing).to_contain_text("name:df")
+    stage.locator(".ctxk-search input").press("Escape")
+    expect(nothing).to_be_hidden()
+    expect(row(stage, "s100.1")).to_be_visible()
+
+
 def test_details_show_outputs_as_they_looked_and_hostile_ones_as_text(stage):
     """A figure is a picture, a drawing runs no script, all else is text where no host draws it."""
     stage.evaluate(

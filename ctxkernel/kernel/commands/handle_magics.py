@@ -1,6 +1,7 @@
 """Handles on a line: the meaning of `%view` and `%group` lines, and completion where a handle is created or used.
 
-Rule 1: a word of a `%view` line that is a variable means its value, any other word means itself.
+Rule 1: a word of a `%view` line that is a variable means its value, any other word means itself. A word of a `%group`
+line is the name or the id of a handle.
 Rule 2: completion runs no code of the user's: names come from the namespace, paths from a folder listing.
 """
 
@@ -18,6 +19,7 @@ from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
 from ctxkernel.core.text import suggest
 from ctxkernel.kernel.commands.context import CommandContext
+from ctxkernel.kernel.display.handle_widgets import require_handle
 
 OPTIONS = ("pos", "tokens", "lod", "mode", "freq")
 KEYWORDS = {
@@ -67,7 +69,11 @@ def handle_line(ctx: CommandContext, magic: str, line: str) -> tuple[list[Any], 
     while words:
         word = words.pop(0)
         if not word.startswith("--"):
-            values.append(ctx.shell.user_ns.get(word, word))
+            values.append(
+                ctx.shell.user_ns.get(word, word)
+                if magic == "view"
+                else require_handle(ctx.loop, ctx.shell.user_ns, word, "%group")
+            )
             continue
         name, sign, text = word[2:].partition("=")
         if name not in options:

@@ -12,7 +12,7 @@ import { atBottom, find, flash, h } from './elements.js';
 import { EntryElements, lanes } from './entryelements.js';
 import { phaseBox } from './header.js';
 import { keyOf, label } from './rownames.js';
-import { SearchBar } from './search.js';
+import { FILTERS, SearchBar } from './search.js';
 import { HELP, pressKey } from './timelinekeys.js';
 import { extend, laidOut, layOut } from './tree.js';
 import { count } from './values.js';
@@ -334,8 +334,9 @@ class Timeline {
 
   drawEmpty() {
     const { view } = this;
-    this.empty.hidden = view.rows.size > 0;
+    this.empty.hidden = view.rows.size > 0 && !this.bar.isVain;
     this.bar.el.hidden = !view.rows.size;
+    if (this.bar.isVain) this.empty.replaceChildren(emptyState('No statement was found', FILTERS));
     if (view.rows.size) return;
     if (view.phaseNow) this.empty.replaceChildren(phaseBox(view, view.phaseNow, 'ctxk-phase'));
     else if (view.sent === null) this.empty.replaceChildren(emptyState('Connecting to the kernel…'));
