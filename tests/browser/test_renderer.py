@@ -1208,6 +1208,24 @@ def test_nothing_sticks_out_at_any_width(stage, width):
     assert stage.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("width", [240, 300, 370])
+def test_a_long_name_of_a_handle_leaves_room_for_its_controls(stage, width):
+    """The name takes three lines at most, and has a line of its own in a narrow panel."""
+    stage.set_viewport_size({"width": width, "height": 700})
+    handle = {"name": "result_of_the_second_stage_of_the_whole_pipeline_" * 2}
+    stage.evaluate("given => view.snapshot({...S.snapshot, handles: [{...S.snapshot.handles[0], ...given}]})", handle)
+    stage.locator("[data-tab=handles]").click()
+    name = stage.locator(".ctxk-handlename > b")
+    expect(name).to_have_attribute("title", handle["name"])
+    seen = name.evaluate("el => [el.getBoundingClientRect().width, el.getBoundingClientRect().height]")
+    assert seen[0] > 60
+    assert seen[1] < 60
+    for one in stage.locator(".ctxk-card :is(select, input, button, .ctxk-tokens)").all():
+        place = one.evaluate("el => [el.getBoundingClientRect().left, el.getBoundingClientRect().right]")
+        assert place[0] >= 0
+        assert place[1] <= width, one
+
+
 # ---------------------------------------------------------------- the inline widget
 
 
