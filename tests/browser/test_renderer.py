@@ -1220,6 +1220,8 @@ def test_a_long_name_of_a_handle_leaves_room_for_its_controls(stage, width):
     seen = name.evaluate("el => [el.getBoundingClientRect().width, el.getBoundingClientRect().height]")
     assert seen[0] > 60
     assert seen[1] < 60
+    toggle = stage.locator(".ctxk-handlename > .ctxk-toggle").evaluate("el => el.getBoundingClientRect().bottom")
+    assert toggle > name.evaluate("el => el.getBoundingClientRect().top")
     for one in stage.locator(".ctxk-card :is(select, input, button, .ctxk-tokens)").all():
         place = one.evaluate("el => [el.getBoundingClientRect().left, el.getBoundingClientRect().right]")
         assert place[0] >= 0
