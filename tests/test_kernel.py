@@ -557,6 +557,10 @@ def test_moves_complete_the_statements_and_names_that_they_take(kernel):
         ("%ctx mark ", {"s1", "fitted"}),
         ("%ctx mark s1 ", {"asks", "differs"}),
         ("%ctx diff fi", {"fitted"}),
+        ("%ctx sweep --from ", {"s1", "fitted"}),
+        ("%ctx sweep --from 1 --collect ", {"x"}),
+        ("%ctx sweep --from 1 ", {"x=", "--collect"}),
+        ("%ctx private ", {"x", "--off"}),
     ):
         reply = kernel.client.complete(line, len(line), reply=True, timeout=20)
         assert expected <= set(reply["content"]["matches"]), line

@@ -127,7 +127,7 @@ def _of_line(ctx: CommandContext, magic: str, rest: str, token: str) -> list[str
     if token.startswith("-"):
         used = set(re.findall(r"--(\w+)", before))
         return _fitting([f"--{name}" for name in KEYWORDS[magic] if name not in used], token)
-    names = _handles(ctx) if magic == "group" else _names(ctx)
+    names = _handles(ctx) if magic == "group" else variable_names(ctx)
     if magic == "group":
         return _fitting(names, token)
     quoted = bool(rest.count('"') % 2 or rest.count("'") % 2)
@@ -199,7 +199,8 @@ def _handles(ctx: CommandContext) -> list[str]:
     return [state.name for state in ctx.loop.ls()]
 
 
-def _names(ctx: CommandContext) -> list[str]:
+def variable_names(ctx: CommandContext) -> list[str]:
+    """Return the names of the user's variables."""
     hidden = ctx.shell.user_ns_hidden
     return sorted(name for name in ctx.shell.user_ns if not name.startswith("_") and name not in hidden)
 
