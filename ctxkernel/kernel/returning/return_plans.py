@@ -11,7 +11,7 @@ import gc
 import io
 import re
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -263,7 +263,7 @@ def make_again(session: ReturnServices, plan: Plan, alive: Mapping[str, Any]) ->
 
 
 @contextlib.contextmanager
-def _without_displays(shell: Any) -> Iterator[None]:
+def _without_displays(shell: Any) -> Generator[None]:
     """Drop what `display` is called with."""
     publisher, shell.display_pub = shell.display_pub, CapturingDisplayPublisher()
     try:
