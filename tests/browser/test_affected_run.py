@@ -88,6 +88,8 @@ def test_run_affected_has_buttons_where_a_person_looks_for_it(desk):
     desk.view.locator(".ctxk-foot").get_by_role("button", name="Run affected").click()
     sheet.get_by_role("button", name="Run 1 cell").click()
     expect(told(desk)).to_contain_text("1 cell ran, 1 kept")
+    time = desk.view.get_by_role("dialog", name="The affected cells").locator("[data-what=ran] .ctxk-time").inner_text()
+    expect(desk.row("s2").last).to_contain_text(time)  # the time of the cell, as in the timeline
     expect(output(desk, 1)).to_contain_text("3")
     expect(mark(desk, 1)).not_to_contain_text("stale")
 

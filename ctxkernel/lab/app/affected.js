@@ -217,7 +217,12 @@ class AffectedRun {
       const row = chosen[n - 1];
       const kept = dict(reply.ctxkernel);
       if (row) row.what = kept.kept ? 'kept' : 'ran';
-      if (row && !kept.kept) row.seconds = (performance.now() - began) / 1000;
+      if (row && !kept.kept) {
+        // The time of the timeline, where its row has come already.
+        const ran = this.view.rows.get(this.view.head ?? '');
+        const took = ran?.cell_id === row.cell.cell_id ? number(ran.time_ms) : null;
+        row.seconds = (took ?? performance.now() - began) / 1000;
+      }
       done[kept.kept ? 'kept' : 'ran'] += 1;
       done.saved += number(kept.seconds) ?? 0;
       if (!kept.kept && n < chosen.length) {
