@@ -114,6 +114,18 @@ def test_an_error_in_the_last_cell_names_no_cells_that_were_not_reached(desk):
     expect(told(desk)).to_contain_text("The last cell ended with an error. 2 cells ran, 0 kept.")
 
 
+def test_what_differs_after_a_cell_was_deleted_is_caused_upstream(desk):
+    run_all(desk, "deleted.ipynb", ["a = 3", "a = a * 10", "b = a + 1\nprint(b)"])
+    desk.select(1)
+    desk.page.keyboard.press("d")
+    desk.page.keyboard.press("d")
+    desk.command("Run affected cells")
+    desk.view.get_by_role("dialog", name="Run affected cells").get_by_role("button", name="Run 1 cell").click()
+    expect(told(desk)).to_contain_text("1 cell ran, 1 kept")
+    expect(output(desk, 1)).to_contain_text("4")
+    expect(desk.row("s3").last).to_contain_text("upstream")
+
+
 def test_a_cell_shows_what_it_depends_on_and_what_depends_on_it(desk, tmp_path):
     """From its mark: the cells that it reads from, why it is stale, the cells that read from it; each is a link."""
     run_all(desk, "graph.ipynb", ["a = 1", "b = a + 1", "c = b * 2\nprint(c)"])
