@@ -319,6 +319,18 @@ def test_callbacks_of_buttons_go_back_and_forward(widgets):
     assert clicks == [button]
 
 
+def test_six_kinds_of_closed_widgets_are_named(widgets):
+    part = WidgetValues()
+    kinds = ("IntSlider", "IntText", "Text", "Button", "Checkbox", "Dropdown", "Label")
+    made = [getattr(widgets, kind)() for kind in kinds]
+    value = part.capture()
+    for one in made:
+        one.close()
+
+    with pytest.raises(NotRestored, match="Dropdown and 1 more kind; run the cells"):
+        part.restore(value)
+
+
 def test_a_new_widget_stays_and_a_closed_one_is_named(widgets):
     part = WidgetValues()
     old = widgets.IntSlider()

@@ -15,8 +15,10 @@ from test_groups import real
 
 from ctxkernel.core.ports import Rendered, RenderRequest, TableRow
 from ctxkernel.core.settings import Settings
+from ctxkernel.core.turn_values import HandleTable
 from ctxkernel.kernel.display.blocks import BAR_WIDTH, blocks_of, column_facts
 from ctxkernel.kernel.display.blocks_html import blocks_html
+from ctxkernel.kernel.display.handle_display import table_html
 from ctxkernel.sources import open_named
 from ctxkernel.testing import Turns
 
@@ -220,3 +222,7 @@ def test_a_group_that_is_restored_keeps_its_tables():
     turns.goto(here)
 
     assert before and tables(turns.namespace["g"].rendered) == before
+
+
+def test_a_table_without_handles_says_how_to_make_one():
+    assert "no handles yet; make one with view(path) or view(df)" in table_html(HandleTable(), str)

@@ -109,6 +109,17 @@ def test_an_output_that_cannot_be_written_is_refused_and_nothing_is_left(tmp_pat
     assert list(tmp_path.glob("*.html")) == []
 
 
+def test_a_page_gets_no_ending_of_another_format(tmp_path, capsys, kernel):
+    """Not a PDF file that no program opens."""
+    kernel.run("x = 1")
+    ran = kernel.run(f"%ctx export {tmp_path / 'report.pdf'}")
+    assert "no page or notebook has the ending .pdf; use .html or .ipynb" in ran.error["evalue"]
+    (tmp_path / "a.ipynb").write_text("{}")
+    assert main(["export", str(tmp_path / "a.ipynb"), "--output", str(tmp_path / "report.pdf")]) == 2
+    assert "use .html or .ipynb, or add --html" in capsys.readouterr().err
+    assert list(tmp_path.glob("*.pdf")) == []
+
+
 def large(kernel: Any, path: Path, cells: int) -> tuple[str, float]:
     """Return the page of a session with long outputs and many images, and the seconds that it takes to write it."""
     kernel.run("from IPython.display import display")

@@ -557,6 +557,10 @@ def test_moves_complete_the_statements_and_names_that_they_take(kernel):
         ("%ctx mark ", {"s1", "fitted"}),
         ("%ctx mark s1 ", {"asks", "differs"}),
         ("%ctx diff fi", {"fitted"}),
+        ("%ctx sweep --from ", {"s1", "fitted"}),
+        ("%ctx sweep --from 1 --collect ", {"x"}),
+        ("%ctx sweep --from 1 ", {"x=", "--collect"}),
+        ("%ctx private ", {"x", "--off"}),
     ):
         reply = kernel.client.complete(line, len(line), reply=True, timeout=20)
         assert expected <= set(reply["content"]["matches"]), line
@@ -578,7 +582,7 @@ BAD = [
     ("%view", "UserRefusal", "one target"),
     ("%view . --lodd 1", "UserRefusal", "--lod"),
     ("%view no/such/file", "UserRefusal", "no/such/file"),
-    ("%group nothing", "UserRefusal", "view"),
+    ("%group nothing", "UserRefusal", "no handle 'nothing'"),
     ("view('no/such/file.py')", "BadTarget", "no/such/file.py"),
     ("view('.', lod=9)", "BadPolicy", "structure"),
     ("view('.').lod = 'x'", "BadPolicy", "level of detail"),
@@ -588,7 +592,7 @@ BAD = [
     ("%ctx show 999", "UserRefusal", "timeline"),
     ("%ctx why nothing", "UserRefusal", "projection"),
     ("%ctx timeline --jsn", "UserRefusal", "--json"),
-    ("group(1)", "BadTarget", "view"),
+    ("group(1)", "BadTarget", "takes handles, not a value of type int; make a handle of it first: group(view(…), …)"),
 ]
 
 

@@ -164,6 +164,12 @@ def test_the_commands_of_menus_toolbars_and_keys_are_those_that_the_plugin_adds(
     assert listed <= added, listed - added
 
 
+def test_every_section_of_the_panel_has_a_command():
+    scripts = {name: (LAB / "app" / name).read_text(encoding="utf-8") for name in ("commands.js", "sections.js")}
+    [tabs] = re.findall(r"TABS = .*?\(\[(.*?)\]\)", scripts["sections.js"])
+    assert re.findall(r"\['(\w+)', '[\w-]+'\]", scripts["commands.js"]) == re.findall(r"'(\w+)'", tabs)
+
+
 def test_no_key_of_ours_is_one_that_jupyterlab_ships():
     """Nor begins with one, nor is the beginning of one: Lab would wait for the next key, or never see it."""
     (share,) = {Path(sys.prefix) / "share/jupyter/lab/schemas"}

@@ -46,3 +46,21 @@ def test_a_statement_that_awaits_is_not_run_again(start_kernel):
     told = kernel.run("%ctx resume").stdout
 
     assert "s2 is not run again: it awaits" in told, told
+
+
+def test_a_statement_that_runs_again_shows_nothing(start_kernel):
+    """Neither what it prints, nor what it displays: the output is the report of the return."""
+    kernel = start_kernel()
+    cell = "print('printed'); display(HTML('<b>shown</b>'))\nnumbers = (n for n in range(3))"
+    for each in ("from IPython.display import HTML, display", cell):
+        assert kernel.run(each).status == "ok"
+    kernel.stop()
+    kernel = start_kernel()
+
+    reply = kernel.run("%ctx resume")
+
+    assert "made again: numbers" in reply.stdout, reply.stdout
+    assert "printed" not in reply.stdout
+    assert reply.data == []
+    [shown] = kernel.run("display(HTML('<i>now</i>'))").data
+    assert shown["text/html"] == "<i>now</i>"

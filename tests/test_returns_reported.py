@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -1087,3 +1088,17 @@ def test_a_return_names_a_module_that_was_loaded_again(kernel):
 
     assert "loaded later, and as it is now: module helper" in went.stdout
     assert is_true(kernel, "helper.f() == 'edited'")
+
+
+def test_a_widget_that_a_return_sets_back_is_not_said_to_be_as_it_is_now(kernel):
+    """All that a stock widget has are traits, which each state has. A class of the user's may have more."""
+    pytest.importorskip("ipywidgets")
+    kernel.run("import ipywidgets as w\ns = w.IntSlider()\nbox = w.VBox([s])\nbox")
+    kernel.run("class Own(w.IntSlider): pass\nown = Own()\nown.more = 1")
+    kernel.run("s.value = 5; own.value = 5; own.more = 2")
+
+    told = kernel.run("%ctx goto 2").stdout
+
+    assert "as it is now: own (" in told
+    assert not re.search(r"as it is now: (s|box|Out\[1\])\b", told), told
+    assert kernel.evaluate("(s.value, box.children[0] is s, own.value, own.more)") == "(0, True, 0, 2)"

@@ -21,7 +21,7 @@ from ctxkernel.cli.output import safe_line, say, show, show_json
 from ctxkernel.cli.places import Timeline
 from ctxkernel.cli.read import open_session
 from ctxkernel.core.text import format_size, plural
-from ctxkernel.export import import_notebook, write_notebook, write_page
+from ctxkernel.export import ENDINGS, import_notebook, write_notebook, write_page
 from ctxkernel.projection.masker import Masker
 from ctxkernel.store.log.location import session_path
 from ctxkernel.store.log.reader import newest_session
@@ -32,9 +32,14 @@ def export(arguments: argparse.Namespace) -> int:
     given: Path = arguments.notebook
     notebook = given if given.suffix != ".sqlite" else None
     output: Path = arguments.output or given.with_suffix(".html")
-    as_notebook = arguments.ipynb or (output.suffix == ".ipynb" and not arguments.html)
+    as_notebook = arguments.ipynb or (output.suffix.lower() == ".ipynb" and not arguments.html)
     if as_notebook and (arguments.output is None or output.resolve() == given.resolve()):
         raise Unusable("export --ipynb needs --output FILE, another file than the notebook: that stays as it is.")
+    if not (arguments.html or arguments.ipynb or output.suffix.lower() in ENDINGS):
+        raise Unusable(
+            f"export --output {output}: no page or notebook has the ending {output.suffix}; use .html or .ipynb, "
+            "or add --html or --ipynb."
+        )
     with open_session(given, arguments.session) as reader:
         place = Timeline.of(reader).place(arguments.branch).execution_id if arguments.branch else None
         if arguments.branch and place is None:

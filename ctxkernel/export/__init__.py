@@ -2,9 +2,10 @@
 
 from ctxkernel.export.imports import Imported, import_notebook
 from ctxkernel.export.notebook import BranchNotebook, notebook_text, write_notebook
-from ctxkernel.export.page import make_page, write_page
+from ctxkernel.export.page import ENDINGS, make_page, write_page
 
 __all__ = [
+    "ENDINGS",
     "BranchNotebook",
     "Imported",
     "import_notebook",

@@ -23,6 +23,9 @@ from ctxkernel.export.session_data import SessionData, title_of
 from ctxkernel.projection.masker import Masker
 from ctxkernel.store.log.reader import SessionReader
 
+ENDINGS = frozenset((".html", ".htm", ".ipynb", ""))
+"""The endings of files that an export writes. A file of another format would have an ending that is wrong for it."""
+
 
 def write_page(
     session: Path | SessionReader,

@@ -88,6 +88,8 @@ def test_run_affected_has_buttons_where_a_person_looks_for_it(desk):
     desk.view.locator(".ctxk-foot").get_by_role("button", name="Run affected").click()
     sheet.get_by_role("button", name="Run 1 cell").click()
     expect(told(desk)).to_contain_text("1 cell ran, 1 kept")
+    time = desk.view.get_by_role("dialog", name="The affected cells").locator("[data-what=ran] .ctxk-time").inner_text()
+    expect(desk.row("s2").last).to_contain_text(time)  # the time of the cell, as in the timeline
     expect(output(desk, 1)).to_contain_text("3")
     expect(mark(desk, 1)).not_to_contain_text("stale")
 
@@ -102,6 +104,26 @@ def test_an_error_stops_the_run_and_names_the_cells_that_were_not_reached(desk):
     sheet.get_by_role("button", name=re.compile("Run 4 cells")).click()
     expect(told(desk)).to_contain_text("Stopped at an error; 2 cells not reached")
     expect(output(desk, 1)).to_contain_text("ZeroDivisionError")
+
+
+def test_an_error_in_the_last_cell_names_no_cells_that_were_not_reached(desk):
+    run_all(desk, "affected.ipynb", ["a = 1", "b = 1 / a"])
+    edit(desk, 0, "a = 0")
+    desk.command("Run affected cells")
+    desk.view.get_by_role("dialog", name="Run affected cells").get_by_role("button", name="Run 2 cells").click()
+    expect(told(desk)).to_contain_text("The last cell ended with an error. 2 cells ran, 0 kept.")
+
+
+def test_what_differs_after_a_cell_was_deleted_is_caused_upstream(desk):
+    run_all(desk, "deleted.ipynb", ["a = 3", "a = a * 10", "b = a + 1\nprint(b)"])
+    desk.select(1)
+    desk.page.keyboard.press("d")
+    desk.page.keyboard.press("d")
+    desk.command("Run affected cells")
+    desk.view.get_by_role("dialog", name="Run affected cells").get_by_role("button", name="Run 1 cell").click()
+    expect(told(desk)).to_contain_text("1 cell ran, 1 kept")
+    expect(output(desk, 1)).to_contain_text("4")
+    expect(desk.row("s3").last).to_contain_text("upstream")
 
 
 def test_a_cell_shows_what_it_depends_on_and_what_depends_on_it(desk, tmp_path):

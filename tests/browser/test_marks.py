@@ -38,6 +38,15 @@ def test_after_a_return_every_cell_says_whether_it_ran_later_or_on_another_branc
     expect(mark(desk, 2)).to_contain_text("branch")
 
 
+def test_after_a_second_return_every_later_cell_names_the_new_place(desk):
+    """Also a cell whose mark the second return doesn't change."""
+    run_all(desk, "twice.ipynb", CELLS)
+    for place in ("s2", "s1"):
+        go_back(desk, place)
+        expect(desk.cell(2).locator(".ctxk-foreignline")).to_contain_text(f"which ran after {place};")
+        expect(mark(desk, 2)).to_have_attribute("aria-label", re.compile(f"Statement s3: ran after {place}, where"))
+
+
 def test_a_mark_is_opened_by_key_and_says_what_was_edited(desk):
     """`T S` from the cell; Escape gives the keyboard back to the mark. An edit is seen, and undoing it too."""
     run_all(desk, "keys.ipynb", CELLS[:2])

@@ -904,6 +904,15 @@ def test_blocks_are_searched_and_each_hit_is_marked_as_text(model):
     expect(model.locator(".ctxk-block")).to_have_count(12)
 
 
+def test_no_head_of_a_message_covers_the_search_for_blocks(model):
+    """The heads stay at the top while the blocks scroll; the search field scrolls away with the blocks."""
+    section = model.locator(".ctxk-projection")
+    field = model.get_by_role("searchbox", name="Search in the blocks")
+    section.evaluate("el => (el.scrollTop = el.scrollHeight)")
+    top = section.evaluate("el => el.getBoundingClientRect().top")
+    assert field.evaluate("el => el.getBoundingClientRect().bottom") <= top
+
+
 def test_each_item_of_a_block_has_its_price_before_it_is_chosen(model):
     """Tokens and the cost of the next request; a change that is not possible says why."""
     block(model, "s4.1:1~summary1").locator(".ctxk-blockmore").click()
@@ -1197,6 +1206,26 @@ def test_nothing_sticks_out_at_any_width(stage, width):
     stage.locator("[data-tab=rerun]").click()
     assert sticking_out(stage) == []
     assert stage.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [240, 300, 370])
+def test_a_long_name_of_a_handle_leaves_room_for_its_controls(stage, width):
+    """The name takes three lines at most, and has a line of its own in a narrow panel."""
+    stage.set_viewport_size({"width": width, "height": 700})
+    handle = {"name": "result_of_the_second_stage_of_the_whole_pipeline_" * 2}
+    stage.evaluate("given => view.snapshot({...S.snapshot, handles: [{...S.snapshot.handles[0], ...given}]})", handle)
+    stage.locator("[data-tab=handles]").click()
+    name = stage.locator(".ctxk-handlename > b")
+    expect(name).to_have_attribute("title", handle["name"])
+    seen = name.evaluate("el => [el.getBoundingClientRect().width, el.getBoundingClientRect().height]")
+    assert seen[0] > 60
+    assert seen[1] < 60
+    toggle = stage.locator(".ctxk-handlename > .ctxk-toggle").evaluate("el => el.getBoundingClientRect().bottom")
+    assert toggle > name.evaluate("el => el.getBoundingClientRect().top")
+    for one in stage.locator(".ctxk-card :is(select, input, button, .ctxk-tokens)").all():
+        place = one.evaluate("el => [el.getBoundingClientRect().left, el.getBoundingClientRect().right]")
+        assert place[0] >= 0
+        assert place[1] <= width, one
 
 
 # ---------------------------------------------------------------- the inline widget

@@ -93,6 +93,22 @@ def test_ten_thousand_rows_are_reached_by_keyboard_and_asked_for_when_seen(stage
     assert stage.evaluate("host.asked.length") < 8
 
 
+def test_the_newest_rows_are_followed_also_when_a_notice_opens_below_them(stage):
+    """As in a resume: the rows and the notice come together, and the notice takes room from the rows."""
+    stage.evaluate(LONG, 200)
+    timeline = stage.locator(".ctxk-timeline")
+    timeline.evaluate("el => (el.scrollTop = 0)")
+    expect(row(stage, "s1.1")).to_be_visible()
+    stage.evaluate("""() => {
+        host.refuses = 'Restored.\\n'.repeat(6);
+        document.querySelector('.ctxk-newest').click();
+        for (const one of document.querySelectorAll('.ctxk-foot button')) if (one.textContent === 'Undo') one.click();
+    }""")
+    expect(stage.locator(".ctxk-told")).to_contain_text("Restored.")
+    stage.wait_for_timeout(200)
+    assert timeline.evaluate("el => el.scrollHeight - el.scrollTop - el.clientHeight") < 2
+
+
 def test_a_row_that_was_scrolled_away_keeps_the_keyboard(stage):
     """The list takes the keyboard meanwhile; the next arrow key goes on from that row."""
     stage.evaluate(LONG, 2000)
@@ -116,6 +132,19 @@ def test_a_search_shows_what_the_kernel_found_in_the_whole_session(stage):
     stage.wait_for_function("host.search.status === 'error'")
     stage.locator(".ctxk-search input").press("Escape")
     expect(row(stage, "s10000.1")).to_be_visible()
+
+
+def test_a_search_that_finds_nothing_says_how_to_search(stage):
+    """A filter that is misspelt is a word of the text: the reader sees which ones there are."""
+    stage.evaluate(LONG, 100)
+    stage.evaluate("() => { host.answers.search = async () => ({ search: { runs: [], total: 0 }, error: null }) }")
+    stage.locator(".ctxk-search input").fill("nme:df")
+    nothing = stage.locator(".ctxk-timeline > .ctxk-empty")
+    expect(nothing).to_contain_text("No statement was found")
+    expect(nothing).to_contain_text("name:df")
+    stage.locator(".ctxk-search input").press("Escape")
+    expect(nothing).to_be_hidden()
+    expect(row(stage, "s100.1")).to_be_visible()
 
 
 def test_details_show_outputs_as_they_looked_and_hostile_ones_as_text(stage):

@@ -90,6 +90,19 @@ def test_a_handle_is_live_in_the_output_and_is_text_when_its_kernel_is_gone(desk
     assert desk.errors == []
 
 
+def test_the_rows_of_a_rendering_have_one_line_each_where_no_widget_is(desk: Any):
+    """JupyterLab wraps and indents the cells of any table in an output."""
+    frame = "pd.DataFrame({'station': ['Potsdam', 'Rome', 'Kyoto'] * 9, **{f'x{i}': range(27) for i in range(3)}})"
+    desk.open("rows.ipynb", [f"import pandas as pd\nview({frame}, lod=2).rendered"]).live()
+    desk.select(0)
+    desk.enter("s1")
+    rows = desk.cell(0).locator(".jp-RenderedHTMLCommon tbody tr")
+    expect(rows).to_have_count(4)
+    for look in ("getBoundingClientRect().height", "computedStyleMap().get('background-color').toString()"):
+        assert len(set(rows.evaluate_all(f"all => all.map((row) => row.{look})"))) == 1, look
+    assert rows.first.evaluate("row => row.getBoundingClientRect().height") < 30
+
+
 def test_in_notebook_7_too(lab: Any, context: BrowserContext):
     """There the panel is the same one, and so is the handle; what is saved has text that needs nothing of ours."""
     pytest.importorskip("notebook", reason="of the extra [test]")

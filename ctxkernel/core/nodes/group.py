@@ -33,7 +33,8 @@ def check_member(member: object) -> NodeBase:
     """Return `member` if it is a handle, else raise BadTarget."""
     if isinstance(member, NodeBase):
         return member
-    raise BadTarget(f"a group takes handles, and {type(member).__name__} is none; wrap it first: group(view(…), …)")
+    kind = type(member).__name__
+    raise BadTarget(f"a group takes handles, not a value of type {kind}; make a handle of it first: group(view(…), …)")
 
 
 class GroupHandle(NodeBase):

@@ -15,7 +15,7 @@ from ctxkernel.store.log.reader import SessionReader
 
 def export(ctx: CommandContext, args: Sequence[str]) -> str:
     """Write the session to a file, with the secrets masked that this kernel knows."""
-    from ctxkernel.export import write_notebook, write_page
+    from ctxkernel.export import ENDINGS, write_notebook, write_page
 
     if len(args) > 1 or (args and args[0].startswith("-")):
         raise BadCommand("%ctx export [FILE]: one file, .html or .ipynb; without it NOTEBOOK.html beside the notebook")
@@ -25,9 +25,13 @@ def export(ctx: CommandContext, args: Sequence[str]) -> str:
     output = Path(args[0]).expanduser() if args or notebook is None else notebook.with_suffix(".html")
     if notebook is not None and output.resolve() == notebook.resolve():
         raise BadCommand(f"%ctx export: {output} is the notebook itself, which stays as it is; name another file")
+    if output.suffix.lower() not in ENDINGS:
+        raise BadCommand(
+            f"%ctx export: {output}: no page or notebook has the ending {output.suffix}; use .html or .ipynb"
+        )
     private = ctx.configuration.private
     try:
-        if output.suffix == ".ipynb":
+        if output.suffix.lower() == ".ipynb":
             with SessionReader(session) as reader:
                 left_out = write_notebook(reader, output, notebook=notebook, masker=ctx.masker, private=private)
         else:

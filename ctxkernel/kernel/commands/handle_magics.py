@@ -1,6 +1,7 @@
 """Handles on a line: the meaning of `%view` and `%group` lines, and completion where a handle is created or used.
 
-Rule 1: a word of a `%view` line that is a variable means its value, any other word means itself.
+Rule 1: a word of a `%view` line that is a variable means its value, any other word means itself. A word of a `%group`
+line is the name or the id of a handle.
 Rule 2: completion runs no code of the user's: names come from the namespace, paths from a folder listing.
 """
 
@@ -18,6 +19,7 @@ from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
 from ctxkernel.core.text import suggest
 from ctxkernel.kernel.commands.context import CommandContext
+from ctxkernel.kernel.display.handle_widgets import require_handle
 
 OPTIONS = ("pos", "tokens", "lod", "mode", "freq")
 KEYWORDS = {
@@ -67,7 +69,11 @@ def handle_line(ctx: CommandContext, magic: str, line: str) -> tuple[list[Any], 
     while words:
         word = words.pop(0)
         if not word.startswith("--"):
-            values.append(ctx.shell.user_ns.get(word, word))
+            values.append(
+                ctx.shell.user_ns.get(word, word)
+                if magic == "view"
+                else require_handle(ctx.loop, ctx.shell.user_ns, word, "%group")
+            )
             continue
         name, sign, text = word[2:].partition("=")
         if name not in options:
@@ -121,7 +127,7 @@ def _of_line(ctx: CommandContext, magic: str, rest: str, token: str) -> list[str
     if token.startswith("-"):
         used = set(re.findall(r"--(\w+)", before))
         return _fitting([f"--{name}" for name in KEYWORDS[magic] if name not in used], token)
-    names = _handles(ctx) if magic == "group" else _names(ctx)
+    names = _handles(ctx) if magic == "group" else variable_names(ctx)
     if magic == "group":
         return _fitting(names, token)
     quoted = bool(rest.count('"') % 2 or rest.count("'") % 2)
@@ -193,7 +199,8 @@ def _handles(ctx: CommandContext) -> list[str]:
     return [state.name for state in ctx.loop.ls()]
 
 
-def _names(ctx: CommandContext) -> list[str]:
+def variable_names(ctx: CommandContext) -> list[str]:
+    """Return the names of the user's variables."""
     hidden = ctx.shell.user_ns_hidden
     return sorted(name for name in ctx.shell.user_ns if not name.startswith("_") and name not in hidden)
 

@@ -23,7 +23,7 @@ from ctxkernel.core.report import WIDTH, Preformatted, Report, ReportTable
 from ctxkernel.core.settings import MODES
 from ctxkernel.core.text import show_hidden, suggest
 from ctxkernel.kernel.commands.context import MARKS, CommandContext
-from ctxkernel.kernel.commands.handle_magics import paths_from
+from ctxkernel.kernel.commands.handle_magics import paths_from, variable_names
 from ctxkernel.kernel.execution.authority import AUTHOR, require_person
 from ctxkernel.kernel.execution.cell import HANDLING, MOVING, NAMING, READING
 from ctxkernel.store.log.row_masking import masked_json
@@ -361,6 +361,10 @@ def complete(ctx: CommandContext, event: Any) -> list[str]:
         case "allow":
             names = ctx.masker.allowed if "--off" in words else ctx.masker.counts
             return ["--off", *(f'"{one}"' if " " in one else one for one in sorted(names))]
+        case "private":
+            return ["--off", *variable_names(ctx)]
+        case "sweep":
+            return list(paths_from(event.symbol)) if words[-1] == "--file" else _complete_sweep(ctx, words[-1])
         case "why":
             return _statements(ctx) if words[2:3] == ["stale"] else _complete_why(ctx, after_not=words[2:3] == ["not"])
         case "pin":
@@ -385,8 +389,18 @@ def _complete_why(ctx: CommandContext, *, after_not: bool) -> list[str]:
     found = ctx.loop.projection
     if after_not:
         left = [one.id for one in found.left_out] if found is not None else []
-        return [*left, *(name for name in ctx.namespace if not name.startswith("_"))]
+        return [*left, *variable_names(ctx)]
     return ["not", "stale", *(block.id for block in found.blocks)] if found is not None else ["not", "stale"]
+
+
+def _complete_sweep(ctx: CommandContext, last: str) -> list[str]:
+    match last:
+        case "--from" | "--until":
+            return [*_statements(ctx), *_state_names(ctx)]
+        case "--collect":
+            return variable_names(ctx)
+        case _:
+            return [*COMMANDS["sweep"].options, *(f"{name}=" for name in variable_names(ctx))]
 
 
 def _statements(ctx: CommandContext) -> list[str]:

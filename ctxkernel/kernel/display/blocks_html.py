@@ -76,13 +76,14 @@ def _table(block: TableBlock) -> str:
         ]
         if bars:
             cells.insert(block["labels"], f'<td style="{_side(-1, right)}">{_bar(bars[number])}</td>')
-        rows.append(f"<tr>{''.join(cells)}</tr>")
+        rows.append(f'<tr style="background:none">{"".join(cells)}</tr>')
     header = f"<thead><tr>{''.join(head)}</tr></thead>" if head else ""
     return f'<table style="{_TABLE}">{header}<tbody>{"".join(rows)}</tbody></table>'
 
 
 def _side(at: int, right: frozenset[int]) -> str:
-    return f"text-align:{'right' if at in right else 'left'}"  # a page may have an alignment of its own
+    # A page may have an alignment, a wrapping and an indentation of its own for cells: JupyterLab has.
+    return f"text-align:{'right' if at in right else 'left'};white-space:pre;padding:0"
 
 
 def _bar(bar: Distribution | None) -> str:

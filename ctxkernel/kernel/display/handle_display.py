@@ -113,6 +113,8 @@ def rendered_html(rendered: Rendered, mask: Callable[[str], str]) -> str:
 
 def table_html(table: HandleTable, safe: Callable[[str], str]) -> str:
     """Return the table of `ls()` as HTML; `safe` makes a text safe to show."""
+    if not table:
+        return f"<p {_AS_TEXT}>{escape(str(table))}</p>"
     cell = "padding:2px 8px;text-align:left;white-space:nowrap"
     lines: list[str] = []
     for number, row in enumerate(table.rows()):

@@ -10,9 +10,10 @@ import re
 import textwrap
 import time
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.reflection import (
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 DETAIL_SECONDS = 1.0
 """Time that a re-run of one cell spends on how variables differ."""
+_MOST_BACK = 200
+"""Executions before a re-run in which the values of its inputs are looked for."""
 _MOST_FUNCTIONS = 50
 _FUNCTIONS = Classes(types.FunctionType, types.BuiltinFunctionType)
 _MAKERS = frozenset(("view", "group", "note"))
@@ -195,7 +198,7 @@ class Comparisons:
         names = {*old.changes.added, *old.changes.changed, *new.changes.added, *new.changes.changed}
         until = time.monotonic() + DETAIL_SECONDS
         known = replace(
-            details(self._session.namespace, statement.source, before.source, self._diverged),
+            details(self._session.namespace, statement.source, before.source, self._inputs(statement, old, new)),
             generators=self._other_generators(old, new),
             equal=partial(self._equal, against),
             difference=partial(self._difference, until),
@@ -211,6 +214,28 @@ class Comparisons:
         )
         self._loaded = "", NOTHING
         self._diverged |= {one.subject: one.cause for one in found.divergences if one.kind == "state"}
+        return found
+
+    def _inputs(self, statement: Statement, old: Execution, new: Execution) -> dict[str, str]:
+        """Return the names that had another value before a re-run, and the cause, if a re-run is it.
+
+        Without a re-run: a cell above was deleted, added or moved.
+        """
+        from ctxkernel.replay.causes import names_used
+
+        wanted = {name for name in names_used(statement.source) if self._live.value(name) is not NOTHING}
+        then, now = (self._newest(wanted, one.parent_execution_id) for one in (old, new))
+        return {name: "" for name in then.keys() & now.keys() if then[name] != now[name]} | self._diverged
+
+    def _newest(self, names: Collection[str], place: str | None) -> dict[str, str]:
+        """Return the fingerprints that some names had at a place, as far as the last executions before it tell."""
+        found: dict[str, str] = {}
+        path = reversed(self._session.loop.log.path(place)) if place is not None else ()
+        for _, execution in islice(path, _MOST_BACK):
+            known = self._facts.fingerprints.get(execution.execution_id, {})
+            found = {name: known[name] for name in names if name in known} | found
+            if len(found) == len(names):
+                break
         return found
 
     def now(self, name: str) -> str:

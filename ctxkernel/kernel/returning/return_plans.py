@@ -11,9 +11,11 @@ import gc
 import io
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
+
+from IPython.core.displaypub import CapturingDisplayPublisher
 
 from ctxkernel.core.reflection import is_kind
 from ctxkernel.core.timeline import Execution, Path, Statement
@@ -231,6 +233,7 @@ def make_again(session: ReturnServices, plan: Plan, alive: Mapping[str, Any]) ->
                 session.interrupts.user_code(),
                 contextlib.redirect_stdout(io.StringIO()),
                 contextlib.redirect_stderr(io.StringIO()),
+                _without_displays(session.shell),
             ):
                 exec(code, namespace)  # noqa: S102 - it is the user's own cell
         except KeyboardInterrupt:
@@ -257,6 +260,16 @@ def make_again(session: ReturnServices, plan: Plan, alive: Mapping[str, Any]) ->
             lost[name] = "its statement, run again, did not make it"
     namespace.update({name: alive[name] for name in lost if name in alive})
     return lost
+
+
+@contextlib.contextmanager
+def _without_displays(shell: Any) -> Generator[None]:
+    """Drop what `display` is called with."""
+    publisher, shell.display_pub = shell.display_pub, CapturingDisplayPublisher()
+    try:
+        yield
+    finally:
+        shell.display_pub = publisher
 
 
 def _shared(session: ReturnServices, made: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, str]:

@@ -217,7 +217,12 @@ class AffectedRun {
       const row = chosen[n - 1];
       const kept = dict(reply.ctxkernel);
       if (row) row.what = kept.kept ? 'kept' : 'ran';
-      if (row && !kept.kept) row.seconds = (performance.now() - began) / 1000;
+      if (row && !kept.kept) {
+        // The time of the timeline, where its row has come already.
+        const ran = this.view.rows.get(this.view.head ?? '');
+        const took = ran?.cell_id === row.cell.cell_id ? number(ran.time_ms) : null;
+        row.seconds = (took ?? performance.now() - began) / 1000;
+      }
       done[kept.kept ? 'kept' : 'ran'] += 1;
       done.saved += number(kept.seconds) ?? 0;
       if (!kept.kept && n < chosen.length) {
@@ -251,7 +256,7 @@ class AffectedRun {
     const saved = done.saved >= 0.1 ? `; ${duration(done.saved * 1000)} saved` : '';
     const told = `${plural(done.ran, 'cell')} ran, ${count(done.kept + this.above)} kept${saved}.`;
     if (failed)
-      returning.tell(`Stopped at an error; ${plural(left, 'cell')} not reached. ${told}`, {
+      returning.tell(`${left ? `Stopped at an error; ${plural(left, 'cell')} not reached.` : 'The last cell ended with an error.'} ${told}`, {
         tone: 'error',
         button: 'Go to the cell',
         onclick: () => void this.view.actions.goto?.(failed)

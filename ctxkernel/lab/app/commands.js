@@ -135,7 +135,8 @@ const SECTIONS = [
   ['cost', 'Cost'],
   ['history', 'History'],
   ['changes', 'Changes'],
-  ['rerun', 'Re-run']
+  ['rerun', 'Re-run'],
+  ['sweeps', 'Sweeps']
 ];
 
 /** What the menu of the toolbar has, with lines between its parts. */

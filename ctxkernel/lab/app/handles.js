@@ -90,7 +90,7 @@ function drawHandle(view, x, all) {
           'div',
           { class: 'ctxk-handlename' },
           toggle,
-          h('b', { class: 'ctxk-mono' }, name),
+          h('b', { class: 'ctxk-mono', title: name }, name),
           x.obj_type !== 'view' && h('span', { class: 'ctxk-tag' }, x.obj_type),
           x.pinned && h('span', { class: 'ctxk-tag ctxk-pinned', title: x.pin_reason || 'pinned' }, icon('pin', 'pinned')),
           x.changed && h('span', { class: 'ctxk-tag ctxk-changedtag', title: 'It changed in the last turn' }, '●', h('span', { class: 'ctxk-sr' }, ' changed'))

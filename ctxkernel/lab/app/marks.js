@@ -155,7 +155,10 @@ class Marks {
     if (msg?.type === 'turn') {
       if (this.running) changed.add(this.running);
       this.running = null;
-      this.head = msg.head ?? null;
+      const head = msg.head ?? null;
+      // The text of these cells names HEAD.
+      if (head !== this.head) for (const [id, mark] of this.cells) if (mark.state === 'later') changed.add(id);
+      this.head = head;
     }
     if (msg?.type === 'turn' || msg?.type === 'asking' || msg?.type === 'checkpoint')
       for (const id of this.takeTable(msg.cells)) changed.add(id);

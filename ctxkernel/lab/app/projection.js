@@ -119,7 +119,7 @@ function drawBlocks(view, violations) {
     }
   });
   draw();
-  return [h('div', { class: 'ctxk-search' }, input, told), box];
+  return [h('div', { class: 'ctxk-blocksearch' }, input, told), box];
 }
 
 /** Bring a block to the front when the blocks are there. @param {View} view @param {string} id */

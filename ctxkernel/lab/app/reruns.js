@@ -157,7 +157,7 @@ class Reruns {
     const left = steps.length - result.ran;
     const { failed } = result;
     if (failed)
-      this.returning.tell(`Stopped at an error; ${plural(left, 'cell')} not run.`, {
+      this.returning.tell(left ? `Stopped at an error; ${plural(left, 'cell')} not run.` : 'The last cell ended with an error.', {
         tone: 'error',
         button: 'Go to the cell',
         onclick: () => void this.view.actions.goto?.(failed)

@@ -26,7 +26,7 @@ const LARGE_BYTES = 1e6;
 /** How a checkpoint's mark looks and what it means. @type {Record<string, [Icon, string]>} */
 const CHECKPOINTS = {
   durable: ['durable', 'can be returned to, also after the kernel has ended'],
-  partial: ['partial', 'can be returned to, but for what is named here'],
+  partial: ['partial', 'can be returned to, except for some values'],
   writing: ['writing', 'is on its way to the disk; until then it ends with the kernel'],
   skipped: ['skipped', 'was not taken'],
   thinned: ['thinned', 'its large data were deleted for space'],

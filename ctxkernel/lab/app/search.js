@@ -41,6 +41,10 @@ function requestOf(typed) {
   return text ? { ...request, text } : request;
 }
 
+/** How to search. */
+const FILTERS =
+  'Words of source and output. Filters: name:df (df was changed; * is any text), author:human|model, status:error, verdict:differs, branch:s12|head|other';
+
 class SearchBar {
   /** @param {View} view @param {() => void} changed draw what was found */
   constructor(view, changed) {
@@ -48,6 +52,8 @@ class SearchBar {
     this.changed = changed;
     /** Executions that were found, oldest first; null: nothing is looked for. @type {readonly string[] | null} */
     this.found = null;
+    /** Whether something was looked for, and nothing was found. */
+    this.isVain = false;
     /** The newest question. */
     this.turn = {};
     /** @type {number | undefined} */
@@ -57,7 +63,7 @@ class SearchBar {
       type: 'search',
       'aria-label': 'Search the timeline',
       placeholder: 'Search: text, name:df …',
-      title: 'Words of source and output. Filters: name:df (df was changed; * is any text), author:human|model, status:error, verdict:differs, branch:s12|head|other',
+      title: FILTERS,
       spellcheck: 'false',
       maxlength: '400'
     });
@@ -91,6 +97,7 @@ class SearchBar {
     this.input.value = '';
     this.filter.value = '';
     this.found = null;
+    this.isVain = false;
     this.told.textContent = '';
   }
 
@@ -107,6 +114,7 @@ class SearchBar {
     if (!Object.keys(request).length) {
       const was = this.found;
       this.found = null;
+      this.isVain = false;
       this.told.textContent = '';
       if (was) this.changed();
       return;
@@ -115,6 +123,7 @@ class SearchBar {
     if (this.turn !== turn) return;
     const found = 'search' in answer ? answer.search : null;
     this.found = found?.runs ?? [];
+    this.isVain = found?.total === 0;
     const all = found && found.total > found.runs.length ? `newest ${count(found.runs.length)} of ` : '';
     this.told.textContent = found ? `${all}${count(found.total)} found` : answer.error || 'The kernel gave no answer.';
     this.changed();
@@ -132,4 +141,4 @@ class SearchBar {
   }
 }
 
-export { SearchBar, requestOf };
+export { FILTERS, SearchBar, requestOf };

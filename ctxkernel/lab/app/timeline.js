@@ -12,7 +12,7 @@ import { atBottom, find, flash, h } from './elements.js';
 import { EntryElements, lanes } from './entryelements.js';
 import { phaseBox } from './header.js';
 import { keyOf, label } from './rownames.js';
-import { SearchBar } from './search.js';
+import { FILTERS, SearchBar } from './search.js';
 import { HELP, pressKey } from './timelinekeys.js';
 import { extend, laidOut, layOut } from './tree.js';
 import { count } from './values.js';
@@ -79,6 +79,8 @@ class Timeline {
     this.frame = 0;
     /** @type {number | undefined} */
     this.pause = undefined;
+    /** The height of the section when its rows were last placed. */
+    this.seenHeight = 0;
     this.elements = new EntryElements(this);
     this.bar = new SearchBar(view, () => this.draw());
     this.ol = h('div', { class: 'ctxk-rows', role: 'treegrid', 'aria-label': 'Statements', 'aria-description': HELP });
@@ -89,7 +91,9 @@ class Timeline {
     section.addEventListener(
       'scroll',
       () => {
-        this.stuck = atBottom(section);
+        // A notice that opens below makes the section lower before a scroll of ours is told: `shown` scrolls again then.
+        const isLower = this.stuck && section.clientHeight < this.seenHeight;
+        this.stuck = isLower || atBottom(section);
         if (this.stuck) this.seen();
         this.frame ||= requestAnimationFrame(() => this.place());
       },
@@ -120,6 +124,7 @@ class Timeline {
 
   shown() {
     if (!this.inFront) return;
+    this.seenHeight = this.section.clientHeight;
     this.place();
     if (this.stuck && this.section.scrollTop !== this.section.scrollHeight - this.section.clientHeight) {
       this.section.scrollTop = this.section.scrollHeight;
@@ -329,8 +334,9 @@ class Timeline {
 
   drawEmpty() {
     const { view } = this;
-    this.empty.hidden = view.rows.size > 0;
+    this.empty.hidden = view.rows.size > 0 && !this.bar.isVain;
     this.bar.el.hidden = !view.rows.size;
+    if (this.bar.isVain) this.empty.replaceChildren(emptyState('No statement was found', FILTERS));
     if (view.rows.size) return;
     if (view.phaseNow) this.empty.replaceChildren(phaseBox(view, view.phaseNow, 'ctxk-phase'));
     else if (view.sent === null) this.empty.replaceChildren(emptyState('Connecting to the kernel…'));

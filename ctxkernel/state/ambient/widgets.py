@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxkernel.core.reflection import class_of
+from ctxkernel.core.text import plural
 from ctxkernel.state.ambient.part import LiveObjects, NotRestored, Part
 
 _DEFAULTS = "_static_immutable_initial_values"
@@ -194,5 +195,5 @@ def _closed(told: Iterator[Any] | Any) -> str:
     if not kinds:
         return ""
     named = ", ".join(f"{kind} ({count})" if count > 1 else kind for kind, count in kinds.most_common(6))
-    more = f" and {len(kinds) - 6} more kinds" if len(kinds) > 6 else ""
+    more = f" and {plural(len(kinds) - 6, 'more kinds')}" if len(kinds) > 6 else ""
     return f"closed since, or of an earlier kernel: {named}{more}; run the cells that made them"

@@ -7,6 +7,7 @@ Rule 2: nothing is changed. A value that cannot be restored is named with the re
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +22,14 @@ from ctxkernel.state.tracking.groups import CHUNK, chunks_of
 from ctxkernel.state.types import connections
 
 _AS_NOW = "it cannot be stored, and was used since: it is as it is now"
+_SET_BACK = re.compile(r"ipywidgets\.(?!interactive\b)|ctxkernel\.\S*\bHandleWidget\b")
+"""Begins why an object is not stored that is set back all the same: the state has all traits of living widgets, and a
+handle's widget shows the handle. Only `interactive` has more, its result."""
 _CHANGED = "it changed without a cell that used it, at a time that is not known"
+
+
+def _not_set_back(missing: Mapping[str, str]) -> list[str]:
+    return [place for place, why in missing.items() if not _SET_BACK.match(why)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +210,16 @@ class StateComparison:
         if not alive:
             found.lost.update({place: f"{why}; what it was is gone" for place, why in missing.items()})
         elif not unit.equals(current.get(unit.names[0])) or not self._checkpoints.unstored.isdisjoint(unit.names):
-            found.stale.update(dict.fromkeys(whole or missing, _AS_NOW))
+            found.stale.update(dict.fromkeys(whole or _not_set_back(missing), _AS_NOW))
         else:
             found.stale.update(self._used(unit, found.execution_id))
 
     def _used(self, unit: Unit, execution_id: str | None) -> dict[str, str]:
-        """Return the parts of a unit that are not stored and may have been used since a state."""
-        used = self._checkpoints.used_since(unit, execution_id)
-        return dict.fromkeys(units.missing_of(unit) or unit.names, _AS_NOW) if used else {}
+        """Return the parts of a unit that are not stored, nor set back, and may have been used since a state."""
+        if not self._checkpoints.used_since(unit, execution_id):
+            return {}
+        missing = units.missing_of(unit)
+        return dict.fromkeys(_not_set_back(missing) if missing else unit.names, _AS_NOW)
 
     def _unloadable(self, unit: Unit) -> str:
         """Return why a unit cannot be loaded, or an empty text."""
