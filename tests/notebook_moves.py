@@ -43,7 +43,7 @@ def follow_after_an_edit(desk: Any, index: int, text: str) -> None:
     desk.page.keyboard.insert_text(text)
     desk.enter("s3")
     go_back(desk, "s2")
-    expect(mark(desk, index)).to_contain_text("branch")
+    expect(mark(desk, index)).to_contain_text("later")
     desk.page.locator(".ctxk-offer").get_by_role("button", name="Show it as at s2…").click()
     desk.page.get_by_role("button", name="Show 1 cell as at s2").click()
     expect(mark(desk, index)).to_contain_text("s1")

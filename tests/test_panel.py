@@ -556,7 +556,7 @@ def test_a_cell_of_another_branch_says_how_its_execution_on_this_one_stands(fron
 
     mark = marks_of(front.ask(type="snapshot")["cells"])["b"]
 
-    assert (mark["execution_id"], mark["on_head"], mark["state"], mark["here"]) == ("s4.1", "s2.1", "branch", "stale")
+    assert (mark["execution_id"], mark["on_head"], mark["state"], mark["here"]) == ("s4.1", "s2.1", "later", "stale")
     assert mark["because"]
 
 

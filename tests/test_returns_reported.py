@@ -1095,10 +1095,11 @@ def test_a_widget_that_a_return_sets_back_is_not_said_to_be_as_it_is_now(kernel)
     pytest.importorskip("ipywidgets")
     kernel.run("import ipywidgets as w\ns = w.IntSlider()\nbox = w.VBox([s])\nbox")
     kernel.run("class Own(w.IntSlider): pass\nown = Own()\nown.more = 1")
-    kernel.run("s.value = 5; own.value = 5; own.more = 2")
+    kernel.run("t = w.Text(); t.note = 1; texts = [t]; late = w.Text()")
+    kernel.run("s.value = 5; own.value = 5; own.more = 2; t.note = 2; t.value = late.value = 'b'; late.note = 1")
 
-    told = kernel.run("%ctx goto 2").stdout
+    told = kernel.run("%ctx goto 3").stdout
 
-    assert "as it is now: own (" in told
+    assert {*re.findall(r"as it is now: (\S+) \(", told)} == {"late", "own", "t", "texts[0]"}, told
     assert not re.search(r"as it is now: (s|box|Out\[1\])\b", told), told
     assert kernel.evaluate("(s.value, box.children[0] is s, own.value, own.more)") == "(0, True, 0, 2)"

@@ -241,7 +241,7 @@ class Marks {
     const away = !followed && mark.state === 'later' ? 'later' : 'branch';
     const state = runs ?? (foreign ? away : told);
     const [word, general] = STATES[state];
-    const here = mark.on_head ? `, where it ran as ${nameOf(mark.on_head)}` : '';
+    const here = mark.on_head ? `; there it ran as ${nameOf(mark.on_head)}` : '';
     const sentence =
       state === 'branch'
         ? mark.on_head

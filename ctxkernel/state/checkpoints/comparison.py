@@ -20,11 +20,12 @@ from ctxkernel.state.checkpoints.states import CheckpointError
 from ctxkernel.state.checkpoints.units import State, Unit
 from ctxkernel.state.tracking.groups import CHUNK, chunks_of
 from ctxkernel.state.types import connections
+from ctxkernel.state.types.process_objects import WITH_ATTRIBUTES
 
 _AS_NOW = "it cannot be stored, and was used since: it is as it is now"
-_SET_BACK = re.compile(r"ipywidgets\.(?!interactive\b)|ctxkernel\.\S*\bHandleWidget\b")
+_SET_BACK = re.compile(rf"ipywidgets\.(?!interactive\b)(?!.*{WITH_ATTRIBUTES})|ctxkernel\.\S*\bHandleWidget\b")
 """Begins why an object is not stored that is set back all the same: the state has all traits of living widgets, and a
-handle's widget shows the handle. Only `interactive` has more, its result."""
+handle's widget shows the handle. `interactive` has more, its result, and so has one with attributes of its own."""
 _CHANGED = "it changed without a cell that used it, at a time that is not known"
 
 
@@ -206,11 +207,13 @@ class StateComparison:
             else:
                 found.connect[token] = one.joined(found.connect.get(token))
             missing = {place: told for place, told in missing.items() if place not in one.places}
+        now, unstored = current.get(unit.names[0]), not self._checkpoints.unstored.isdisjoint(unit.names)
         alive = bool(unit.live) and all(token in living or token in again for token, _ in unit.live)
         if not alive:
             found.lost.update({place: f"{why}; what it was is gone" for place, why in missing.items()})
-        elif not unit.equals(current.get(unit.names[0])) or not self._checkpoints.unstored.isdisjoint(unit.names):
-            found.stale.update(dict.fromkeys(whole or _not_set_back(missing), _AS_NOW))
+        elif unstored or not unit.equals(now):
+            stays = now is None or any(WITH_ATTRIBUTES in why for why in units.missing_of(now).values())
+            found.stale.update(dict.fromkeys(whole or (missing if stays else _not_set_back(missing)), _AS_NOW))
         else:
             found.stale.update(self._used(unit, found.execution_id))
 

@@ -136,16 +136,23 @@ class PackState(PackFindings):
         return self.labels.setdefault(label, len(self.labels))
 
     def refuse(
-        self, obj: object, reason: str, held: object = None, found: connections.Description | str | None = None
+        self,
+        obj: object,
+        reason: str,
+        held: object = None,
+        found: connections.Description | str | None = None,
+        *,
+        more: str = "",
     ) -> Reduction:
         """Write a stand-in for `obj`; a restore in this process takes the object itself while it lives.
 
-        `held` is stored only to find changes of it. `found`: its description, if it is known.
+        `held` is stored only to find changes of it. `found`: its description, if it is known. `more` is said after the
+        name of its class.
         """
         found = connections.REGISTRY.describe(obj) if found is None else found
         if isinstance(found, str) and found not in ("", connections.CLOSED):
             reason = f"{reason}; {found}"
-        what = one_line(public_name(class_of(obj), self.module), 80)
+        what = one_line(public_name(class_of(obj), self.module), 80) + more
         names = self.tops.get(id(obj), ())
         self.fault_names.extend(BEFORE_NAME + name for name in names)
         self.faults |= dict.fromkeys(names, reason if reason.startswith(what) else f"{what}: {reason}")

@@ -258,7 +258,21 @@ def _widget(pack: PackState, obj: Any) -> Reduction:
     values = {name: one for name, one in obj._trait_values.items() if _is_simple(one)}
     listed = [one for by_type in obj._trait_notifiers.values() for observers in by_type.values() for one in observers]
     observers = [one for one in listed if _is_users(pack, one)]
-    return pack.refuse(obj, "a widget lives with its front end", [values, observers])
+    own = {name: one for name, one in obj.__dict__.items() if name not in _OF_WIDGETS}
+    held: list[Any] = [values, observers, {name: one for name, one in own.items() if _is_simple(one)}]
+    return pack.refuse(obj, "a widget lives with its front end", held, more=WITH_ATTRIBUTES * bool(own))
+
+
+WITH_ATTRIBUTES = " with attributes of its own"
+"""Is said of a widget that has more than the traits, which each state has."""
+_OF_WIDGETS = frozenset(
+    (
+        *("_trait_values", "_trait_notifiers", "_trait_validators", "_cross_validation_lock", "_initializing_traits_"),
+        *("_model_id", "_options_full", "_options_values", "_property_rewrite", "_step_metadata", "equals"),
+        *("_click_handlers", "_submission_callbacks"),
+    )
+)
+"""The attributes that the widgets of ipywidgets have by themselves."""
 
 
 def _is_users(pack: PackState, observer: Any) -> bool:
