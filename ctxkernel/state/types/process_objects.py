@@ -260,11 +260,11 @@ def _widget(pack: PackState, obj: Any) -> Reduction:
     observers = [one for one in listed if _is_users(pack, one)]
     own = {name: one for name, one in obj.__dict__.items() if name not in _OF_WIDGETS}
     held: list[Any] = [values, observers, {name: one for name, one in own.items() if _is_simple(one)}]
-    return pack.refuse(obj, "a widget lives with its front end", held, more=WITH_ATTRIBUTES * bool(own))
+    return pack.refuse(obj, "a widget lives with its front end", held, more=WITH_ATTRIBUTES * bool(own or observers))
 
 
-WITH_ATTRIBUTES = " with attributes of its own"
-"""Is said of a widget that has more than the traits, which each state has."""
+WITH_ATTRIBUTES = " with attributes or observers of its own"
+"""Is said of a widget with more than traits, which each state has: attributes, or observers of the user's."""
 _OF_WIDGETS = frozenset(
     (
         *("_trait_values", "_trait_notifiers", "_trait_validators", "_cross_validation_lock", "_initializing_traits_"),
