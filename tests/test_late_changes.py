@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels import RunningKernel, StartKernel
+from late_packs import late_if
 from test_checkpoints import Bench
 from test_kernel import timeline
 from tracker_rows import Notebook
 
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff
+from ctxkernel.state.tracking.groups import Moment
 from ctxkernel.state.tracking.late_changes import LateChanges, OpenChange, OwnContent
 
 INFO = ChangeInfo("list", "[…]")
@@ -178,6 +180,36 @@ def test_what_is_found_at_once_and_late_is_what_differs(tmp_path_factory, cells)
     finally:
         bench.background.close()
         bench.store.close()
+
+
+@pytest.mark.parametrize(
+    "change", ["array[0] = 1", "array.shape = 300, 100", "array.flags.writeable = False", "other = 1"]
+)
+def test_an_array_is_compared_with_what_it_held_before_it_was_known_to_share_its_memory(tmp_path, change, monkeypatch):
+    """A process in the background finds that while a second one packs it; the third one knows it at once."""
+    late = False
+    monkeypatch.setattr(Moment, "_pack", late_if(lambda: late))
+    bench = Bench(tmp_path)
+    poll, bench.checkpoints.poll = bench.checkpoints.poll, list
+    try:
+        bench.run("array = np.zeros(30_000)")
+        late = True
+        bench.run("view = array[2:]")
+        second = bench.run("array, view")
+        bench.background.wait(60)
+        waiting = bench.checkpoints.writing.pop(second)
+        poll()
+        bench.checkpoints.writing[second] = waiting
+        changed = bench.run(f"{change}; array, view")
+        bench.background.wait(60)
+        poll()
+        found = bench.checkpoints.late.take()
+    finally:
+        bench.background.close()
+        bench.store.close()
+
+    assert "array" not in {name for one, diff in found.items() if one != changed for name in diff.changed}
+    assert ("array" in found[changed].changed) == change.startswith("array")
 
 
 def test_names_that_change_places_while_one_is_deferred_are_compared():

@@ -171,7 +171,7 @@ class PackedVariables:
             self._groups[name] = group
             if (variable := self._variables.get(name)) is not None:
                 variable.turn = self.turn
-                variable.visible = _visible(self._value(name)) if packed.shared else b""
+                variable.visible = _visible(self._value(name))
         if _has_print(piece):
             group.prints = self._prints(piece)
         return group
@@ -271,8 +271,7 @@ class PackedVariables:
             return None if one is None else (one.key, one.packed.labels)
 
         value = self._value(name)
-        text = _visible(value).hex() if piece.packed.shared else ""
-        text = text or (self._prints(piece).get(name, "") if _has_print(piece) else "")
+        text = _visible(value).hex() or (self._prints(piece).get(name, "") if _has_print(piece) else "")
         return content_of((piece.key, piece.packed.labels), find, text)
 
     def _known_content(self, group: Group) -> OwnContent | None:
@@ -467,11 +466,12 @@ class PackedVariables:
 
 
 def _visible(value: Any) -> bytes:
-    """Return a hash of the content of an array whose memory is shared; empty for a large one, or another object."""
+    """Return a hash of the content of an array, whoever shares its memory; empty for a large one, or another object."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is None or class_of(value) is not numpy.ndarray or value.nbytes > VISIBLE_BYTES or value.dtype.hasobject:
         return b""
-    return xxh3_128_digest(value.tobytes())
+    form = repr((value.dtype, value.shape, value.strides, value.flags.writeable))
+    return xxh3_128_digest(form.encode() + value.tobytes())
 
 
 def _has_print(piece: PackPiece) -> bool:
