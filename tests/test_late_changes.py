@@ -145,6 +145,10 @@ CELLS = [
     "big = [list(one) for one in big]; big[{n}] = [{n}, 1]",
     "array[{n}] += 1; big",
     "small.append(array); array[0] += 1",
+    "small.append({n}); holds = [array, frame.index]; holds",
+    "frame = pd.DataFrame({{'a': array[:100]}}, copy=False)",
+    "other = frame.copy(deep=False); both = [frame, other.index]; frame",
+    "frame.loc[1, 'a'] = {n}; other",
 ]
 
 
@@ -158,6 +162,7 @@ def test_what_is_found_at_once_and_late_is_what_differs(tmp_path_factory, cells)
     try:
         bench.run(
             "big = [[n] for n in range(40_001)]; alias = big; small = []; array = np.zeros(40_001); view = array[5:]"
+            "; frame = other = pd.DataFrame({'a': np.arange(100.0), 'b': 1}, index=range(100, 0, -1))"
         )
         found, truth = {}, {}
         for source, number in cells:

@@ -7,7 +7,6 @@ Rule 2: nothing is changed. A value that cannot be restored is named with the re
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,17 +19,15 @@ from ctxkernel.state.checkpoints.states import CheckpointError
 from ctxkernel.state.checkpoints.units import State, Unit
 from ctxkernel.state.tracking.groups import CHUNK, chunks_of
 from ctxkernel.state.types import connections
-from ctxkernel.state.types.process_objects import WITH_ATTRIBUTES
+from ctxkernel.state.types.process_objects import TRAITS_ONLY
 
 _AS_NOW = "it cannot be stored, and was used since: it is as it is now"
-_SET_BACK = re.compile(rf"ipywidgets\.(?!interactive\b)(?!.*{WITH_ATTRIBUTES})|ctxkernel\.\S*\bHandleWidget\b")
-"""Begins why an object is not stored that is set back all the same: the state has all traits of living widgets, and a
-handle's widget shows the handle. `interactive` has more, its result, and so has one with attributes of its own."""
 _CHANGED = "it changed without a cell that used it, at a time that is not known"
 
 
-def _not_set_back(missing: Mapping[str, str]) -> list[str]:
-    return [place for place, why in missing.items() if not _SET_BACK.match(why)]
+def _not_set_back(missing: Mapping[str, str], now: Collection[str] = ()) -> list[str]:
+    """Return the places of objects that a return leaves as they are. `now`: what is said of the present objects."""
+    return [place for place, why in missing.items() if TRAITS_ONLY not in why or why.replace(TRAITS_ONLY, "") in now]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +209,8 @@ class StateComparison:
         if not alive:
             found.lost.update({place: f"{why}; what it was is gone" for place, why in missing.items()})
         elif unstored or not unit.equals(now):
-            stays = now is None or any(WITH_ATTRIBUTES in why for why in units.missing_of(now).values())
-            found.stale.update(dict.fromkeys(whole or (missing if stays else _not_set_back(missing)), _AS_NOW))
+            stays = missing if now is None else _not_set_back(missing, units.missing_of(now).values())
+            found.stale.update(dict.fromkeys(whole or stays, _AS_NOW))
         else:
             found.stale.update(self._used(unit, found.execution_id))
 

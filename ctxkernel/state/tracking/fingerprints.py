@@ -266,13 +266,15 @@ class _Walker:
             return iter((members["_value_"],))
         if one.made.startswith("matplotlib."):
             self.alive = True  # a figure counts and numbers what it draws; two runs are compared by their pixels
+        if one.made == "shared" and not self.exact:  # an array counts the same where it is part of this stream
+            out += self.shared(one.args[0]).encode()
+            return None
         out += f"N{one.made};".encode("utf-8", "replace")
         if self.exact and one.label:
             out += b"%d;" % self.number(f"class:{one.label}")
         match one.made:
             case "shared":
-                label = one.args[0]
-                out += (b"%d;" % self.number(label)) if self.exact else self.shared(label).encode()
+                out += b"%d;" % self.number(one.args[0])
                 return None
             case "array" | "memory_block" | "machine_values":  # of an exact fingerprint: with its memory
                 at = int(one.made == "machine_values")

@@ -271,7 +271,7 @@ class PackedVariables:
             return None if one is None else (one.key, one.packed.labels)
 
         value = self._value(name)
-        text = _visible(value).hex() or (self._prints(piece).get(name, "") if _has_print(piece) else "")
+        text = _visible(value).hex() or (self._prints(piece, moment).get(name, "") if _has_print(piece) else "")
         return content_of((piece.key, piece.packed.labels), find, text)
 
     def _known_content(self, group: Group) -> OwnContent | None:
@@ -440,24 +440,36 @@ class PackedVariables:
         found = group.prints.get(name, "") if group is not None else ""
         return "" if found.startswith(fingerprints.LIVE) else found
 
-    def _prints(self, piece: PackPiece) -> dict[str, str]:
+    def _prints(self, piece: PackPiece, moment: Moment | None = None) -> dict[str, str]:
+        """Return fingerprints of the names of a piece.
+
+        `moment`: has the shared objects that the piece refers to; without one they are those that are known.
+        """
         packed = piece.packed
         try:
             trees = values_of(packed.stream, [one.nbytes for one in packed.buffers], piece.chunks)
         except Exception:  # a stream that only its maker can read: nothing is known then
             return {}
-        return {name: self._fingerprint(tree, piece) for name, tree in trees.items()}
+        shared = self._shared_print if moment is None else functools.partial(self._print_in, moment)
+        return {name: self._fingerprint(tree, piece, shared) for name, tree in trees.items()}
 
-    def _fingerprint(self, tree: Any, piece: PackPiece) -> str:
+    def _fingerprint(self, tree: Any, piece: PackPiece, shared: Callable[[str], str]) -> str:
         if isinstance(tree, type) and not hasattr(tree, "content") and (uid := getattr(tree, "label", "")):
-            return self._shared_print(f"class:{uid}")
+            return shared(f"class:{uid}")
         return fingerprints.content_fingerprint(
-            tree, buffers=piece.chunks, shared=self._shared_print, hidden=self._hidden_attributes
+            tree, buffers=piece.chunks, shared=shared, hidden=self._hidden_attributes
         )
 
     def _shared_print(self, label: str) -> str:
         group = self._groups.get(label)
         return group.prints.get(label, "") or group.key.hex() if group is not None else label
+
+    def _print_in(self, moment: Moment, label: str) -> str:
+        """Return the fingerprint of a shared object as packed at a moment."""
+        piece = moment.pieces.get(label)
+        if piece is None:
+            return label
+        return (self._prints(piece, moment).get(label, "") if _has_print(piece) else "") or piece.key.hex()
 
     def _hidden_attributes(self, label: str) -> frozenset[str]:
         """Return the attributes of instances of a class that follow from the others: of cached properties."""

@@ -254,17 +254,24 @@ def _logger(pack: PackState, obj: Any) -> Reduction:
 
 
 def _widget(pack: PackState, obj: Any) -> Reduction:
-    """A widget: alive only; its values say whether it changed."""
+    """A widget: alive only; its values say whether it changed.
+
+    Each state has all traits of living widgets: with them, one of a stock class is set back, but for what its own
+    attributes and the user's observers hold. `interactive` has its result. A handle's widget shows the handle.
+    """
     values = {name: one for name, one in obj._trait_values.items() if _is_simple(one)}
     listed = [one for by_type in obj._trait_notifiers.values() for observers in by_type.values() for one in observers]
     observers = [one for one in listed if _is_users(pack, one)]
     own = {name: one for name, one in obj.__dict__.items() if name not in _OF_WIDGETS}
     held: list[Any] = [values, observers, {name: one for name, one in own.items() if _is_simple(one)}]
-    return pack.refuse(obj, "a widget lives with its front end", held, more=WITH_ATTRIBUTES * bool(own or observers))
+    cls = class_of(obj)
+    is_stock = cls.__module__.startswith("ipywidgets.") and cls.__name__ != "interactive" and not own
+    set_back = (is_stock or getattr(cls, "follows_handle", False)) and not observers
+    return pack.refuse(obj, "a widget lives with its front end", held, more=TRAITS_ONLY * set_back)
 
 
-WITH_ATTRIBUTES = " with attributes or observers of its own"
-"""Is said of a widget with more than traits, which each state has: attributes, or observers of the user's."""
+TRAITS_ONLY = " (its traits are stored)"
+"""Is said of a widget that a return sets back as a whole by setting its traits."""
 _OF_WIDGETS = frozenset(
     (
         *("_trait_values", "_trait_notifiers", "_trait_validators", "_cross_validation_lock", "_initializing_traits_"),
