@@ -42,6 +42,8 @@ class RecordedRun:
     source: str
     inputs: Mapping[str, Version] = field(default_factory=dict[str, Version])
     """Names that it may have used, with their versions before it."""
+    classes: Mapping[str, Version] = field(default_factory=dict[str, Version])
+    """The user's classes before it, by label: values that it used may be of other ones than those that it used."""
     parts: Mapping[str, Version] = field(default_factory=dict[str, Version])
     """Parts of the process on which it may depend, with their versions before it."""
     effects: Mapping[str, Version] = field(default_factory=dict[str, Version])

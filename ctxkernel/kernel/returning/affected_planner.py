@@ -198,7 +198,7 @@ class AffectedPlanner:
         self, run: RecordedRun, state: Mapping[str, Any], names: Collection[str]
     ) -> tuple[Collection[str], Mapping[str, str]]:
         """Return which inputs of an execution differ in a state, and the labels of objects that were made again."""
-        matching = Matching(self._back.kept.contents, run.inputs, state, run.effects)
+        matching = Matching(self._back.kept.contents, run.inputs, state, run.effects, run.classes, run.binds)
         differing = matching.differing(names)
         return differing, {label: now for label, now in matching.renames.items() if label != now}
 

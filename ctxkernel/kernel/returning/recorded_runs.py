@@ -38,11 +38,13 @@ class RecordedRuns:
     _absent: frozenset[str] = frozenset()
     _state: dict[str, Unit] = field(default_factory=dict[str, Unit])
     _options: Mapping[str, Unit] = field(default_factory=dict[str, Unit])
-    """The parts of the process in `_state` on which any cell may depend. It is replaced where one differs."""
+    """The parts of the process in `_state` on which any cell may depend. It is replaced where one differs …"""
+    _classes: Mapping[str, Unit] = field(default_factory=dict[str, Unit])
+    """… and so are the user's classes."""
 
     def of(self, path: Path) -> list[RecordedRun]:
         """Return the executions of a path, in order."""
-        self._state, self._options = {}, {}
+        self._state, self._options, self._classes = {}, {}, {}
         self._take(self.first_settings(path), ())
         known = [one for _, run in path if (one := self.states.known.get(run.execution_id)) is not None]
         made = (unit for one in known for each in one.units for unit in self.states.made_of(each) or ())
@@ -73,7 +75,7 @@ class RecordedRuns:
 
     def _jump(self, execution_id: str | None) -> bool:
         """Take the state after an execution; return whether it is known."""
-        self._state, self._options = {}, {}
+        self._state, self._options, self._classes = {}, {}, {}
         if execution_id is not None and execution_id in self.states.known:
             self._take(self.states.state(execution_id, lambda: None).values(), ())
             return True
@@ -81,6 +83,7 @@ class RecordedRuns:
 
     def _take(self, made: Iterable[Unit], gone: Collection[str]) -> None:
         options: dict[str, Unit] = {}
+        classes: dict[str, Unit] = {}
         for name in gone:
             self._state.pop(name, None)
         for unit in made:
@@ -88,9 +91,15 @@ class RecordedRuns:
                 self._state[name] = unit
                 if (name.startswith(AMBIENT) and is_option(name)) or name == PREFIX + ATTRIBUTES:
                     options[name] = unit
-        if options or not self._options.keys().isdisjoint(gone):
-            self._options = {**self._options, **options}
-            self._options = {name: unit for name, unit in self._options.items() if name in self._state}
+                elif name.startswith("class:"):
+                    classes[name] = unit
+        self._options = self._replaced(self._options, options, gone)
+        self._classes = self._replaced(self._classes, classes, gone)
+
+    def _replaced(self, old: Mapping[str, Unit], new: Mapping[str, Unit], gone: Collection[str]) -> Mapping[str, Unit]:
+        if not new and old.keys().isdisjoint(gone):
+            return old
+        return {name: unit for name, unit in {**old, **new}.items() if name in self._state}
 
     def _plain(self, statement: Statement, execution: Execution, **more: Any) -> RecordedRun:
         cell = statement.cell_id or statement.statement_id
@@ -123,6 +132,7 @@ class RecordedRuns:
             statement,
             execution,
             inputs=inputs,
+            classes=self._classes,
             parts=parts,
             effects=effects,
             new_parts=[name for name in effects if name.startswith(AMBIENT) and name not in state],

@@ -139,6 +139,10 @@ class Matching:
     now: Mapping[str, Any]
     effects: Mapping[str, Unit]
     """The changes of the execution. One that changes an object changes the results that hold it, too."""
+    classes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """All classes before the execution, by label."""
+    binds: Collection[str] = ()
+    """The names that the text binds. One without an effect holds an equal value after it, maybe of another object."""
     renames: dict[str, str] = field(default_factory=dict[str, str])
     """Label → the label of the equal object of now."""
     _back: dict[str, str] = field(default_factory=dict[str, str])
@@ -178,10 +182,14 @@ class Matching:
     def _has_same_graph(self, names: Collection[str]) -> bool:
         """Return whether all that the execution read is equal, wherever it is stored.
 
-        False if the execution changed a part of it: variables that it did not read may hold that part now.
+        False if the execution changed a part of it that is stored otherwise now: variables that it did not read may
+        hold that part.
         """
         changed = {name: unit for name, unit in self.effects.items() if not _equal(unit, self.now.get(name))}
-        if any(self.then.get(one) is not None or (one.startswith(LABELS) and one in self.now) for one in changed):
+        before = {name: one for name in (*changed, *self.binds) if (one := self.then.get(name)) is not None}
+        if any(one.startswith(LABELS) and one in self.now for one in changed.keys() - before.keys()):
+            return False
+        if not all(_equal(one, self.now.get(name)) for name, one in before.items()):
             return False
         values = [name for name in self._values(names) if self.then[name] is not None or self.now.get(name) is not None]
         graphs = [self.contents.graph(state, values) for state in (self.then, self.now)]
@@ -213,9 +221,11 @@ class Matching:
         return True
 
     def _pair(self, name: str, other: str) -> list[tuple[str, str]] | None:
-        if name not in self.then:  # a class that the execution did not use
-            return [] if name == other else None
-        one, now = self.then[name], self.now.get(other)
+        if name not in self.then and name == other:  # a class that the execution did not use
+            return []
+        one, now = self.then.get(name, self.classes.get(name)), self.now.get(other)
+        if name not in self.then and one is None:
+            return None
         if one is None or not isinstance(now, Unit):
             return [] if one is None and now is None else None
         results = any(name in self.effects for name in (*one.names, *now.names))
