@@ -47,7 +47,15 @@ _LONG = 120
 _KERNEL = ("ctxkernel", "IPython", "ipykernel", "traitlets", "comm", "zmq", "tornado", "jupyter_client")
 """Packages whose objects are the kernel's own: not looked into."""
 _PLAIN_CLASS = frozenset(
-    ("__dict__", "__weakref__", "__dataclass_fields__", "__dataclass_params__", "_abc_impl", "__firstlineno__")
+    (
+        "__dict__",
+        "__weakref__",
+        "__dataclass_fields__",
+        "__dataclass_params__",
+        "_abc_impl",
+        "__firstlineno__",
+        "__slotnames__",
+    )
 )
 """Entries of a class that nobody changes, or that are looked at otherwise."""
 _LIBRARY_CACHES = frozenset(("dispatch_cache", "cache_token"))

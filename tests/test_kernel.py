@@ -657,6 +657,12 @@ def test_ctx_completes_its_subcommands(shared_kernel):
     assert {"timeline", "timeout"} <= set(reply["content"]["matches"])
 
 
+@pytest.mark.parametrize("line", ["%ctx goto b", "%ctx export ", "%ctx mark s", "%ctx refresh t"])
+def test_no_magic_of_ipython_may_follow_on_a_ctx_line(shared_kernel, line: str):
+    reply = shared_kernel.client.complete(line, len(line), reply=True, timeout=20)
+    assert [one for one in reply["content"]["matches"] if one.startswith("%")] == []
+
+
 @pytest.mark.parametrize("stock", [False, True])
 def test_a_page_that_connects_draws_no_random_number_of_the_user(start_kernel, stock: bool):
     """IPython chooses the tip of its banner by the functions of `random`, at each request for the kernel's info."""

@@ -233,7 +233,8 @@ def _command_completions(ctx: CommandContext, context: CompletionContext) -> Sim
     found = complete(ctx, SimpleNamespace(line=line.lstrip(), symbol=token))
     known = [one for one in found if one.startswith(token)]
     known = known or [one for one in found if one.lower().startswith(token.lower())]
-    return {"completions": [SimpleCompletion(one) for one in known], "suppress": bool(known), "ordered": True}
+    # Where nothing fits, the text stays as it is: IPython would offer its magics.
+    return {"completions": [SimpleCompletion(one) for one in known or [token]], "suppress": True, "ordered": True}
 
 
 def _handle_completions(ctx: CommandContext, context: CompletionContext) -> SimpleMatcherResult:
