@@ -35,7 +35,7 @@ const ASKS = 'ctx-asks';
 /** @type {Record<What, string>} */
 const WORDS = {
   run: 'runs',
-  opaque: 'opaque: runs',
+  opaque: 'runs anyway',
   keep: 'kept',
   running: 'running…',
   ran: 'ran',
