@@ -328,6 +328,23 @@ class A:
         return self.x
 a = A(); b = [a, a.x]; m = a.m
 => a.m() == [1] and b[0] is a and b[1] is a.x and m() is a.x
+## an object with a hash of its own that is a key of what it holds
+class Key:
+    name = 'no name'
+    def __init__(self, name): self.name = name; self.d = {self: 1}; self.s = {self}; self.f = frozenset([self])
+    def __hash__(self): return hash(self.name)
+    def __eq__(self, other): return isinstance(other, Key) and self.name == other.name
+class Node:
+    __slots__ = ('children', 'name', 'parent')
+    def __init__(self, *name, parent=None):
+        self.name, self.parent, self.children = name, parent, set()
+        if parent: parent.children.add(self)
+    def __hash__(self): return hash(('node', self.name))
+    def __eq__(self, other): return type(other) is Node and self.name == other.name
+class Table(dict): pass
+k = Key('k'); leaf = Node('l', 2, parent=Node('top')); k.t = Table({k: 2}); k.t.k = k
+=> k in k.d and k in k.s and k in k.f and k.t[k] == 2 and list(k.d)[0] is k
+=> leaf in leaf.parent.children and [*leaf.parent.children][0] is leaf
 ## slots, weak references, properties
 import weakref
 class P:
