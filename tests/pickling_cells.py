@@ -345,6 +345,25 @@ class Table(dict): pass
 k = Key('k'); leaf = Node('l', 2, parent=Node('top')); k.t = Table({k: 2}); k.t.k = k
 => k in k.d and k in k.s and k in k.f and k.t[k] == 2 and list(k.d)[0] is k
 => leaf in leaf.parent.children and [*leaf.parent.children][0] is leaf
+## a hash that attrs keeps, in an instance that is a key of what it holds
+import attrs
+@attrs.define(frozen=True, cache_hash=True)
+class Ref:
+    key: tuple
+    seen: dict = attrs.field(factory=dict, hash=False, eq=False)
+r = Ref(('x', 1)); r.seen[r] = 1
+=> r.seen[r] == 1 and r in r.seen and r.key == ('x', 1)
+## a random generator of the user's class
+import random
+class Dice(random.Random):
+    def __init__(self, seed, *, sides):
+        super().__init__(seed); self.sides, self.log = sides, []
+    def roll(self):
+        self.log.append(self.randint(1, self.sides)); return self.log[-1]
+d = Dice(1, sides=6); d.roll(); d.gauss(0, 1); d.me = d; roll = d.roll
+twin = Dice(0, sides=6); twin.setstate(d.getstate())
+=> len(d.log) == 1 and d.sides == 6 and d.me is d and roll.__self__ is d
+=> d.getstate() == twin.getstate() and [roll() for _ in range(9)] == [twin.roll() for _ in range(9)]
 ## slots, weak references, properties
 import weakref
 class P:

@@ -14,6 +14,7 @@ import copyreg
 import enum
 import functools
 import itertools
+import random
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -67,6 +68,8 @@ def _put_default(obj: Any, content: tuple[Any, dict[Any, Any]]) -> None:
     _B.dict.update(obj, content[1])
 
 
+_GENERATOR: Any = random.Random.__base__
+
 _CONTAINERS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
     list: (lambda obj: _B.list.__getitem__(obj, slice(None)), _B.list.extend),
     collections.OrderedDict: (lambda obj: _C.OrderedDict(_C.OrderedDict.items(obj)), _put_ordered),
@@ -78,6 +81,7 @@ _CONTAINERS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] 
         lambda obj, content: _C.deque.__init__(obj, content[1], content[0]),
     ),
     bytearray: (lambda obj: bytearray.__getitem__(obj, slice(None)), bytearray.extend),
+    _GENERATOR: (_GENERATOR.getstate, _GENERATOR.setstate),
 }
 """Built-in bases whose content is written down, how it is read and put back. The more special ones come first."""
 
@@ -98,8 +102,8 @@ _ALL_IN_ATTRIBUTES = (
 
 def _customs(cls: type) -> set[str]:
     """Return the methods of the pickling protocol that the classes above built-in ones define."""
-    # Counter's own way loses attributes.
-    made = [base for base in class_mro(cls) if class_flags(base) & HEAP_TYPE and base is not collections.Counter]
+    losing = id(collections.Counter), id(random.Random)  # their own way loses attributes
+    made = [base for base in class_mro(cls) if class_flags(base) & HEAP_TYPE and id(base) not in losing]
     found = [(name, class_dict(base).get(name)) for base in made for name in _CUSTOM]
     return {name for name, one in found if one is not None and getattr(one, "__code__", None) is not _ROW_ARGS}
 
@@ -340,7 +344,8 @@ def _plain(pack: PackState, cls: type, plan: AttributePlan) -> Kind:
 def _is_constant(value: Any, depth: int) -> bool:
     if class_of(value) in (tuple, frozenset):
         return depth > 0 and all(_is_constant(one, depth - 1) for one in value)
-    return class_of(value) in _ATOMS
+    # attrs keeps the hash of a frozen instance in a number of a class of its own.
+    return class_of(value) in (*_ATOMS, loaded("attr._make").get("_CacheHashWrapper"))
 
 
 def _attributes_only(cls: type, plan: AttributePlan) -> Kind:
