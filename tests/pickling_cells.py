@@ -54,6 +54,12 @@ b = a[0]['k']; o = OrderedDict(a=1, b=b, c=3); o.move_to_end('a')
 => a[0]['new'] == [] and a[0]['k'] is b and a[2]['a'] == 2 and a[3].maxlen == 3 and a[4]['a'] == 1
 => list(o) == ['b', 'c', 'a'] and list(dict.keys(o)) == ['a', 'b', 'c'] and o['b'] is b
 => list(a[1]) == ['b', 'a'] and type(a[1]).__name__ == 'OrderedDict'
+## views of an ordered dict, and the format of a record
+from collections import OrderedDict
+import struct
+o = OrderedDict(a=1, b=2); v = [o.keys(), o.values(), o.items()]; record = struct.Struct('<if')
+=> [*map(list, v)] == [['a', 'b'], [1, 2], [('a', 1), ('b', 2)]] and o.popitem() == ('b', 2) and list(v[0]) == ['a']
+=> record.format == '<if' and record.unpack(record.pack(1, 2.0)) == (1, 2.0)
 ## dates, decimals, paths, patterns
 import datetime as dt, decimal, fractions, pathlib, re, uuid
 a = [dt.datetime(2020, 1, 2, tzinfo=dt.timezone.utc), dt.timedelta(1), decimal.Decimal('1.10'), fractions.Fraction(1,

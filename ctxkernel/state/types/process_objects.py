@@ -23,6 +23,7 @@ import operator
 import pathlib
 import random
 import re
+import struct
 import threading
 import types
 import uuid
@@ -377,6 +378,7 @@ KINDS: dict[Any, Kind] = {
     random.Random: instance_or(("random", "_inst")),
     random.SystemRandom: lambda pack, obj: (random.SystemRandom, ()),
     Lost: lambda pack, obj: (PARTS.stand_in, obj.__reduce__()[1]),
+    struct.Struct: lambda pack, obj: (struct.Struct, (obj.format,)),
     weakref.ref: lambda pack, obj: _weakly(pack, obj, obj(), PARTS.weak, obj.__callback__),
     weakref.WeakMethod: weak_method,
     **dict.fromkeys((weakref.ProxyType, weakref.CallableProxyType), _weak_proxy),
