@@ -54,6 +54,12 @@ b = a[0]['k']; o = OrderedDict(a=1, b=b, c=3); o.move_to_end('a')
 => a[0]['new'] == [] and a[0]['k'] is b and a[2]['a'] == 2 and a[3].maxlen == 3 and a[4]['a'] == 1
 => list(o) == ['b', 'c', 'a'] and list(dict.keys(o)) == ['a', 'b', 'c'] and o['b'] is b
 => list(a[1]) == ['b', 'a'] and type(a[1]).__name__ == 'OrderedDict'
+## views of an ordered dict, and the format of a record
+from collections import OrderedDict
+import struct
+o = OrderedDict(a=1, b=2); v = [o.keys(), o.values(), o.items()]; record = struct.Struct('<if')
+=> [*map(list, v)] == [['a', 'b'], [1, 2], [('a', 1), ('b', 2)]] and o.popitem() == ('b', 2) and list(v[0]) == ['a']
+=> record.format == '<if' and record.unpack(record.pack(1, 2.0)) == (1, 2.0)
 ## dates, decimals, paths, patterns
 import datetime as dt, decimal, fractions, pathlib, re, uuid
 a = [dt.datetime(2020, 1, 2, tzinfo=dt.timezone.utc), dt.timedelta(1), decimal.Decimal('1.10'), fractions.Fraction(1,
@@ -328,6 +334,42 @@ class A:
         return self.x
 a = A(); b = [a, a.x]; m = a.m
 => a.m() == [1] and b[0] is a and b[1] is a.x and m() is a.x
+## an object with a hash of its own that is a key of what it holds
+class Key:
+    name = 'no name'
+    def __init__(self, name): self.name = name; self.d = {self: 1}; self.s = {self}; self.f = frozenset([self])
+    def __hash__(self): return hash(self.name)
+    def __eq__(self, other): return isinstance(other, Key) and self.name == other.name
+class Node:
+    __slots__ = ('children', 'name', 'parent')
+    def __init__(self, *name, parent=None):
+        self.name, self.parent, self.children = name, parent, set()
+        if parent: parent.children.add(self)
+    def __hash__(self): return hash(('node', self.name))
+    def __eq__(self, other): return type(other) is Node and self.name == other.name
+class Table(dict): pass
+k = Key('k'); leaf = Node('l', 2, parent=Node('top')); k.t = Table({k: 2}); k.t.k = k
+=> k in k.d and k in k.s and k in k.f and k.t[k] == 2 and list(k.d)[0] is k
+=> leaf in leaf.parent.children and [*leaf.parent.children][0] is leaf
+## a hash that attrs keeps, in an instance that is a key of what it holds
+import attrs
+@attrs.define(frozen=True, cache_hash=True)
+class Ref:
+    key: tuple
+    seen: dict = attrs.field(factory=dict, hash=False, eq=False)
+r = Ref(('x', 1)); r.seen[r] = 1
+=> r.seen[r] == 1 and r in r.seen and r.key == ('x', 1)
+## a random generator of the user's class
+import random
+class Dice(random.Random):
+    def __init__(self, seed, *, sides):
+        super().__init__(seed); self.sides, self.log = sides, []
+    def roll(self):
+        self.log.append(self.randint(1, self.sides)); return self.log[-1]
+d = Dice(1, sides=6); d.roll(); d.gauss(0, 1); d.me = d; roll = d.roll
+twin = Dice(0, sides=6); twin.setstate(d.getstate())
+=> len(d.log) == 1 and d.sides == 6 and d.me is d and roll.__self__ is d
+=> d.getstate() == twin.getstate() and [roll() for _ in range(9)] == [twin.roll() for _ in range(9)]
 ## slots, weak references, properties
 import weakref
 class P:

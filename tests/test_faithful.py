@@ -48,6 +48,12 @@ class Changes:
 class Cached:
     def __init__(self): self.held = {}
     def __getstate__(self): return {'held': {}}
+class Symbol:
+    def __new__(cls, *, name):
+        made = object.__new__(cls); made.name, made.held = name, {}
+        return made
+    def __getnewargs_ex__(self): return (), {'name': self.name}
+    def __getstate__(self): return None
 """
 
 
@@ -76,6 +82,7 @@ def check(box: Box, *names: str) -> dict[str, str]:
         ("x = [1]; a = Alone(x)", "ax", {"a": "share", "x": "share"}),
         ("e = Cached()", "e", {}),
         ("e = Cached(); e.held['k'] = 1", "e", {"e": "inexact"}),
+        ("s = Symbol(name='x'); s.held['k'] = 1", "s", {"s": "inexact"}),
         ("o = Ordered([1], 2)", "o", {}),
         ("v = Labels(['a', None])", "v", {}),
         ("e = Changes(1)", "e", {"e": "its copy is not equal to it"}),
@@ -90,6 +97,18 @@ def test_a_value_that_does_not_come_back_equal_is_named(library: Any, cell: str,
 
     assert found.keys() == told.keys()
     assert all(text in found[name] for name, text in told.items())
+
+
+def test_a_number_that_equals_another_part_of_the_state_is_no_proof():
+    found = check(
+        Box(
+            "class A:\n    def __init__(self, x): self.x = x\n    def __setstate__(self, state): pass\n"
+            "    def __reduce__(self): return A, (self.x,), (3, None)\na = A([1]); a.count = 3"
+        ),
+        "a",
+    )
+
+    assert found == {"a": "it can be stored, but its copy is not equal to it"}
 
 
 def test_each_value_is_compared_and_not_each_type(library: Any):

@@ -55,6 +55,26 @@ def test_what_did_not_change_is_packed_alike(row: Row):
     assert (first.parts, first.rebuilt, first.runs) == (*(second.parts, second.rebuilt, second.runs),)
 
 
+def test_a_new_array_of_the_users_class_runs_no_code():
+    """`__array_finalize__` may use a name that is not there yet, or count the arrays."""
+    box = Box(
+        "class Field(np.ndarray):\n    def __array_finalize__(self, other):\n"
+        "        made.append(1); self.unit = getattr(other, 'unit', None)\n"
+        "made = []; a = np.arange(5.0).view(Field); a.unit = ['m']; b = a[1:]; c = a[:0]\n"
+        "o = np.array([a], object).view(Field)",
+        np=np,
+    )
+    before = len(box.namespace["made"])
+
+    found = box.back("a", "b", "c", "o")
+    elsewhere = box.elsewhere("a", "b", "c", "o")
+
+    assert len(box.namespace["made"]) == before
+    for each in (found, elsewhere):
+        assert each["b"].unit is each["a"].unit and each["a"].unit == ["m"] and np.shares_memory(each["a"], each["b"])
+        assert {type(one).__name__ for one in each.values()} == {"Field"} and each["c"].shape == (0,)
+
+
 BIG = """
 import attrs, numpy as np
 table = np.arange(6_000_000.0)

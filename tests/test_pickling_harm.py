@@ -167,6 +167,21 @@ def test_a_fault_while_unpacking_costs_its_object():
     assert all(said in " ".join(report) for said in ("KeyError", "ValueError"))
 
 
+def test_an_item_whose_key_has_no_hash_yet_is_reported():
+    """The dict lacks the item, and no stand-in shows which name that is: a return names all names of the pack."""
+    box = Box(
+        "class K:\n    def __init__(self, x): self.x = x; self.d = {}\n    def __hash__(self): return hash(self.x[0])\n"
+        "a = K([1]); a.d[a] = 2; b = {a: 1}"
+    )
+    packed = box.pack("a", "b")
+    report, stand_ins = list[str](), list[str]()
+
+    box.packer.unpack(packed.stream, packed.buffers, report=report, lost=stand_ins.append)
+
+    assert not stand_ins
+    assert report == ["an item of a dict (AttributeError: 'K' object has no attribute 'x')"]
+
+
 def test_a_class_or_module_that_is_gone_costs_what_needs_it(monkeypatch: pytest.MonkeyPatch):
     """An instance of it is a stand-in; the rest of the pack comes back."""
     box = Box("class A: pass\nimport colorsys\na = A(); b = [A(), 1]; m = [colorsys, colorsys.rgb_to_hls, 2]")

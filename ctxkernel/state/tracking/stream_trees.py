@@ -23,9 +23,10 @@ class Node:
 
     label = ""
 
-    def __new__(cls, *args: Any) -> Node:
-        """Make a node with the arguments of the constructor."""
+    def __new__(cls, *args: Any, **keywords: Any) -> Node:
+        """Make a node with the arguments of the constructor. Keyword arguments become the last one, as a dict."""
         one = object.__new__(cls)
+        args = (*args, keywords) if keywords else args
         one.made, one.args, one.state, one.items = cls.__name__, args, [], []
         return one
 
@@ -126,8 +127,8 @@ def _make(name: str, labels: Sequence[str], args: tuple[Any, ...]) -> Any:
         return named(".".join(args))
     if name == "own_class":
         return named(f"own {args[1]}", labels[int(first)].removeprefix("class:"))
-    if name in ("new", "value") and args:
-        cls, *given = args if name == "new" else args[1:]
+    if name in ("new", "keyed", "value") and args:
+        cls, *given = args[1:] if name == "value" else args if name == "new" else args[:1]
         if isinstance(cls, type) and issubclass(cls, Node):
             return cls.__new__(cls, *given)
     if name in ("shared", "live"):

@@ -434,6 +434,18 @@ class ArrayParts(StreamConstructors):
             made[:] = np.frombuffer(raw, np.uint8)
         return made
 
+    def _new_array(self, cls: Any, *args: Any) -> Any:
+        """Return a new array. `__array_finalize__` of a class of the user's does not run: it may use any name."""
+        ndarray = _numpy().ndarray
+        if cls is not None and is_own_class(cls, self.packer.module):
+            made = ndarray.__new__(memory_class(), *args)
+            try:
+                made.__class__ = cls
+            except TypeError:  # a class with slots
+                return ndarray.__new__(cls, *args)
+            return made
+        return ndarray.__new__(cls or ndarray, *args)
+
     def array(
         self, data: Any, kind: Any, shape: tuple[int, ...], fortran: bool, writeable: bool, cls: Any = None
     ) -> Any:
@@ -441,7 +453,7 @@ class ArrayParts(StreamConstructors):
         np = _numpy()
         memory = self.memory_block(data) if class_of(data) is int else None
         order = "F" if fortran else "C"
-        made = np.ndarray.__new__(cls or np.ndarray, shape, np.dtype(kind), memory, 0, None, order)
+        made = self._new_array(cls, shape, np.dtype(kind), memory, 0, None, order)
         if memory is None and data:
             plain = np.ndarray.view(made, np.ndarray)
             flat = (plain.T if fortran else plain).reshape(-1)
@@ -455,7 +467,6 @@ class ArrayParts(StreamConstructors):
     ) -> Any:
         """Return an array in the memory of another object."""
         np = _numpy()
-        cls = cls or np.ndarray
         if is_any(class_of(root), ("torch", "UntypedStorage")):
             torch = sys.modules["torch"]
             root = torch.empty(0, dtype=torch.uint8, device="cpu").set_(root).numpy()
@@ -464,9 +475,9 @@ class ArrayParts(StreamConstructors):
             root = root.T
         if 0 in shape or not getattr(root, "nbytes", 1):
             held = getattr(root, "nbytes", None) != 0
-            made = np.ndarray.__new__(cls, shape, np.dtype(kind), root, 0) if held else np.empty(shape, kind)
+            made = self._new_array(cls, shape, np.dtype(kind), root, 0) if held else np.empty(shape, kind)
         else:
-            made = np.ndarray.__new__(cls, shape, np.dtype(kind), root, offset, strides)
+            made = self._new_array(cls, shape, np.dtype(kind), root, offset, strides)
         if made.flags.writeable and not writeable:
             made.flags.writeable = False
         elif writeable and not made.flags.writeable and isinstance(base, np.ndarray):
@@ -477,8 +488,7 @@ class ArrayParts(StreamConstructors):
 
     def objects(self, shape: tuple[int, ...], kind: Any, fortran: bool, cls: Any = None) -> Any:
         """Return an array of objects, still empty."""
-        np = _numpy()
-        return np.ndarray.__new__(cls or np.ndarray, shape, kind, order="F" if fortran else "C")
+        return self._new_array(cls, shape, kind, None, 0, None, "F" if fortran else "C")
 
     def fill_objects(self, made: Any, state: tuple[Any, ...]) -> None:
         """Give an array of objects its items: fields by name, a list in the order of indexes, or values and places."""

@@ -8,6 +8,7 @@ for the functions of a class, only what their code names is stored.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import gc
@@ -285,6 +286,11 @@ def module_(pack: PackState, obj: Any) -> Reduction:
     return pack.refuse(obj, "a module that is made by hand cannot be imported again")
 
 
+_VIEWS: dict[type, str] = {
+    class_of(getattr(one, which)()): which
+    for one in (_DICT, collections.OrderedDict[Any, Any]())
+    for which in ("keys", "values", "items")
+}
 KINDS: dict[Any, Kind] = {
     types.FunctionType: function,
     types.BuiltinFunctionType: builtin,
@@ -294,9 +300,7 @@ KINDS: dict[Any, Kind] = {
     # Its values are in the instances.
     functools.cached_property: lambda _, obj: (PARTS.cached_property, (obj.func, obj.attrname, obj.__doc__)),
     types.MappingProxyType: mapping_proxy,
-    class_of(_DICT.keys()): lambda _, obj: (PARTS.dict_view, (*gc.get_referents(obj), "keys")),
-    class_of(_DICT.values()): lambda _, obj: (PARTS.dict_view, (*gc.get_referents(obj), "values")),
-    class_of(_DICT.items()): lambda _, obj: (PARTS.dict_view, (*gc.get_referents(obj), "items")),
+    **dict.fromkeys(_VIEWS, lambda _, obj: (PARTS.dict_view, (*gc.get_referents(obj), _VIEWS[class_of(obj)]))),
     CACHED: remembering,
 }
 BELOW: dict[Any, Kind] = {

@@ -181,7 +181,7 @@ class CarefulLoader(_BaseLoader):
             return self._lose(f"object {pid}", fault)
 
     def _lose(self, what: str, fault: BaseException | None = None) -> Any:
-        return self.restorer.lose(one_line(what, 80) + (f" ({said(fault)})" if fault is not None else ""))
+        return self.restorer.lose(_told(what, fault))
 
     def make_instance_with_keywords(self) -> None:
         """Carry out NEWOBJ_EX."""
@@ -199,6 +199,15 @@ class CarefulLoader(_BaseLoader):
             raise
         except BaseException as fault:
             return self._lose(what, fault)
+
+    def add_items(self, what: str, load: Callable[..., None]) -> None:
+        """Add items to an object, and report where that raises: no stand-in takes their place."""
+        try:
+            load(self)
+        except (KeyboardInterrupt, MemoryError):
+            raise
+        except BaseException as fault:
+            self.restorer.said.append(_told(what, fault))
 
     def reduce(self) -> None:
         """Carry out REDUCE."""
@@ -230,6 +239,10 @@ class CarefulLoader(_BaseLoader):
                 self.memo[at] = lost
 
 
+def _told(what: str, fault: BaseException | None) -> str:
+    return one_line(what, 80) + (f" ({said(fault)})" if fault is not None else "")
+
+
 def _new(cls: Any) -> Any:
     """Return `cls.__new__`, without asking a metaclass."""
     found = next(class_dict(base)["__new__"] for base in class_mro(cls) if "__new__" in class_dict(base))
@@ -256,11 +269,11 @@ def _item_loader(load: Callable[..., None], taken: int) -> Callable[..., None]:
                 self.metastack.append(self.stack)
                 self.stack = items
                 self.append = items.append
-                self.guard(f"items of a {class_of(target).__name__}", load, self)
+                self.add_items(f"items of a {class_of(target).__name__}", load)
             return
         below = self.stack[: len(self.stack) - taken]
         if not self.is_lost(below[-1]):
-            self.guard(f"an item of a {class_of(below[-1]).__name__}", load, self)
+            self.add_items(f"an item of a {class_of(below[-1]).__name__}", load)
         del self.stack[len(below) :]
 
     return guarded

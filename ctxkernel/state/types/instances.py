@@ -14,6 +14,7 @@ import copyreg
 import enum
 import functools
 import itertools
+import random
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -67,6 +68,8 @@ def _put_default(obj: Any, content: tuple[Any, dict[Any, Any]]) -> None:
     _B.dict.update(obj, content[1])
 
 
+_GENERATOR: Any = random.Random.__base__
+
 _CONTAINERS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
     list: (lambda obj: _B.list.__getitem__(obj, slice(None)), _B.list.extend),
     collections.OrderedDict: (lambda obj: _C.OrderedDict(_C.OrderedDict.items(obj)), _put_ordered),
@@ -78,6 +81,7 @@ _CONTAINERS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] 
         lambda obj, content: _C.deque.__init__(obj, content[1], content[0]),
     ),
     bytearray: (lambda obj: bytearray.__getitem__(obj, slice(None)), bytearray.extend),
+    _GENERATOR: (_GENERATOR.getstate, _GENERATOR.setstate),
 }
 """Built-in bases whose content is written down, how it is read and put back. The more special ones come first."""
 
@@ -98,8 +102,8 @@ _ALL_IN_ATTRIBUTES = (
 
 def _customs(cls: type) -> set[str]:
     """Return the methods of the pickling protocol that the classes above built-in ones define."""
-    # Counter's own way loses attributes.
-    made = [base for base in class_mro(cls) if class_flags(base) & HEAP_TYPE and base is not collections.Counter]
+    losing = id(collections.Counter), id(random.Random)  # their own way loses attributes
+    made = [base for base in class_mro(cls) if class_flags(base) & HEAP_TYPE and id(base) not in losing]
     found = [(name, class_dict(base).get(name)) for base in made for name in _CUSTOM]
     return {name for name, one in found if one is not None and getattr(one, "__code__", None) is not _ROW_ARGS}
 
@@ -215,14 +219,23 @@ def _holds_all(plan: AttributePlan, obj: Any, reduction: tuple[Any, ...]) -> boo
     """Return whether a reduction holds all attributes of an object, as the same objects."""
     if not python_made(plan.cls) or class_module(plan.cls).partition(".")[0] in _TRUSTED:
         return True  # to ask an object made in C for its attributes could give it some
-    attributes = [value for name, value in plan.attributes(obj) if not is_cache(name)]
+    attributes = [(name, value) for name, value in plan.attributes(obj) if not is_cache(name)]
     if not attributes:
         return True
     there: set[int] = set()
+    named: set[tuple[object, int]] = set()
     for one in (one for part in reduction[1:3] for one in (part if class_of(part) is tuple else (part,))):
         there.add(id(one))
-        there.update(map(id, one.values() if class_of(one) is dict else one if class_of(one) in (list, tuple) else ()))
-    return all(id(one) in there for one in attributes)
+        if class_of(one) is dict:
+            there.update(map(id, one.values()))
+            named.update((name, id(value)) for name, value in one.items() if class_of(name) is str)
+        elif class_of(one) in (list, tuple):
+            there.update(map(id, one))
+    # Numbers and texts that are equal are often one object: those that the user added count only under their name.
+    by_name = _ATOMS if plan.own else frozenset[type]()
+    return all(
+        (name, id(one)) in named or (id(one) in there and class_of(one) not in by_name) for name, one in attributes
+    )
 
 
 def is_cache(name: object) -> bool:
@@ -312,6 +325,30 @@ _ALONE = _references()
 
 
 def _plain(pack: PackState, cls: type, plan: AttributePlan) -> Kind:
+    """Return the reducer for an instance without a built-in base."""
+    reduce: Any = _attributes_only(cls, plan)
+    hashed = next(class_dict(base)["__hash__"] for base in class_mro(cls) if "__hash__" in class_dict(base))
+    if not plan.own or class_of(hashed) is not types.FunctionType:
+        return reduce
+
+    def with_key(pack: PackState, obj: Any) -> Reduction:
+        """Give the instance what its hash likely needs when it is made: it may be a key of a dict that it holds."""
+        members, slots = plan.dict_of(obj) or {}, plan.slots_of(obj)
+        key = [{name: one for name, one in part if _is_constant(one, 3)} for part in (members.items(), slots)]
+        reduction = reduce(pack, obj)
+        return (PARTS.keyed, (cls, *key), *reduction[2:]) if any(key) else reduction
+
+    return with_key
+
+
+def _is_constant(value: Any, depth: int) -> bool:
+    if class_of(value) in (tuple, frozenset):
+        return depth > 0 and all(_is_constant(one, depth - 1) for one in value)
+    # attrs keeps the hash of a frozen instance in a number of a class of its own.
+    return class_of(value) in (*_ATOMS, loaded("attr._make").get("_CacheHashWrapper"))
+
+
+def _attributes_only(cls: type, plan: AttributePlan) -> Kind:
     get = plan.get_dict
     new: Any = PARTS.new if class_defines(cls, "__new__") or not plan.honest else _NEWOBJ
     args = (cls,)
@@ -408,6 +445,12 @@ class InstanceParts(StreamConstructors):
         except TypeError:
             native: Any = next(base for base in class_mro(cls) if not class_flags(base) & HEAP_TYPE)
             return native.__new__(cls)
+
+    def keyed(self, cls: Any, members: dict[str, Any], slots: dict[str, Any]) -> Any:
+        """Make an instance with its constant attributes. All attributes are set later."""
+        made = self.new(cls)
+        self.fill(made, (members or None, slots, None, None))
+        return made
 
     def made_by(self, func: Any, args: tuple[Any, ...], _: Any) -> Any:
         """Make an instance as its class says; the rest was stored for comparisons only."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxkernel.core.ports import Expired
-from ctxkernel.core.reflection import AttributePlan, class_of, is_own_class, methods_of, public_name
+from ctxkernel.core.reflection import AttributePlan, class_mro, class_of, is_own_class, loaded, methods_of, public_name
 from ctxkernel.core.text import one_line
 from ctxkernel.state.base.own_modules import IN_PLACE
 from ctxkernel.state.types import connections
@@ -128,6 +128,8 @@ class PackState(PackFindings):
         """Store instances by their attributes, whatever their classes say: to compare an object with its copy."""
         self.claimed = claimed
         """Store what the classes of libraries say is all, and none of their other attributes."""
+        self.named: frozenset[int] | None = None
+        """Ids of the containers, arrays, frames and instances that are values of variables; None if not known yet."""
         self.by_attributes: list[object] = []
         """Instances stored by their attributes although their class has a `__getstate__`."""
 
@@ -157,7 +159,9 @@ class PackState(PackFindings):
         self.fault_names.extend(BEFORE_NAME + name for name in names)
         self.faults |= dict.fromkeys(names, reason if reason.startswith(what) else f"{what}: {reason}")
         self.missing.append((obj, what))
-        held = (reached(self.namespace, obj) or None) if held is None else held
+        if held is None:
+            self.named = _ids_of_data(self.namespace, self.module) if self.named is None else self.named
+            held = reached(self.namespace, obj, self.named) or None
         token = self.packer.token(obj)
         self.live[token] = obj
         if isinstance(found, connections.Description):
@@ -202,8 +206,23 @@ class PackState(PackFindings):
         return self.plans[id(cls)]
 
 
-def reached(namespace: dict[str, Any], obj: Any) -> list[Any]:
-    """Return the targets of an object without a stored form: files in memory, functions of the user's, `log.append`."""
+def _ids_of_data(namespace: dict[str, Any], module: str) -> frozenset[int]:
+    library = [loaded("numpy").get("ndarray"), *map(loaded("pandas").get, ("DataFrame", "Series"))]
+    bases = frozenset((*map(id, _FILLED), *(id(one) for one in library if one is not None)))
+    classes = {id(cls): cls for cls in map(class_of, namespace.values())}
+    found = {
+        key
+        for key, cls in classes.items()
+        if is_own_class(cls, module) or any(id(base) in bases for base in class_mro(cls))
+    }
+    return frozenset(id(one) for name, one in namespace.items() if name[:1] != "_" and id(class_of(one)) in found)
+
+
+def reached(namespace: dict[str, Any], obj: Any, named: frozenset[int]) -> list[Any]:
+    """Return the targets of an object without a stored form.
+
+    These are files in memory, functions of the user's, `log.append`, and data of variables (`named`, by id).
+    """
     found: list[Any] = []
     todo = gc.get_referents(obj)[:_MOST_REACHED]
     todo += [
@@ -215,6 +234,6 @@ def reached(namespace: dict[str, Any], obj: Any) -> list[Any]:
         func = one.__func__ if kind is types.MethodType else one
         if class_of(file) in (io.BytesIO, io.StringIO) or (file is not one and class_of(file) in _FILLED):
             found.append(file)
-        elif class_of(func) is types.FunctionType and func.__globals__ is namespace:
+        elif id(one) in named or (class_of(func) is types.FunctionType and func.__globals__ is namespace):
             found.append(one)
     return found

@@ -23,12 +23,13 @@ import operator
 import pathlib
 import random
 import re
+import struct
 import threading
 import types
 import uuid
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ctxkernel.core.reflection import HEAP_TYPE, class_of, dict_items, is_kind, loaded
@@ -219,6 +220,32 @@ def _shell(pack: PackState, obj: Any) -> Reduction:
     return PARTS.found, ("IPython", "get_ipython", True)
 
 
+def _shell_part(pack: PackState, obj: Any) -> Reduction:
+    """A part of the shell is found in the shell of the process: a copy would have no effect there."""
+    get_shell = loaded("IPython.core.getipython").get("get_ipython")
+    shell = get_shell() if get_shell is not None else None
+    path = next((path for path, one in _parts_of(shell) if one is obj), None)
+    if path is not None:
+        return PARTS.in_shell, path
+    cls = class_of(obj)
+    reduce: Any = reducer_of(pack, cls, pack.plan(cls))
+    return reduce(pack, obj)
+
+
+def _parts_of(shell: Any, inner: bool = False) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the objects that the shell and its parts hold, each with its path."""
+    configurable = loaded("traitlets.config.configurable").get("Configurable")
+    if shell is None or configurable is None:
+        return
+    traits = dict_items(shell.__dict__.get("_trait_values", {}))
+    for name, one in (*dict_items(shell.__dict__), *traits):
+        yield (name,), one
+        if inner and name in ("formatters", "registry"):
+            yield from (((name, key), each) for key, each in one.items())
+        elif not inner and is_kind(class_of(one), configurable):
+            yield from (((name, *path), each) for path, each in _parts_of(one, inner=True))
+
+
 def _macro(pack: PackState, obj: Any) -> Reduction:
     pack.deps.add("exec")  # a cell that is its name runs its text
     return careful(pack, obj)
@@ -351,6 +378,7 @@ KINDS: dict[Any, Kind] = {
     random.Random: instance_or(("random", "_inst")),
     random.SystemRandom: lambda pack, obj: (random.SystemRandom, ()),
     Lost: lambda pack, obj: (PARTS.stand_in, obj.__reduce__()[1]),
+    struct.Struct: lambda pack, obj: (struct.Struct, (obj.format,)),
     weakref.ref: lambda pack, obj: _weakly(pack, obj, obj(), PARTS.weak, obj.__callback__),
     weakref.WeakMethod: weak_method,
     **dict.fromkeys((weakref.ProxyType, weakref.CallableProxyType), _weak_proxy),
@@ -408,6 +436,9 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ),
     ("ipywidgets", "Widget", _widget),
     ("IPython.core.interactiveshell", "InteractiveShell", _shell),
+    ("IPython.core.events", "EventManager", _shell_part),
+    ("traitlets.config.configurable", "Configurable", _shell_part),
+    ("traitlets.config.loader", "Config", _shell_part),
     ("ipykernel.iostream", "OutStream", instance_or(*STANDARD, otherwise=_live(_PROCESS))),
     ("matplotlib", "RcParams", instance_or(("matplotlib", "rcParams"), ("matplotlib", "rcParamsDefault"))),
     ("matplotlib.figure", "Figure", _figure),
@@ -428,6 +459,13 @@ class ThingParts(StreamConstructors):
         """Return the object that a module has under a name, or the result of calling it."""
         one = operator.attrgetter(name)(importlib.import_module(module))
         return one() if call else one
+
+    def in_shell(self, *path: str) -> Any:
+        """Return the part of the shell of this process that has a path."""
+        one: Any = self.found("IPython", "get_ipython", True)
+        for step in path:
+            one = one[step] if is_kind(class_of(one), dict) else getattr(one, step)
+        return one
 
     def fill_flags(self, context: decimal.Context, raised: list[str]) -> None:
         """Give the current context of `decimal` its flags."""

@@ -43,7 +43,9 @@ from ctxkernel.state.types.parts import (
     said,
 )
 
-_LOOKED_UP = "own_class definition module code code_from found live handle shared nameless_type member enum_named"
+_LOOKED_UP = (
+    "own_class definition module code code_from found in_shell live handle shared nameless_type member enum_named"
+)
 _WITHOUT_IDENTITY = frozenset((*_LOOKED_UP.split(), "class_entry"))
 """Constructors of objects that are looked up, so that other references to them make no difference."""
 _BUILTIN = (list, dict, set, bytearray, collections.deque, collections.defaultdict, collections.Counter)

@@ -1,0 +1,47 @@
+"""Parts of IPython's shell that have a name: a return gives the name the part of the running shell."""
+
+from __future__ import annotations
+
+import pytest
+from kernels import StartKernel
+
+PARTS = {
+    "formatter": "shell.display_formatter",
+    "html": "shell.display_formatter.formatters['text/html']",
+    "hook": "shell.displayhook",
+    "events": "shell.events",
+    "history": "shell.history_manager",
+    "magics": "shell.magics_manager",
+    "basic": "shell.magics_manager.registry['BasicMagics']",
+    "config": "shell.config",
+}
+CELL = "; ".join(["shell = get_ipython()", *(f"{name} = {part}" for name, part in PARTS.items())])
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["the same kernel", "a new kernel"])
+def test_parts_of_the_shell_are_those_of_the_running_shell(start_kernel: StartKernel, again: bool):
+    """A copy would have no effect, and a copy of all that they refer to takes seconds."""
+    kernel = start_kernel()
+    for cell in (CELL, "html.for_type(range, str); del hook, events, history, formatter", "other = 1"):
+        assert kernel.run(cell).status == "ok"
+    if again:
+        kernel.stop()
+        kernel = start_kernel()
+        assert kernel.run("%ctx resume").status == "ok"
+
+    told = kernel.run("%ctx goto 1").stdout
+
+    assert "not restored" not in told and "as it is now" not in told, told
+    assert kernel.evaluate(" and ".join(f"{name} is {part}" for name, part in PARTS.items())) == "True"
+
+
+def test_a_configurable_object_of_the_user_is_stored(start_kernel: StartKernel):
+    kernel = start_kernel()
+    kernel.run("from traitlets import Int; from traitlets.config import Config, Configurable")
+    kernel.run("class Model(Configurable):\n    n = Int(1)\nmodel = Model(); config = Config(); config.Model.n = 2")
+    kernel.run("model.n = 5; config.Model.n = 6")
+
+    told = kernel.run("%ctx goto 2").stdout
+
+    assert "not restored" not in told and "as it is now" not in told, told
+    assert kernel.evaluate("(model.n, config.Model.n)") == "(1, 2)"
