@@ -52,6 +52,7 @@ _DEPTH = 3
 _SCHEMA_CHARS = 2_000
 """Most characters of the columns of a frame."""
 _PLAIN = (bool, float, complex, type(None), type(Ellipsis), type(NotImplemented), range, re.Pattern)
+_ZONED = (dt.datetime, dt.time)
 _DATES = (dt.date, dt.timedelta, dt.timezone)
 _LIBRARY = (*_DATES, decimal.Decimal, fractions.Fraction, uuid.UUID, type(pathlib.Path()))
 _REPR_IS_SAFE = frozenset(map(id, (*_PLAIN, *_LIBRARY)))
@@ -248,11 +249,11 @@ class _Writer:
         if any(each is types.ModuleType for each in mro):
             name = module_dict(value).get("__name__")
             return self.put(f"<module {_clean(name) if type(name) is str else '?'}>")
-        zone = value.tzinfo if cls is dt.datetime else value
+        zone = value.tzinfo if cls in _ZONED else value
         known_zone = zone is None or type(zone) is dt.timezone or class_module(class_of(zone)) == "zoneinfo"
         if is_any(cls, ("numpy", "dtype")):
             return self.put(f"dtype({str(value)!r})")
-        if _is_library_scalar(cls, value) or (cls is dt.datetime and known_zone):
+        if _is_library_scalar(cls, value) or (cls in _ZONED and known_zone):
             return self.put(repr(value))
         if class_module(cls).startswith("ctxkernel."):
             return self.put(f"<{_clean(public_name(cls, self.module).rpartition('.')[2])}>")
@@ -359,7 +360,7 @@ class _Writer:
         self.put(f"Series {len(value)} {value.dtype}")
 
 
-_FLAT = frozenset(id(kind) for kind in (dt.datetime, types.FunctionType, types.ModuleType))
+_FLAT = frozenset(id(kind) for kind in (*_ZONED, types.FunctionType, types.ModuleType))
 """Types that are written at any depth, as they have no items."""
 
 

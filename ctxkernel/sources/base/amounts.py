@@ -96,7 +96,7 @@ LAST = 9
 """The rank of a line that says how many more there are: after all of them."""
 
 
-def more_lines(count: int, what: str, *, exact: bool = True) -> list[str]:
+def more_lines(count: int, what: str, *, exact: bool = True) -> list[Line]:
     """Return the line that says how many more `what` there are; no line where there are none."""
     if count <= 0:
         return []

@@ -40,7 +40,7 @@ from ctxkernel.core.reflection import (
     type_name,
 )
 from ctxkernel.core.text import one_line, plural
-from ctxkernel.sources.base.amounts import Line, NamedLine, is_cut, more_lines
+from ctxkernel.sources.base.amounts import LAST, Line, NamedLine, is_cut, more_lines
 from ctxkernel.sources.base.file_reader import Text, content_hash, text_in_memory
 from ctxkernel.sources.base.large_files import Window, whole_window
 from ctxkernel.sources.base.positions import key_of, pattern_of
@@ -265,10 +265,13 @@ def structure_lines(target: Any) -> Iterator[str]:
     elif (length := length_of(target)) is not None and not is_a(target, str):
         yield from more_lines(length - _ITEMS, "items")
     length, methods = length_of(target), [name for name in _methods(kind) if name not in own]
-    if enum_name(target) or (length is None and not own):
+    if enum_name(target) or (length is None and not public):
         yield Line(brief(target, _LINE_CHARS))
-    if methods and length is None and class_flags(kind) & HEAP_TYPE:
-        yield Line("methods: " + ", ".join(methods), len(methods), "methods")
+    if length is None and class_flags(kind) & HEAP_TYPE:
+        yield from (NamedLine(f"{name}: method", name, "method", what="methods", rank=2) for name in methods)
+    private = len(own) - len(public) - more
+    if private and kind is not types.ModuleType and not enum_name(target):
+        yield Line(f"[… {plural(private, 'private attributes')}]", private, "private attributes", rank=LAST)
 
 
 def summary_lines(target: Any) -> Iterator[str]:
