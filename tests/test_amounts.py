@@ -378,7 +378,7 @@ def assert_counts_add_up(text: str, counted: list[Counted]) -> None:
         shown += listed_in(body, one.named) if one.shown != "no such" else 0
         part = re.search(r"\n([^\n]*…)\n\[… [^\n]*\]$", body)  # of the first item
         shown += bool(part and one.shown != "no such" and not re.match(one.shown, part[1]))
-        passed = re.search(rf"^\[… ([\d,]+) {one.what[:-1]}s? before\]$", body, re.MULTILINE)
+        passed = re.search(rf"^\[… (?:.*, )?([\d,]+) {one.what[:-1]}s?(?:, .*)? before\]$", body, re.MULTILINE)
         shown += int(passed[1].replace(",", "")) if passed else 0
         left = one.total - one.before - shown
         if one.what in told:

@@ -525,7 +525,7 @@ def test_counts_of_json_lines_that_were_not_all_read_carry_a_tilde(tmp_path, lod
     shown = render(written(tmp_path / "a.jsonl", "".join(rows)), lod).text
 
     assert "fields from 5,000 of them" in shown
-    assert "id: int, ~0 … 19996" in shown
+    assert "id: int, ~0 … 19999" in shown
     assert re.search(r"word: text, ~\d distinct \(.* ×~[\d,]+", shown)
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 import fractions
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ctxkernel.core.ports import All, Budget
 from ctxkernel.sources.base.rendering import within_reserve
-from ctxkernel.sources.objects.fields import spread
-from ctxkernel.testing.renderings import render
+from ctxkernel.sources.base.samples import spread
+from ctxkernel.testing.renderings import render, written
 
 # -- objects
 
@@ -180,3 +183,123 @@ def test_every_term_of_a_regression_is_named():
     found = models.OLS(chance.normal(size=90), models.add_constant(chance.normal(size=(90, 30)))).fit()
 
     assert "terms × 31: const, x1–x30" in render(found, 1, tokens=300).text
+
+
+# -- texts and code
+
+
+SETTINGS = "".join(f"section{at}:\n  key: {at}\n  other:\n    deep: {at}\n" for at in range(90))
+
+
+@pytest.mark.parametrize("tokens", [300, 800, 1_500])
+@pytest.mark.parametrize("pos", ["end", "-12", "/section86/"])
+def test_a_structure_near_the_end_counts_what_is_before_it_and_uses_its_budget(tmp_path: Path, tokens: int, pos: str):
+    rendered = render(written(tmp_path / "a.yaml", SETTINGS), 1, pos, tokens)
+
+    body = rendered.text.partition("\n--- from line")[0]
+    before = re.search(r"^\[… (\d+) keys, (\d+) nested keys before\]$", body, re.MULTILINE)
+    assert before is not None
+    assert int(before[1]) + len(re.findall(r"^\d+ section", body, re.MULTILINE)) == 90
+    assert int(before[2]) + len(re.findall(r"^\d+ +(?:key|other|deep)", body, re.MULTILINE)) == 270
+    assert "more" not in body
+    assert rendered.tokens >= 0.9 * within_reserve(tokens)
+
+
+CODE = [
+    ("a.c", "struct s { int a; char *b; };\nenum e { A, B };\n", ["(2 fields: a, b)", "(2 members: A, B)"]),
+    ("a.go", "package p\ntype S struct { A int }\nfunc (s *S) M() {}\nfunc (t T) M() {}\n", ["(named 1×; 1 field: A)"]),
+    ("a.rs", "pub struct S { pub b: String }\nenum E { A, B(i32) }\n", ["pub S.b: String", "(2 members: A, B)"]),
+    ("a.jl", "module M\nfunction f(x)\nend\nstruct S\n a\nend\nend\n", ["function M.f(x)", "(2 members: f, S)"]),
+    ("a.rb", "class A\n  def m(a) end\n  def self.s; end\nend\n", ["def A.m(a)", "def A.s", "(2 methods: m, s)"]),
+    ("a.ts", "interface I { b?: number; m(): void }\nclass C { readonly y: string; static s() {} }\n",
+     ["(1 field: b; 1 method: m)", "readonly C.y: string", "static C.s()"]),
+    ("a.py", "class C(enum.Enum):\n    RED = 1\nclass D:\n    a: int\n    b = 3\n    def f(self): ...\n",
+     ["(1 member: RED)", "(2 fields: a, b; 1 method: f)"]),
+    ("b.py", "if 1:\n    def x(): ...\nelse:\n    def x(): ...\n", ["- 1: def x()\n- 3: def x()"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "code", "told"), CODE, ids=[row[0] for row in CODE])
+def test_members_and_names_of_code_are_told_as_what_they_are(tmp_path: Path, name: str, code: str, told: list[str]):
+    if not name.endswith(".py"):
+        pytest.importorskip("tree_sitter")
+    text = render(written(tmp_path / name, code), 2).text
+
+    for one in told:
+        assert one in text
+
+
+DEFINITIONS = [
+    ("a.R", "f <- function(x, y = 1) {\n  x\n}\ng = function() 1\n", ["0 f <- function(x, y = 1)", "3 g = "]),
+    ("a.sh", "f() {\n  echo\n}\nfunction g {\n  f\n}\n", ["0 f()", "3 function g"]),
+    ("a.sql", "select 1;\nCREATE TABLE t (id INT);\ncreate view v as select 1;\n", ["1 CREATE TABLE t", "2 create"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "code", "told"), DEFINITIONS, ids=[row[0] for row in DEFINITIONS])
+def test_definitions_of_languages_without_a_grammar_are_found(tmp_path: Path, name: str, code: str, told: list[str]):
+    text = render(written(tmp_path / name, code), 1).text
+
+    for one in told:
+        assert f"\n{one}" in text
+
+
+def test_metadata_before_a_text_is_no_heading(tmp_path: Path):
+    file = written(tmp_path / "a.md", "---\ntitle: x\ndate: 2023\n---\n\n# First\n\ntext\n\nSecond\n---\n\nmore\n")
+
+    assert render(file, 1).text.startswith("a.md · 13 lines · 61 B\n5 # First — text\n9   Second — more\n")
+
+
+# -- logs
+
+
+def test_levels_of_a_log_are_all_of_its_entries(tmp_path: Path):
+    words = ["INFO", "CRIT", "SEVERE", "no level", "[crit]", "Error:"]
+    lines = [f"2023-01-02 03:{at // 60:02}:{at % 60:02} {words[at % 6]} thing {at}" for at in range(240)]
+    text = render(written(tmp_path / "a.log", "\n".join(lines)), 1).text
+
+    assert "levels: CRITICAL 80 · ERROR 80 · INFO 40 · none 40\n" in text
+
+
+def test_syslog_with_priorities_is_a_log(tmp_path: Path):
+    lines = [f"<{at % 190}>1 2023-10-11T22:00:{at:02}.003Z host app {at} - - message {at}" for at in range(60)]
+    text = render(written(tmp_path / "syslog", "\n".join(lines)), 1).text
+
+    assert "log, 60 entries, 2023-10-11T22:00:00.003Z … 2023-10-11T22:00:59.003Z" in text
+
+
+# -- JSON
+
+
+def test_more_keys_than_were_read_are_a_lower_bound(tmp_path: Path):
+    keys = {f"user_{at:05}": {"n": at} for at in range(40_000)}
+    text = render(written(tmp_path / "a.json", json.dumps(keys)), 1, tokens=300).text
+
+    assert (least := re.search(r"\nobject, ([\d,]+)\+ keys\n", text))
+    assert 5_000 < int(least[1].replace(",", "")) <= 40_000
+    assert re.search(r"[\d,]+\+ more keys, ", text)
+
+
+@pytest.mark.parametrize("tokens", [100, 400, 3_000, All])
+def test_points_of_an_object_with_many_keys_are_all_of_them(tmp_path: Path, tokens: Budget):
+    text = render(written(tmp_path / "a.json", json.dumps({f"k{at}x": at for at in range(858)})), 2, tokens=tokens).text
+
+    shown = len(re.findall(r"^- k\d+x", text, re.MULTILINE)) + ("- object, " in text)
+    begun = bool(re.search(r"^- k?\d*…$", text, re.MULTILINE))
+    told = re.search(r"([\d,]+) more points", text)
+    assert told
+    assert shown + begun + int(told[1].replace(",", "")) == 859
+
+
+def test_json_lines_in_a_file_of_json_are_records(tmp_path: Path):
+    lines = "".join(json.dumps({"id": at}) + "\n" for at in range(50))
+    text = render(written(tmp_path / "a.json", lines), 1).text
+
+    assert "50 lines of JSON\nid: int, 0 … 49\n" in text
+    assert "not valid JSON" in render(written(tmp_path / "b.json", '{"a": 1,\n'), 1).text
+
+
+def test_a_line_that_is_no_json_is_not_called_so(tmp_path: Path):
+    lines = "".join('{"id": 1}\n' if at % 10 else "oops\n" for at in range(50))
+
+    assert "\n50 lines, 5 no JSON (line 0, 10, 20, …)\n" in render(written(tmp_path / "a.jsonl", lines), 1).text

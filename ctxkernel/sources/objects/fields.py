@@ -13,10 +13,9 @@ import decimal
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from random import Random
 from typing import Any
 
 import xxhash
@@ -218,14 +217,3 @@ def key_name(key: Any) -> str:
 def first(items: Iterable[Any], most: int) -> list[Any]:
     """Return the first items."""
     return list(islice(items, most))
-
-
-def spread(count: int, most: int) -> Sequence[int]:
-    """Return at most `most` numbers below `count`, in order: all of them, or random ones with the first and the last.
-
-    Evenly spaced ones would be alike where values repeat. The same count gives the same numbers.
-    """
-    if count <= most:
-        return range(count)
-    some = Random(count).sample(range(1, count - 1), most - 2)  # noqa: S311  a sample is no secret
-    return [0, *sorted(some), count - 1]
