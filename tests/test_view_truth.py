@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import array
 import datetime as dt
 import fractions
 import json
+import linecache
 import re
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 from ctxkernel.core.ports import All, Budget
+from ctxkernel.sources import open_source
 from ctxkernel.sources.base.rendering import within_reserve
 from ctxkernel.sources.base.samples import spread
 from ctxkernel.testing.renderings import render, written
@@ -303,3 +306,78 @@ def test_a_line_that_is_no_json_is_not_called_so(tmp_path: Path):
     lines = "".join('{"id": 1}\n' if at % 10 else "oops\n" for at in range(50))
 
     assert "\n50 lines, 5 no JSON (line 0, 10, 20, …)\n" in render(written(tmp_path / "a.jsonl", lines), 1).text
+
+
+# -- classes and containers
+
+
+CELL = """import dataclasses, enum, typing
+@dataclasses.dataclass
+class Point:
+    x: int = 1
+    y: str = "a"
+
+class Color(enum.Enum):
+    RED = 1
+
+class Pair(typing.NamedTuple):
+    first: int
+
+class Plain:
+    pass
+"""
+
+
+def run_cell(name: str, code: str, made: dict[str, Any]) -> None:
+    """Run code as a cell of a notebook."""
+    linecache.cache[name] = len(code), None, code.splitlines(keepends=True), name
+    exec(compile(code, name, "exec"), made)
+
+
+def test_classes_of_a_cell_without_methods_are_their_source():
+    made: dict[str, Any] = {"__name__": "__main__"}
+    run_cell("<cell 1>", CELL, made)
+    point = made["Point"]
+    run_cell("<cell 2>", CELL.replace("x: int = 1", "x: int = 2").replace('"a"', '"b"'), made)
+
+    assert '    x: int = 1\n    y: str = "a"' in render(point).text
+    assert '    x: int = 2\n    y: str = "b"' in render(made["Point"]).text
+    assert "0 class Color(enum.Enum)\n1   RED = 1" in render(made["Color"], 1).text
+    assert "0 class Pair(typing.NamedTuple)\n1   first: int" in render(made["Pair"], 1).text
+    assert "class Plain:\n    pass" in render(made["Plain"]).text
+
+
+class Answering(type):
+    """A metaclass with code of the user's."""
+
+    def __getattr__(cls, name: str) -> Any:
+        raise AssertionError(name)
+
+
+class Answered(metaclass=Answering):
+    """A class that is not asked."""
+
+    number = 1
+
+
+def test_a_class_whose_metaclass_answers_is_found_in_its_file_and_not_asked():
+    text = render(open_source(Answered), 1).text
+
+    assert "class Answered(metaclass=Answering) — A class that is not asked." in text
+    assert "number = 1" in text
+
+
+def test_a_class_without_source_has_its_own_documentation():
+    made = type("Made", (), {"__doc__": "Its own.", "value": 1})
+
+    assert '"""Its own."""\n.value: int = 1' in render(made, 1).text
+
+
+@pytest.mark.parametrize(
+    "target",
+    [array.array("d", range(300)), {f"k{at}": at for at in range(300)}.keys(), dict.fromkeys(range(300), 1.5).items()],
+    ids=["array", "keys", "items"],
+)
+def test_arrays_and_views_of_dicts_show_their_items(target: Any):
+    assert "· 300 items" in render(target, 1).text
+    assert len(render(target, 0, tokens=All).text.split("\n")) == 301

@@ -7,6 +7,7 @@ Rule 2: the work depends on the length of the result, not on the size of the obj
 
 from __future__ import annotations
 
+import array
 import collections
 import contextlib
 import datetime as dt
@@ -151,7 +152,11 @@ def size_of(value: object) -> Mapping[str, Json]:
     return NONE
 
 
-_SIZED: tuple[Any, ...] = (list, tuple, dict, set, frozenset, collections.deque, str, bytes, bytearray)
+_VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+_SIZED: tuple[Any, ...] = (
+    *(list, tuple, dict, set, frozenset, collections.deque, str, bytes, bytearray, array.array),
+    *_VIEWS,
+)
 _LENGTHS: dict[int, Callable[[Any], int]] = {id(kind): kind.__len__ for kind in _SIZED}
 
 
@@ -405,6 +410,8 @@ _BRACKETS = {
     id(frozenset): "frozenset({…})",
     id(dict): "{…}",
     id(collections.deque): "deque([…])",
+    id(array.array): "array([…])",
+    **{id(kind): f"{kind.__name__}([…])" for kind in _VIEWS},
 }
 _BY_TYPE: dict[int, Callable[[Any], str]] = {
     id(types.BuiltinFunctionType): lambda value: f"<built-in function {_home(value, '')}{value.__name__}>",
