@@ -381,3 +381,37 @@ def test_a_class_without_source_has_its_own_documentation():
 def test_arrays_and_views_of_dicts_show_their_items(target: Any):
     assert "· 300 items" in render(target, 1).text
     assert len(render(target, 0, tokens=All).text.split("\n")) == 301
+
+
+def test_a_table_of_arrow_is_told_as_a_table():
+    arrow = pytest.importorskip("pyarrow")
+    times = arrow.array([dt.date(2020, 1, 1), None, dt.date(2021, 1, 1)] * 100).cast(arrow.timestamp("us"))
+    table = arrow.table(
+        {
+            "number": [1, None, 3] * 100,
+            "real": [1.5, float("nan"), 2.5] * 100,
+            "word": ["x", "y", "x"] * 100,
+            "time": times,
+            "span": arrow.array([1, 2, 3] * 100, arrow.duration("s")),
+            "nested": [[1], None, []] * 100,
+        }
+    )
+    first, second = render(table, 1).text, render(table, 2).text
+
+    assert first.startswith("Table (Arrow) · 300 rows × 6 columns")
+    assert "\nnumber: int64, 100 nulls, 1 … 3\nreal: double, 100 NaN, 1.5 … 2.5\n" in first
+    assert "\ntime: timestamp[us], 100 nulls, 2020-01-01 … 2021-01-01\nspan: duration[s], 1 … 3\n" in first
+    assert "\nword: string, 2 distinct, most often 'x' ×200, 'y' ×100\n" in second
+    assert "\nreal: double, 100 NaN, 1.5, 1.5, 2, 2.5, 2.5, 2, 0.50" in second
+    assert render(table, 0, "299").text.split("\n")[2].split() == ["299", "3", "2.5", "x", "2021-01-01", "3", "[]"]
+    assert "300 rows" in render(table["number"], 1).text
+    assert "1 … 3" in render(table["number"].combine_chunks(), 1).text
+
+
+@pytest.mark.parametrize("lod", [0, 1, 2, 3])
+@pytest.mark.parametrize("tokens", [40, 200, 3_000])
+def test_a_wide_table_of_arrow_keeps_its_budget_and_counts_its_columns(lod: int, tokens: int):
+    arrow = pytest.importorskip("pyarrow")
+    text = render(arrow.table({f"c{at}x": [at] for at in range(400)}), lod, tokens=tokens).text
+
+    assert "400 columns" in text or tokens == 40

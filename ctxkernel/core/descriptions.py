@@ -152,7 +152,8 @@ def size_of(value: object) -> Mapping[str, Json]:
     return NONE
 
 
-_VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+_NO_ITEMS: dict[Any, Any] = {}
+_VIEWS: tuple[Any, ...] = tuple(map(type, (_NO_ITEMS.keys(), _NO_ITEMS.values(), _NO_ITEMS.items())))
 _SIZED: tuple[Any, ...] = (
     *(list, tuple, dict, set, frozenset, collections.deque, str, bytes, bytearray, array.array),
     *_VIEWS,

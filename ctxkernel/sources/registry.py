@@ -331,6 +331,10 @@ _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_of("numpy", "ndarray"), _made_by("tables.numpy_arrays", "ArraySource")),
     (_of("polars", "DataFrame", "Series"), _made_by("tables.polars_frames", "PolarsSource")),
     (_of("polars", "LazyFrame"), _made_by("libraries.plans", "LazyFrameSource")),
+    (
+        _of("pyarrow", "Table", "RecordBatch", "ChunkedArray", "Array"),
+        _made_by("tables.arrow_tables", "ArrowSource"),
+    ),
     (_of("torch", "Tensor"), _made_by("libraries.models", "open_tensor")),
     (_of("torch.nn", "Module"), _made_by("libraries.models", "NetworkSource")),
     (_of("xarray", "Dataset", "DataArray"), _made_by("libraries.labelled", "LabelledSource")),
