@@ -18,7 +18,8 @@ from ctxkernel.core.ports import All, Budget
 from ctxkernel.sources import open_source
 from ctxkernel.sources.base.rendering import within_reserve
 from ctxkernel.sources.base.samples import spread
-from ctxkernel.testing.renderings import render, written
+from ctxkernel.sources.outlines.column_facts import ColumnFacts
+from ctxkernel.testing.renderings import opened, render, written
 
 # -- objects
 
@@ -415,3 +416,33 @@ def test_a_wide_table_of_arrow_keeps_its_budget_and_counts_its_columns(lod: int,
     text = render(arrow.table({f"c{at}x": [at] for at in range(400)}), lod, tokens=tokens).text
 
     assert "400 columns" in text or tokens == 40
+
+
+# -- tables as files
+
+
+def test_quartiles_of_a_long_column_do_not_follow_what_repeats():
+    facts = ColumnFacts()
+    for _ in range(50):
+        facts.take(["0", "100"] * 1_000)
+
+    assert "25% ~0, 50% " in facts.column("x").statistics
+    assert "75% ~100, max 100, mean 50" in facts.column("x").statistics
+
+
+def test_nulls_and_values_of_a_sample_of_a_table_are_shares(tmp_path: Path):
+    rows = "".join(f"{at},{'' if at % 10 else 'x'}\n" for at in range(200_000))
+    text = render(written(tmp_path / "a.csv", "id,rare\n" + rows), 1).text
+
+    assert re.search(r"^rare: text, ~90\.\d % nulls, ~1 distinct \('x' ~100 %\)$", text, re.MULTILINE)
+
+
+def test_a_line_break_in_a_cell_is_a_space_in_the_first_rows_of_a_large_table(tmp_path: Path):
+    rows = "".join(f'{at},"two\nlines"\n' for at in range(30_000))
+    file = written(tmp_path / "a.csv", "id,text\n" + rows)
+    source = opened(file)
+
+    for _ in range(2):
+        assert "\n0,two lines\n" in render(source, 1).text
+        while (job := source.preparation()) is not None and source.accept(job.work(lambda: False, lambda _: None)):
+            pass

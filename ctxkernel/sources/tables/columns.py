@@ -21,6 +21,7 @@ import xxhash
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import SHORT, class_of
 from ctxkernel.core.text import plural
+from ctxkernel.sources.base.samples import counted, frequent
 
 HASH_BYTES = 64 << 20
 """Data of up to so many bytes is hashed whole when it is rendered."""
@@ -199,23 +200,6 @@ def labels_of(index: Any) -> list[str]:
     """Return the values of a short pandas index as exact texts."""
     numpy, _ = modules()
     return cells(index.to_numpy() if isinstance(index.dtype, numpy.dtype) else index.array)
-
-
-def part_of(part: int, whole: int, about: str) -> str:
-    """Return a count; of a sample a share, never 0 % of what is there, nor 100 % of what is not all."""
-    if not about:
-        return f"{part:,}"
-    return f"{about}100 %" if part >= whole else f"{about}{min(max(100 * part / whole, 0.1), 99.9):.1f} %"
-
-
-def counted(part: int, whole: int, what: str, about: str) -> str:
-    """Return `12 nulls`; of a sample the share of it, `~0.5 % nulls`: its count says nothing of the whole."""
-    return f"{part_of(part, whole, about)} {what}" if about else plural(part, what)
-
-
-def frequent(values: Iterable[tuple[str, int]], whole: int, about: str) -> str:
-    """Return values with how often each is there."""
-    return ", ".join(f"{value!r} {'' if about else '×'}{part_of(count, whole, about)}" for value, count in values)
 
 
 def stretches(rows: int, cells: int, width: int) -> tuple[list[range], str]:

@@ -18,6 +18,7 @@ from ctxkernel.core.descriptions import brief
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.positions import MOST_NAMES
 from ctxkernel.sources.base.rendering import Names, Place, titled
+from ctxkernel.sources.base.samples import counted, frequent
 from ctxkernel.sources.tables.columns import (
     CELL_CHARS,
     CHUNKS,
@@ -27,8 +28,6 @@ from ctxkernel.sources.tables.columns import (
     STAMP_BYTES,
     ColumnHash,
     cell,
-    counted,
-    frequent,
     short_time,
     statistics_of,
     stretches,
