@@ -446,3 +446,26 @@ def test_a_line_break_in_a_cell_is_a_space_in_the_first_rows_of_a_large_table(tm
         assert "\n0,two lines\n" in render(source, 1).text
         while (job := source.preparation()) is not None and source.accept(job.work(lambda: False, lambda _: None)):
             pass
+
+
+@pytest.mark.parametrize("name", ["a.yaml", "a.ini"])
+def test_all_keys_of_a_long_settings_file_are_counted(tmp_path: Path, name: str):
+    sign = ":" if name == "a.yaml" else " ="
+    file = written(tmp_path / name, "".join(f"key{at}{sign} {at}\n" for at in range(8_000)))
+
+    assert "6,000 more keys, " in render(file, 1, tokens=300).text
+    assert "\n7999 key7999" in render(file, 1, tokens=All).text
+
+
+def test_the_range_of_an_array_of_times_is_told():
+    times = np.array(["2020-01-01", "NaT", "2020-12-31"], dtype="M8[D]")
+
+    assert "\n- 1 NaT of 3\n- min 2020-01-01\n- max 2020-12-31" in render(times, 2).text
+    assert "\n40 NaT of 120, min 2020-01-01, max 2020-12-31\n" in render(np.tile(times, 40), 1).text
+
+
+def test_a_zero_in_a_parquet_file_is_no_negative_zero(tmp_path: Path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.table({"x": [0.0, 1.5]}), tmp_path / "a.parquet")
+
+    assert "x: double, 0.0 … 1.5" in render(tmp_path / "a.parquet", 1).text

@@ -146,7 +146,7 @@ class ArraySource(TableSource):
         if not total:
             return fit_lines(head, [], budget, "rows")
         note = ""
-        if array.dtype.kind in "biuf" and array.size > _HEAD_ROWS:
+        if array.dtype.kind in "biufmM" and array.size > _HEAD_ROWS:
             note, statistics = _statistics(array, self._unmasked())
             told = ", ".join(line.removeprefix("- ") for line in statistics if not line.startswith(_INNER)) + note
             head, note = ([*head, told], note) if 4 * count_tokens(told) <= budget else (head, "")
@@ -187,6 +187,11 @@ def _statistics(array: Any, unmasked: Any) -> tuple[str, list[str]]:
         there = there if unmasked is None or about else unmasked
         lines = [f"- {about}{len(values) - len(there):,} NaN of {len(values):,}"]
         return note, [*lines, *(f"- {part}" for part in numbers(there, about).split(", "))] if len(there) else lines
+    if array.dtype.kind in "mM" and array.size:
+        there = values[values == values]
+        lines = [f"- {about}{len(values) - len(there):,} NaT of {len(values):,}"]
+        ends = cells(modules()[0].array([there.min(), there.max()])) if len(there) else []
+        return note, [*lines, *(f"- {name} {about}{end}" for name, end in zip(("min", "max"), ends, strict=False))]
     if array.dtype.kind == "b":
         return note, [f"- {about}{int(values.sum()):,} True of {len(values):,}"]
     return note, [f"- {plural(array.size, 'elements')}"]
