@@ -16,8 +16,8 @@ import pytest
 
 from ctxkernel.core.ports import All, Budget, Source
 from ctxkernel.sources import open_source
+from ctxkernel.sources.base.random_samples import spread
 from ctxkernel.sources.base.rendering import within_reserve
-from ctxkernel.sources.base.samples import spread
 from ctxkernel.sources.outlines.column_facts import ColumnFacts
 from ctxkernel.testing.renderings import opened, render, written
 
@@ -478,3 +478,13 @@ def test_a_zero_in_a_parquet_file_is_no_negative_zero(tmp_path: Path):
     parquet.write_table(arrow.table({"x": [0.0, 1.5]}), tmp_path / "a.parquet")
 
     assert "x: double, 0.0 … 1.5" in render(tmp_path / "a.parquet", 1).text
+
+
+def test_rows_without_a_group_and_groups_without_rows_are_counted():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"key": ["a", None, "b", "a"], "x": range(4)})
+    kinds = pandas.Categorical(["a"] * 4, categories=["a", "b", "c"])
+
+    assert "groups: 2, of 1 … 2 rows, median 1.5, 1 row in none\n" in render(frame.groupby("key"), 1).text
+    assert "groups: 3, 2 without rows, the others of 4 rows each\n" in render(frame.groupby(kinds, observed=False), 1).text
+    assert "groups: 1, of 4 rows each\n" in render(frame.groupby(kinds, observed=True), 1).text

@@ -23,7 +23,7 @@ import xxhash
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import Classes, class_of, is_a, type_name
 from ctxkernel.core.text import one_line, plural, span_of
-from ctxkernel.sources.base.samples import part_of
+from ctxkernel.sources.base.random_samples import part_of
 from ctxkernel.sources.tables.columns import cell, modules, statistics_of
 
 _DISTINCT = 20_000

@@ -22,8 +22,8 @@ from ctxkernel.sources.base.amounts import NamedLine, is_cut
 from ctxkernel.sources.base.file_reader import content_hash
 from ctxkernel.sources.base.large_files import whole_window
 from ctxkernel.sources.base.positions import pattern_of
+from ctxkernel.sources.base.random_samples import spread
 from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, titled
-from ctxkernel.sources.base.samples import spread
 from ctxkernel.sources.files.text_documents import lines_document
 from ctxkernel.sources.files.text_levels import make_basis, render_document
 from ctxkernel.sources.objects.fields import FieldFacts, first, key_name

@@ -20,7 +20,7 @@ from random import Random
 from typing import Any
 
 from ctxkernel.core.text import one_line, span_of
-from ctxkernel.sources.base.samples import frequent
+from ctxkernel.sources.base.random_samples import frequent
 
 MOST_DISTINCT = 1_000
 MOST_SAMPLED = 20_000

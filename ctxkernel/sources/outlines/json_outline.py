@@ -17,7 +17,7 @@ from xxhash import xxh3_64_hexdigest
 from ctxkernel.core.reflection import class_of
 from ctxkernel.core.text import one_line, plural, span_of
 from ctxkernel.sources.base.amounts import Line, NamedLine, indented, more_lines
-from ctxkernel.sources.base.samples import part_of
+from ctxkernel.sources.base.random_samples import part_of
 from ctxkernel.sources.outlines.column_facts import Span, dates_of
 
 _DEPTH = 3

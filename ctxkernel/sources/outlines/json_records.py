@@ -16,7 +16,7 @@ from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.amounts import Line, NamedLine
 from ctxkernel.sources.base.file_reader import Text, line_parts
 from ctxkernel.sources.base.positions import Outline
-from ctxkernel.sources.base.samples import spread
+from ctxkernel.sources.base.random_samples import spread
 from ctxkernel.sources.outlines.json_outline import JsonField, is_object, parsed
 
 _SAMPLE_LINES = 5_000

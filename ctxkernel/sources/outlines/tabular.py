@@ -20,7 +20,7 @@ from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.amounts import NamedLine
 from ctxkernel.sources.base.column_lines import column_line, statistics_line, with_number_table
 from ctxkernel.sources.base.file_reader import Text
-from ctxkernel.sources.base.samples import counted
+from ctxkernel.sources.base.random_samples import counted
 from ctxkernel.sources.outlines.column_facts import Column, ColumnFacts
 
 SCAN_CELLS = 40_000

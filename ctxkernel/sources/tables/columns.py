@@ -21,7 +21,7 @@ import xxhash
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import SHORT, class_of
 from ctxkernel.core.text import plural
-from ctxkernel.sources.base.samples import counted, frequent
+from ctxkernel.sources.base.random_samples import counted, frequent
 
 HASH_BYTES = 64 << 20
 """Data of up to so many bytes is hashed whole when it is rendered."""

@@ -17,8 +17,8 @@ import xxhash
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.positions import MOST_NAMES
+from ctxkernel.sources.base.random_samples import counted, frequent
 from ctxkernel.sources.base.rendering import Names, Place, titled
-from ctxkernel.sources.base.samples import counted, frequent
 from ctxkernel.sources.tables.columns import (
     CELL_CHARS,
     CHUNKS,
