@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import datetime as dt
 import fractions
+import io
 import json
 import linecache
 import re
+import sqlite3
+import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -486,5 +491,58 @@ def test_rows_without_a_group_and_groups_without_rows_are_counted():
     kinds = pandas.Categorical(["a"] * 4, categories=["a", "b", "c"])
 
     assert "groups: 2, of 1 … 2 rows, median 1.5, 1 row in none\n" in render(frame.groupby("key"), 1).text
-    assert "groups: 3, 2 without rows, the others of 4 rows each\n" in render(frame.groupby(kinds, observed=False), 1).text
+    assert (
+        "groups: 3, 2 without rows, the others of 4 rows each\n" in render(frame.groupby(kinds, observed=False), 1).text
+    )
     assert "groups: 1, of 4 rows each\n" in render(frame.groupby(kinds, observed=True), 1).text
+
+
+# -- archives and databases
+
+
+@pytest.mark.parametrize("tokens", [60, 200, 800, All])
+@pytest.mark.parametrize("name", ["a.zip", "a.tar"])
+def test_an_archive_is_its_members(tmp_path: Path, name: str, tokens: Budget):
+    path = tmp_path / name
+    if name == "a.zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for at in range(80):
+                archive.writestr(f"d{at}/f.txt", "x" * at)
+    else:
+        with tarfile.open(path, "w") as archive:
+            for at in range(80):
+                member = tarfile.TarInfo(f"d{at}/f.txt")
+                member.size = at
+                archive.addfile(member, io.BytesIO(b"x" * at))
+    text = render(path, 1, tokens=tokens).text
+
+    assert "archive · 80 members, 3.2 kB unpacked" in text
+    listed = re.search(r"^members × (\d+)", text, re.MULTILINE)
+    more = re.search(r"(\d+) more members", text)
+    shown = len(re.findall(r"^d\d+/f\.txt · ", text, re.MULTILINE))
+    assert shown + (int(listed[1]) if listed else 0) + (int(more[1]) if more else 0) == 80
+    assert "[… 79 members before]\nd79/f.txt · 79 B" in render(path, 0, "79").text
+
+
+def test_a_database_is_its_tables(tmp_path: Path):
+    path = tmp_path / "a.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT)")
+        database.execute("CREATE TABLE many (x)")
+        database.execute("CREATE VIEW seen AS SELECT name FROM people")
+        database.executemany("INSERT INTO people (name) VALUES (?)", [("a",), ("b",)])
+        database.executemany("INSERT INTO many VALUES (?)", [(at,) for at in range(10_001)])
+        database.commit()
+    before = sorted(path.parent.iterdir()), path.stat().st_mtime_ns
+    text = render(path, 1).text
+
+    assert text.startswith("a.sqlite · SQLite · 2 tables, 1 view · ")
+    assert text.endswith("many (10,000+ rows): x\npeople (2 rows): id INTEGER, name TEXT\nseen (view)")
+    assert before == (sorted(path.parent.iterdir()), path.stat().st_mtime_ns)
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.db"])
+@pytest.mark.parametrize("data", [b"", b"text\n", b"PK\3\4" + b"\0" * 99, b"SQLite format 3\0" + b"\xff" * 200])
+def test_what_is_no_archive_is_shown_as_it_is(tmp_path: Path, name: str, data: bytes):
+    for lod in range(4):
+        assert render(written(tmp_path / name, data), lod).text.startswith(name)

@@ -63,6 +63,8 @@ _FORMATS: dict[str, Callable[[str, str], FileSource]] = {
     ".pdf": _late("files.pdfs", "PdfSource"),
     ".pq": _late("tables.parquet", "ParquetSource"),
     **dict.fromkeys(_COMPRESSED, _COMPRESSED_SOURCE),
+    **dict.fromkeys((".zip", ".whl", ".jar", ".npz", ".tar"), _late("files.archives", "ArchiveSource")),
+    **dict.fromkeys((".db", ".sqlite", ".sqlite3"), _late("files.archives", "DatabaseSource")),
 }
 
 
