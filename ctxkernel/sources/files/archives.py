@@ -107,9 +107,10 @@ class ArchiveSource(ListingSource):
 
 
 def _of_zip(file: BinaryIO) -> tuple[list[tuple[str, int]], bool]:
-    end: Any = zipfile._EndRecData(file)  # type: ignore[attr-defined]
-    if end and end[5] > _DIRECTORY_BYTES:
-        raise ValueError(f"its directory has {format_size(end[5])}")
+    end: Any = getattr(zipfile, "_EndRecData")(file)  # noqa: B009 - has no public name
+    size: int = end[5] if end else 0
+    if size > _DIRECTORY_BYTES:
+        raise ValueError(f"its directory has {format_size(size)}")
     with zipfile.ZipFile(file) as archive:
         found = [(one.filename, one.file_size) for one in archive.infolist() if not one.is_dir()]
     return found[:_MOST], len(found) <= _MOST
