@@ -255,11 +255,12 @@ class _Writer:
         if any(each is types.ModuleType for each in mro):
             name = module_dict(value).get("__name__")
             return self.put(f"<module {_clean(name) if type(name) is str else '?'}>")
-        zone = value.tzinfo if cls in _ZONED else value
+        zoned = any(cls is one for one in _ZONED)
+        zone = value.tzinfo if zoned else value
         known_zone = zone is None or type(zone) is dt.timezone or class_module(class_of(zone)) == "zoneinfo"
         if is_any(cls, ("numpy", "dtype")):
             return self.put(f"dtype({str(value)!r})")
-        if _is_library_scalar(cls, value) or (cls in _ZONED and known_zone):
+        if _is_library_scalar(cls, value) or (zoned and known_zone):
             return self.put(repr(value))
         if class_module(cls).startswith("ctxkernel."):
             return self.put(f"<{_clean(public_name(cls, self.module).rpartition('.')[2])}>")

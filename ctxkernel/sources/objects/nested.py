@@ -16,7 +16,7 @@ from typing import Any
 
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.ports import RenderRequest
-from ctxkernel.core.reflection import CONTAINERS, SEQUENCES, class_of
+from ctxkernel.core.reflection import CONTAINERS, SEQUENCES, Classes, class_of
 from ctxkernel.core.text import plural
 from ctxkernel.sources.base.amounts import NamedLine, is_cut
 from ctxkernel.sources.base.file_reader import content_hash
@@ -40,7 +40,7 @@ _LINE_CHARS = 100
 _VALUE_CHARS = 200
 _LOOKED_AT = 50
 _STAMPED = 2_000
-_KEYS = (str, bytes, int, float, bool, type(None))
+_KEYS = Classes(str, bytes, int, float, bool, type(None))
 _EACH = ("[]", "{}")
 _REST = object()
 _NESTING = {"dict", "list", "tuple"}
