@@ -422,14 +422,14 @@ def test_the_fields_of_a_long_file_are_of_a_sample_and_its_lines_are_estimated(t
     whole = written(tmp_path / "a.ndjson", "".join(f'{{"i": {i}}}\n' for i in range(20_000)))
     large = written(tmp_path / "b.ndjson", records(60_000))
 
-    assert "\n20,000 lines of JSON, fields from 5,000 of them\ni: int, ~0 … 19996\n" in render(whole, 1).text
+    assert "\n20,000 lines of JSON, fields from 5,000 of them\ni: int, ~0 … 19999\n" in render(whole, 1).text
     said = render(large, 1).text.split("\n")[1]
     assert said.startswith("~")
     assert abs(int(said[1:].split()[0].replace(",", "")) - 60_000) < 3_000
 
 
 LINES = [
-    ("a bad line", b'{"a": 1}\nnope\n\n{"a": 2}\n', "3 lines of JSON", "1 no JSON (line 1)"),
+    ("a bad line", b'{"a": 1}\nnope\n\n{"a": 2}\n', "3 lines, 1 no JSON (line 1)", "a: int, 1 … 2"),
     ("cut off", b'{"a": 1}\n{"a": 2}\n{"a', "a: int, 1 … 2", "1 no JSON (line 2)"),
     ("no json", b"one\ntwo\n", "not a JSON value a line", "one"),
     ("empty", b"", "empty.jsonl", ""),

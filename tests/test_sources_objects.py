@@ -350,7 +350,7 @@ def test_any_object_is_shown_without_running_its_code(name: str, target: Any, sh
 def test_level_1_of_an_object_is_attributes_and_methods():
     text = render(open_source(Point(3, ["a"]), namespace_name="p"), 1).text
 
-    assert text == 'p · Point\n"""A point in the plane."""\n.x: int = 3\n.tags: list = [\'a\']\nmethods: norm'
+    assert text == 'p · Point\n"""A point in the plane."""\n.x: int = 3\n.tags: list = [\'a\']\nnorm: method'
 
 
 def test_a_changed_list_shows_its_difference():

@@ -7,6 +7,7 @@ Rule 2: the work depends on the length of the result, not on the size of the obj
 
 from __future__ import annotations
 
+import array
 import collections
 import contextlib
 import datetime as dt
@@ -52,6 +53,7 @@ _DEPTH = 3
 _SCHEMA_CHARS = 2_000
 """Most characters of the columns of a frame."""
 _PLAIN = (bool, float, complex, type(None), type(Ellipsis), type(NotImplemented), range, re.Pattern)
+_ZONED = (dt.datetime, dt.time)
 _DATES = (dt.date, dt.timedelta, dt.timezone)
 _LIBRARY = (*_DATES, decimal.Decimal, fractions.Fraction, uuid.UUID, type(pathlib.Path()))
 _REPR_IS_SAFE = frozenset(map(id, (*_PLAIN, *_LIBRARY)))
@@ -150,7 +152,12 @@ def size_of(value: object) -> Mapping[str, Json]:
     return NONE
 
 
-_SIZED: tuple[Any, ...] = (list, tuple, dict, set, frozenset, collections.deque, str, bytes, bytearray)
+_NO_ITEMS: dict[Any, Any] = {}
+_VIEWS: tuple[Any, ...] = tuple(map(type, (_NO_ITEMS.keys(), _NO_ITEMS.values(), _NO_ITEMS.items())))
+_SIZED: tuple[Any, ...] = (
+    *(list, tuple, dict, set, frozenset, collections.deque, str, bytes, bytearray, array.array),
+    *_VIEWS,
+)
 _LENGTHS: dict[int, Callable[[Any], int]] = {id(kind): kind.__len__ for kind in _SIZED}
 
 
@@ -248,11 +255,12 @@ class _Writer:
         if any(each is types.ModuleType for each in mro):
             name = module_dict(value).get("__name__")
             return self.put(f"<module {_clean(name) if type(name) is str else '?'}>")
-        zone = value.tzinfo if cls is dt.datetime else value
+        zoned = any(cls is one for one in _ZONED)
+        zone = value.tzinfo if zoned else value
         known_zone = zone is None or type(zone) is dt.timezone or class_module(class_of(zone)) == "zoneinfo"
         if is_any(cls, ("numpy", "dtype")):
             return self.put(f"dtype({str(value)!r})")
-        if _is_library_scalar(cls, value) or (cls is dt.datetime and known_zone):
+        if _is_library_scalar(cls, value) or (zoned and known_zone):
             return self.put(repr(value))
         if class_module(cls).startswith("ctxkernel."):
             return self.put(f"<{_clean(public_name(cls, self.module).rpartition('.')[2])}>")
@@ -359,7 +367,7 @@ class _Writer:
         self.put(f"Series {len(value)} {value.dtype}")
 
 
-_FLAT = frozenset(id(kind) for kind in (dt.datetime, types.FunctionType, types.ModuleType))
+_FLAT = frozenset(id(kind) for kind in (*_ZONED, types.FunctionType, types.ModuleType))
 """Types that are written at any depth, as they have no items."""
 
 
@@ -404,6 +412,8 @@ _BRACKETS = {
     id(frozenset): "frozenset({…})",
     id(dict): "{…}",
     id(collections.deque): "deque([…])",
+    id(array.array): "array([…])",
+    **{id(kind): f"{kind.__name__}([…])" for kind in _VIEWS},
 }
 _BY_TYPE: dict[int, Callable[[Any], str]] = {
     id(types.BuiltinFunctionType): lambda value: f"<built-in function {_home(value, '')}{value.__name__}>",

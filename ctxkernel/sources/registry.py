@@ -63,6 +63,8 @@ _FORMATS: dict[str, Callable[[str, str], FileSource]] = {
     ".pdf": _late("files.pdfs", "PdfSource"),
     ".pq": _late("tables.parquet", "ParquetSource"),
     **dict.fromkeys(_COMPRESSED, _COMPRESSED_SOURCE),
+    **dict.fromkeys((".zip", ".whl", ".jar", ".npz", ".tar"), _late("files.archives", "ArchiveSource")),
+    **dict.fromkeys((".db", ".sqlite", ".sqlite3"), _late("files.archives", "DatabaseSource")),
 }
 
 
@@ -331,6 +333,10 @@ _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_of("numpy", "ndarray"), _made_by("tables.numpy_arrays", "ArraySource")),
     (_of("polars", "DataFrame", "Series"), _made_by("tables.polars_frames", "PolarsSource")),
     (_of("polars", "LazyFrame"), _made_by("libraries.plans", "LazyFrameSource")),
+    (
+        _of("pyarrow", "Table", "RecordBatch", "ChunkedArray", "Array"),
+        _made_by("tables.arrow_tables", "ArrowSource"),
+    ),
     (_of("torch", "Tensor"), _made_by("libraries.models", "open_tensor")),
     (_of("torch.nn", "Module"), _made_by("libraries.models", "NetworkSource")),
     (_of("xarray", "Dataset", "DataArray"), _made_by("libraries.labelled", "LabelledSource")),

@@ -96,7 +96,7 @@ LAST = 9
 """The rank of a line that says how many more there are: after all of them."""
 
 
-def more_lines(count: int, what: str, *, exact: bool = True) -> list[str]:
+def more_lines(count: int, what: str, *, exact: bool = True) -> list[Line]:
     """Return the line that says how many more `what` there are; no line where there are none."""
     if count <= 0:
         return []
@@ -159,17 +159,16 @@ class Amounts:
     def without(self, shown: Iterable[int]) -> str:
         """Return the amount of all lines but those with the numbers `shown`; empty for none."""
         shown = frozenset(shown)
-        counts, inexact = self._totals.copy(), self._inexact.copy()
+        counts = self._totals.copy()
         for at in shown:
             line = self._lines[at]
             what = (line.what if isinstance(line, Line) else "") or self._what
             counts[what] -= line.items if isinstance(line, Line) else 1
-            inexact[what] -= isinstance(line, Line) and not line.exact
         # In the order of the first line that is left of each, that of the list before them.
         first = {what: next((at for at in places if at not in shown), 0) for what, places in self._places.items()}
         first[self._what] = -1
         left = [what for what in sorted(first, key=first.__getitem__) if counts[what] > 0]
-        return ", ".join(_more(counts[what], what, not inexact[what]) for what in left)
+        return ", ".join(_more(counts[what], what, not self._inexact[what]) for what in left)
 
     @cached_property
     def _places(self) -> dict[str, list[int]]:

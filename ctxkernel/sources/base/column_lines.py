@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ctxkernel.core.text import plural
 from ctxkernel.sources.base.amounts import UNUSUAL, Line, NamedLine
 
 _STATISTICS = ("min", "25%", "50%", "75%", "max", "mean", "std")
@@ -25,14 +24,13 @@ def column_line(
     return NamedLine(f"{bullet}{name}: {told or kind}", name, kind, what="columns", worth=worth, partial=partial)
 
 
-def statistics_line(kind: str, nulls: int, statistics: str, about: str) -> str:
+def statistics_line(kind: str, nulls: str, statistics: str, about: str) -> str:
     """Return type, nulls and statistics of a column; `about` stands before each number that has none."""
-    counted = f", {about}{plural(nulls, 'nulls')}" if nulls else ""
     if about and _NUMBERS.search(f", {statistics}"):
         statistics = re.sub(r" (?!~)([^ ,]+)(?=,|$)", rf" {about}\1", statistics)
     else:
         statistics = f"{about * statistics[:1].isdigit()}{statistics}"
-    return f"{kind}{counted}, {statistics}"
+    return ", ".join(filter(None, (kind, nulls, statistics)))
 
 
 def with_number_table(lines: Sequence[NamedLine]) -> list[str]:

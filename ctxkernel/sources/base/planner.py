@@ -38,6 +38,8 @@ _PROMOTED = 4
 """Lines that are unusual take at most one part in so many of a budget before all names have room."""
 _BEGUN = 6
 """So many lines are tried for the beginning that is shown."""
+_PART = "\0"
+"""Stands for the beginning of a line whose length is not known yet."""
 _WORD = re.compile(r"\w+")
 _NUMBERED = re.compile(r"(.*?)(0|[1-9]\d{0,8})")
 _RANGE = 3
@@ -382,17 +384,19 @@ class _Plan:
         elif state.form(at) == _SHORT:
             least = max(len(self._form(at, _SHORT)) + 2, least)
 
-        def with_part(n: int) -> _State:
-            return _State(state.forms, (at, beginning(line, n)))
+        begun = _State(state.forms, (at, _PART))
+        body, amount = self._body(begun), self._amount(begun)
+        where = body.index(_PART)
 
-        def fits(state: _State) -> bool:
-            return count_tokens(self._text(state, self.advice)) <= budget
+        def fits(n: int) -> bool:
+            body[where] = beginning(line, n)
+            return count_tokens(self._joined(begun, body, amount, self.advice)) <= budget
 
         whole = _State(state.forms | {at: _WHOLE})
-        if "\n" not in line and fits(whole):
+        if "\n" not in line and count_tokens(self._text(whole, self.advice)) <= budget:
             state.set(at, _WHOLE)
             return False
-        n = largest(len(line) - 1, lambda n: fits(with_part(n)), least)
+        n = largest(len(line) - 1, fits, least)
         if n < least or "\n" in line[:n] or len(beginning(line, n)) < least:
             return False
         state.part = at, beginning(line, n)
@@ -405,8 +409,9 @@ class _Plan:
         return line.short if form == _SHORT else f", {line.name}" if form == _NAMED else ""
 
     def _text(self, state: _State, advice: str) -> str:
-        body = self._body(state)
-        amount = self._amount(state)
+        return self._joined(state, self._body(state), self._amount(state), advice)
+
+    def _joined(self, state: _State, body: Sequence[str], amount: str, advice: str) -> str:
         mark = [marked(amount, self._cut(state, body), self._next_place(state), advice=advice)]
         mark = mark if amount or state.part is not None else []
         return "\n".join([*self.head, *body, *mark])

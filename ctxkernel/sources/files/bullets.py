@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ctxkernel.core.text import one_line, plural, truncate
-from ctxkernel.sources.base.amounts import NamedLine
+from ctxkernel.sources.base.amounts import Line, NamedLine
 from ctxkernel.sources.base.file_reader import Text
 from ctxkernel.sources.base.positions import Outline, OutlineEntry
-from ctxkernel.sources.outlines.code_files import kind_of, qualified
+from ctxkernel.sources.outlines.code_files import is_callable, kind_of, qualified
 from ctxkernel.sources.outlines.logs import EntryKind
 from ctxkernel.sources.outlines.outline import Language
 from ctxkernel.sources.outlines.prose import points_of_prose, sections_of
@@ -31,6 +31,8 @@ _SCAN_LINES = 10_000
 _SENTENCE_CHARS = 300
 _PROSE = 0.5
 """The share of the words of a text that are in sentences, if it is prose."""
+_OF_MEMBERS = re.compile(r"(?:\w+ )*(?:enum|module|mod|namespace|package)\b|class \w+\(.*(?:Enum|Flag)\)")
+_TYPE = re.compile(r"(?:@.* )?(?:\w+ )*(?:class|struct|enum|interface|trait|union|type|module|mod|namespace) \w")
 _METHODS = 12
 _HEADER_CHARS = 140
 _RANKS = (400, 300, 200, 100, 0)
@@ -64,6 +66,8 @@ class Points:
     bullets: Sequence[Bullet]
     scanned: str = ""
     """The part of the text that they were chosen from; empty for all of it."""
+    others: Sequence[Line] = ()
+    """Lines that say how many more there are."""
 
 
 def points_of_log(kinds: Sequence[EntryKind], about: str) -> Points:
@@ -77,16 +81,17 @@ def points_of_log(kinds: Sequence[EntryKind], about: str) -> Points:
 
 def points_of(text: Text, language: Language, outline: Outline) -> Points:
     """Return the bullets of any other text."""
-    scanned = ""
+    scanned, others = "", list[Line]()
     if language.name in ("json", "jsonlines") and outline.lines:
         found = [Bullet(at, *_of_key(line)) for at, line in enumerate(outline.lines) if not line.endswith("]")]
+        others = [line for line in outline.lines if isinstance(line, Line) and line.endswith("]") and line.items]
     elif outline.what == "keys":
         found = [Bullet(entry.line, entry.text, -entry.depth) for entry in outline.entries]
     elif outline.what == "symbols":
         found = _definitions(text, outline)
     else:
         found, scanned = _prose(text.lines, outline, whole=text.whole)
-    return Points(sorted(found, key=lambda bullet: (-bullet.score, bullet.line)), scanned)
+    return Points(sorted(found, key=lambda bullet: (-bullet.score, bullet.line)), scanned, others)
 
 
 def _of_key(line: str) -> tuple[str, float]:
@@ -135,7 +140,7 @@ def _definitions(text: Text, outline: Outline) -> list[Bullet]:
 
     Of these, what the file names often, what has members or a docstring. A method has its class before its name.
     """
-    named = Counter(_NAME.findall(text.text))
+    named = Counter(_NAME.findall(text.text)) - Counter(entry.name for entry in outline.entries)
     exported, about = frozenset(exported_names(text.text)), "" if text.whole else "~"
     found: list[Bullet] = []
     within: list[tuple[int, str, bool]] = []
@@ -146,7 +151,7 @@ def _definitions(text: Text, outline: Outline) -> list[Bullet]:
         kind, public = kind_of(entry), not entry.name.startswith("_") and all(one[2] for one in within)
         if not (kind == "other" or (within and (kind == "constant" or not public))):
             inner = _inside(outline.entries, at)
-            uses = named[entry.name] - 1
+            uses = named[entry.name]
             facts = [f"named {about}{uses}×"] * (uses > 0 and not within) + _members(entry, inner)
             name = ".".join([*(name for _, name, _ in within), entry.name])
             tail = f" ({'; '.join(facts)})" if facts else ""
@@ -168,13 +173,17 @@ def _inside(entries: Sequence[OutlineEntry], at: int) -> Sequence[OutlineEntry]:
 
 
 def _members(entry: OutlineEntry, inner: Sequence[OutlineEntry]) -> list[str]:
-    """Return the public fields and methods of a class, or how many members something else has."""
+    """Return the public fields and methods of a class, the members of an enumeration or module, or how many it has."""
     direct = [one for one in inner if one.depth == entry.depth + 1]
-    public = [one for one in direct if not one.name.startswith("_") and "class " not in one.text]
-    of_kind = {
-        "fields": [one.name for one in public if kind_of(one) == "constant"],
-        "methods": [one.name for one in public if kind_of(one) == "definition"],
-    }
+    public = [one for one in direct if not one.name.startswith("_")]
+    if _OF_MEMBERS.match(entry.text):
+        of_kind = {"members": [one.name for one in public]}
+    else:
+        public = [one for one in public if not _TYPE.match(one.text)]
+        of_kind = {
+            "fields": [one.name for one in public if not is_callable(one)],
+            "methods": [one.name for one in public if is_callable(one)],
+        }
     said = [f"{plural(len(names), what)}: {_listed(names)}" for what, names in of_kind.items() if names]
     return said or ([plural(len(direct), "members")] if direct and "class " in entry.text else [])
 

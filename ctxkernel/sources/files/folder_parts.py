@@ -43,10 +43,15 @@ class FolderEntry:
 
     def line(self) -> str:
         """Return the entry as a line of the tree."""
-        base = self.name.rsplit("/", 1)[-1]
+        base = printable(self.name.rsplit("/", 1)[-1])
         if self.folder:
             return f"{'  ' * self.depth}{base}/{f' ({self.note})' if self.note else ''}"
         return f"{'  ' * self.depth}{base} · {self.note or format_size(self.size)}"
+
+
+def printable(name: str) -> str:
+    """Return the name of a file in one line, with escapes for characters that are not seen."""
+    return name if name.isprintable() else repr(name)[1:-1]
 
 
 def readme_line(folder: str, found: Sequence[FolderEntry]) -> list[str]:
@@ -75,8 +80,14 @@ def _kinds(files: Sequence[FolderEntry]) -> str:
     return ", ".join([*of, *([f"{rest:,} others"] if rest else [])])
 
 
-def part_lines(folder: str, found: Sequence[FolderEntry], mapped: Collection[str]) -> Iterator[NamedLine]:
-    """Yield a bullet for each entry of a folder but those that a map has: what is in it, or how it begins."""
+def part_lines(
+    folder: str, found: Sequence[FolderEntry], mapped: Collection[str], *, part: bool = False
+) -> Iterator[NamedLine]:
+    """Yield a bullet for each entry of a folder but those that a map has: what is in it, or how it begins.
+
+    `part` says that there are more entries than `found`: what is in the last one is not all known.
+    """
+    last = found[-1].name.partition("/")[0] if part else None
     below: dict[str, list[FolderEntry]] = {}
     for entry in found:
         if entry.depth and (not entry.folder or entry.note):
@@ -86,21 +97,23 @@ def part_lines(folder: str, found: Sequence[FolderEntry], mapped: Collection[str
         if entry.depth or entry.name in mapped or f"{entry.name}/" in mapped or entry.name == readme:
             continue
         if entry.folder:
-            inner = below.get(entry.name, [])
-            yield NamedLine(f"- {entry.name}/: {entry.note or _contents(inner)}", f"{entry.name}/", "parts")
+            inner, name = below.get(entry.name, []), printable(entry.name)
+            contents = entry.note or _contents(inner, part=entry.name == last)
+            yield NamedLine(f"- {name}/: {contents}", f"{name}/", "parts")
             continue
         about = ""
         if not entry.note and opened < _OPENED and os.path.splitext(entry.name)[1].lower() in _READABLE:
             opened += 1
             about = _about(os.path.join(folder, entry.name))
-        short = f"- {entry.name} · {entry.note or format_size(entry.size)}"
-        yield NamedLine(f"{short}{f' — {about}' if about else ''}", entry.name, "parts", short=short)
+        name = printable(entry.name)
+        short = f"- {name} · {entry.note or format_size(entry.size)}"
+        yield NamedLine(f"{short}{f' — {about}' if about else ''}", name, "parts", short=short)
 
 
-def _contents(below: Sequence[FolderEntry]) -> str:
+def _contents(below: Sequence[FolderEntry], *, part: bool) -> str:
     """Return the number, kinds and size of the files in a folder; with a `+` where not all of it was entered."""
     files = [entry for entry in below if not entry.folder]
-    plus = "+" if len(files) < len(below) else ""
+    plus = "+" if part or len(files) < len(below) else ""
     if not files:
         return "not entered" if plus else "no file"
     about = f" ({_kinds(files) if len(files) > 1 else os.path.basename(files[0].name)})"
@@ -138,7 +151,7 @@ def totals(files: list[FolderEntry]) -> Iterator[str]:
         yield Line(f"- {suffix}: {plural(count, 'files')}, {format_size(sizes[suffix])}", 1, rank=_AFTER)
     yield from more_lines(len(ranked) - _SUFFIXES, "kinds of files")
     for entry in sorted(files, key=lambda entry: (-entry.size, entry.name))[:5]:
-        yield Line(f"- large: {entry.name} · {format_size(entry.size)}", 1, rank=_AFTER)
+        yield Line(f"- large: {printable(entry.name)} · {format_size(entry.size)}", 1, rank=_AFTER)
     # The newest, by order only: a time would differ from copy to copy.
     for entry in sorted(files, key=lambda entry: (-entry.changed, entry.name))[:3]:
-        yield Line(f"- changed last: {entry.name}", 1, rank=_AFTER)
+        yield Line(f"- changed last: {printable(entry.name)}", 1, rank=_AFTER)

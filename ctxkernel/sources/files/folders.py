@@ -32,7 +32,7 @@ from ctxkernel.sources.base.positions import pattern_of
 from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, parse_place
 from ctxkernel.sources.files.code_maps import CodeMap, MappedSource
 from ctxkernel.sources.files.code_trees import package_of
-from ctxkernel.sources.files.folder_parts import FolderEntry, other_files, part_lines, readme_line, totals
+from ctxkernel.sources.files.folder_parts import FolderEntry, other_files, part_lines, printable, readme_line, totals
 from ctxkernel.sources.files.gitignore import Ignoring, above
 from ctxkernel.sources.files.globs import NOT_ENTERED, PatternSearch, folder_of
 from ctxkernel.sources.outlines.code_files import is_code
@@ -207,13 +207,14 @@ class DirectorySource(MappedSource):
         """Render level 0, 1 or 2; `part` says that there are more entries than `found`."""
         lod = request.lod
         files = [entry for entry in found if not entry.folder]
-        counts = f"{len(files):,}+ files" if part else plural(len(files), "files")
-        head = _head(f"{self.label}/".replace("//", "/"), counts, files, notes, part)
+        least = part or any(entry.folder and entry.note for entry in found)
+        counts = f"{len(files):,}+ files" if least else plural(len(files), "files")
+        head = _head(f"{self.label}/".replace("//", "/"), counts, files, notes, least)
         code = self._mapped() if lod or place.offset is not None else None
         if place.offset is not None and not lod:
             return code.source(place, budget) if code is not None else Draft(f"{head} · no symbol")
         if lod == 2:
-            return self._parts(head, found, files, code, budget)
+            return self._parts(head, found, files, code, budget, part)
         if code is not None and (place.offset is not None or parse_place(request.pos) is not None):
             others = other_files(files)
             return code.structure([*_FIRST[lod == 3], code.headed(head), *others], place, budget)
@@ -236,13 +237,20 @@ class DirectorySource(MappedSource):
         return fit_lines([*_FIRST[lod == 3], head], lines, budget, "entries", place=place_of)
 
     def _parts(
-        self, head: str, found: list[FolderEntry], files: list[FolderEntry], code: CodeMap | None, budget: int
+        self,
+        head: str,
+        found: list[FolderEntry],
+        files: list[FolderEntry],
+        code: CodeMap | None,
+        budget: int,
+        part: bool,
     ) -> Draft:
         parts = code.parts() if code is not None else []
         lines = [part.line() for part in parts]
-        lines += part_lines(self.path, found, [part.name for part in parts])
+        lines += part_lines(self.path, found, [part.name for part in parts], part=part)
         heads = [code.headed(head) if code is not None else head, *readme_line(self.path, found)]
-        return fit_lines(heads, [*lines, *totals(files)], budget, "points")
+        unread = [Line("", 0, "points", exact=False)] if part else []
+        return fit_lines(heads, [*lines, *totals(files)], budget, "points", hidden=unread)
 
     def _mapped(self) -> CodeMap | None:
         """Return the map, if it has symbols."""
@@ -251,7 +259,7 @@ class DirectorySource(MappedSource):
 
 def _tree_line(entry: FolderEntry) -> NamedLine:
     """Return the line of an entry of a tree: names come before sizes, and outer entries before inner ones."""
-    above, _, base = entry.name.rpartition("/")
+    above, _, base = printable(entry.name).rpartition("/")
     name, kind = f"{base}{'/' * entry.folder}", f"in {above}/" if above else "entries"
     return NamedLine(entry.line(), name, kind, depth=entry.depth, rank=2 * entry.depth, worth=int(entry.folder))
 
@@ -330,12 +338,12 @@ def changed(before: dict[str, tuple[int, int]], found: list[FolderEntry]) -> Ite
     for name in sorted(before.keys() | now.keys()):
         entry = now.get(name)
         if entry is None:
-            yield f"- {name}"
+            yield f"- {printable(name)}"
         elif name not in before:
-            yield f"+ {name} · {format_size(entry.size)}"
+            yield f"+ {printable(name)} · {format_size(entry.size)}"
         elif (entry.size, entry.changed) != before[name]:
             was, now_is = format_size(before[name][0]), format_size(entry.size)
-            yield f"~ {name} · {was}{f' → {now_is}' if was != now_is else ''}"
+            yield f"~ {printable(name)} · {was}{f' → {now_is}' if was != now_is else ''}"
 
 
 def _changes(
@@ -478,4 +486,5 @@ class GlobSource(BaseSource):
 
 
 def _line(entry: FolderEntry) -> str:
-    return f"{entry.name}/" if entry.folder else f"{entry.name} · {entry.note or format_size(entry.size)}"
+    name = printable(entry.name)
+    return f"{name}/" if entry.folder else f"{name} · {entry.note or format_size(entry.size)}"

@@ -30,6 +30,8 @@ BASIS_CHARS = 2 << 20
 _BASIS_WINDOW_CHARS = 64 << 10
 _NEARBY_TOKENS = 64
 """Least room in which lines near the position are added to a structure."""
+_NEARBY_LINES, _NEARBY_HEAD = 40, 24
+"""So many lines are added at most, below a line of about so many tokens."""
 _LONG_LINE = 2000
 _RECORDS = ("table", "json", "jsonlines", "log")
 
@@ -76,6 +78,9 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
     head = next((head for head in heads if 2 * count_tokens("\n".join(head)) <= budget), [headline])
     # Lines at the position get a quarter, if that is enough for any.
     nearby = budget // 4 if (place.line or place.offset) and 4 * (_NEARBY_TOKENS + 2) <= budget < NO_CAP else 0
+    if nearby:
+        some = "\n".join(truncate(line, _LONG_LINE) for line in window.lines[:_NEARBY_LINES])
+        nearby = min(nearby, max(count_tokens(some) + _NEARBY_HEAD, _NEARBY_TOKENS + 2))
     share = budget - nearby
     if not outline.entries:
         rest = unread if document.language.name not in FACTS else []  # these say so themselves
@@ -87,25 +92,30 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
     lines = document.entries
     imports = [Line(line, rank=2) for line in head if line.startswith("imports: ")]
     head = [line for line in head if line not in imports]
-    first = 0
+    outer = [at for at, entry in enumerate(outline.entries) if not entry.depth] or [0]
+    begin = 0
     if place.line and budget < NO_CAP and count_tokens("\n".join([*head, *lines])) > share:
         # begin with the entry that the position lies in
-        outer = [at for at, entry in enumerate(outline.entries) if not entry.depth and entry.line <= place.line]
-        first = outer[-1] if outer else 0
-    kept: Sequence[int] = range(first, len(lines))
-    if len(kept) > MOST_NAMED and budget < NO_CAP:
-        kept = [at for at in kept if not outline.entries[at].depth][:MOST_NAMED]
-    passed, shown = sum(not entry.depth for entry in outline.entries[:first]), set(kept)
-    left_out = Counter(line.what for at, line in enumerate(lines) if at not in shown and (at >= first or line.depth))
+        begin = max(sum(outline.entries[at].line <= place.line for at in outer) - 1, 0)
 
-    def place_of(k: int) -> str | None:
-        """Return the position of the first line from `k` on that is further on."""
-        some = (outline.entries[kept[at]].line for at in range(k, len(kept))) if k > 0 else ()
-        return next((str(line) for line in some if line > place.line), None)
+    def fitted(begin: int, room: int) -> Draft:
+        """Return what fits from the outermost entry with this number on."""
+        first = outer[begin]
+        kept: Sequence[int] = range(first, len(lines))
+        if len(kept) > MOST_NAMED and budget < NO_CAP:
+            kept = outer[begin : begin + MOST_NAMED]
+        shown = set(kept)
+        left_out = Counter(lines[at].what for at in range(first, len(lines)) if at not in shown)
+        passed = Counter(line.what or outline.what for line in lines[:first])
+        before = ", ".join(plural(count, what) for what, count in passed.items())
 
-    def fitted(room: int) -> Draft:
+        def place_of(k: int) -> str | None:
+            """Return the position of the first line from `k` on that is further on."""
+            some = (outline.entries[kept[at]].line for at in range(k, len(kept))) if k > 0 else ()
+            return next((str(line) for line in some if line > place.line), None)
+
         return fit_lines(
-            [*head, *[f"[… {plural(passed, outline.what)} before]"] * bool(passed)],
+            [*head, *[f"[… {before} before]"] * bool(passed)],
             [*imports, *(lines[at] for at in kept), *unread],
             room,
             outline.what,
@@ -113,7 +123,10 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
             hidden=[Line("", count, what) for what, count in left_out.items()],
         )
 
-    draft = fitted(share)
+    draft = fitted(begin, share)
+    if begin and not draft.cut_tokens:  # there is room for entries before
+        begin -= max(largest(begin, lambda k: not fitted(begin - k, share).cut_tokens, 4), 0)
+        draft = fitted(begin, share)
     shown = _with_nearby(document, window, draft, budget)
     if not outline.begun or draft.cut_tokens or shown is not draft:
         return shown
@@ -121,7 +134,7 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
     texts = (f"{draft.text}\n{mark}" for mark in marks)
     text = next((text for text in texts if count_tokens(text) <= budget), None)
     if text is None:
-        return fitted(max(1, share - count_tokens(marks[-1]) - 1))
+        return fitted(begin, max(1, share - count_tokens(marks[-1]) - 1))
     return replace(draft, text=text)
 
 
@@ -143,7 +156,7 @@ def _with_nearby(document: Document, window: Window, draft: Draft, budget: int) 
         return "\n".join([draft.text, f"--- {where} ---", *lines[:k]])
 
     # A part of the room only: the rest of the text is asked for with level 0.
-    k = largest(min(len(lines), 40), lambda n: count_tokens(build(n)) <= budget, guess=10)
+    k = largest(min(len(lines), _NEARBY_LINES), lambda n: count_tokens(build(n)) <= budget, guess=10)
     if k < 1:
         return draft
     return replace(draft, text=build(k))
@@ -175,7 +188,7 @@ def summary(document: Document, budget: int) -> Draft:
         )
         for at, bullet in enumerate(ranked)
     ]
-    return best_points(head, rows, budget, exact=not part)
+    return best_points(head, rows, budget, exact=not part, others=points.others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,15 +202,21 @@ class PointLine:
     rank: int = 0
 
 
-def best_points(head: Sequence[str], ranked: Sequence[PointLine], budget: int, *, exact: bool = True) -> Draft:
-    """Return as many of some points, best first, as fit, in the order of their places."""
+def best_points(
+    head: Sequence[str], ranked: Sequence[PointLine], budget: int, *, exact: bool = True, others: Sequence[Line] = ()
+) -> Draft:
+    """Return as many of some points, best first, as fit, in the order of their places.
+
+    `others` are lines that say how many more points there are.
+    """
     best = sorted(enumerate(ranked[:MOST_NAMED]), key=lambda row: row[1].place)
     lines = [
         NamedLine(one.before + one.text, short=one.short and one.before + one.short, worth=-at, rank=one.rank)
         for at, one in best
     ]
-    others = len(ranked) - len(lines)
-    hidden = [Line("", others, "points", exact=exact)] if others or not exact else []
+    more = len(ranked) - len(lines) + sum(line.items for line in others)
+    exact = exact and all(line.exact for line in others)
+    hidden = [Line("", more, "points", exact=exact)] if more or not exact else []
     return fit_lines(head, lines, budget, "points", hidden=hidden)
 
 

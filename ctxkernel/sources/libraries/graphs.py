@@ -16,8 +16,9 @@ from ctxkernel.core.reflection import attributes, class_mro, class_of
 from ctxkernel.core.text import plural
 from ctxkernel.sources.base.amounts import more_lines
 from ctxkernel.sources.base.file_reader import content_hash
+from ctxkernel.sources.base.random_samples import spread
 from ctxkernel.sources.objects.adapters import AdaptedSource, Adapter, Fact
-from ctxkernel.sources.objects.fields import FieldFacts, key_name, spread
+from ctxkernel.sources.objects.fields import FieldFacts, key_name
 
 _MOST = 20_000
 _LISTED = 500

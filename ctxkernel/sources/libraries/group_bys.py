@@ -55,6 +55,10 @@ class _Groups:
             chosen = numpy.random.default_rng(0).integers(0, rows, _SLOW_ROWS)
             vectors, self.counted = [one[chosen] for one in vectors], _SLOW_ROWS
         keys = [pandas.Series(one) for one in vectors]
+        self.categories = 0
+        """The number of categories of a single key of which those without rows are groups too; 0 for any other."""
+        if len(keys) == 1 and not own.get("observed", True) and isinstance(keys[0].dtype, pandas.CategoricalDtype):
+            self.categories = len(keys[0].dtype.categories)
         options = {name: bool(own.get(name, True)) for name in ("sort", "dropna")}
         self.sizes: Any = keys[0].groupby(keys, observed=True, **options).size()
 
@@ -71,7 +75,10 @@ def _counted(found: _Groups) -> str:
         return f"~{len(sizes):,} or more, from {found.counted:,} rows"
     low, high = int(sizes.min()), int(sizes.max())
     span = f"{low:,} rows each" if low == high else f"{low:,} … {high:,} rows, median {sizes.median():,.10g}"
-    return f"{len(sizes):,}, of {span}"
+    empty, others = max(found.categories - len(sizes), 0), found.counted - int(sizes.sum())
+    parts = [f"{empty:,} without rows, the others of {span}" if empty else f"of {span}"]
+    parts += [f"{plural(others, 'rows')} in none"] if others else []
+    return ", ".join([f"{len(sizes) + empty:,}", *parts])
 
 
 def _largest(found: _Groups) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import attributes, class_of, type_name
 from ctxkernel.core.text import format_shape, format_size, one_line, plural
-from ctxkernel.sources.base.amounts import indented, more_lines
+from ctxkernel.sources.base.amounts import Line, NamedLine, indented, more_lines
 from ctxkernel.sources.base.rendering import Place, titled
 from ctxkernel.sources.objects.facts import FactsSource, array_line, is_array
 from ctxkernel.sources.tables.columns import modules, numbers
@@ -68,12 +68,12 @@ class LabelledSource(FactsSource):
         for what, variables in (("coordinates", self._coordinates()), ("variables", self._variables())):
             shown = list(variables.items())[:_VARIABLES]
             if shown:
-                found += [f"{what}:", *(f"  {_line(name, variable)}" for name, variable in shown)]
+                found += [Line(f"{what}:"), *(_named(name, variable, what, "  ") for name, variable in shown)]
             found += indented(more_lines(len(variables) - len(shown), what))
             for name, variable in shown:
                 found += indented(_attributes(variable.attrs), f"  {name}.")
         if lines := list(_attributes(self.target.attrs)):
-            found += ["attributes:", *indented(lines)] if not self._is_array else []
+            found += [Line("attributes:", rank=2), *indented(lines)] if not self._is_array else []
         return found
 
     def summary(self) -> list[str]:
@@ -82,21 +82,23 @@ class LabelledSource(FactsSource):
         for name, variable in list(self._variables().items())[:_VARIABLES]:
             array = _in_memory(variable)
             if array is None:
-                found.append(f"- {_line(name, variable)}")
+                found.append(_named(name, variable, "variables", "- "))
             elif array.dtype.kind in "iuf" and 0 < array.size <= _STATISTICS:
                 there = array[array == array]
                 nan = array.size - there.size
                 said = numbers(there) if there.size else "no values"
-                found.append(f"- {one_line(str(name), 80)}: {said}{f', {nan:,} NaN' if nan else ''}")
+                short = one_line(str(name), 80)
+                text = f"- {short}: {said}{f', {nan:,} NaN' if nan else ''}"
+                found.append(NamedLine(text, short, "variables", what="variables"))
             else:
-                found.append(f"- {_line(name, variable)}")
+                found.append(_named(name, variable, "variables", "- "))
         found += more_lines(len(self._variables()) - _VARIABLES, "variables")
         coordinates = list(self._coordinates().items())
-        ends = [f"- {_line(name, variable)}" for name, variable in coordinates[:_VARIABLES]]
+        ends: list[str] = [_named(name, variable, "coordinates", "- ") for name, variable in coordinates[:_VARIABLES]]
         ends += more_lines(len(coordinates) - _VARIABLES, "coordinates")
         attrs = self.target.attrs
         title = attrs.get("title")
-        told = [f"- {line}" for line in _attributes({key: one for key, one in attrs.items() if key != "title"})]
+        told = [line.indented("- ") for line in _attributes({key: one for key, one in attrs.items() if key != "title"})]
         return [*([f"- {brief(title, 160)}"] if isinstance(title, str) else []), *found, *ends, *told]
 
 
@@ -159,6 +161,13 @@ def _in_memory(variable: Any) -> Any:
     return (some if level is None else some.get_level_values(level)).to_numpy() if len(held) <= _LABELS else None
 
 
+def _named(name: Any, variable: Any, what: str, before: str) -> NamedLine:
+    """Return the line of a variable, with its dimensions and type as the short form."""
+    label, dims = one_line(str(name), 80), ", ".join(map(str, variable.dims))
+    short = f"{before}{label} ({dims}): {format_shape(variable.shape)} {variable.dtype}"
+    return NamedLine(f"{before}{_line(name, variable)}", label, what, what=what, short=short)
+
+
 def _line(name: Any, variable: Any) -> str:
     dims = ", ".join(map(str, variable.dims))
     array = _in_memory(variable)
@@ -185,7 +194,7 @@ def _rows(array: Any, most: int) -> Iterator[str]:
     yield from more_lines(width - len(window.names), "columns")
 
 
-def _attributes(attrs: Mapping[Any, Any]) -> Iterator[str]:
+def _attributes(attrs: Mapping[Any, Any]) -> Iterator[Line]:
     for name, value in list(attrs.items())[:_ATTRIBUTES]:
-        yield f"{one_line(str(name), 60)} = {brief(value, 160)}"
+        yield Line(f"{one_line(str(name), 60)} = {brief(value, 160)}", 1, "attributes", rank=2)
     yield from more_lines(len(attrs) - _ATTRIBUTES, "attributes")

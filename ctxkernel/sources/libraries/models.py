@@ -282,11 +282,16 @@ class NetworkSource(FactsSource):
 
     def headline(self) -> str:
         """Return label, type, number of parameters, and size."""
-        tensors = [tensor for _, module in _modules(self.target) for _, tensor in _tensors(module, "_parameters")]
+        tensors = self._parameters()
         with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
             count = sum(tensor.nelement() for tensor in tensors)
             size = format_size(sum(tensor.element_size() * tensor.nelement() for tensor in tensors))
         return f"{titled(self.label, self.target)} · {plural(count, 'parameters')} · {size}"
+
+    def _parameters(self) -> list[Any]:
+        """Return the parameters; one that several modules share once."""
+        found = (tensor for _, module in _modules(self.target) for _, tensor in _tensors(module, "_parameters"))
+        return list({id(tensor): tensor for tensor in found}.values())
 
     def value(self) -> list[str]:
         """Return a line a parameter or buffer."""
@@ -307,7 +312,8 @@ class NetworkSource(FactsSource):
             own = [f"{name} {tensor_shape(tensor)}" for name, tensor in _tensors(module, "_parameters")]
             name = f"{path[-1]}: " if path else ""
             kind = short_type(module)
-            found.append(" · ".join([f"{'  ' * len(path)}{name}{kind}", *([", ".join(own)] if own else [])]))
+            text = " · ".join([f"{'  ' * len(path)}{name}{kind}", *([", ".join(own)] if own else [])])
+            found.append(NamedLine(text, ".".join(path), kind, what="modules", rank=len(path)))
         return [*found, *more_lines(len(modules) - _MODULES, "modules")]
 
     def summary(self) -> list[str]:
@@ -315,7 +321,7 @@ class NetworkSource(FactsSource):
         modules = list(_modules(self.target))
         kinds = Counter(short_type(module) for path, module in modules if path)
         with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
-            tensors = [tensor for _, module in modules for _, tensor in _tensors(module, "_parameters")]
+            tensors = self._parameters()
             trained = sum(tensor.nelement() for tensor in tensors if tensor.requires_grad)
             places = sorted({str(tensor.device) for tensor in tensors})
         mode = "training" if attributes(self.target).get("training") else "evaluation"

@@ -14,7 +14,7 @@ from typing import Any
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import attributes, class_module, class_of, type_name
 from ctxkernel.core.text import align, one_line, plural
-from ctxkernel.sources.base.amounts import more_lines
+from ctxkernel.sources.base.amounts import Line, NamedLine, more_lines
 from ctxkernel.sources.objects.adapters import AdaptedSource, Adapter, Fact
 from ctxkernel.sources.objects.fields import plain
 
@@ -105,7 +105,10 @@ def _table(found: _Results) -> Iterator[str]:
     rows = [["", *(title for title, _ in columns)]]
     for at, name in enumerate(found.names[:_TERMS]):
         rows.append([name, *(f"{column[at]:.6g}" for _, column in columns)])
-    yield from align(rows, right=range(1, len(columns) + 1), gap="  ")
+    head, *lines = align(rows, right=range(1, len(columns) + 1), gap="  ")
+    yield Line(head)
+    for name, line in zip(found.names, lines, strict=False):
+        yield NamedLine(line, name, "terms", what="terms")
     yield from more_lines(len(found.names) - _TERMS, "terms")
 
 
@@ -148,6 +151,7 @@ def _significant(found: _Results) -> str | None:
         return None
     known = [(name, float(p)) for name, p in zip(found.names, values, strict=True) if float(p) < 0.05]
     shown = ", ".join(f"{name} ({p:.3g})" for name, p in sorted(known, key=lambda row: row[1])[:20])
+    shown += ", …" * (len(known) > 20)
     return f"{len(known):,} of {len(found.names):,} terms{f': {shown}' if shown else ''}"
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import class_of, is_a
 from ctxkernel.core.text import format_size, plural
-from ctxkernel.sources.base.amounts import more_lines
+from ctxkernel.sources.base.amounts import NamedLine, more_lines
 from ctxkernel.sources.libraries.models import tensor_line, tensor_shape
 from ctxkernel.sources.objects.adapters import AdaptedSource, Adapter, Fact
 from ctxkernel.sources.objects.fields import first, key_name
@@ -25,6 +25,7 @@ _DEPTH = 4
 _LOOKED_AT = 50
 _TENSORS = 20_000
 _LISTED = 300
+_OTHERS = 60
 _LARGE = 8 << 20
 """Bytes of a checkpoint of which no ranges are looked for …"""
 _HASHED = 1 << 16
@@ -78,13 +79,20 @@ def _values(found: _Checkpoint) -> Iterator[str]:
     yield from more_lines(len(found.tensors) - _LISTED, "tensors")
 
 
+def _others(found: _Checkpoint) -> Iterator[str]:
+    for name, value in found.rest[:_OTHERS]:
+        yield NamedLine(f"{name} = {brief(value, 160)}", name, "values", what="values")
+    yield from more_lines(len(found.rest) - _OTHERS, "values")
+
+
 def _modules(found: _Checkpoint) -> Iterator[str]:
     """Yield a line a module: its tensors with their shapes."""
     modules: dict[str, list[str]] = {}
     for name, tensor in found.tensors:
         module, _, own = name.rpartition(".")
         modules.setdefault(module, []).append(f"{own} {tensor_shape(tensor)}")
-    yield from (f"{name or '(top)'}: {', '.join(own)}" for name, own in islice(modules.items(), _LISTED))
+    for name, own in islice(modules.items(), _LISTED):
+        yield NamedLine(f"{name or '(top)'}: {', '.join(own)}", name or "(top)", "modules", what="modules", rank=1)
     yield from more_lines(len(modules) - _LISTED, "modules")
 
 
@@ -118,9 +126,7 @@ class CheckpointSource(AdaptedSource):
     adapter = Adapter(
         head=_head,
         facts=(
-            Fact(
-                "also", lambda found: [f"{name} = {brief(value, 160)}" for name, value in found.rest[:60]], brief=True
-            ),
+            Fact("also", _others, brief=True),
             Fact("types", lambda found: _counted(found.kinds), brief=True),
             Fact("devices", lambda found: _counted(found.devices), brief=True),
             Fact("largest", _largest, brief=True),

@@ -24,10 +24,12 @@ from ctxkernel.core.reflection import (
     type_name,
 )
 from ctxkernel.core.text import one_line, plural
-from ctxkernel.sources.base.amounts import more_lines
+from ctxkernel.sources.base.amounts import Line, more_lines
 from ctxkernel.sources.objects.adapters import AdaptedSource, Adapter, Fact
 
-_FRAMES = 200
+_FRAMES = 20_000
+_SHOWN_FRAMES = 100
+"""So many frames at either end of a traceback are shown."""
 _CHAIN = 8
 _MESSAGE = 2_000
 
@@ -61,6 +63,13 @@ def _frames(error: BaseException) -> list[TracebackType]:
         found.append(trace)
         trace = trace.tb_next
     return found
+
+
+def _head(error: BaseException) -> str:
+    frames = _frames(error)
+    if len(frames) == _FRAMES:
+        return f"{_FRAMES:,}+ frames"
+    return plural(len(frames), "frames") if frames else "not raised"
 
 
 def _place(trace: TracebackType) -> str:
@@ -109,7 +118,11 @@ def _chain(error: BaseException) -> Iterator[str]:
 
 def _traceback(error: BaseException) -> Iterator[str]:
     frames = _frames(error)
-    for trace in frames:
+    for at, trace in enumerate(frames):
+        if _SHOWN_FRAMES <= at < len(frames) - _SHOWN_FRAMES:
+            if at == _SHOWN_FRAMES:
+                yield from more_lines(len(frames) - 2 * _SHOWN_FRAMES, "frames", exact=len(frames) < _FRAMES)
+            continue
         yield f"{_place(trace)}{'' if _is_own(trace) else ' (library)'}"
         if line := _source(trace):
             yield f"    {line}"
@@ -122,7 +135,8 @@ def _inner(error: BaseException) -> list[str] | None:
     if not is_a(error, BaseExceptionGroup):
         return None
     inner = _exceptions_of(error)
-    shown = [f"{type_name(class_of(one))}: {one_line(message_of(one), 200)}" for one in inner[:20]]
+    texts = [f"{type_name(class_of(one))}: {one_line(message_of(one), 200)}" for one in inner[:20]]
+    shown = [Line(text, 1, "exceptions") for text in texts]
     return [*shown, *more_lines(len(inner) - 20, "exceptions")]
 
 
@@ -143,7 +157,7 @@ class ErrorSource(AdaptedSource):
 
     kind = "exception"
     adapter = Adapter(
-        head=lambda error: f"{plural(len(_frames(error)), 'frames')}" if _trace_of(error) else "not raised",
+        head=_head,
         facts=(
             Fact("message", lambda error: one_line(message_of(error), _MESSAGE), brief=True),
             Fact("in your code", _innermost, brief=True),

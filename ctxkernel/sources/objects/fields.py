@@ -13,7 +13,7 @@ import decimal
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -23,6 +23,7 @@ import xxhash
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import Classes, class_of, is_a, type_name
 from ctxkernel.core.text import one_line, plural, span_of
+from ctxkernel.sources.base.random_samples import part_of
 from ctxkernel.sources.tables.columns import cell, modules, statistics_of
 
 _DISTINCT = 20_000
@@ -152,7 +153,7 @@ class FieldFacts:
             *([self._part(self.nulls, about, "nulls", "null")] if self.nulls and self.kinds else []),
             *([self._part(self.nan, about, "NaN", "NaN")] if self.nan else []),
             *(
-                [f"{_often(missing, among, about)}{'' if about else f' of {among:,}'} without it"]
+                [f"{part_of(missing, among, about)}{'' if about else f' of {among:,}'} without it"]
                 if missing > 0
                 else []
             ),
@@ -160,7 +161,7 @@ class FieldFacts:
         ]
 
     def _part(self, count: int, about: str, counted: str, shared: str) -> str:
-        return f"{_often(count, self.total, about)} {shared}" if about else plural(count, counted)
+        return f"{part_of(count, self.total, about)} {shared}" if about else plural(count, counted)
 
     def _values(self, about: str) -> list[str]:
         found: list[str] = []
@@ -171,7 +172,7 @@ class FieldFacts:
             found.append(self._distinct(about))
         if self.bools:
             shares = sorted(self.bools.items(), reverse=True)
-            found.append(", ".join(f"{_often(often, self.total, about)} {value}" for value, often in shares))
+            found.append(", ".join(f"{part_of(often, self.total, about)} {value}" for value, often in shares))
         low, high = self.lengths
         if high >= 0:
             of = f" of {' | '.join(sorted(self.items))}" if self.items else ""
@@ -188,7 +189,7 @@ class FieldFacts:
             return f"{about}all different, such as {brief(next(iter(self.texts)), 40)}"
         many = f"{about}{len(often):,}{' or more' if self.unknown else ''}"
         sign = "" if about else "×"
-        top = [f"{brief(text, 40)} {sign}{_often(times, self.total, about)}" for text, times in often[:3]]
+        top = [f"{brief(text, 40)} {sign}{part_of(times, self.total, about)}" for text, times in often[:3]]
         return f"{many} distinct ({', '.join(top)})"
 
     def statistics(self, among: int, about: str = "") -> list[str]:
@@ -209,13 +210,6 @@ class FieldFacts:
         return f"{name}: {', '.join(self.facts(among, about))}"
 
 
-def _often(part: int, whole: int, about: str) -> str:
-    """Return a count; of a sample a share, never 0 % of what is there, nor 100 % of what is not all."""
-    if not about:
-        return f"{part:,}"
-    return f"{about}100 %" if part >= whole else f"{about}{min(max(100 * part / whole, 0.1), 99.9):.1f} %"
-
-
 def key_name(key: Any) -> str:
     """Return a key as one line."""
     return (one_line(key, _TEXT_CHARS) or '""') if class_of(key) is str else brief(key, _TEXT_CHARS)
@@ -224,10 +218,3 @@ def key_name(key: Any) -> str:
 def first(items: Iterable[Any], most: int) -> list[Any]:
     """Return the first items."""
     return list(islice(items, most))
-
-
-def spread(count: int, most: int) -> Sequence[int]:
-    """Return at most `most` numbers below `count`: all of them, or evenly spread ones with the first and the last."""
-    if count <= most:
-        return range(count)
-    return [at * (count - 1) // (most - 1) for at in range(most)]

@@ -16,16 +16,17 @@ from typing import Any
 
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.ports import RenderRequest
-from ctxkernel.core.reflection import CONTAINERS, SEQUENCES, class_of
+from ctxkernel.core.reflection import CONTAINERS, SEQUENCES, Classes, class_of
 from ctxkernel.core.text import plural
 from ctxkernel.sources.base.amounts import NamedLine, is_cut
 from ctxkernel.sources.base.file_reader import content_hash
 from ctxkernel.sources.base.large_files import whole_window
 from ctxkernel.sources.base.positions import pattern_of
+from ctxkernel.sources.base.random_samples import spread
 from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, titled
 from ctxkernel.sources.files.text_documents import lines_document
 from ctxkernel.sources.files.text_levels import make_basis, render_document
-from ctxkernel.sources.objects.fields import FieldFacts, first, key_name, spread
+from ctxkernel.sources.objects.fields import FieldFacts, first, key_name
 from ctxkernel.sources.objects.records import is_keyed
 
 _ITEMS = 1_000
@@ -39,7 +40,7 @@ _LINE_CHARS = 100
 _VALUE_CHARS = 200
 _LOOKED_AT = 50
 _STAMPED = 2_000
-_KEYS = (str, int, float, bool, type(None))
+_KEYS = Classes(str, bytes, int, float, bool, type(None))
 _EACH = ("[]", "{}")
 _REST = object()
 _NESTING = {"dict", "list", "tuple"}
@@ -47,14 +48,18 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 
 def is_nested(target: Any) -> bool:
-    """Say whether it is a dict or list that has dicts in it, of Python's own types."""
-    if class_of(target) not in CONTAINERS:
+    """Say whether it is a dict or list that has dicts in it, of Python's own types, and that has a path to each."""
+    if class_of(target) not in CONTAINERS or (class_of(target) is dict and not _has_paths(target)):
         return False
     for item in islice(target.values() if class_of(target) is dict else target, _LOOKED_AT):
         some = [item] if class_of(item) is dict else islice(item, _LOOKED_AT) if class_of(item) in SEQUENCES else ()
         if any(class_of(one) is dict and one for one in some):
             return True
     return False
+
+
+def _has_paths(value: dict[Any, Any]) -> bool:
+    return all(class_of(key) in _KEYS for key in value)
 
 
 @dataclass(slots=True)
@@ -114,16 +119,15 @@ class _Walk:
         keyed = [one for one in values if class_of(one) is dict and len(one) > _LOOKED_AT and is_keyed(one)]
         dicts = [one for one in values if class_of(one) is dict and one and not any(one is other for other in keyed)]
         lists = [one for one in values if class_of(one) in SEQUENCES and one]
-        if dicts and all(class_of(key) in _KEYS for one in dicts for key in one):
+        if dicts:
+            self.more = self.more or not all(map(_has_paths, dicts))
             self._keys(dicts, path, depth, about)
-        elif dicts:
-            self.more = True
         for mark, items in (("{}", [list(one.values()) for one in keyed]), ("[]", lists)):
             if items:
                 self._items(items, path, mark, depth, about)
 
     def _keys(self, dicts: list[dict[Any, Any]], path: str, depth: int, about: str) -> None:
-        for key in dict.fromkeys(key for one in dicts for key in one):
+        for key in dict.fromkeys(key for one in dicts for key in one if class_of(key) in _KEYS):
             name = key_name(key)
             label = name if class_of(key) is str and _NAME.fullmatch(name) else f"[{brief(key, 60)}]"
             below = path + (label if label[0] == "[" or not path else f".{label}")

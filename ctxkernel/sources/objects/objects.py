@@ -12,10 +12,11 @@ import ast
 import inspect
 import linecache
 import operator
+import sys
 import textwrap
 import types
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice, repeat
 from typing import Any
@@ -40,7 +41,7 @@ from ctxkernel.core.reflection import (
     type_name,
 )
 from ctxkernel.core.text import one_line, plural
-from ctxkernel.sources.base.amounts import Line, NamedLine, is_cut, more_lines
+from ctxkernel.sources.base.amounts import LAST, Line, NamedLine, is_cut, more_lines
 from ctxkernel.sources.base.file_reader import Text, content_hash, text_in_memory
 from ctxkernel.sources.base.large_files import Window, whole_window
 from ctxkernel.sources.base.positions import key_of, pattern_of
@@ -56,6 +57,7 @@ _FEW = 8
 _NAME_CHARS = 40
 _STAMP_ITEMS = 200
 _ALIKE = Classes(int, float, str)
+_PLAIN = Classes(int, float, str, bool)
 _SCALARS = Classes(int, float, bool, complex, types.NoneType)
 _FUNCTIONS = Classes(types.FunctionType, types.MethodType)
 _METHODS = Classes(types.FunctionType, types.MethodDescriptorType, staticmethod, classmethod)
@@ -264,11 +266,15 @@ def structure_lines(target: Any) -> Iterator[str]:
         yield from more_lines(line_count(target) - _FEW, "lines")
     elif (length := length_of(target)) is not None and not is_a(target, str):
         yield from more_lines(length - _ITEMS, "items")
-    length, methods = length_of(target), [name for name in _methods(kind) if name not in own]
-    if enum_name(target) or (length is None and not own):
+    length = length_of(target)
+    methods = [] if is_a(target, type) else [name for name in _methods(kind) if name not in own]
+    if enum_name(target) or (length is None and not public):
         yield Line(brief(target, _LINE_CHARS))
-    if methods and length is None and class_flags(kind) & HEAP_TYPE:
-        yield Line("methods: " + ", ".join(methods), len(methods), "methods")
+    if length is None and class_flags(kind) & HEAP_TYPE:
+        yield from (NamedLine(f"{name}: method", name, "method", what="methods", rank=2) for name in methods)
+    private = 0 if is_a(target, type) else len(own) - len(public) - more
+    if private and kind is not types.ModuleType and not enum_name(target):
+        yield Line(f"[… {plural(private, 'private attributes')}]", private, "private attributes", rank=LAST)
 
 
 def summary_lines(target: Any) -> Iterator[str]:
@@ -335,6 +341,8 @@ def _typed(item: Any) -> str:
 def _doc(target: Any, kind: type) -> str:
     if kind is types.ModuleType:
         doc: Any = module_dict(target).get("__doc__")
+    elif is_a(target, type):
+        doc = class_dict(target).get("__doc__")
     else:  # what `dict` or `list` is need not be said
         own = class_dict(kind)
         doc = own.get("__doc__") if own.get("__module__") is not None else None
@@ -354,7 +362,7 @@ def _methods(kind: type) -> list[str]:
 
 def has_source(target: Any) -> bool:
     """Say whether `target` is a function or class whose source code can be found."""
-    if type(target) not in _FUNCTIONS and (not is_a(target, type) or _answers_itself(class_of(target))):
+    if type(target) not in _FUNCTIONS and not is_a(target, type):
         return False
     try:
         _source_of(target)
@@ -368,8 +376,55 @@ def has_source(target: Any) -> bool:
 def _source_of(target: Any) -> str:
     """Return the source code of a function or class. Raises what `inspect` does where there is none."""
     # `inspect` looks into the file of the module: a session has none, or that of what started it.
-    in_cell = is_a(target, type) and class_module(target) == "__main__"
-    return (_class_in_cell(target) if in_cell else None) or inspect.getsource(target)
+    found = None
+    if is_a(target, type) and class_module(target) == "__main__":
+        found = _class_in_cell(target) or _class_in(target, _cells())
+    elif is_a(target, type) and _answers_itself(class_of(target)):
+        found = _class_in(target, filter(None, [source_file(sys.modules.get(class_module(target)))]))
+    if found is None and is_a(target, type) and _answers_itself(class_of(target)):
+        raise TypeError("its metaclass answers for it")
+    return found or inspect.getsource(target)
+
+
+def _cells() -> list[str]:
+    """Return the names of the sources that are in memory only, the newest first: those of cells."""
+    return [name for name, entry in reversed(linecache.cache.items()) if len(entry) == 4 and entry[1] is None]
+
+
+def _class_in(target: type, files: Iterable[str]) -> str | None:
+    """Return the source of a class from the first of some files that has one like it, or None."""
+    *outer, name = class_qualname(target).replace("<locals>.", "").split(".")
+    for file in files:
+        lines = linecache.getlines(file)
+        if not any(f"class {name}" in line for line in lines):
+            continue
+        nodes: list[ast.AST] = [ast.parse("".join(lines))]
+        for one in (*outer, name):
+            nodes = [inner for node in nodes for inner in ast.walk(node) if getattr(inner, "name", None) == one]
+        for node in reversed(nodes):
+            if isinstance(node, ast.ClassDef) and _may_make(node, class_dict(target)):
+                first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+                return "".join(lines[first - 1 : node.end_lineno])
+    return None
+
+
+def _may_make(node: ast.ClassDef, members: Mapping[str, Any]) -> bool:
+    """Say whether a statement may have made a class with these members: another one may have had its name since."""
+    typed = members.get("__annotations__", {})
+    for one in node.body:
+        names = [one.name] if isinstance(one, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) else []
+        targets = one.targets if isinstance(one, ast.Assign) else [one.target] if isinstance(one, ast.AnnAssign) else []
+        names += [name.id for name in targets if isinstance(name, ast.Name)]
+        value = one.value if isinstance(one, ast.Assign | ast.AnnAssign) else None
+        for name in names:
+            if name.startswith("_"):
+                continue
+            if name not in members and (name not in typed if typed else not isinstance(one, ast.AnnAssign)):
+                return False
+            known = members.get(name)
+            if isinstance(value, ast.Constant) and class_of(known) in _PLAIN and known != value.value:
+                return False
+    return True
 
 
 def _class_in_cell(target: type) -> str | None:

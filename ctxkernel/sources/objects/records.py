@@ -18,8 +18,9 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.reflection import SEQUENCES, Classes, class_of
 from ctxkernel.core.text import plural
 from ctxkernel.sources.base.positions import find_pattern, pattern_of, unbracketed
+from ctxkernel.sources.base.random_samples import spread
 from ctxkernel.sources.base.rendering import Draft, Names, Place, titled
-from ctxkernel.sources.objects.fields import FieldFacts, first, key_name, plain, spread
+from ctxkernel.sources.objects.fields import FieldFacts, first, key_name, plain
 from ctxkernel.sources.tables.columns import CHUNKS, HASH_BYTES, LEAST_ROWS, ColumnHash, cell, modules
 from ctxkernel.sources.tables.tables import (
     TableFacts,

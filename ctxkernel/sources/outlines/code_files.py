@@ -26,6 +26,7 @@ _DEFINED = re.compile(r"(?:@.* )?(?:async )?(?:def|class) ")
 _MADE_OF_FIELDS = re.compile(
     r"@(?:dataclasses\.|attrs?\.|attr\.)?(?:dataclass|define|frozen|s)\b.*\bclass |class \w+\((?:typing\.)?NamedTuple\)"
 )
+_PARAMETERS = re.compile(r"[?!=]?\s*(?:<[^()]*>|\[[^()]*\]|\{[^()]*\})?\s*\(")
 _TYPING = re.compile(r"\w+ *= *(?:typing\.|t\.)?(?:TypeVar|TypeVarTuple|ParamSpec|NewType)\(|__all__\b")
 _IMPORT = re.compile(
     r"^[ \t]*(?P<example>>>> )?"
@@ -73,9 +74,31 @@ def kind_of(entry: OutlineEntry) -> SymbolKind:
 
 def qualified(entry: OutlineEntry, name: str) -> str:
     """Return the text of an entry with its whole name in it: `def Model.fit(self)`."""
-    found = _DEFINED.match(entry.text)
-    at = entry.text.find(entry.name, found.end() if found else 0) if entry.name else -1
-    return entry.text if at < 0 else f"{entry.text[:at]}{name}{entry.text[at + len(entry.name) :]}"
+    start, end = _name_in(entry)
+    return f"{entry.text[:start]}{name}{entry.text[end:]}" if end else entry.text
+
+
+def _name_in(entry: OutlineEntry) -> tuple[int, int]:
+    """Return where in the text of an entry its name begins and ends; (0, 0) where it is not there."""
+    text, name = entry.text, entry.name
+    found = _DEFINED.match(text)
+    at = text.find(name, found.end() if found else 0) if name else -1
+    while at >= 0:
+        end = at + len(name)
+        if not (_is_word(text[at - 1 : at]) or _is_word(text[end : end + 1])):
+            return (at - 5 if text.endswith("self.", 0, at) else at), end
+        at = text.find(name, at + 1)
+    return 0, 0
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
+
+
+def is_callable(entry: OutlineEntry) -> bool:
+    """Say whether an entry is a function or a method: `def` is before its name, or parameters follow it."""
+    start, end = _name_in(entry)
+    return entry.text.endswith("def ", 0, start) or (end > 0 and _PARAMETERS.match(entry.text, end) is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +245,7 @@ def _fields(entry: OutlineEntry, inner: Sequence[OutlineEntry]) -> str:
 
 def _signature(entry: OutlineEntry, *, own: bool = True) -> str:
     """Return what follows the name of a definition, `self` left out where it is of a method or a constructor."""
-    found = _DEFINED.match(entry.text)
-    at = entry.text.find(entry.name, found.end() if found else 0)
-    text = entry.text[at + len(entry.name) :] if at >= 0 else ""
+    _, end = _name_in(entry)
+    text = entry.text[end:] if end else ""
     text = re.sub(r"^\((?:self|cls)(?:, )?", "(", text)
     return text if own else text.partition(" -> ")[0]

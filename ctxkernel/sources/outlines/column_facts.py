@@ -16,9 +16,11 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from random import Random
 from typing import Any
 
 from ctxkernel.core.text import one_line, span_of
+from ctxkernel.sources.base.random_samples import frequent
 
 MOST_DISTINCT = 1_000
 MOST_SAMPLED = 20_000
@@ -109,7 +111,7 @@ class ColumnFacts:
     sums: tuple[float, ...] = ()
     sample: list[float] = field(default_factory=list[float])
     step: int = 1
-    """Every so many-th number is in the sample."""
+    """About one in so many numbers is in the sample."""
     is_dated: bool = True
     """Whether all are dates."""
     dates: Span = field(default_factory=Span)
@@ -162,9 +164,12 @@ class ColumnFacts:
         if self.infinite:
             return
         self.sums = (*self.sums, total) if len(self.sums) < 64 else (math.fsum((*self.sums, total)),)
-        self.sample += numbers[-self.there % self.step :: self.step]
+        # Random ones: evenly spaced ones would be alike where values repeat. The same cells give the same sample.
+        chance = Random(self.there)  # noqa: S311  a sample is no secret
+        count = int(len(numbers) / self.step + chance.random())
+        self.sample += numbers if self.step == 1 else chance.sample(numbers, min(count, len(numbers)))
         while len(self.sample) > MOST_SAMPLED:
-            self.sample, self.step = self.sample[::2], 2 * self.step
+            self.sample, self.step = chance.sample(self.sample, len(self.sample) // 2), 2 * self.step
 
     def column(self, name: str, about: str = "") -> Column:
         """Return the column as an outline shows it; `about` stands before counts, if the cells are not all."""
@@ -175,7 +180,7 @@ class ColumnFacts:
             span = f", {' … '.join(self.numbers.ends())}"
             return Column(name, "int" if self.whole else "float", self.nulls, span, self._number_statistics())
         top = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))[:3]
-        common = ", ".join(f"{one_line(value, 30)!r} ×{about}{often:,}" for value, often in top)
+        common = frequent([(one_line(value, 30), often) for value, often in top], self.there, about)
         distinct = f"{self.most:,}+ distinct" if self.many else f"{len(self.counts):,} distinct"
         if self.is_dated:
             first, last = self.dates.ends()

@@ -49,7 +49,9 @@ class JsonPlace:
     keys: dict[str, JsonPlace] = field(default_factory=dict[str, "JsonPlace"])
     items: JsonPlace | None = None
     is_open: bool = False
-    """Whether an object or array here has not ended."""
+    """Whether an object or array here has not ended …"""
+    begun: int = 0
+    """… and how many keys or items it has so far."""
     first: str = ""
     """The first value, as the text writes it, where it is short."""
 
@@ -193,6 +195,9 @@ class JsonFacts:
 
     def outline_lines(self, about: str) -> list[str]:
         """Return a line for each place, as those of a text that is read at once; `about` stands before counts."""
+        for level in self.levels:
+            if level.place is not None:
+                level.place.begun = level.count
         return [Line(_short(self.root)), *_below(self.root, 1, "", about)]
 
 
@@ -214,11 +219,11 @@ def _short(place: JsonPlace) -> str:
     """Return type and size of what is there once."""
     kinds = place.facts.kinds
     if place.keys or "object" in kinds:
-        count = max(place.facts.lengths[1], len(place.keys))
+        count = max(place.facts.lengths[1], place.begun, len(place.keys))
         return f"object, {_size(place, count, 'keys')}"
     if place.items is not None or "array" in kinds:
         items = place.items.facts if place.items is not None else JsonField()
-        count = max(place.facts.lengths[1], items.kinds.total())
+        count = max(place.facts.lengths[1], place.begun, items.kinds.total())
         of = f" of {' | '.join(sorted(items.shape_kinds()))}" if items.kinds else ""
         return f"array, {_size(place, count, 'items')}{of}"
     return place.first
@@ -230,8 +235,8 @@ def _below(place: JsonPlace, depth: int, path: str, about: str) -> Iterator[str]
         shown = one_line(name, 60)
         yield key_line(depth, path, shown, _short(inner), at)
         yield from _below(inner, depth + 1, f"{path}{shown}.", about)
-    more = max(place.facts.lengths[1] - len(place.keys), 0) if place.keys else 0
-    yield from indented(more_lines(more, "keys"), "  " * depth)
+    more = max(place.facts.lengths[1], place.begun) - len(place.keys) if place.keys else 0
+    yield from indented(more_lines(more, "keys", exact=not place.is_open), "  " * depth)
     items = place.items
     while items is not None and not items.keys and items.items is not None:
         items = items.items

@@ -17,6 +17,7 @@ from xxhash import xxh3_64_hexdigest
 from ctxkernel.core.reflection import class_of
 from ctxkernel.core.text import one_line, plural, span_of
 from ctxkernel.sources.base.amounts import Line, NamedLine, indented, more_lines
+from ctxkernel.sources.base.random_samples import part_of
 from ctxkernel.sources.outlines.column_facts import Span, dates_of
 
 _DEPTH = 3
@@ -240,7 +241,8 @@ class JsonField:
         if len(self.texts) == self.texts.total():
             looked_at = f" ({about}{len(self.texts):,} looked at)" if about else ""
             return f"all different{looked_at}, such as {_quoted(top[0][0])}"
-        shown = ", ".join(f"{_quoted(text)} ×{about}{often:,}" for text, often in top)
+        total, sign = self.texts.total(), "" if about else "×"
+        shown = ", ".join(f"{_quoted(text)} {sign}{part_of(often, total, about)}" for text, often in top)
         return f"{about}{len(self.texts):,} distinct ({shown})"
 
 

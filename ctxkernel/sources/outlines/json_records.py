@@ -16,6 +16,7 @@ from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.amounts import Line, NamedLine
 from ctxkernel.sources.base.file_reader import Text, line_parts
 from ctxkernel.sources.base.positions import Outline
+from ctxkernel.sources.base.random_samples import spread
 from ctxkernel.sources.outlines.json_outline import JsonField, is_object, parsed
 
 _SAMPLE_LINES = 5_000
@@ -102,7 +103,7 @@ class RecordFacts:
 
     def outline(self, count: str, about: str) -> Outline:
         """Return a line a field. `count`: the number of lines; `about` stands before what is of a sample."""
-        head = [f"{count} of JSON"]
+        head = [count if self.bad else f"{count} of JSON"]
         head += [f"fields from {self.values:,} of them"] if about else []
         if self.bad:
             numbers = ", ".join(map(str, self.named)) + ", …" * (self.bad > len(self.named))
@@ -120,7 +121,7 @@ def record_outline(text: Text) -> Outline | None:
     facts, room = RecordFacts(), _SAMPLE_CHARS
     numbers = [at for at, line in enumerate(text.lines) if line and not line.isspace()]
     some: list[tuple[int, str]] = []
-    for at in numbers[:: max(1, -(-len(numbers) // _SAMPLE_LINES))]:
+    for at in (numbers[one] for one in spread(len(numbers), _SAMPLE_LINES)):
         room -= len(text.lines[at])
         if room < 0 and some:
             break

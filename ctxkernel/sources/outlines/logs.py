@@ -27,15 +27,15 @@ _LOOK = 200
 _HEAD = 400
 """Bytes of a line that are looked at."""
 _TIME = re.compile(
-    r"(?:\W{0,2}(?:@?\w{1,20}\"?\s?[=:]\s?\"?)?|\S{1,100} \S{1,60} \S{1,60} \[)"
+    r"(?:<\d{1,3}>\d |\W{0,2}(?:@?\w{1,20}\"?\s?[=:]\s?\"?)?|\S{1,100} \S{1,60} \S{1,60} \[)"
     r"(\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?"
     r"|\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
 )
+_WORDS = "trace|debug|info|notice|warning|warn|error|err|critical|crit|fatal|emerg|alert|panic"
+_TITLES = "Trace|Debug|Info|Notice|Warning|Warn|Error|Critical|Fatal|Alert"
 _LEVEL = re.compile(
-    r"\b(TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|ERR|CRITICAL|FATAL|EMERG|ALERT|PANIC)\b"
-    r"|\b(trace|debug|info|notice|warn(?:ing)?|error|err|critical|fatal)\b(?=[\]:|)])|^([DIWEF])(?=\d{4} )"
-    r"|\b(?i:level|lvl|levelname|severity)\"?\s?[=:]\s?\"?"
-    r"((?i:trace|debug|info|notice|warn(?:ing)?|error|err|critical|fatal|emerg|alert|panic))\b"
+    rf"\b({_WORDS.upper()}|SEVERE)\b|\b({_WORDS}|{_TITLES})\b(?=[\]:|)])|^([DIWEF])(?=\d{{4}} )"
+    rf"|\b(?i:level|lvl|levelname|severity)\"?\s?[=:]\s?\"?((?i:{_WORDS}|severe))\b"
 )
 """A level, also as a field: `level=info`, `"level": "info"`."""
 _ORDERED = re.compile(rb"0000[-/]")
@@ -43,7 +43,7 @@ _ORDERED = re.compile(rb"0000[-/]")
 _OFFSET = re.compile(rb"[+-]00:?00$")
 _OTHER = b"*"
 _LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL"}
-_SAME = {"WARN": "WARNING", "ERR": "ERROR"}
+_SAME = {"WARN": "WARNING", "ERR": "ERROR", "CRIT": "CRITICAL", "SEVERE": "ERROR"}
 _WORST_FIRST = ("PANIC", "EMERG", "FATAL", "ALERT", "CRITICAL", "ERROR", "WARNING", "NOTICE", "INFO", "DEBUG", "TRACE")
 _QUIET = ("TRACE", "DEBUG", "INFO", "NOTICE", "")
 _RANKS = {**{level: rank for rank, level in enumerate(_WORST_FIRST)}, **dict.fromkeys(_QUIET, len(_WORST_FIRST))}
@@ -232,7 +232,8 @@ class LogFacts:
         told = [f"log, {amount}{span}"]
         named = [f"{level} {about}{self.levels[level]:,}" for level in _WORST_FIRST if level in self.levels]
         where = " in the sample" if part else ""
-        told += [f"levels{where}: " + " · ".join(named)] if named else []
+        without = [f"none {about}{self.levels['']:,}"] if self.levels[""] else []
+        told += [f"levels{where}: " + " · ".join(named + without)] if named else []
         lines = [kind.told(about) for kind in self.ranked()]
         if self.others:
             lines.append(

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from ctxkernel.core.text import one_line
 from ctxkernel.sources.base.amounts import Line
@@ -22,7 +22,7 @@ from ctxkernel.sources.base.file_reader import Text
 from ctxkernel.sources.base.positions import Outline, OutlineEntry
 from ctxkernel.sources.outlines.grammars import GRAMMARS, Grammar
 from ctxkernel.sources.outlines.json_facts import JsonFacts
-from ctxkernel.sources.outlines.json_outline import json_lines
+from ctxkernel.sources.outlines.json_outline import is_object, json_lines, parsed
 from ctxkernel.sources.outlines.json_records import RecordFacts, record_outline
 from ctxkernel.sources.outlines.logs import LogFacts
 from ctxkernel.sources.outlines.prose import is_prose_line
@@ -36,6 +36,7 @@ from ctxkernel.sources.outlines.tabular import TableText, read_table
 _SCAN_LINES = 50_000
 _PART_CHARS = 1 << 20
 _SENTENCE_LINES = 8
+_METADATA_LINES = 200
 _PARAGRAPH_CHARS = 100
 _LOG_LINES, _LOG_CHARS = 200, 200
 """So much is looked at to see whether a text is a log."""
@@ -69,11 +70,14 @@ def log_outline(text: Text) -> Outline | None:
 
 
 def markdown_outline(text: Text) -> Outline:
-    """Return the headings, ATX and underlined, outside of code fences."""
+    """Return the headings, ATX and underlined, outside of code fences and of metadata at the beginning."""
     entries: list[OutlineEntry] = []
     fence = ""
     lines = text.lines
+    begin = _end_of_metadata(lines)
     for at, line in enumerate(lines):
+        if at < begin:
+            continue
         if found := _FENCE.match(line):
             mark = found[1]
             fence = "" if fence and mark.startswith(fence) else fence or mark
@@ -81,12 +85,20 @@ def markdown_outline(text: Text) -> Outline:
             continue
         elif found := _ATX.match(line):
             entries.append(OutlineEntry(at, len(found[1]) - 1, line.strip(), _first_sentence(lines, at + 1)))
-        elif at and line[:3] in ("===", "---") and set(line.strip()) <= set("=-") and lines[at - 1].strip():
+        elif at > begin and line[:3] in ("===", "---") and set(line.strip()) <= set("=-") and lines[at - 1].strip():
             before = lines[at - 1]
             if not before.startswith((" ", "\t", "|", "-", "#", ">")):
                 depth = 0 if line[0] == "=" else 1
                 entries.append(OutlineEntry(at - 1, depth, before.strip(), _first_sentence(lines, at + 1)))
     return Outline([], entries, "headings") if entries else prose_outline(text)
+
+
+def _end_of_metadata(lines: list[str]) -> int:
+    """Return the number of the first line after YAML at the beginning: between `---` and `---` or `...`."""
+    if not lines or lines[0].rstrip() != "---":
+        return 0
+    some = enumerate(lines[1:_METADATA_LINES], 2)
+    return next((at for at, line in some if line.rstrip() in ("---", "...")), 0)
 
 
 def latex_outline(text: Text) -> Outline:
@@ -200,6 +212,9 @@ LANGUAGES: list[Language] = [
 ]
 
 
+_NAMED = {language.name: language for language in LANGUAGES}
+
+
 FACTS: dict[str, Callable[[], LogFacts | SampleFacts | JsonFacts | RecordFacts]] = {
     "log": LogFacts,
     "table": SampleFacts,
@@ -215,11 +230,20 @@ def language_of(path: str, text: Text) -> Language:
     suffix = os.path.splitext(name)[1]
     for language in LANGUAGES:
         if (suffix in language.suffixes or name in language.names) and not (suffix == ".txt" and _begins_as_log(text)):
-            return language
+            return _NAMED["jsonlines"] if language.name == "json" and _has_json_lines(text) else language
     first = text.lines[0] if text.lines else ""
     is_script = first.startswith("#!") and "python" in first
     wanted = "python" if is_script else "log" if _begins_as_log(text) else "text"
-    return next(language for language in LANGUAGES if language.name == wanted)
+    return _NAMED[wanted]
+
+
+def _has_json_lines(text: Text) -> bool:
+    """Say whether each of the first two lines begins a value, and the first one is an object that is whole."""
+    first, second = [*islice((line for line in text.lines if line.strip()), 2), "", ""][:2]
+    try:
+        return second.lstrip()[:1] == "{" and is_object(parsed(first))
+    except (ValueError, RecursionError):
+        return False
 
 
 def _goes_on(lines: list[str], start: int) -> bool:

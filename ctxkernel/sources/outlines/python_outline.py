@@ -147,11 +147,13 @@ class _Scan:
             self._decorators.clear()
 
     def _is_field(self, found: re.Match[str], indent: int) -> bool:
-        """Say whether a name is a constant or typed field of the module or of a class, not of a function."""
+        """Say whether a name is a field of a class, or a constant or typed variable of the module."""
         name = found["variable"]
-        if iskeyword(name) or not (found["typed"] or name.isupper()):
+        if iskeyword(name):
             return False
-        return self._open[-1][1] and self._open[-1][2] == indent if self._open else indent == 0
+        if self._open:
+            return self._open[-1][1] and self._open[-1][2] == indent
+        return indent == 0 and bool(found["typed"] or name.isupper())
 
     def _import(self, found: re.Match[str]) -> None:
         if self._open:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import islice
 
 from ctxkernel.core.text import truncate
 from ctxkernel.sources.base.file_reader import Text
@@ -20,12 +19,11 @@ _YAML = re.compile(r"""(\s*(?:- )*)([\w.\-/$]+|"[^"]*"|'[^']*'):(?:\s+(.*))?$"""
 _BLOCK = re.compile(r"[|>][+\-\d]*\s*(?:#.*)?$")
 _TEXTS = ('"""', "'''")
 _LINE_CHARS = 100
-_MOST = 5_000
 
 
 def sections_of(text: Text) -> list[OutlineEntry]:
     """Return the sections of TOML or INI, and their keys."""
-    return list(islice(_sections(text), _MOST))
+    return list(_sections(text))
 
 
 def _sections(text: Text) -> Iterator[OutlineEntry]:
@@ -43,7 +41,7 @@ def _sections(text: Text) -> Iterator[OutlineEntry]:
 
 def keys_of_yaml(text: Text) -> list[OutlineEntry]:
     """Return the keys of YAML."""
-    return list(islice(_yaml(text), _MOST))
+    return list(_yaml(text))
 
 
 def _yaml(text: Text) -> Iterator[OutlineEntry]:

@@ -41,6 +41,10 @@ _DEFINITION = re.compile(
     r"(?:class|struct|enum|interface|trait|impl|fn|func|function\*?|def|fun|module|namespace|type|record"
     r"|protocol|object|sub|macro_rules!)"
     r"\s+[A-Za-z_$*&(<'][^;]*"
+    r"|^(?:[A-Za-z.][\w.]*|`[^`]+`)\s*(?:<-|=)\s*function\s*\(.*"  # R
+    r"|^[A-Za-z_][\w:.-]*\s*\(\)\s*\{.*$"  # a shell
+    r"|^(?i:create)\s+(?i:(?:or\s+replace|temp(?:orary)?|unique|materialized|external|virtual)\s+)*"
+    r"(?i:table|view|index|function|procedure|trigger|schema|type)\s+\S.*"  # SQL
 )
 _FALSE_FRIENDS = re.compile(r"^\s*(?:type|object|module|sub|record)\s+(?:of|is|the|to|and|or|in|a|an)\b")
 _FUNCTIONS = types("arrow_function function_expression function generator_function class")

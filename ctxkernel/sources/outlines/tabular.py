@@ -20,6 +20,7 @@ from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.amounts import NamedLine
 from ctxkernel.sources.base.column_lines import column_line, statistics_line, with_number_table
 from ctxkernel.sources.base.file_reader import Text
+from ctxkernel.sources.base.random_samples import counted
 from ctxkernel.sources.outlines.column_facts import Column, ColumnFacts
 
 SCAN_CELLS = 40_000
@@ -66,7 +67,7 @@ class TableText:
         if self.preamble:
             parts.append(f"{plural(self.preamble, 'lines')} before the table")
         if self.ragged:
-            parts.append(f"{self._about}{plural(self.ragged, 'rows')} of another length")
+            parts.append(f"{counted(self.ragged, self.scanned, 'rows', self._about)} of another length")
         return ", ".join(parts)
 
     def column_lines(self) -> list[NamedLine]:
@@ -74,10 +75,13 @@ class TableText:
         about = self._about
         told: list[str] = []
         for column in self.columns:
-            nulls = f", {about}{plural(column.nulls, 'nulls')}" if column.nulls else ""
+            nulls = f", {self._nulls(column)}" if column.nulls else ""
             detail = f", {about * (column.detail[2] not in _QUOTES)}{column.detail[2:]}" if column.detail else ""
             told.append(f"{column.dtype}{nulls}{detail}")
         return self._lines(told)
+
+    def _nulls(self, column: Column) -> str:
+        return counted(column.nulls, self.scanned, "nulls", self._about) if column.nulls else ""
 
     def head_lines(self) -> list[str]:
         """Return the first rows as the file has them."""
@@ -94,7 +98,7 @@ class TableText:
 
     def statistic_lines(self) -> list[str]:
         """Return computed statistics, a line a column."""
-        told = [statistics_line(one.dtype, one.nulls, one.statistics, self._about) for one in self.columns]
+        told = [statistics_line(one.dtype, self._nulls(one), one.statistics, self._about) for one in self.columns]
         return with_number_table(self._lines(told, "- "))
 
     def _lines(self, told: Sequence[str], bullet: str = "") -> list[NamedLine]:
@@ -126,7 +130,7 @@ def dialect_of(lines: Sequence[str]) -> TableDialect | None:
     delimiter = _delimiter(lines)
     rows: list[list[str]] = []
     with suppress(csv.Error):  # a field larger than csv's limit: what was read until there
-        rows += (row for row in csv.reader(lines, delimiter=delimiter or ",") if row)
+        rows += (row for row in csv.reader((f"{line}\n" for line in lines), delimiter=delimiter or ",") if row)
     return _dialect(delimiter, rows) if delimiter is not None and rows else None
 
 

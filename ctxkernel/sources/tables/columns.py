@@ -21,6 +21,7 @@ import xxhash
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import SHORT, class_of
 from ctxkernel.core.text import plural
+from ctxkernel.sources.base.random_samples import counted, frequent
 
 HASH_BYTES = 64 << 20
 """Data of up to so many bytes is hashed whole when it is rendered."""
@@ -49,6 +50,7 @@ _OBJECT_ROWS = 20_000
 _MOST_CATEGORIES = 1_000
 CELL_CHARS = 80
 _PART_ROWS = 1 << 18
+_STRETCHES = 100
 _COUNTED_ROWS = 20_000
 """In a longer column the distinct values are not counted at level 1."""
 
@@ -200,6 +202,16 @@ def labels_of(index: Any) -> list[str]:
     return cells(index.to_numpy() if isinstance(index.dtype, numpy.dtype) else index.array)
 
 
+def stretches(rows: int, cells: int, width: int) -> tuple[list[range], str]:
+    """Return the rows of a sample of about so many cells, and a remark that says so.
+
+    Rows beside each other: each one alone of gigabytes is far away in memory, and a step may follow a period.
+    """
+    length = max(1, min(rows // _STRETCHES, cells // (_STRETCHES * width)))
+    starts = [at * (rows - length) // (_STRETCHES - 1) for at in range(_STRETCHES)]
+    return [range(start, start + length) for start in starts], f" · sampled: {_STRETCHES} stretches of {length:,} rows"
+
+
 def spans(old: ColumnHash, new: ColumnHash, count: int) -> list[tuple[int, int]] | None:
     """Return the row ranges whose hashes differ, or None where the chunks cannot be compared."""
     if old.rows != new.rows or old.exact != new.exact:
@@ -230,8 +242,8 @@ def column_facts(column: Any, about: str = "", stopped: Callable[[], bool] = lam
     ends = (min(low for low, _ in found), max(high for _, high in found)) if found else None
     span = _span(column.dtype, ends)
     told = about + span if span else "" if about else _categories(column, nulls)
-    counted = about + plural(nulls, "nulls") if nulls else ""
-    return ", ".join(filter(None, [str(column.dtype), counted, told]))
+    missing = counted(nulls, len(column), "nulls", about) if nulls else ""
+    return ", ".join(filter(None, [str(column.dtype), missing, told]))
 
 
 def _categories(column: Any, nulls: int) -> str:
@@ -245,7 +257,7 @@ def _categories(column: Any, nulls: int) -> str:
     distinct, most = _most_frequent(column)
     if distinct == len(column) - nulls and distinct > 1:
         return f"{distinct:,} distinct, such as {most[0][0]!r}"
-    return f"{distinct:,} distinct ({', '.join(f'{value!r} ×{count:,}' for value, count in most)})"
+    return f"{distinct:,} distinct ({frequent(most, len(column) - nulls, '')})"
 
 
 def _most_frequent(column: Any) -> tuple[int, list[tuple[str, int]]]:
@@ -263,21 +275,21 @@ def describe(column: Any, about: str = "") -> str:
     _, pandas = modules()
     kind, types, nulls = column.dtype, pandas.api.types, int(column.isna().sum())
     there = len(column) - nulls
-    said = [str(kind), *([about + plural(nulls, "nulls")] if nulls else [])]
+    said = [str(kind), *([counted(nulls, len(column), "nulls", about)] if nulls else [])]
     if not there:
         said.append("no values")
     elif types.is_bool_dtype(kind):
         true = int(column.sum())
-        said += [f"{about}{true:,} True", f"{about}{there - true:,} False"]
+        said += [counted(true, there, "True", about), counted(there - true, there, "False", about)]
     elif types.is_numeric_dtype(kind) and not types.is_complex_dtype(kind):
         said.append(numbers(column.dropna().to_numpy(), about))
     elif types.is_datetime64_any_dtype(kind) or types.is_timedelta64_dtype(kind):
         span = _span(kind, _ends(column))
         said.append(about + span if span else "")
     elif _hashable(column):
-        distinct, often = _most_frequent(column)
-        most = ", ".join(f"{value!r} ×{about}{count:,}" for value, count in often)
-        said += [f"{about}{there:,} values", f"{about}{distinct:,} distinct", f"most often {most}"]
+        distinct, most = _most_frequent(column)
+        values = [] if about else [plural(there, "values")]
+        said += [*values, f"{about}{distinct:,} distinct", f"most often {frequent(most, there, about)}"]
     return ", ".join(said)
 
 
@@ -325,8 +337,10 @@ def _span(kind: Any, ends: tuple[Any, Any] | None) -> str:
 
 
 def _hashable(column: Any) -> bool:
-    """Say whether values can be compared without running code of the user's."""
+    """Say whether values can be compared without running code of the user's, and counted at all."""
     _, pandas = modules()
+    if getattr(getattr(column.dtype, "pyarrow_dtype", None), "num_fields", 0):  # lists, structs, maps
+        return False
     if str(column.dtype) != "object":
         return True
     return pandas.api.types.infer_dtype(column, skipna=True) in ("string", "integer", "floating", "boolean", "empty")

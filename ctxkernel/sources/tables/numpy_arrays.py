@@ -32,6 +32,7 @@ from ctxkernel.sources.tables.tables import (
 )
 
 _SAMPLE_CELLS = 500_000
+_STRETCH = 500
 _WINDOW_CELLS = 40_000
 _BASIS_CELLS = 2_000
 _LABELS = 1_000
@@ -145,7 +146,7 @@ class ArraySource(TableSource):
         if not total:
             return fit_lines(head, [], budget, "rows")
         note = ""
-        if array.dtype.kind in "biuf" and array.size > _HEAD_ROWS:
+        if array.dtype.kind in "biufmM" and array.size > _HEAD_ROWS:
             note, statistics = _statistics(array, self._unmasked())
             told = ", ".join(line.removeprefix("- ") for line in statistics if not line.startswith(_INNER)) + note
             head, note = ([*head, told], note) if 4 * count_tokens(told) <= budget else (head, "")
@@ -156,6 +157,15 @@ class ArraySource(TableSource):
         lines = [Line(first_rows(shown, width)), *rows, *more_lines(total - len(rows), "rows")]
         draft = fit_lines(head, lines, budget, "rows")
         return replace(draft, notes=("sampled",) if note else (), rows=window.table(shown, has_head=False))
+
+
+def _sample(array: Any) -> Any:
+    """Return elements of a large array: stretches of it, since a step may follow its rows."""
+    numpy, _ = modules()
+    flat = array if array.flags.c_contiguous else array.T if array.flags.f_contiguous else array.flat
+    flat = flat.reshape(-1) if isinstance(flat, numpy.ndarray) else flat
+    starts = numpy.linspace(0, array.size - _STRETCH, _SAMPLE_CELLS // _STRETCH).astype("int64")
+    return flat[(starts[:, None] + numpy.arange(_STRETCH)).ravel()]
 
 
 def _masked(target: Any) -> int:
@@ -169,20 +179,19 @@ def _statistics(array: Any, unmasked: Any) -> tuple[str, list[str]]:
 
     None for any other.
     """
-    if array.size <= EXACT_CELLS:
-        values = array.ravel(order="K")
-    elif array.flags.c_contiguous:
-        values = array.reshape(-1)[:: -(-array.size // _SAMPLE_CELLS)]
-    else:  # a large array that does not lie in a row: some of its rows, at most as many elements
-        some = array[:: max(1, -(-array.shape[0] // 64))]
-        values = some.ravel() if some.size <= EXACT_CELLS else some.flat[:_SAMPLE_CELLS]
+    values = array.ravel(order="K") if array.size <= EXACT_CELLS else _sample(array)
     about = "" if len(values) == array.size else "~"
     note = f" · sampled: {len(values):,} elements" if about else ""
     if array.dtype.kind in "iuf" and array.size:
         there = values[values == values] if array.dtype.kind == "f" else values
         there = there if unmasked is None or about else unmasked
-        lines = [f"- {about}{len(values) - len(there):,} NaN of {array.size:,}"]
+        lines = [f"- {about}{len(values) - len(there):,} NaN of {len(values):,}"]
         return note, [*lines, *(f"- {part}" for part in numbers(there, about).split(", "))] if len(there) else lines
+    if array.dtype.kind in "mM" and array.size:
+        there = values[values == values]
+        lines = [f"- {about}{len(values) - len(there):,} NaT of {len(values):,}"]
+        ends = cells(modules()[0].array([there.min(), there.max()])) if len(there) else []
+        return note, [*lines, *(f"- {name} {about}{end}" for name, end in zip(("min", "max"), ends, strict=False))]
     if array.dtype.kind == "b":
         return note, [f"- {about}{int(values.sum()):,} True of {len(values):,}"]
     return note, [f"- {plural(array.size, 'elements')}"]

@@ -32,6 +32,7 @@ from ctxkernel.sources.tables.columns import (
     hash_column,
     labels_of,
     modules,
+    stretches,
 )
 from ctxkernel.sources.tables.tables import (
     TableFacts,
@@ -43,7 +44,6 @@ from ctxkernel.sources.tables.tables import (
 )
 
 _SAMPLE_CELLS = 100_000
-_STRETCHES = 100
 _HASHED_COLUMNS = 256
 _STAMPED_COLUMNS = 128
 _STAMP_HASHES = 1024
@@ -261,9 +261,6 @@ def _sampled(frame: Any, counted: int = 1) -> tuple[Any, str, str]:
     if rows * (width + (counted - 1) * others) <= EXACT_CELLS:
         return frame, "", ""
     numpy, _ = modules()
-    # Rows beside each other: each one alone of gigabytes is far away in memory, and a step may follow a period.
-    length = max(1, min(rows // _STRETCHES, _SAMPLE_CELLS // (_STRETCHES * min(width, _SHOWN_COLUMNS))))
-    starts = numpy.linspace(0, rows - length, _STRETCHES).astype("int64")
-    at = numpy.unique((starts[:, None] + numpy.arange(length)).ravel())  # of few rows, many columns: each once
-    note = f" · sampled: {_STRETCHES} stretches of {length:,} rows"
+    parts, note = stretches(rows, _SAMPLE_CELLS, min(width, _SHOWN_COLUMNS))
+    at = numpy.unique(numpy.concatenate([numpy.arange(part.start, part.stop) for part in parts]))
     return frame.iloc[:, :_SHOWN_COLUMNS].take(at), "~", note

@@ -352,6 +352,7 @@ def _column(column: Any, chunks: list[Any], about: str) -> ParquetColumn:
             continue
         try:
             least, most = found.min, found.max
+            least = abs(least) if isinstance(least, float) and not least else least  # a footer has -0.0 for 0.0
             low = least if low is None or least < low else low
             high = most if high is None or most > high else high
         except Exception:  # a type that has no Python value, or whose values have no order

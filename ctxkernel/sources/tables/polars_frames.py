@@ -17,6 +17,7 @@ import xxhash
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.positions import MOST_NAMES
+from ctxkernel.sources.base.random_samples import counted, frequent
 from ctxkernel.sources.base.rendering import Names, Place, titled
 from ctxkernel.sources.tables.columns import (
     CELL_CHARS,
@@ -29,6 +30,7 @@ from ctxkernel.sources.tables.columns import (
     cell,
     short_time,
     statistics_of,
+    stretches,
 )
 from ctxkernel.sources.tables.tables import (
     TableFacts,
@@ -90,9 +92,9 @@ class PolarsSource(TableSource):
         """Return label, type, shape and size."""
         frame = self._frame()
         rows, width = frame.shape
-        columns = f" × {width:,} columns" if frame is self.target else ""
+        columns = f" × {plural(width, 'columns')}" if frame is self.target else ""
         size = format_size(frame.estimated_size())
-        return f"{titled(self.label, self.target)} (polars) · {rows:,} rows{columns} · {size}"
+        return f"{titled(self.label, self.target)} (polars) · {plural(rows, 'rows')}{columns} · {size}"
 
     def columns(self, most: int) -> list[tuple[str, str]]:
         """Return name and type of the first columns."""
@@ -106,8 +108,8 @@ class PolarsSource(TableSource):
         """Return nulls, range, mean, std and quartiles, or the most frequent values, of some columns."""
         return self._told(at, _described, COUNTED_CELL)
 
-    def _told(self, at: Sequence[int], said: Callable[[Any, str], list[str]], counted: int) -> tuple[str, list[str]]:
-        sample, about, note = _sampled(self._frame(), counted)
+    def _told(self, at: Sequence[int], said: Callable[[Any, str], list[str]], price: int) -> tuple[str, list[str]]:
+        sample, about, note = _sampled(self._frame(), price)
         columns = sample.get_columns()
         return note, [", ".join(said(columns[one], about)) for one in at]
 
@@ -147,24 +149,25 @@ def _cells(column: Any) -> list[str]:
     return ["null" if value is None else cell(value) for value in column.to_list()]
 
 
-def _sampled(frame: Any, counted: int) -> tuple[Any, str, str]:
+def _sampled(frame: Any, price: int) -> tuple[Any, str, str]:
     """Return a frame to compute statistics of, what stands before its numbers, and a remark that says so.
 
-    A cell that is no number counts as `counted` cells.
+    A cell that is no number counts as `price` cells.
     """
     rows, width = frame.shape
     others = sum(not (kind.is_numeric() or kind.is_temporal()) for kind in frame.dtypes[:_DESCRIBED])
-    if rows * (width + (counted - 1) * others) <= EXACT_CELLS:
+    if rows * (width + (price - 1) * others) <= EXACT_CELLS:
         return frame, "", ""
-    step = max(2, -(-rows * min(width, _DESCRIBED) // _SAMPLE_CELLS))
-    return frame[:, :_DESCRIBED].gather_every(step), "~", f" · sampled: every {step:,}th row"
+    parts, note = stretches(rows, _SAMPLE_CELLS, min(width, _DESCRIBED))
+    some = frame[:, :_DESCRIBED]
+    return sys.modules["polars"].concat([some.slice(part.start, len(part)) for part in parts]), "~", note
 
 
 def _range(column: Any, about: str) -> list[str]:
     """Return type, nulls and range of a column."""
     kind = column.dtype
     nulls = column.null_count()
-    said = [str(kind), *([about + plural(nulls, "nulls")] if nulls else []), *_not_numbers(column, about)]
+    said = [str(kind), *([counted(nulls, len(column), "nulls", about)] if nulls else []), *_not_numbers(column, about)]
     if (kind.is_numeric() or kind.is_temporal()) and nulls < len(column):
         low, high = _ends(column)
         said.append(f"{about}{low} … {high}")
@@ -173,7 +176,7 @@ def _range(column: Any, about: str) -> list[str]:
 
 def _not_numbers(column: Any, about: str) -> list[str]:
     count = int(column.is_nan().sum()) if column.dtype.is_float() else 0
-    return [f"{about}{count:,} NaN"] if count else []
+    return [counted(count, len(column), "NaN", about)] if count else []
 
 
 def _ends(column: Any) -> list[str]:
@@ -185,7 +188,7 @@ def _described(column: Any, about: str) -> list[str]:
     """Return type, counts and statistics of a column."""
     kind, nulls = column.dtype, column.null_count()
     there = len(column) - nulls
-    said = [str(kind), *([about + plural(nulls, "nulls")] if nulls else []), *_not_numbers(column, about)]
+    said = [str(kind), *([counted(nulls, len(column), "nulls", about)] if nulls else []), *_not_numbers(column, about)]
     if not there or (kind.is_float() and column.is_nan().sum() == there):
         return [*said, "no values"] if not there else said
     if kind.is_numeric() and not kind.is_decimal():
@@ -197,12 +200,12 @@ def _described(column: Any, about: str) -> list[str]:
         said.append(about + " … ".join(_ends(column)))
     elif str(kind) == "Boolean":
         true = column.sum()
-        said += [f"{about}{true:,} True", f"{about}{there - true:,} False"]
+        said += [counted(true, there, "True", about), counted(there - true, there, "False", about)]
     elif not kind.is_nested() and str(kind) not in ("Object", "Null"):
         values = column.drop_nulls()
         counts = values.unique_counts().to_list()
         first = sorted(range(len(counts)), key=lambda at: (-counts[at], at))[:3]
         distinct = values.unique(maintain_order=True)
-        often = ", ".join(f"{_cells(distinct.slice(at, 1))[0]!r} ×{about}{counts[at]:,}" for at in first)
-        said += [f"{about}{len(counts):,} distinct", f"most often {often}"]
+        most = [(_cells(distinct.slice(at, 1))[0], counts[at]) for at in first]
+        said += [f"{about}{len(counts):,} distinct", f"most often {frequent(most, there, about)}"]
     return said

@@ -1,0 +1,157 @@
+"""Archives and databases as sources, by what is in them: the members of a ZIP or tar file, the tables of SQLite.
+
+Rule 1: only names, sizes and types are read, nothing is unpacked, and a database is opened for reading alone.
+Rule 2: what is listed is bounded; of more than `_MOST` members or rows a lower bound is told.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tarfile
+import zipfile
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, BinaryIO
+from urllib.parse import quote
+
+from ctxkernel.core.text import format_size, one_line, plural
+from ctxkernel.sources.base.amounts import Line, NamedLine
+from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_bytes, read_regular
+from ctxkernel.sources.base.rendering import Draft, Names, Place, fit_lines
+from ctxkernel.sources.files.formats import FormatSource
+
+_MOST = 10_000
+_DIRECTORY_BYTES = 2 << 20
+"""A longer directory of a ZIP file takes too long to read."""
+_TABLES = 500
+_NAME_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What is in a file."""
+
+    head: str
+    lines: Sequence[NamedLine]
+    what: str
+    exact: bool
+    size: int
+    fingerprint: str
+
+
+class ListingSource(FormatSource[Listing]):
+    """A file that is shown by a list of what is in it, at each level."""
+
+    def facts(self, found: Listing) -> tuple[list[str], int, str]:
+        """Return the lines of the list."""
+        return [found.head, *found.lines], found.size, found.fingerprint
+
+    def names_of(self, found: Listing) -> Names:
+        """Return the names in the list."""
+        return Names(found.what, [(line.name, Place(at)) for at, line in enumerate(found.lines)], "/")
+
+    def parts_of(self, found: Listing) -> Sequence[str]:
+        """Return the lines of the list."""
+        return found.lines
+
+    def show(self, found: Listing, lod: int, place: Place, budget: int) -> Draft:
+        """Render the list from a position on."""
+        head = f"{self.label} · {found.head} · {format_size(found.size)}"
+        first = min(place.line, max(len(found.lines) - 1, 0))
+        before = [f"[… {plural(first, found.what)} before]"] if first else []
+        unread = [] if found.exact else [Line("", 0, found.what, exact=False)]
+        lines = found.lines[first:]
+        return fit_lines([head, *before], lines, budget, found.what, place=lambda k: str(first + k), hidden=unread)
+
+    def read(self) -> Listing | Gone | str:
+        """Return what is in the file, Gone, or in a line why that cannot be read."""
+        loaded = load_bytes(self.path, WHOLE_BYTES)
+        if isinstance(loaded, Gone):
+            return loaded
+        try:
+            return self.listed(loaded)
+        except Exception as fault:  # damaged, or of another format
+            return f"its contents cannot be listed ({type(fault).__name__}: {one_line(str(fault), 120)})"
+
+    def listed(self, loaded: Data) -> Listing | Gone | str:
+        """Return what is in the file. May raise anything."""
+        raise NotImplementedError(f"{type(self).__name__}.listed")
+
+
+class ArchiveSource(ListingSource):
+    """A ZIP or tar file."""
+
+    kind = "archive"
+
+    def listed(self, loaded: Data) -> Listing | Gone | str:
+        """Return the members with their sizes."""
+
+        def read(descriptor: int, found: os.stat_result) -> Listing:
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                is_zip = not self.path.lower().endswith(".tar")
+                members, exact = _of_zip(file) if is_zip else _of_tar(file)
+            names = [one_line(name, _NAME_CHARS) for name, _ in members]
+            lines = [
+                NamedLine(f"{name} · {format_size(size)}", name, "members")
+                for name, (_, size) in zip(names, members, strict=True)
+            ]
+            total = format_size(sum(size for _, size in members))
+            counts = plural(len(lines), "members") if exact else f"{len(lines):,}+ members"
+            head = f"{'ZIP' if is_zip else 'tar'} archive · {counts}, {total}{'' if exact else ' or more'} unpacked"
+            return Listing(head, lines, "members", exact, loaded.size, loaded.fingerprint)
+
+        return read_regular(self.path, read)
+
+
+def _of_zip(file: BinaryIO) -> tuple[list[tuple[str, int]], bool]:
+    end: Any = getattr(zipfile, "_EndRecData")(file)  # noqa: B009 - has no public name
+    size: int = end[5] if end else 0
+    if size > _DIRECTORY_BYTES:
+        raise ValueError(f"its directory has {format_size(size)}")
+    with zipfile.ZipFile(file) as archive:
+        found = [(one.filename, one.file_size) for one in archive.infolist() if not one.is_dir()]
+    return found[:_MOST], len(found) <= _MOST
+
+
+def _of_tar(file: BinaryIO) -> tuple[list[tuple[str, int]], bool]:
+    with tarfile.open(fileobj=file, mode="r:") as archive:
+        found = [(one.name, one.size) for one in islice(archive, _MOST + 1) if not one.isdir()]
+    return found[:_MOST], len(found) <= _MOST
+
+
+class DatabaseSource(ListingSource):
+    """A SQLite database: its tables and views with columns, and the numbers of rows."""
+
+    kind = "database"
+
+    def listed(self, loaded: Data) -> Listing | Gone | str:
+        """Return tables and views."""
+        if not loaded.data.startswith(b"SQLite format 3\0"):
+            return "no SQLite database"
+        address = f"file:{quote(os.path.abspath(self.path))}?mode=ro&immutable=1"
+        with closing(sqlite3.connect(address, uri=True)) as database:
+            query = "SELECT type, name, sql FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY type, name"
+            rows = database.execute(f"{query} LIMIT {_TABLES + 1}").fetchall()
+            lines = [_table_line(database, *row) for row in rows[:_TABLES]]
+        exact = len(rows) <= _TABLES
+        waiting = os.path.exists(f"{self.path}-wal") and os.path.getsize(f"{self.path}-wal") > 0
+        about = " · without what its -wal file adds" if waiting else ""
+        views = sum(kind == "view" for kind, _, _ in rows[:_TABLES])
+        count = plural(len(lines) - views, "tables") + (f", {plural(views, 'views')}" if views else "")
+        count = count if exact else f"{_TABLES:,}+ tables and views"
+        return Listing(f"SQLite · {count}{about}", lines, "tables", exact, loaded.size, loaded.fingerprint)
+
+
+def _table_line(database: sqlite3.Connection, kind: str, name: str, sql: str | None) -> NamedLine:
+    quoted = '"' + name.replace('"', '""') + '"'
+    shown, told = one_line(name, _NAME_CHARS), kind
+    columns: list[str] = []
+    if kind == "table" and not (sql or "").lstrip().upper().startswith("CREATE VIRTUAL"):
+        columns = [" ".join(filter(None, row[1:3])) for row in database.execute(f"PRAGMA table_info({quoted})")]
+        (count,) = database.execute(f"SELECT count(*) FROM (SELECT 1 FROM {quoted} LIMIT {_MOST + 1})").fetchone()
+        told = plural(count, "rows") if count <= _MOST else f"{_MOST:,}+ rows"
+    text = f"{shown} ({told}){': ' * bool(columns)}{one_line(', '.join(columns), 2_000)}"
+    return NamedLine(text, shown, f"{kind}s", what="tables", short=f"{shown} ({told})")
