@@ -478,6 +478,15 @@ def test_an_equal_object_that_a_cell_makes_anew_is_not_the_one_that_another_name
     assert kernel.evaluate("(q[holds] is g, type(q[holds]) is type(g))".replace("holds", at)) == "(False, True)"
 
 
+def test_a_re_run_that_changes_nothing_leaves_the_caches_of_functions_as_they_are(kernel):
+    put(kernel, a="import functools\n@functools.cache\ndef g(v=1): return [v]", b="q = g(1)")
+
+    affected(kernel)
+    kernel.run("%ctx goto 2")
+
+    assert kernel.evaluate("q is g(1)") == "True"
+
+
 def test_an_object_that_a_cell_does_not_use_may_be_of_a_class_that_was_made_again(kernel):
     """Its other name is bound anew: both names were stored together."""
     put(kernel, a="class K: pass", b="o = p = K()", c="class K: n = 2", d="p = K.n")

@@ -31,6 +31,7 @@ from ctxkernel.kernel.returning.kept_results import KeptResults
 from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, TARGET, LiveState, is_variable, without
 from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.kernel.returning.targets import ReturnAction, ReturnJob, Target, Trail, place_in
+from ctxkernel.state.ambient.caches import FunctionCaches
 from ctxkernel.state.base import own_modules
 from ctxkernel.state.base.namespace import is_atom, some_of
 from ctxkernel.state.base.own_modules import PREFIX
@@ -413,7 +414,9 @@ class Returning:
         done.loggers = self.live.adopt_objects(parts, values, target)
         if job.target.execution_id is None:
             parts = dict(self.live.ambient_start)
-        told = self.live.ambient.restore(parts, without(AMBIENT, job.difference.drop))
+        is_here = job.target.execution_id == self.checkpoints.base and not (job.difference.load or job.difference.drop)
+        stay = (FunctionCaches.name,) if is_here else ()  # nothing was called since, nor is replaced
+        told = self.live.ambient.restore(parts, without(AMBIENT, job.difference.drop), stay)
         done.notices += [f"{name}: {why}" for name, why in told.items()]
         self._session.tracker.accept(PREFIX + name for name in own_modules.IN_PLACE)
 

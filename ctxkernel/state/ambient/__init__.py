@@ -163,10 +163,13 @@ class Ambient:
         known = {part.name: part for part in self._parts}
         return tuple(name for name, value in values.items() if name not in known or not _matches(known[name], value))
 
-    def restore(self, values: Mapping[str, Any], gone: Iterable[str] = ()) -> dict[str, str]:
+    def restore(
+        self, values: Mapping[str, Any], gone: Iterable[str] = (), stay: Collection[str] = ()
+    ) -> dict[str, str]:
         """Restore the parts that differ from now; return by part what could not be restored, and why.
 
         `gone` are parts whose library was not loaded then: they get the library's first values, where they are known.
+        Those in `stay` are not changed.
         """
         known = {part.name for part in self._parts}
         unknown = [name for name in values if name not in known]
@@ -174,6 +177,8 @@ class Ambient:
         wanted = dict(values)
         for part in self._parts:
             name = part.name
+            if name in stay:
+                continue
             try:
                 if name in gone and name not in wanted and part.loaded:
                     if (default := part.default()) is not None:
