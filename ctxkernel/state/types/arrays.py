@@ -344,9 +344,11 @@ def record(pack: PackState, obj: Any) -> Reduction:
         return NotImplemented
     if obj.dtype.hasobject:
         return pack.refuse(obj, "it is a part of an array that holds objects")
-    view = _numpy().asarray(DummyArray({**obj.__array_interface__, "shape": ()}, obj.base))
-    view.dtype = obj.dtype
-    return PARTS.record, (view,)
+    told = obj.__array_interface__
+    # NumPy 2.5 calls each record read-only; it is so where its array is.
+    data = told["data"][0], not obj.base.flags.writeable
+    view = _numpy().asarray(DummyArray({**told, "shape": (), "data": data}, obj.base))
+    return PARTS.record, (view.view(obj.dtype),)
 
 
 def flat(_: PackState, obj: Any) -> Reduction:

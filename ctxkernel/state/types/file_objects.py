@@ -140,7 +140,8 @@ def view(pack: PackState, obj: memoryview) -> Reduction:
         return pack.refuse(obj, "its memory is laid out in a way that cannot be restored")
     offset = buffer_address(obj) - buffer_address(below)
     if class_of(below) is _MEMORY_OF_FILE:
-        (below,) = gc.get_referents(below)
+        # From Python 3.13 on its class is among these, too.
+        below = next(one for one in gc.get_referents(below) if is_kind(class_of(one), io.BytesIO))
     return PARTS.memoryview, (below, offset, obj.format, obj.shape, obj.strides, obj.readonly)
 
 
