@@ -13,7 +13,7 @@ from typing import Any
 
 from ctxkernel.kernel.execution.cell import CellRequest
 from ctxkernel.kernel.returning.return_services import ReturnServices
-from ctxkernel.state.ambient import LIBRARY_ATTRIBUTES, PARTS, Ambient, passive
+from ctxkernel.state.ambient import LIBRARY_ATTRIBUTES, PARTS, SHELL_CALLBACKS, Ambient, passive
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.base.own_modules import (
     ATTRIBUTES,
@@ -21,6 +21,7 @@ from ctxkernel.state.base.own_modules import (
     LOGGING,
     PREFIX,
     PYPLOT,
+    SHELL,
     OwnModule,
     loaded_own_modules,
 )
@@ -74,6 +75,7 @@ class LiveState:
         self._figures: Any = next(part for part in PARTS if part.name == "pyplot")
         IN_PLACE[LOGGING] = self._logging.own_objects
         IN_PLACE[ATTRIBUTES] = LIBRARY_ATTRIBUTES.own_objects
+        IN_PLACE[SHELL] = SHELL_CALLBACKS.own_objects
         self._arithmetic = decimal.getcontext()
         """The current context of `decimal` after the last cell."""
         self._modules_seen: tuple[Any, ...] = ()
@@ -156,7 +158,8 @@ class LiveState:
         """Watch what the cell that just ended put into `Out`, what handles look at now, and the user's modules."""
         self._gone += [*self._follow_outs(), *self.follow_targets()]
         self._follow_modules()
-        self._follow_attributes()
+        self._follow_objects(ATTRIBUTES)
+        self._follow_objects(SHELL)
         if (current := decimal.getcontext()) is not self._arithmetic:
             self._arithmetic = current
             self._tracker.suspect_all("another context of decimal is the current one")  # variables may hold both
@@ -176,16 +179,16 @@ class LiveState:
                     known[name] = OwnModule(name)
                     self._tracker.watch(PREFIX + name)
 
-    def _follow_attributes(self) -> None:
-        """Watch the objects in attributes of libraries, as long as there are any."""
-        has_objects, name = bool(LIBRARY_ATTRIBUTES.own_objects()), PREFIX + ATTRIBUTES
-        if has_objects == (ATTRIBUTES in self.own_modules):
+    def _follow_objects(self, place: str) -> None:
+        """Watch the objects that cells put into the attributes of libraries, or the shell, as long as there are any."""
+        has_objects, name = bool(IN_PLACE[place]()), PREFIX + place
+        if has_objects == (place in self.own_modules):
             return
         if has_objects:
-            self.own_modules[ATTRIBUTES] = OwnModule(ATTRIBUTES)
+            self.own_modules[place] = OwnModule(place)
             self._tracker.watch(name, always=True)
         else:
-            del self.own_modules[ATTRIBUTES]
+            del self.own_modules[place]
             self._tracker.unwatch(name)
             self._gone.append(name)
 
@@ -346,6 +349,7 @@ class LiveState:
             if str(number) in figures:
                 self._figures.live.adopt(token, figures[str(number)])
         LIBRARY_ATTRIBUTES.put_back(values.get(PREFIX + ATTRIBUTES, {}))
+        SHELL_CALLBACKS.put_back(values.get(PREFIX + SHELL, {}))
         if (name := PREFIX + LOGGING) in values or name not in target:
             return self._logging.put_back(values.get(name, {}))
         return []

@@ -16,7 +16,7 @@ from ctxkernel.kernel.returning.comparisons import RunFacts
 from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, LAST, TARGET
 from ctxkernel.replay.affected import RecordedRun
 from ctxkernel.state.ambient import passive
-from ctxkernel.state.base.own_modules import ATTRIBUTES, PREFIX
+from ctxkernel.state.base.own_modules import ATTRIBUTES, PREFIX, SHELL
 from ctxkernel.state.checkpoints.states import States
 from ctxkernel.state.checkpoints.units import Unit, missing_of
 from ctxkernel.state.types.object_names import LABELS
@@ -89,7 +89,7 @@ class RecordedRuns:
         for unit in made:
             for name in unit.names:
                 self._state[name] = unit
-                if (name.startswith(AMBIENT) and is_option(name)) or name == PREFIX + ATTRIBUTES:
+                if (name.startswith(AMBIENT) and is_option(name)) or name in (PREFIX + ATTRIBUTES, PREFIX + SHELL):
                     options[name] = unit
                 elif name.startswith("class:"):
                     classes[name] = unit

@@ -27,12 +27,14 @@ from ctxkernel.state.ambient.logging_state import Logging
 from ctxkernel.state.ambient.part import UNKNOWN, NotRestored, Part, Setting
 from ctxkernel.state.ambient.process import SIGNALS, Outside, read_interpreter, signal_handler
 from ctxkernel.state.ambient.pyplot import OpenFigures
+from ctxkernel.state.ambient.shell_callbacks import ShellCallbacks
 from ctxkernel.state.ambient.widgets import WidgetValues
 from ctxkernel.state.types.connections import reconnect
 
 __all__ = [
     "LIBRARY_ATTRIBUTES",
     "PARTS",
+    "SHELL_CALLBACKS",
     "UNKNOWN",
     "Ambient",
     "NotRestored",
@@ -54,6 +56,8 @@ def read_ipython() -> dict[str, Any]:
     plain = shell.display_formatter.formatters["text/plain"]
     found = {"ast_node_interactivity": shell.ast_node_interactivity, "autoawait": shell.autoawait}
     found |= {"float_precision": plain.float_precision, "max_seq_length": plain.max_seq_length, "pprint": plain.pprint}
+    if (mode := shell.InteractiveTB.mode) != libraries.TRACEBACKS:
+        found["xmode"] = mode
     inline: Any = getattr(sys.modules.get("matplotlib_inline.config"), "InlineBackend", None)
     if inline is not None and inline.initialized() and inline.instance().figure_formats != libraries.FIGURE_FORMATS:
         found["figure_formats"] = sorted(inline.instance().figure_formats)
@@ -83,13 +87,14 @@ def read_witnesses() -> dict[str, object]:
 
 
 LIBRARY_ATTRIBUTES = LibraryAttributes()
+SHELL_CALLBACKS = ShellCallbacks()
 PARTS: list[Part] = [
     *generators.PARTS,
     *process.PARTS,
     *libraries.PARTS,
     Setting("ipython", read_ipython, libraries.set_ipython, needs="IPython"),
     LIBRARY_ATTRIBUTES,
-    *(Logging(), OpenFigures(), WidgetValues(), FunctionCaches(), Outside()),
+    *(Logging(), OpenFigures(), WidgetValues(), SHELL_CALLBACKS, FunctionCaches(), Outside()),
 ]
 """The parts, in the order in which they are restored."""
 _replaced: set[str] = set()

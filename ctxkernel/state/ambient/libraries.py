@@ -124,6 +124,8 @@ def _leaves(values: Any, before: str) -> Iterator[tuple[str, Any]]:
 
 FIGURE_FORMATS = {"png"}
 """The formats in which figures are shown at first: `%matplotlib inline` alone changes no setting."""
+TRACEBACKS = "Context"
+"""How tracebacks are shown at first."""
 
 
 def set_ipython(value: Any) -> None:
@@ -131,9 +133,13 @@ def set_ipython(value: Any) -> None:
     shell = sys.modules["IPython"].get_ipython()
     if shell is None:
         return
+    if shell.InteractiveTB.mode != (mode := value.get("xmode", TRACEBACKS)):
+        shell.InteractiveTB.set_mode(mode)
     plain = shell.display_formatter.formatters["text/plain"]
     inline: Any = getattr(sys.modules.get("matplotlib_inline.config"), "InlineBackend", None)
     for name, one in {"figure_formats": FIGURE_FORMATS, **value}.items():
+        if name == "xmode":
+            continue
         if name == "figure_formats":
             owner = inline.instance() if inline is not None and inline.initialized() else None
             one = set(one)

@@ -42,7 +42,9 @@ PYPLOT = "matplotlib.pyplot"
 LOGGING = "logging"
 """So are stored handlers, and attributes that the user gave to loggers: they share objects with the user's names."""
 ATTRIBUTES = "library attributes"
-"""The objects that cells put into attributes of installed libraries are treated as the variables of one module."""
+"""The objects that cells put into attributes of installed libraries are treated as the variables of one module …"""
+SHELL = "IPython callback"
+"""… and so are those that cells registered with the shell."""
 _CACHED: Any = type(functools.lru_cache(lambda: None))
 _FUNCTIONS = (types.FunctionType, _CACHED)
 _BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, property, staticmethod, classmethod)

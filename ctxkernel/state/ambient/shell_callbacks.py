@@ -1,0 +1,152 @@
+"""Callbacks that cells register with the shell: for events, cells, trees of code, types of results, and magics.
+
+Rule 1: only callbacks of the user's are looked at. Those of libraries stay: one of them shows the figures.
+Rule 2: the callbacks are stored like variables, as they share objects with these. A missing one is named.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ctxkernel.core.reflection import class_module, class_of, is_kind
+from ctxkernel.state.ambient.part import LiveObjects, NotRestored, Part
+from ctxkernel.state.base.own_modules import SHELL, is_own
+
+_GONE: Any = object()
+
+
+class ShellCallbacks(Part):
+    """The user's callbacks, by place: each with its key, such as the type that it formats."""
+
+    name = SHELL
+    needs = "IPython"
+
+    def __init__(self) -> None:
+        self.live = LiveObjects()
+        self._stamp: object = None
+        self._objects: dict[str, Any] = {}
+        """Token → object, as of the stamp."""
+        self._of_libraries: dict[str, dict[Any, Any]] = {}
+        """Place → key → the callback of a library, which the user's may have replaced."""
+
+    def stamp(self) -> object:
+        """Return the ids of all callbacks; those of the user's are alive, so no id is used twice."""
+        return [[*map(id, held.values() if class_of(held) is dict else held)] for _, held in _places()]
+
+    def own_objects(self) -> dict[str, Any]:
+        """Return the callbacks, and the keys that are objects, by token."""
+        if (stamp := self.stamp()) != self._stamp:
+            self._stamp = stamp
+            objects = (one for _, held in _places() for pair in _own(held) for one in pair)
+            self._objects = {self.live.token(one): one for one in objects if not _is_plain(one)}
+        return dict(self._objects)
+
+    def put_back(self, objects: Mapping[str, Any]) -> None:
+        """Take in the objects that were loaded; `restore` registers them."""
+        for token, one in objects.items():
+            self.live.adopt(token, one)
+
+    def capture(self) -> Any:
+        """Return the callbacks as their places, with tokens and names."""
+        found: dict[str, Any] = {}
+        for place, held in _places():
+            if class_of(held) is dict:
+                known = self._of_libraries.setdefault(place, {})
+                known |= {key: one for key, one in held.items() if not _is_users(one)}
+            if own := [[self._told(key), self._told(one)] for key, one in _own(held)]:
+                found[place] = own
+        return found
+
+    def _told(self, one: Any) -> Any:
+        if _is_plain(one):
+            return one
+        if class_of(one) is types.MethodType:
+            return [self.live.token(one), one.__func__.__qualname__]
+        named = one if is_kind(class_of(one), type) or class_of(one) is types.FunctionType else class_of(one)
+        return [self.live.token(one), named.__qualname__]
+
+    def restore(self, value: Any) -> None:
+        """Register the callbacks again. Raises NotRestored that names those that are not there."""
+        missing: list[str] = []
+        for place, held in _places():
+            wanted: list[tuple[Any, Any]] = []
+            for told in value.get(place, ()):
+                key, one = map(self._found, told)
+                if key is _GONE or one is _GONE:
+                    missing.append(f"{told[1][1]} ({place})")
+                else:
+                    wanted.append((key, one))
+            if [(id(key), id(one)) for key, one in wanted] != [(id(key), id(one)) for key, one in _own(held)]:
+                self._put(place, held, wanted)
+        if missing:
+            raise NotRestored(f"not here, run the cell that registers it: {', '.join(missing)}")
+
+    def _put(self, place: str, held: Any, wanted: list[tuple[Any, Any]]) -> None:
+        if class_of(held) is not dict:
+            held[:] = [*(one for one in held if not _is_users(one)), *(one for _, one in wanted)]
+            return
+        before = self._of_libraries.get(place, {})
+        for key, _ in list(_own(held)):
+            if key in before:
+                held[key] = before[key]
+            else:
+                del held[key]
+        held.update(wanted)
+
+    def _found(self, told: Any) -> Any:
+        if _is_plain(told):
+            return told
+        return self.live.get(told[0]) if told[0] in self.live else _GONE
+
+
+def _places() -> Iterator[tuple[str, Any]]:
+    """Yield the lists and dicts of callbacks of the shell."""
+    shell = sys.modules["IPython"].get_ipython()
+    if shell is None:
+        return
+    for event, held in shell.events.callbacks.items():
+        yield f"event {event}", held
+    yield "transformers of cells", shell.input_transformers_cleanup
+    yield "transformers of lines", shell.input_transformers_post
+    yield "transformers of trees", shell.ast_transformers
+    display = shell.display_formatter
+    formatters: Mapping[str, Any] = {
+        **display.formatters,
+        "display": display.ipython_display_formatter,
+        "MIME bundle": display.mimebundle_formatter,
+    }
+    for kind, formatter in formatters.items():
+        yield f"formatters of {kind}", formatter.type_printers
+    for kind, magics in shell.magics_manager.magics.items():
+        yield f"{kind} magics", magics
+
+
+def _is_plain(key: Any) -> bool:
+    return key is None or class_of(key) is str
+
+
+def _own(held: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the user's callbacks with their keys."""
+    pairs = held.items() if class_of(held) is dict else ((None, one) for one in held)
+    return ((key, one) for key, one in pairs if _is_users(one))
+
+
+def _is_users(one: Any) -> bool:
+    while class_of(one) is functools.partial:
+        one = one.func
+    if class_of(one) is types.MethodType:
+        one = class_of(one.__self__)
+    plain = is_kind(class_of(one), type) or class_of(one) is types.FunctionType
+    name = _module_of(one if plain else class_of(one))
+    module = sys.modules.get(name)
+    if name.partition(".")[0] == "ctxkernel" or module is None:
+        return False
+    return name == "__main__" or is_own(module)
+
+
+def _module_of(one: Any) -> str:
+    return class_module(one) if is_kind(class_of(one), type) else str(one.__module__)
