@@ -41,6 +41,12 @@ html = get_ipython().display_formatter.formatters['text/html']""",
         "html.for_type(P, show)\nNone",
         "html.type_printers.get(P) is show",
     ),
+    "a formatter of a type by its name": (
+        """def show(value): return '<b>p</b>'
+html = get_ipython().display_formatter.formatters['text/html']""",
+        "html.for_type_by_name('not_loaded', 'P', show)\nNone",
+        "html.deferred_printers.get(('not_loaded', 'P')) is show",
+    ),
     "a magic": (
         "def hello(line): return line",
         "get_ipython().register_magic_function(hello, 'line', 'hello')",

@@ -121,12 +121,14 @@ def _places() -> Iterator[tuple[str, Any]]:
     }
     for kind, formatter in formatters.items():
         yield f"formatters of {kind}", formatter.type_printers
+        yield f"formatters of {kind} by name", formatter.deferred_printers
     for kind, magics in shell.magics_manager.magics.items():
         yield f"{kind} magics", magics
 
 
 def _is_plain(key: Any) -> bool:
-    return key is None or class_of(key) is str
+    """Return whether it is no key, or a name, or the module and the name of a type that may not be loaded."""
+    return class_of(key) in (types.NoneType, str, tuple)
 
 
 def _own(held: Any) -> Iterator[tuple[Any, Any]]:
