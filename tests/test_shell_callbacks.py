@@ -96,6 +96,22 @@ def test_figures_are_shown_after_a_return_to_a_state_without_pyplot(kernel: Any)
     assert any("image/png" in data for data in shown.data)
 
 
+def test_an_extension_of_the_user_s_can_be_loaded_again_after_a_return_to_a_state_without_it(kernel: Any):
+    (kernel.folder / "own_extension.py").write_text(
+        "def note(result=None): pass\ndef load_ipython_extension(shell): shell.events.register('post_run_cell', note)\n"
+    )
+    there = "[one.__name__ for one in get_ipython().events.callbacks['post_run_cell']].count('note')"
+    kernel.run("a = 1")
+    kernel.run("%load_ext own_extension")
+    assert kernel.evaluate(there) == "1"
+
+    kernel.run("%ctx goto 1")
+    assert kernel.evaluate(there) == "0"
+
+    kernel.run("%load_ext own_extension")
+    assert kernel.evaluate(there) == "1"
+
+
 def test_callbacks_are_registered_with_the_shell_of_a_new_kernel(start_kernel: Any):
     """The one of a variable is that of the variable."""
     kernel: RunningKernel = start_kernel()

@@ -16,6 +16,7 @@ from ctxkernel.core.reflection import class_module, class_of, is_kind
 from ctxkernel.state.ambient.part import LiveObjects, NotRestored, Part
 from ctxkernel.state.base.own_modules import SHELL, is_own
 
+_EXTENSIONS = "extensions"
 _GONE: Any = object()
 
 
@@ -35,7 +36,8 @@ class ShellCallbacks(Part):
 
     def stamp(self) -> object:
         """Return the ids of all callbacks; those of the user's are alive, so no id is used twice."""
-        return [[*map(id, held.values() if class_of(held) is dict else held)] for _, held in _places()]
+        ids = [[*map(id, held.values() if class_of(held) is dict else held)] for _, held in _places()]
+        return ids, _own_extensions()
 
     def own_objects(self) -> dict[str, Any]:
         """Return the callbacks, and the keys that are objects, by token."""
@@ -59,7 +61,7 @@ class ShellCallbacks(Part):
                 known |= {key: one for key, one in held.items() if not _is_users(one)}
             if own := [[self._told(key), self._told(one)] for key, one in _own(held)]:
                 found[place] = own
-        return found
+        return found | ({_EXTENSIONS: own} if (own := _own_extensions()) else {})
 
     def _told(self, one: Any) -> Any:
         if _is_plain(one):
@@ -82,6 +84,9 @@ class ShellCallbacks(Part):
                     wanted.append((key, one))
             if [(id(key), id(one)) for key, one in wanted] != [(id(key), id(one)) for key, one in _own(held)]:
                 self._put(place, held, wanted)
+        for name in _own_extensions():
+            _extensions().discard(name)  # `%load_ext` registers its callbacks again
+        _extensions().update(value.get(_EXTENSIONS, ()))
         if missing:
             raise NotRestored(f"not here, run the cell that registers it: {', '.join(missing)}")
 
@@ -126,6 +131,23 @@ def _places() -> Iterator[tuple[str, Any]]:
         yield f"{kind} magics", magics
 
 
+def _extensions() -> set[str]:
+    shell = sys.modules["IPython"].get_ipython()
+    return shell.extension_manager.loaded if shell is not None else set()
+
+
+def _own_extensions() -> list[str]:
+    """Return the loaded extensions that are modules of the user's."""
+    return sorted(name for name in _extensions() if _is_own_module(name))
+
+
+def _is_own_module(name: str) -> bool:
+    module = sys.modules.get(name)
+    if name.partition(".")[0] == "ctxkernel" or module is None:
+        return False
+    return name == "__main__" or is_own(module)
+
+
 def _is_plain(key: Any) -> bool:
     """Return whether it is no key, or a name, or the module and the name of a type that may not be loaded."""
     return class_of(key) in (types.NoneType, str, tuple)
@@ -143,11 +165,7 @@ def _is_users(one: Any) -> bool:
     if class_of(one) is types.MethodType:
         one = class_of(one.__self__)
     plain = is_kind(class_of(one), type) or class_of(one) is types.FunctionType
-    name = _module_of(one if plain else class_of(one))
-    module = sys.modules.get(name)
-    if name.partition(".")[0] == "ctxkernel" or module is None:
-        return False
-    return name == "__main__" or is_own(module)
+    return _is_own_module(_module_of(one if plain else class_of(one)))
 
 
 def _module_of(one: Any) -> str:
