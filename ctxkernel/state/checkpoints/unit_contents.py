@@ -182,14 +182,14 @@ class Matching:
     def _has_same_graph(self, names: Collection[str]) -> bool:
         """Return whether all that the execution read is equal, wherever it is stored.
 
-        False if the execution changed a part of it that is stored otherwise now: variables that it did not read may
-        hold that part.
+        False if the execution changed a part of it that is stored otherwise now, and that variables which it did not
+        read may hold.
         """
         changed = {name: unit for name, unit in self.effects.items() if not _equal(unit, self.now.get(name))}
         before = {name: one for name in (*changed, *self.binds) if (one := self.then.get(name)) is not None}
         if any(one.startswith(LABELS) and one in self.now for one in changed.keys() - before.keys()):
             return False
-        if not all(_equal(one, self.now.get(name)) for name, one in before.items()):
+        if self._are_held_elsewhere([name for name, one in before.items() if not _equal(one, self.now.get(name))]):
             return False
         values = [name for name in self._values(names) if self.then[name] is not None or self.now.get(name) is not None]
         graphs = [self.contents.graph(state, values) for state in (self.then, self.now)]
@@ -206,6 +206,18 @@ class Matching:
             return False
         used = {label for unit in changed.values() for label in unit.labels}
         return used <= {*self.renames, *self.effects}
+
+    def _are_held_elsewhere(self, names: Collection[str]) -> bool:
+        """Return whether a name of now that the execution has nothing to do with may hold a part of what these hold."""
+        reached = _reached(self.now, names)
+        shared = {one for one in reached if one.startswith("shared:")}
+        others = ((name, one) for name, one in self.now.items() if name not in self.then and name not in self.effects)
+        return any(
+            isinstance(one, Unit)
+            and not name.startswith(LABELS)
+            and (name in reached or not shared.isdisjoint(one.labels))
+            for name, one in others
+        )
 
     def _match(self, name: str, other: str) -> bool:
         todo = [(name, other)]

@@ -273,7 +273,7 @@ class _Walker:
         if self.exact and one.label:
             out += b"%d;" % self.number(f"class:{one.label}")
         match one.made:
-            case "shared":
+            case "shared" | "identical":
                 out += b"%d;" % self.number(one.args[0])
                 return None
             case "array" | "memory_block" | "machine_values":  # of an exact fingerprint: with its memory
