@@ -487,6 +487,17 @@ def test_a_re_run_that_changes_nothing_leaves_the_caches_of_functions_as_they_ar
     assert kernel.evaluate("q is g(1)") == "True"
 
 
+def test_a_return_to_head_clears_a_cache_that_was_used_since_and_names_one_that_it_had_cleared(kernel):
+    put(kernel, a="import functools, threading\n@functools.cache\ndef g(v=1): return [v]")
+    put(kernel, b="thread = threading.Timer(0.3, g); thread.start()")
+    kernel.evaluate("thread.join()")
+
+    assert "cleared the cache of g" in kernel.run("%ctx goto 2").stdout
+    put(kernel, c="g()", d="g.cache_clear()")
+    assert "cleared the cache of g" in kernel.run("%ctx goto s4").stdout
+    assert "cleared the cache of g" in kernel.run("%ctx goto s4").stdout
+
+
 def test_an_object_that_a_cell_does_not_use_may_be_of_a_class_that_was_made_again(kernel):
     """Its other name is bound anew: both names were stored together."""
     put(kernel, a="class K: pass", b="o = p = K()", c="class K: n = 2", d="p = K.n")

@@ -73,6 +73,7 @@ class LiveState:
         """Numbers of the watched entries of `Out`."""
         self._logging: Any = next(part for part in PARTS if part.name == "logging")
         self._figures: Any = next(part for part in PARTS if part.name == "pyplot")
+        self.caches: Any = next(part for part in PARTS if part.name == "function caches")
         IN_PLACE[LOGGING] = self._logging.own_objects
         IN_PLACE[ATTRIBUTES] = LIBRARY_ATTRIBUTES.own_objects
         IN_PLACE[SHELL] = SHELL_CALLBACKS.own_objects

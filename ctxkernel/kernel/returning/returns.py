@@ -31,7 +31,6 @@ from ctxkernel.kernel.returning.kept_results import KeptResults
 from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, TARGET, LiveState, is_variable, without
 from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.kernel.returning.targets import ReturnAction, ReturnJob, Target, Trail, place_in
-from ctxkernel.state.ambient.caches import FunctionCaches
 from ctxkernel.state.base import own_modules
 from ctxkernel.state.base.namespace import is_atom, some_of
 from ctxkernel.state.base.own_modules import PREFIX
@@ -415,7 +414,8 @@ class Returning:
         if job.target.execution_id is None:
             parts = dict(self.live.ambient_start)
         is_here = job.target.execution_id == self.checkpoints.base and not (job.difference.load or job.difference.drop)
-        stay = (FunctionCaches.name,) if is_here else ()  # nothing was called since, nor is replaced
+        caches = self.live.caches
+        stay = (caches.name,) if is_here and not caches.were_used_since(parts.get(caches.name, {})) else ()
         told = self.live.ambient.restore(parts, without(AMBIENT, job.difference.drop), stay)
         done.notices += [f"{name}: {why}" for name, why in told.items()]
         self._session.tracker.accept(PREFIX + name for name in own_modules.IN_PLACE)

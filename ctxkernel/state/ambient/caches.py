@@ -75,6 +75,13 @@ class FunctionCaches(Part):
         """Return whether no cache has to be cleared."""
         return not self._stale(value)
 
+    def were_used_since(self, value: Any) -> bool:
+        """Return whether one of them was used, cleared or made since a capture."""
+        self._names = None
+        now = {name: list(one.cache_info()) for name, one in self._caches()}
+        counts = {name: [hits, misses, size] for name, (hits, misses, _, size) in now.items()}
+        return counts != {name: told[:3] for name, told in value.items()}
+
     def restore(self, value: Any) -> Sequence[str]:
         """Clear each cache that is not as it was; return a line that names them."""
         stale = self._stale(value)
