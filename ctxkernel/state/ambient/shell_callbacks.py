@@ -37,7 +37,7 @@ class ShellCallbacks(Part):
     def stamp(self) -> object:
         """Return the ids of all callbacks; those of the user's are alive, so no id is used twice."""
         ids = [[*map(id, held.values() if class_of(held) is dict else held)] for _, held in _places()]
-        return ids, _own_extensions()
+        return ids, [*_extensions()]
 
     def own_objects(self) -> dict[str, Any]:
         """Return the callbacks, and the keys that are objects, by token."""
@@ -108,27 +108,26 @@ class ShellCallbacks(Part):
         return self.live.get(told[0]) if told[0] in self.live else _GONE
 
 
-def _places() -> Iterator[tuple[str, Any]]:
-    """Yield the lists and dicts of callbacks of the shell."""
+def _places() -> list[tuple[str, Any]]:
+    """Return the lists and dicts of callbacks of the shell."""
     shell = sys.modules["IPython"].get_ipython()
     if shell is None:
-        return
-    for event, held in shell.events.callbacks.items():
-        yield f"event {event}", held
-    yield "transformers of cells", shell.input_transformers_cleanup
-    yield "transformers of lines", shell.input_transformers_post
-    yield "transformers of trees", shell.ast_transformers
+        return []
     display = shell.display_formatter
     formatters: Mapping[str, Any] = {
         **display.formatters,
         "display": display.ipython_display_formatter,
         "MIME bundle": display.mimebundle_formatter,
     }
-    for kind, formatter in formatters.items():
-        yield f"formatters of {kind}", formatter.type_printers
-        yield f"formatters of {kind} by name", formatter.deferred_printers
-    for kind, magics in shell.magics_manager.magics.items():
-        yield f"{kind} magics", magics
+    return [
+        *[(f"event {event}", held) for event, held in shell.events.callbacks.items()],
+        ("transformers of cells", shell.input_transformers_cleanup),
+        ("transformers of lines", shell.input_transformers_post),
+        ("transformers of trees", shell.ast_transformers),
+        *[(f"formatters of {kind}", one.type_printers) for kind, one in formatters.items()],
+        *[(f"formatters of {kind} by name", one.deferred_printers) for kind, one in formatters.items()],
+        *[(f"{kind} magics", magics) for kind, magics in shell.magics_manager.magics.items()],
+    ]
 
 
 def _extensions() -> set[str]:
