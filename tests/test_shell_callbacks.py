@@ -112,6 +112,37 @@ def test_an_extension_of_the_user_s_can_be_loaded_again_after_a_return_to_a_stat
     assert kernel.evaluate(there) == "1"
 
 
+def test_magics_of_an_own_class_are_those_of_the_variable_in_each_state_and_in_a_new_kernel(start_kernel: Any):
+    kernel: RunningKernel = start_kernel()
+    kernel.run(
+        "from IPython.core.magic import Magics, line_magic, magics_class\n"
+        "@magics_class\n"
+        "class Noting(Magics):\n"
+        "    def __init__(self, shell):\n"
+        "        super().__init__(shell)\n"
+        "        self.noted = []\n"
+        "    @line_magic\n"
+        "    def note(self, line): self.noted.append(line)\n"
+        "noting = Noting(get_ipython())\n"
+        "get_ipython().register_magics(noting)"
+    )
+    kernel.run("%note a")
+    same = "get_ipython().magics_manager.registry['Noting'] is noting"
+
+    kernel.run("%ctx goto 1")
+    assert kernel.evaluate(f"(noting.noted, {same})") == "([], True)"
+    kernel.run("%note b")
+    assert kernel.evaluate("noting.noted") == "['b']"
+    kernel.run("%ctx goto s2")
+    assert kernel.evaluate(f"(noting.noted, {same})") == "(['a'], True)"
+    kernel.stop()
+
+    kernel = start_kernel(kernel.folder)
+    kernel.run("%ctx resume")
+    kernel.run("%note c")
+    assert kernel.evaluate(f"(noting.noted, {same})") == "(['a', 'c'], True)"
+
+
 def test_callbacks_are_registered_with_the_shell_of_a_new_kernel(start_kernel: Any):
     """The one of a variable is that of the variable."""
     kernel: RunningKernel = start_kernel()

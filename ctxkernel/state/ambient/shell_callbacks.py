@@ -36,7 +36,7 @@ class ShellCallbacks(Part):
 
     def stamp(self) -> object:
         """Return the ids of all callbacks; those of the user's are alive, so no id is used twice."""
-        ids = [[*map(id, held.values() if class_of(held) is dict else held)] for _, held in _places()]
+        ids = [[*map(id, held.values() if is_kind(class_of(held), dict) else held)] for _, held in _places()]
         return ids, [*_extensions()]
 
     def own_objects(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class ShellCallbacks(Part):
         """Return the callbacks as their places, with tokens and names."""
         found: dict[str, Any] = {}
         for place, held in _places():
-            if class_of(held) is dict:
+            if is_kind(class_of(held), dict):
                 known = self._of_libraries.setdefault(place, {})
                 known |= {key: one for key, one in held.items() if not _is_users(one)}
             if own := [[self._told(key), self._told(one)] for key, one in _own(held)]:
@@ -91,7 +91,7 @@ class ShellCallbacks(Part):
             raise NotRestored(f"not here, run the cell that registers it: {', '.join(missing)}")
 
     def _put(self, place: str, held: Any, wanted: list[tuple[Any, Any]]) -> None:
-        if class_of(held) is not dict:
+        if not is_kind(class_of(held), dict):
             held[:] = [*(one for one in held if not _is_users(one)), *(one for _, one in wanted)]
             return
         before = self._of_libraries.get(place, {})
@@ -127,6 +127,7 @@ def _places() -> list[tuple[str, Any]]:
         *[(f"formatters of {kind}", one.type_printers) for kind, one in formatters.items()],
         *[(f"formatters of {kind} by name", one.deferred_printers) for kind, one in formatters.items()],
         *[(f"{kind} magics", magics) for kind, magics in shell.magics_manager.magics.items()],
+        ("classes of magics", shell.magics_manager.registry),
     ]
 
 
@@ -154,7 +155,7 @@ def _is_plain(key: Any) -> bool:
 
 def _own(held: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the user's callbacks with their keys."""
-    pairs = held.items() if class_of(held) is dict else ((None, one) for one in held)
+    pairs = held.items() if is_kind(class_of(held), dict) else ((None, one) for one in held)
     return ((key, one) for key, one in pairs if _is_users(one))
 
 

@@ -221,15 +221,18 @@ def _shell(pack: PackState, obj: Any) -> Reduction:
 
 
 def _shell_part(pack: PackState, obj: Any) -> Reduction:
-    """A part of the shell is found in the shell of the process: a copy would have no effect there."""
+    """A part of the shell is found in the shell of the process: a copy would have no effect there.
+
+    An object of the user's that was registered there, such as his magics, is stored.
+    """
+    cls = class_of(obj)
+    reduce: Any = reducer_of(pack, cls, pack.plan(cls))
+    if pack.plan(cls).own:
+        return reduce(pack, obj)
     get_shell = loaded("IPython.core.getipython").get("get_ipython")
     shell = get_shell() if get_shell is not None else None
     path = next((path for path, one in _parts_of(shell) if one is obj), None)
-    if path is not None:
-        return PARTS.in_shell, path
-    cls = class_of(obj)
-    reduce: Any = reducer_of(pack, cls, pack.plan(cls))
-    return reduce(pack, obj)
+    return reduce(pack, obj) if path is None else (PARTS.in_shell, path)
 
 
 def _parts_of(shell: Any, inner: bool = False) -> Iterator[tuple[tuple[str, ...], Any]]:
