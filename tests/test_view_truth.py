@@ -546,12 +546,3 @@ def test_a_database_is_its_tables(tmp_path: Path):
 def test_what_is_no_archive_is_shown_as_it_is(tmp_path: Path, name: str, data: bytes):
     for lod in range(4):
         assert f"{name} · " in render(written(tmp_path / name, data), lod).text
-
-
-@pytest.mark.parametrize("tokens", [60, 80, 100, 800])
-def test_the_structure_of_an_array_says_how_many_more_rows_there_are_only_where_the_budget_cuts_it(tokens: int):
-    text = render(np.arange(5000) * 7, 1, tokens=tokens).text
-
-    shown, more = len(re.findall(r"(?m)^\[ *\d+\]", text)), re.search(r"([\d,]+) more rows", text)
-    assert (more is None) == (shown == 8)
-    assert more is None or shown + int(more[1].replace(",", "")) == 5000

@@ -154,10 +154,8 @@ class ArraySource(TableSource):
         room = less(budget, count_tokens("\n".join(head)) + _MARK_TOKENS)
         shown = columns_within(window, width, room, named=False)
         rows = window.lines(shown)[1:]
-        lines = [Line(first_rows(shown, width)), *rows]
+        lines = [Line(first_rows(shown, width)), *rows, *more_lines(total - len(rows), "rows")]
         draft = fit_lines(head, lines, budget, "rows")
-        if draft.cut_tokens:  # the mark counts all of them
-            draft = fit_lines(head, [*lines, *more_lines(total - len(rows), "rows")], budget, "rows")
         return replace(draft, notes=("sampled",) if note else (), rows=window.table(shown, has_head=False))
 
 
