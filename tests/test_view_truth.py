@@ -23,6 +23,7 @@ from ctxkernel.core.ports import All, Budget, Source
 from ctxkernel.sources import open_source
 from ctxkernel.sources.base.random_samples import spread
 from ctxkernel.sources.base.rendering import within_reserve
+from ctxkernel.sources.files import archives
 from ctxkernel.sources.outlines.column_facts import ColumnFacts
 from ctxkernel.testing.renderings import opened, render, written
 
@@ -546,3 +547,21 @@ def test_a_database_is_its_tables(tmp_path: Path):
 def test_what_is_no_archive_is_shown_as_it_is(tmp_path: Path, name: str, data: bytes):
     for lod in range(4):
         assert f"{name} · " in render(written(tmp_path / name, data), lod).text
+
+
+def test_a_tar_file_of_which_not_all_members_were_read_tells_a_lower_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Folders among those that were read are no members that are listed."""
+    monkeypatch.setattr(archives, "_MOST", 3)
+    path = tmp_path / "all.tar"
+    with tarfile.open(path, "w") as archive:
+        for name in ("one/", "one/a", "two/", "two/b", "two/c"):
+            made = tarfile.TarInfo(name)
+            made.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
+            archive.addfile(made)
+
+    text = render(path, 1).text
+
+    assert "2+ members" in text
+    assert "two/c" not in text

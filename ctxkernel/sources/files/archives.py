@@ -118,8 +118,9 @@ def _of_zip(file: BinaryIO) -> tuple[list[tuple[str, int]], bool]:
 
 def _of_tar(file: BinaryIO) -> tuple[list[tuple[str, int]], bool]:
     with tarfile.open(fileobj=file, mode="r:") as archive:
-        found = [(one.name, one.size) for one in islice(archive, _MOST + 1) if not one.isdir()]
-    return found[:_MOST], len(found) <= _MOST
+        read = list(islice(archive, _MOST + 1))
+    found = [(one.name, one.size) for one in read if not one.isdir()]
+    return found[:_MOST], len(read) <= _MOST
 
 
 class DatabaseSource(ListingSource):

@@ -78,9 +78,8 @@ class FunctionCaches(Part):
     def were_used_since(self, value: Any) -> bool:
         """Return whether one of them was used, cleared or made since a capture."""
         self._names = None
-        now = {name: list(one.cache_info()) for name, one in self._caches()}
-        counts = {name: [hits, misses, size] for name, (hits, misses, _, size) in now.items()}
-        return counts != {name: told[:3] for name, told in value.items()}
+        then, now = ({name: told[:3] for name, told in one.items()} for one in (value, self.capture()))
+        return then != now
 
     def restore(self, value: Any) -> Sequence[str]:
         """Clear each cache that is not as it was; return a line that names them."""
