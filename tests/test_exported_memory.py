@@ -162,3 +162,35 @@ def test_a_class_that_refuses_to_be_compared_disturbs_no_table(kernel: RunningKe
     assert kernel.run("%ctx goto 1").stdout.splitlines()[0].startswith("at s1: ")
     kernel.run("base[0] = 7")
     assert kernel.run("print(t[0], type(one[0]) is One)").stdout == "7 True\n"
+
+
+ANEW = {
+    "a column": "frame['b'] = np.arange(1000.0)",
+    "a column through a list": "held = [frame]; held[0]['b'] = np.arange(1000.0)",
+    "a column through a result": "Out[2]['b'] = np.arange(1000.0)",
+    "the frame": "frame = pd.DataFrame({'b': np.arange(1000.0)})",
+    "a column in a function": "def add():\n    frame['b'] = np.arange(1000.0)\nadd()",
+    "a return": "frame['b'] = np.arange(1000.0)\nlater = 1",
+}
+
+
+@pytest.mark.parametrize("change", ANEW.values(), ids=ANEW)
+def test_a_table_over_new_memory_of_a_frame_sees_what_is_written_after_a_return(kernel: RunningKernel, change: str):
+    """The memory of a frame is noted when a table is first stored, and a change of the frame replaces that memory."""
+    kernel.run("import numpy as np, pandas as pd, pyarrow as pa\nframe = pd.DataFrame({'a': np.arange(1000.0)})")
+    kernel.run("frame")
+    kernel.run("first = pa.array(frame['a'].to_numpy()); names = pd.Series(['x', 'y'])")
+    kernel.run(change)
+    if "later" in change:
+        kernel.run("names.loc[0] = 'z'")
+        kernel.run("%ctx goto 3")
+        kernel.run(change)
+    kernel.run("table = pa.array(frame['b'].to_numpy())")
+    kernel.run("names.loc[1] = 'z'")
+    write = "frame.loc[0, 'b'] = 5.0; print(table[0], frame['b'].iloc[0])"
+    assert kernel.run(write).stdout == "5.0 5.0\n"
+
+    assert kernel.run("%ctx undo").status == "ok"
+
+    assert kernel.run("print(table[0], frame['b'].iloc[0])").stdout == "0.0 0.0\n"
+    assert kernel.run(write).stdout == "5.0 5.0\n"

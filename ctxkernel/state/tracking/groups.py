@@ -138,6 +138,11 @@ class Moment:
         for name in values:
             self.first.setdefault(name, piece)
 
+    def forget(self, *names: str) -> None:
+        """Take in that these were touched: frames may have other memory now."""
+        for name in names:
+            self.blocks.of_frames.pop(id(self.value_of(name)), None)
+
     def value_of(self, name: str) -> Any:
         """Return the value of a name or a label; NOTHING where there is none."""
         part = self.packer.part_of(name)

@@ -7,6 +7,7 @@ Rule 2: a class of the user's, and an object with a pack of its own, has a group
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -25,6 +26,7 @@ from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
 from ctxkernel.state.tracking.groups import Moment, PackPiece
 from ctxkernel.state.tracking.late_changes import OpenChange, OwnContent, content_of
 from ctxkernel.state.tracking.stream_trees import values_of
+from ctxkernel.state.types.memory_blocks import FrameMemory, MemoryBlocks
 from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.state.types.packer import Packer
 
@@ -88,6 +90,7 @@ class PackedVariables:
         self._watched: set[str] = set()
         self._groups: dict[str, Group] = {}
         """By name, of variables, classes of the user's and objects with packs of their own."""
+        self._of_frames: FrameMemory = {}
 
     @property
     def _pack_seconds(self) -> float:
@@ -149,7 +152,8 @@ class PackedVariables:
         bounded = seconds is not None and self.may_defer()
         # A return needs hashes; for a cell, the system's record of written memory is enough.
         chunks = functools.partial(self.chunks, prove=seconds is None) if self.chunks is not None else None
-        return Moment(self.packer, self._value, seconds if bounded else None, chunks, whole=self._whole_groups)
+        blocks = MemoryBlocks(self._of_frames)
+        return Moment(self.packer, self._value, seconds if bounded else None, chunks, blocks, self._whole_groups)
 
     def _baseline(self, names: Sequence[str]) -> None:
         """Pack names that were not packed yet; reports nothing."""
@@ -190,6 +194,7 @@ class PackedVariables:
 
     def settle_loaded(self, groups: Collection[Sequence[str]]) -> None:
         """Take loaded names as stored: they are packed to see later whether they changed."""
+        self._of_frames.clear()
         moment = Moment(self.packer, self._value)
         new = {tuple(names) for names in groups if any(self._is_complex(n) and n not in self._groups for n in names)}
         new |= {tuple(names) for names in groups if names[0].startswith(LABELS)}
@@ -219,6 +224,8 @@ class PackedVariables:
         """
         groups = self._whole_groups(names)
         moment = self._moment(seconds)
+        for name in itertools.chain.from_iterable(groups):
+            moment.forget(name, *(group.labels if (group := self._groups.get(name)) is not None else ()))
         slow = {name for each in groups if self._is_slow(each) for name in each}
         if seconds is not None and self.may_defer() and (hurry or slow):
             moment.deferred, moment.slow = groups, slow

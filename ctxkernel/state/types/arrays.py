@@ -16,15 +16,13 @@ import os
 import sys
 import types
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from xxhash import xxh3_64_hexdigest
 
 from ctxkernel.core.reflection import (
-    CONTAINERS,
-    SEQUENCES,
     class_dict,
     class_mro,
     class_of,
@@ -81,7 +79,7 @@ def _at(arr: Any) -> int:
     return _numpy().ndarray.__array_interface__.__get__(arr)["data"][0]
 
 
-def _bounds(arr: Any) -> tuple[int, int]:
+def bounds_of(arr: Any) -> tuple[int, int]:
     """Return the first address of an array's elements and the one after the last."""
     low = high = _at(arr)
     if arr.flags.c_contiguous:
@@ -169,7 +167,7 @@ def _elements(pack: PackState, obj: Any, plain: Any, cls: tuple[type, ...]) -> A
         pack.exporters.append(root)
         root = _block(pack, root, _nearest(plain))
     start, size = _extent(root)
-    low, high = _bounds(plain)
+    low, high = bounds_of(plain)
     if low < start or high > start + size:
         raise ValueError("it looks beyond the memory that it is a view of")
     args = (root, _at(plain) - start, _dtype(kind), plain.shape, plain.strides, flags.writeable, *cls)
@@ -213,7 +211,7 @@ def _extent(root: Any) -> tuple[int, int]:
     if class_of(root) in (MemoryBlock, FileMap):
         return root.address, root.nbytes
     if is_kind(class_of(root), _numpy().ndarray):
-        low, high = _bounds(root)
+        low, high = bounds_of(root)
         return low, high - low
     if is_any(class_of(root), ("torch", "UntypedStorage")):
         return root.data_ptr(), root.nbytes()
@@ -222,7 +220,7 @@ def _extent(root: Any) -> tuple[int, int]:
 
 
 def _block(pack: PackState, holder: Any, example: Any) -> MemoryBlock:
-    low, high = _bounds(example)
+    low, high = bounds_of(example)
     if low < high:
         known = pack.blocks.find(low, high)
     else:
@@ -240,48 +238,8 @@ def _block(pack: PackState, holder: Any, example: Any) -> MemoryBlock:
 
 
 def _in_block(pack: PackState, plain: Any) -> bool:
-    low, high = _bounds(plain)
+    low, high = bounds_of(plain)
     return pack.blocks.find(low, high) is not None
-
-
-def is_written(pack: PackState, low: int, high: int) -> bool:
-    """Return whether an array or a frame of pandas that a variable holds can write to memory at these addresses.
-
-    It is found in a variable, and in small lists, dicts and instances of the user's classes that are one.
-    """
-    known = pack.blocks.written
-    if known is None:
-        known = pack.blocks.written = [_bounds(each) for each in _arrays_of_variables(pack)]
-    return any(low < end and start < high for start, end in known)
-
-
-def _arrays_of_variables(pack: PackState) -> Iterator[Any]:
-    ndarray = _numpy().ndarray
-    values = list(pack.namespace.values())
-    # By class first, as a namespace has thousands of values of a few classes; by id, so that no metaclass runs.
-    classes = {id(cls): cls for cls in map(class_of, values)}
-    holders = {key for key, cls in classes.items() if cls in CONTAINERS or is_own_class(cls, pack.module)}
-    containers = {id(one): one for one in values if id(class_of(one)) in holders}.values()
-    found = [*values, *itertools.chain.from_iterable(_members(pack, one) for one in containers)]
-    classes = {id(cls): cls for cls in map(class_of, found)}
-    frames = {key for key, cls in classes.items() if is_any(cls, ("pandas", "DataFrame"), ("pandas", "Series"))}
-    kinds = frames | {key for key, cls in classes.items() if is_kind(cls, ndarray)}
-    for one in {id(one): one for one in found if id(class_of(one)) in kinds}.values() if kinds else ():
-        if id(class_of(one)) in frames:
-            yield from (held for block in one._mgr.blocks if is_kind(class_of(held := block.values), ndarray))
-        else:
-            yield one
-
-
-def _members(pack: PackState, value: Any) -> list[Any]:
-    cls = class_of(value)
-    if cls in SEQUENCES:
-        return value[:_MOST_MEMBERS]
-    held: Any = value if cls is dict else pack.plan(cls).dict_of(value)
-    return list(itertools.islice(held.values(), _MOST_MEMBERS)) if class_of(held) is dict else []
-
-
-_MOST_MEMBERS = 100
 
 
 def block_of(obj: Any, blocks: MemoryBlocks) -> MemoryBlock | None:
@@ -293,7 +251,7 @@ def block_of(obj: Any, blocks: MemoryBlocks) -> MemoryBlock | None:
         return None
     if _numpy().ndarray.base.__get__(obj) is not None and class_of(obj) is not memory_class():
         return None
-    low, high = _bounds(obj)
+    low, high = bounds_of(obj)
     return blocks.widen(low, high) if low < high else None
 
 

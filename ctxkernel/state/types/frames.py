@@ -13,12 +13,12 @@ import sys
 from typing import Any
 
 from ctxkernel.core.reflection import class_of
-from ctxkernel.state.types import arrays
 from ctxkernel.state.types.instances import careful
 from ctxkernel.state.types.memory_blocks import memory_of
 from ctxkernel.state.types.object_names import ObjectNames
 from ctxkernel.state.types.pack_state import Kind, PackState
 from ctxkernel.state.types.parts import PARTS, SMALL, Reduction, StreamConstructors
+from ctxkernel.state.types.written_memory import is_written
 
 
 def frame(pack: PackState, obj: Any) -> Reduction:
@@ -106,7 +106,7 @@ def _arrow_memory(pack: PackState, buffer: Any) -> Any:
     if not buffer.size:
         return None, 0, 0
     start, size = buffer.address, buffer.size
-    written = arrays.is_written(pack, start, start + size)
+    written = is_written(pack, start, start + size)
     held = pack.memory(buffer, start, size) if written else memory_of(pack.constant, buffer, start, size)
     return held, buffer.address - held.address, buffer.size
 
@@ -127,7 +127,7 @@ def polars_frame(pack: PackState, obj: Any) -> Reduction:
 
 def polars_query(pack: PackState, obj: Any) -> Reduction:
     """A LazyFrame of Polars. A frame in memory that it is about may have the memory of an array: nobody sees that."""
-    pack.inexact |= arrays.is_written(pack, 0, sys.maxsize) and "DF [" in obj.explain(optimized=False)
+    pack.inexact |= is_written(pack, 0, sys.maxsize) and "DF [" in obj.explain(optimized=False)
     return careful(pack, obj)
 
 
@@ -140,7 +140,7 @@ def _written_column(pack: PackState, column: Any) -> Any:
     except Exception:  # Polars' own: it has nulls, or lies in several pieces
         return None
     start = seen.__array_interface__["data"][0]
-    return seen if arrays.is_written(pack, start, start + seen.nbytes) else None
+    return seen if is_written(pack, start, start + seen.nbytes) else None
 
 
 def molecule(_: PackState, obj: Any) -> Reduction:

@@ -21,18 +21,23 @@ class MemoryBlock:
         return self.address <= low and high <= self.address + self.nbytes
 
 
-class MemoryBlocks:
-    """Blocks of memory that packs of one moment met."""
+FrameMemory = dict[int, tuple[Any, list[int]]]
+"""By id of a frame: a weak reference to it, and the first and last addresses of the arrays in it, in turns."""
 
-    def __init__(self) -> None:
+
+class MemoryBlocks:
+    """Blocks of memory that packs of one moment met. `of_frames`: of frames that were not touched since."""
+
+    def __init__(self, of_frames: FrameMemory | None = None) -> None:
+        self.of_frames: FrameMemory = {} if of_frames is None else of_frames
         self._starts: list[int] = []
         self._blocks: list[Any] = []
         """In the order of their addresses."""
         self._longest = 0
         self.replaced: dict[int, MemoryBlock] = {}
         """By id, blocks that a larger one replaced."""
-        self.written: list[tuple[int, int]] | None = None
-        """Addresses of memory that variables of the namespace can write to; None until somebody asks."""
+        self.written: Any = None
+        """First and last addresses of memory that variables can write to, an array; None until somebody asks."""
 
     def __len__(self) -> int:
         return len(self._blocks)
