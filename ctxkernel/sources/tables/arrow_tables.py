@@ -118,11 +118,11 @@ class ArrowSource(TableSource):
         return self._told(at, _described, COUNTED_CELL)
 
     def _told(self, at: Sequence[int], said: Callable[[Any, str], list[str]], price: int) -> tuple[str, list[str]]:
-        rows, width = self._shape
-        others = sum(not (_is_number(kind) or _is_time(kind)) for kind in self._types[:_DESCRIBED])
+        rows, width = self._shape[0], min(self._shape[1], _DESCRIBED)
+        others = sum(not (_is_number(kind) or _is_time(kind)) for kind in self._types[:width])
         columns, about, note = [self._column(one) for one in at], "", ""
         if rows * (width + (price - 1) * others) > EXACT_CELLS:
-            parts, note = stretches(rows, _SAMPLE_CELLS, min(width, _DESCRIBED))
+            parts, note = stretches(rows, _SAMPLE_CELLS, width)
             columns, about = [_joined([one.slice(part.start, len(part)) for part in parts]) for one in columns], "~"
         return note, [", ".join(said(one, about)) for one in columns]
 

@@ -256,11 +256,11 @@ def _sampled(frame: Any, counted: int = 1) -> tuple[Any, str, str]:
 
     A cell that is no number counts as `counted` cells.
     """
-    rows, width = frame.shape
-    others = sum(getattr(kind, "kind", "O") not in "iufbmM" for kind in list(frame.dtypes)[:_SHOWN_COLUMNS])
+    rows, width = len(frame), min(frame.shape[1], _SHOWN_COLUMNS)
+    others = sum(getattr(kind, "kind", "O") not in "iufbmM" for kind in list(frame.dtypes)[:width])
     if rows * (width + (counted - 1) * others) <= EXACT_CELLS:
         return frame, "", ""
     numpy, _ = modules()
-    parts, note = stretches(rows, _SAMPLE_CELLS, min(width, _SHOWN_COLUMNS))
+    parts, note = stretches(rows, _SAMPLE_CELLS, width)
     at = numpy.unique(numpy.concatenate([numpy.arange(part.start, part.stop) for part in parts]))
-    return frame.iloc[:, :_SHOWN_COLUMNS].take(at), "~", note
+    return frame.iloc[:, :width].take(at), "~", note

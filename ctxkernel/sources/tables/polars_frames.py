@@ -154,12 +154,12 @@ def _sampled(frame: Any, price: int) -> tuple[Any, str, str]:
 
     A cell that is no number counts as `price` cells.
     """
-    rows, width = frame.shape
-    others = sum(not (kind.is_numeric() or kind.is_temporal()) for kind in frame.dtypes[:_DESCRIBED])
+    rows, width = len(frame), min(frame.width, _DESCRIBED)
+    others = sum(not (kind.is_numeric() or kind.is_temporal()) for kind in frame.dtypes[:width])
     if rows * (width + (price - 1) * others) <= EXACT_CELLS:
         return frame, "", ""
-    parts, note = stretches(rows, _SAMPLE_CELLS, min(width, _DESCRIBED))
-    some = frame[:, :_DESCRIBED]
+    parts, note = stretches(rows, _SAMPLE_CELLS, width)
+    some = frame[:, :width]
     return sys.modules["polars"].concat([some.slice(part.start, len(part)) for part in parts]), "~", note
 
 
