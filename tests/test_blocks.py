@@ -40,11 +40,7 @@ def shown(target: object, lod: int = 0, tokens: int = 2_000, basis: Any = None) 
 
 def tables(rendered: Rendered) -> list[Any]:
     """The tables of a rendering."""
-    return [
-        block
-        for block in blocks_of(rendered.text, rendered.rows, facts=rendered.lod in (1, 2))
-        if block["kind"] == "table"
-    ]
+    return [block for block in blocks_of(rendered.text, rendered.rows) if block["kind"] == "table"]
 
 
 def test_the_rows_of_a_frame_are_the_cells_of_a_table():
@@ -100,24 +96,26 @@ def test_arrays_records_and_files_are_tables_too(lod: int, tmp_path: Any):
 
 
 TEXT = st.text(st.sampled_from("ab ,:;'\"()[]0129…×.~-%\\"), max_size=40)
-LINES = st.lists(
-    st.one_of(
-        TEXT,
-        st.builds("{}: int64, {}".format, TEXT, TEXT),
-        st.builds("{}: {:,} values, {} nulls, min {}".format, TEXT, st.integers(0, 10**6), st.integers(0, 9), TEXT),
-        st.builds("{}: str, 3 distinct, most often '{}' ×2, 'b' ×1".format, TEXT, TEXT),
-    ),
-    max_size=6,
+NAMES = TEXT.filter(str.strip)
+COLUMNS = st.one_of(
+    st.tuples(NAMES, st.just("int64"), TEXT.map("int64, {}".format)),
+    st.tuples(NAMES, st.just("dictionary<a, b>"), TEXT.map("dictionary<a, b>, 3 nulls, {}".format)),
+    st.tuples(NAMES, st.just("str"), TEXT.map("str, 3 distinct, most often '{}' ×2, 'b' ×1".format)),
+    st.tuples(NAMES, st.just("str"), TEXT.map("str, ~3.1 % nulls, most often 'b' ~70.0 %, all different, {}".format)),
+    st.tuples(NAMES, st.just("other"), TEXT),
 )
+LINES = st.lists(st.one_of(TEXT, COLUMNS), max_size=6)
 
 
 @given(LINES)
-@example(["a: int64, 1 values", "b: int64, min 1, " + "'" * 30])
-def test_the_blocks_have_all_of_the_text_in_its_order(lines: list[str]):
+@example([("a", "int64", "int64, 1 values"), ("b", "int64", "int64, min 1, " + "'" * 30)])
+def test_the_blocks_have_all_of_the_text_in_its_order(lines: list[Any]):
     """A table of facts has the words of each line; what is no such line stays text, as it is."""
-    text = "\n".join(lines)
-    left = list(lines or [""])
-    for block in blocks_of(text, {}, facts=True):
+    rows = {
+        f"{one[0]}: {one[2]}": TableRow((one[0], one[1]), is_facts=True) for one in lines if not isinstance(one, str)
+    }
+    left = [one if isinstance(one, str) else f"{one[0]}: {one[2]}" for one in lines] or [""]
+    for block in blocks_of("\n".join(left), rows):
         if block["kind"] == "text":
             taken, left = left[: block["text"].count("\n") + 1], left[block["text"].count("\n") + 1 :]
             assert "\n".join(taken) == block["text"]
@@ -135,55 +133,80 @@ def test_the_blocks_have_all_of_the_text_in_its_order(lines: list[str]):
 
 def test_a_raw_excerpt_is_shown_as_it_is():
     text = "notes.txt · 2 lines · 40 B\na: int64, 3 nulls\nb: int64, 4 nulls"
-    assert blocks_of(text, {}, facts=False) == [{"kind": "text", "text": text}]
+    assert blocks_of(text, {}) == [{"kind": "text", "text": text}]
 
 
-@pytest.mark.parametrize(
-    "line", ["Note: something", "age: int64, and more", "a: 1,000 rows", "x: min", "", ": 3 nulls"]
-)
-def test_what_is_not_surely_a_fact_stays_text(line: str):
-    assert column_facts(line) is None
+def test_only_what_a_source_gives_as_columns_is_a_table_of_them():
+    """An estimator has a number of features; a dictionary has an item called `min`."""
+    from sklearn.linear_model import LinearRegression
+    from sklearn.pipeline import make_pipeline
+
+    fitted = make_pipeline(LinearRegression()).fit(FRAME[["age"]], FRAME["age"])
+    assert tables(shown(fitted, 1)) == []
+    assert tables(shown({"count": 3, "min": 1.5}, 1)) == []
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+@pytest.mark.parametrize("rows", [5, 3_000_000])
+def test_all_columns_of_a_frame_are_in_one_table_whatever_is_known_of_them(library: str, rows: int):
+    made = {"number": np.arange(rows), "real": np.where(np.arange(rows) % 3, 1.5, np.nan), "word": ["x", "y"]}
+    made["word"] = np.array(made["word"])[np.arange(rows) % 2]
+    frame: Any = pd.DataFrame({**made, "when": pd.Timestamp("2020"), "yes": np.arange(rows) % 2 == 0})
+    if library == "polars":
+        frame = pytest.importorskip("polars").from_pandas(frame)
+    if library == "pyarrow":
+        frame = pytest.importorskip("pyarrow").Table.from_pandas(frame)
+    for lod in (1, 2):
+        facts = tables(shown(frame, lod))[0]
+        assert facts["head"][:2] == ["column", "type"]
+        assert {row[0] for row in facts["rows"]} == {"number", "real", "word", "when", "yes"}
+        assert ("~" in str(facts["rows"])) == (rows > 5)
+
+
+def test_records_are_one_table_of_columns_too():
+    facts = tables(shown([{"id": at, "name": f"n{at}", "tags": ["a", "b"], "at": {"x": 1}} for at in range(50)], 1))[0]
+    assert [row[0] for row in facts["rows"]] == ["id", "name", "tags", "at"]
+    assert facts["rows"][1][facts["head"].index("also")] == "all different"
 
 
 def test_a_long_line_of_colons_costs_little():
-    assert column_facts("a: '" * 100_000) is None
-    assert column_facts("x: " + "1 nulls, " * 100_000) is None
+    row = TableRow(("a", "int64"), is_facts=True)
+    assert column_facts("a: '" * 100_000, row) is None
+    assert column_facts("x: " + "1 nulls, " * 100_000, row) is None
 
 
 def test_code_is_in_colours_and_is_all_there():
     text = 'm.py · 4 lines · 60 B\ndef f(x):\n    # one\n    return "a<b"\n[… 2 more lines, ~9 tokens]'
-    first, code, last = blocks_of(text, {}, facts=False, file="m.py")
+    first, code, last = blocks_of(text, {}, file="m.py")
     assert "".join(part for _, part in code["spans"]) == "\n".join(text.split("\n")[1:4])  # type: ignore[typeddict-item]
     styles = {part.strip(): style for style, part in code["spans"]}  # type: ignore[typeddict-item]
     assert (styles["def"], styles["f"], styles["# one"]) == ("keyword", "definition", "comment")
     assert (first["kind"], last["kind"]) == ("text", "text")
     for name in ("m.txt", "m.csv", "m", "x" * 300):
-        assert [one["kind"] for one in blocks_of(text, {}, facts=False, file=name)] == ["text"]
-    [head, diff] = blocks_of("m.py · changed\n@@ -1 +1 @@\n-a\n+b", {}, facts=False, file="m.py")
+        assert [one["kind"] for one in blocks_of(text, {}, file=name)] == ["text"]
+    [head, diff] = blocks_of("m.py · changed\n@@ -1 +1 @@\n-a\n+b", {}, file="m.py")
     assert head["kind"] == "text"
     assert ["deleted", "-a\n"] in diff["spans"]  # type: ignore[typeddict-item]
 
 
 def test_the_html_is_readable_by_a_screen_reader_and_nothing_in_it_is_of_the_target():
     rendered = shown(FRAME, 2)
-    html = blocks_html(blocks_of(rendered.text, rendered.rows, facts=rendered.lod in (1, 2)), wraps=True)
+    html = blocks_html(blocks_of(rendered.text, rendered.rows), wraps=True)
     assert "<img" not in html
     assert re.findall(r"<(?!/)(\w+)", html).count("svg") == 4
     assert html.count('scope="row"') == 4
     assert all('aria-label="' in one for one in re.findall(r"<svg [^>]*>", html))
     assert 'tabindex="0"' in html
     assert not re.search(r"<script|\son\w+=|url\(", re.sub(r">[^<]*<", "><", html))
-    told = unescape(
-        re.sub(r"<[^>]+>", " ", blocks_html(blocks_of(shown(FRAME).text, shown(FRAME).rows, facts=False), wraps=False))
-    )
+    told = unescape(re.sub(r"<[^>]+>", " ", blocks_html(blocks_of(shown(FRAME).text, shown(FRAME).rows), wraps=False)))
     assert EVIL in told
 
 
 def test_a_line_that_was_masked_stays_text():
     """Where a secret was in a row, only the masked line is shown."""
     row = TableRow(("0", "hunter2"), names=("", "password"))
-    assert blocks_of("t\n0 hunter2", {"0 hunter2": row}, facts=True)[1]["kind"] == "table"
-    assert blocks_of("t\n0 [masked]", {"0 hunter2": row}, facts=True) == [{"kind": "text", "text": "t\n0 [masked]"}]
+    assert blocks_of("t\n0 hunter2", {"0 hunter2": row})[1]["kind"] == "table"
+    assert blocks_of("t\n0 [masked]", {"0 hunter2": row}) == [{"kind": "text", "text": "t\n0 [masked]"}]
 
 
 def grouped(lod: int, **targets: Any) -> tuple[Turns, Any]:
@@ -208,7 +231,7 @@ def test_a_line_that_is_another_row_in_another_member_stays_text():
     """Both heads are written `a b c`."""
     one, other = pd.DataFrame({"a b": ["x"], "c": ["y z"]}), pd.DataFrame({"a": ["x"], "b c": ["y z"]})
     _, g = grouped(0, one=one, other=other)
-    blocks = blocks_of(g.rendered.text, g.rendered.rows, facts=False)
+    blocks = blocks_of(g.rendered.text, g.rendered.rows)
 
     assert sum("\n  a b c" in block["text"] for block in blocks if block["kind"] == "text") == 2
     assert [(table["head"], table["rows"]) for table in tables(g.rendered)] == [([], [["0", "x", "y z"]])] * 2

@@ -533,11 +533,27 @@ def test_an_archive_is_its_members(tmp_path: Path, name: str, tokens: Budget):
     text = render(path, 1, tokens=tokens).text
 
     assert "archive · 80 members, 3" in text
-    listed = re.search(r"^members × (\d+)", text, re.MULTILINE)
-    more = re.search(r"(\d+) more members", text)
-    shown = len(re.findall(r"^d\d+/f\.txt · ", text, re.MULTILINE))
-    assert shown + (int(listed[1]) if listed else 0) + (int(more[1]) if more else 0) == 80
-    assert "[… 79 members before]\nd79/f.txt · 79 B" in render(path, 0, "79").text
+    listed = map(int, re.findall(r"^(?:entries|in d\d+/) × (\d+)", text, re.MULTILINE))
+    more = map(int, re.findall(r"(\d+) more entries", text))
+    shown = re.findall(r"^d\d+/$|^  f\.txt · ", text, re.MULTILINE)
+    assert len(shown) + sum(listed) + sum(more) == 160
+    last = render(path, 0, "159").text
+    assert " · from d9/f.txt\n[… 159 entries before]\n  f.txt · 9 B" in last
+    assert render(path, 0, "d9/f.txt").text == last
+
+
+def test_a_member_of_an_archive_may_have_any_name(tmp_path: Path):
+    names = ["../up.txt", "/root.txt", "a//b", "x" * 5_000, "/".join("d" * 3_000), "new\nline\x1b[31m", "", "dir/", "a"]
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        for name in names * 2:
+            archive.addfile(tarfile.TarInfo(name))
+
+    text = render(path, 1).text
+
+    assert "archive · 18 members" in text
+    assert "\x1b" not in text
+    assert len(text) < 5_000
 
 
 def test_a_database_is_its_tables(tmp_path: Path):

@@ -105,6 +105,8 @@ class TableRow:
     is_head: bool = False
     names: tuple[str, ...] = ()
     """The names of the columns, where no line of the table has them."""
+    is_facts: bool = False
+    """Whether the line tells facts of a column, as `name: type, …`: the cells are its name and its type."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, cast
 
 from ctxkernel.core.ports import TableRow
@@ -42,16 +43,12 @@ _PLAIN_LEXERS = frozenset(("Text only", "CSV", "TSV"))
 
 # -- facts of columns: `age: int64, 1,000 values, 0 nulls, min 18, …` --------------------------------------
 
-_TYPE = re.compile(
-    r"(?:u?int|float|complex)\d*|bool(?:ean)?|str|string(?:\[\w+\])?|object|category|date|datetime|text|empty|list|dict|"
-    r"(?:datetime64|timedelta64|period|interval)\[[^\]]*\]|(?:U?Int|Float)\d+|String|Utf8|Boolean|Date|Time|"
-    r"(?:Datetime|Duration|Decimal|Categorical|Enum|List)(?:\(.*\))?|None"
-)
-_COUNT = re.compile(r"(~?[\d,]+\+?) (values?|nulls?|distinct|True|False)(?: \((.*)\))?")
+_SHARE = r"~[\d.]+ %"
+_COUNT = re.compile(rf"(~?[\d,]+\+?|{_SHARE}) (values?|nulls?|NaN|distinct|True|False)(?: \((.*)\))?")
 _NUMBER = re.compile(r"(min|25%|50%|75%|max|mean|std) (.+)")
 _PLAIN = re.compile(r"~?-?[\d.]+(?:e[+-]?\d+)?|-?inf")
 _STATISTICS = ("min", "25%", "50%", "75%", "max", "mean", "std")
-_ENTRIES = re.compile(r"(?:'[^']*'|\"[^\"]*\") ×~?[\d,]+")
+_ENTRIES = re.compile(rf"(?:'[^']*'|\"[^\"]*\") (?:×~?[\d,]+|{_SHARE})")
 _SPAN = re.compile(r".+ … .+")
 _LENGTHS = re.compile(r"~?[\d,]+–[\d,]+ characters")
 _ORDER = (
@@ -60,6 +57,7 @@ _ORDER = (
         "type",
         "values",
         "nulls",
+        "NaN",
         "distinct",
         "True",
         "False",
@@ -71,9 +69,9 @@ _ORDER = (
         "mean",
         "std",
     ),
-    *("range", "characters", "most often", "example"),
+    *("range", "characters", "most often", "example", "also"),
 )
-_TEXTS = frozenset(("column", "type", "range", "most often", "example", "characters"))
+_TEXTS = frozenset(("column", "type", "range", "most often", "example", "characters", "also"))
 _LABELS = ("", "row", "column")
 """Names of first columns whose cells name their row."""
 _ONE = {"value": "values", "null": "nulls"}
@@ -87,17 +85,19 @@ class FactsByName:
     bar: Distribution | None = None
 
 
-def column_facts(line: str) -> FactsByName | None:
-    """Return the facts of a column that a line tells; None for any other line."""
-    line = line.removeprefix("- ")
-    at = line.find(": ")
-    while at > 0 and len(line) <= _LINE_CHARS:
-        found = _facts(line[at + 2 :])
-        if found is not None:
-            facts = {"column": line[:at], **found}
-            return FactsByName(facts, _distribution(facts))
-        at = line.find(": ", at + 1)
-    return None
+def column_facts(line: str, row: TableRow) -> FactsByName | None:
+    """Return the facts of a column that a line tells; None where it is too long to be looked at."""
+    name, kind = row.cells
+    at = line.find(f"{name}: ")
+    if at < 0 or len(line) > _LINE_CHARS:
+        return None
+    told = line[at + len(name) + 2 :]
+    if f"{told}, ".startswith(f"{kind}, "):
+        facts = {"column": name, "type": kind} | _facts(told[len(kind) + 2 :])
+    else:
+        first, *rest = _parts(told)
+        facts = {"column": name, "type": first} | _facts(", ".join(rest))
+    return FactsByName(facts, _distribution(facts))
 
 
 def _parts(told: str) -> list[str]:
@@ -119,13 +119,10 @@ def _parts(told: str) -> list[str]:
     return [*parts, told[start:]]
 
 
-def _facts(told: str) -> dict[str, str] | None:
-    parts = _parts(told)
+def _facts(told: str) -> dict[str, str]:
     facts: dict[str, str] = {}
-    for at, part in enumerate(parts):
-        if at == 0 and _TYPE.fullmatch(part):
-            facts["type"] = part
-        elif count := _COUNT.fullmatch(part):
+    for part in _parts(told) if told else ():
+        if count := _COUNT.fullmatch(part):
             facts[_ONE.get(count[2], count[2])] = count[1]
             if count[3]:
                 facts["most often"] = count[3]
@@ -143,8 +140,8 @@ def _facts(told: str) -> dict[str, str] | None:
         elif part.startswith("such as "):
             facts["example"] = part.removeprefix("such as ")
         else:
-            return None
-    return facts or None
+            facts["also"] = f"{facts['also']}, {part}" if "also" in facts else part
+    return facts
 
 
 def _float(text: str) -> float | None:
@@ -163,10 +160,11 @@ def _distribution(facts: Mapping[str, str]) -> Distribution | None:
         if all(0 <= one <= 1 for one in at):
             label = f"half of the values are from {told[1]} to {told[3]}, median {told[2]}, of {told[0]} to {told[4]}"
             return {"shapes": _box(*at), "label": label}
-    counts = [one.rpartition("×")[2] for one in _ENTRIES.findall(facts.get("most often", ""))]
+    counts = [re.split(r"[×~]", one)[-1] for one in _ENTRIES.findall(facts.get("most often", ""))]
     counts = counts or [facts[name] for name in ("True", "False") if name in facts]
-    numbers = [_float(one) or 0.0 for one in counts]
+    numbers = [_float(one.removesuffix(" %")) or 0.0 for one in counts]
     total = _float(facts.get("values", "")) or (sum(numbers) if "distinct" not in facts else None)
+    total = 100.0 if any(one.endswith(" %") for one in counts) else total
     if not numbers or not total or sum(numbers) > total:
         return None
     shares = [one / total for one in numbers]
@@ -220,16 +218,14 @@ def state_blocks(state: HandleState, text: str) -> list[RenderingBlock]:
     digest, is_raw = state.digest, state.digest["lod"] in (0, 3)
     kind = digest.get("kind")
     file, code = str(digest["target"]) if kind == "file" and is_raw else "", kind == "code" and is_raw
-    return blocks_of(text, state.rows, file=file, code=code, facts=not is_raw)
+    return blocks_of(text, state.rows, file=file, code=code)
 
 
-def blocks_of(
-    text: str, rows: Mapping[str, TableRow], *, facts: bool, file: str = "", code: bool = False
-) -> list[RenderingBlock]:
+def blocks_of(text: str, rows: Mapping[str, TableRow], *, file: str = "", code: bool = False) -> list[RenderingBlock]:
     """Return a masked rendering as blocks.
 
-    `rows` are the lines that are rows of tables; `facts` says that lines may tell facts of columns; `file` names the
-    file whose text it is; `code` says that it is the source of an object.
+    `rows` are the lines that are rows of tables; `file` names the file whose text it is; `code` says that it is the
+    source of an object.
     """
     lines = text.split("\n")
     language = _language(file, lines, code=code)
@@ -237,7 +233,7 @@ def blocks_of(
         return _code_blocks(lines, language)
     blocks, at, left = _Lines(), 0, TABLE_ROWS
     while at < len(lines):
-        taken, block = _table_at(lines, at, rows, left, facts=facts)
+        taken, block = _table_at(lines, at, rows, left)
         if block is None:
             blocks.text.append(lines[at])
             at += 1
@@ -248,33 +244,28 @@ def blocks_of(
     return blocks.made
 
 
-def _table_at(
-    lines: Sequence[str], at: int, rows: Mapping[str, TableRow], most: int, *, facts: bool
-) -> tuple[int, TableBlock | None]:
+def _table_at(lines: Sequence[str], at: int, rows: Mapping[str, TableRow], most: int) -> tuple[int, TableBlock | None]:
     """Return how many lines are a table, and the table; None where the line begins none."""
     first = rows.get(lines[at])
-    if first is not None:
-        found = list(_run((rows.get(line) for line in lines[at : at + most]), first))
-        if len(found) > first.is_head:
-            head = first.cells if first.is_head else first.names
-            body = [list(row.cells) for row in found[first.is_head :]]
-            return len(found), _table(list(head), body, first.right)
+    if first is None:
         return 0, None
-    told: list[FactsByName] = []
-    for line in lines[at : at + most] if facts else ():
-        if (one := column_facts(line)) is None:
-            break
-        told.append(one)
-    # A line alone may be a sentence: a table has more, or one with a number.
-    if len(told) > 1 or (told and len(told[0].facts) > 2):
-        return len(told), _facts_table(told)
+    found = list(_run((rows.get(line) for line in lines[at : at + most]), first))
+    if first.is_facts:
+        pairs = zip(lines[at:], found, strict=False)
+        told = list(takewhile(bool, (column_facts(line, row) for line, row in pairs)))
+        return len(told), _facts_table([one for one in told if one]) if told else None
+    if len(found) > first.is_head:
+        head = first.cells if first.is_head else first.names
+        body = [list(row.cells) for row in found[first.is_head :]]
+        return len(found), _table(list(head), body, first.right)
     return 0, None
 
 
 def _run(rows: Iterable[TableRow | None], first: TableRow) -> Iterator[TableRow]:
     """Yield the rows of one table."""
     for at, row in enumerate(rows):
-        if row is None or (at and row.is_head) or len(row.cells) != len(first.cells):
+        other = row is None or row.is_facts != first.is_facts or len(row.cells) != len(first.cells)
+        if row is None or other or (at and row.is_head):
             return
         yield row
 

@@ -86,7 +86,7 @@ def mime_bundle(node: NodeBase, mask: Callable[[str], str]) -> dict[str, Any]:
     if change:
         change = safe(change)
         border = "border-top:1px solid var(--jp-border-color2,#ddd);"
-        told = blocks_html(blocks_of(f"last change\n{change}", {}, facts=False), wraps=True)
+        told = blocks_html(blocks_of(f"last change\n{change}", {}), wraps=True)
         parts.append(f'<div style="{border}{_DIM}">{told}</div>')
         text += f"\n-- last change\n{change}"
     html = f'<div {_AS_TEXT} style="{_BOX}">{"".join(parts)}</div>'
@@ -107,7 +107,7 @@ def picture_html(picture: Picture) -> str:
 def rendered_html(rendered: Rendered, mask: Callable[[str], str]) -> str:
     """Return a rendering as HTML, with its picture."""
     image = picture_html(rendered.picture) if rendered.picture is not None else ""
-    blocks = blocks_html(blocks_of(mask(rendered.text), rendered.rows, facts=rendered.lod in (1, 2)), wraps=False)
+    blocks = blocks_html(blocks_of(mask(rendered.text), rendered.rows), wraps=False)
     return f'<div {_AS_TEXT} style="{_BOX}">{blocks}{image}</div>'
 
 

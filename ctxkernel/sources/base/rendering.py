@@ -29,7 +29,7 @@ from ctxkernel.core.reflection import class_of, type_name
 from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline_events import NONE
 from ctxkernel.projection.tokens import count_tokens
-from ctxkernel.sources.base.amounts import Line, lines_within, moved
+from ctxkernel.sources.base.amounts import Line, NamedLine, lines_within, moved
 from ctxkernel.sources.base.fitting import NO_CAP, squeezed
 from ctxkernel.sources.base.planner import Emphasis, plan, said, said_of
 from ctxkernel.sources.base.positions import (
@@ -146,7 +146,9 @@ def fit_lines(
     only names `tokens`.
     """
     planned = plan(head, lines, budget, what, place=place, hidden=hidden, emphasis=EMPHASIS.get())
-    return Draft(planned.text, planned.cut_tokens, planned.next_pos)
+    facts = [line for line in lines if isinstance(line, NamedLine) and line.what == "columns"]
+    rows: dict[str, TableRow] = {line: TableRow((line.name, line.kind), is_facts=True) for line in facts}
+    return Draft(planned.text, planned.cut_tokens, planned.next_pos, rows=rows)
 
 
 def as_now(draft: Draft, before: str = "nothing rendered before") -> Draft:

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import tarfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -21,6 +21,7 @@ from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.amounts import Line, NamedLine
 from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_bytes, read_regular
 from ctxkernel.sources.base.rendering import Draft, Names, Place, fit_lines
+from ctxkernel.sources.files.folder_parts import FolderEntry, tree_line
 from ctxkernel.sources.files.formats import FormatSource
 
 _MOST = 10_000
@@ -28,6 +29,8 @@ _DIRECTORY_BYTES = 2 << 20
 """A longer directory of a ZIP file takes too long to read."""
 _TABLES = 500
 _NAME_CHARS = 200
+_DEPTH = 8
+"""Folders of a member that stand above it in the tree; further ones stand in its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class Listing:
 
     head: str
     lines: Sequence[NamedLine]
+    names: Sequence[str]
     what: str
     exact: bool
     size: int
@@ -51,7 +55,7 @@ class ListingSource(FormatSource[Listing]):
 
     def names_of(self, found: Listing) -> Names:
         """Return the names in the list."""
-        return Names(found.what, [(line.name, Place(at)) for at, line in enumerate(found.lines)], "/")
+        return Names(found.what, [(name, Place(at)) for at, name in enumerate(found.names)], "/")
 
     def parts_of(self, found: Listing) -> Sequence[str]:
         """Return the lines of the list."""
@@ -59,8 +63,9 @@ class ListingSource(FormatSource[Listing]):
 
     def show(self, found: Listing, lod: int, place: Place, budget: int) -> Draft:
         """Render the list from a position on."""
-        head = f"{self.label} · {found.head} · {format_size(found.size)}"
         first = min(place.line, max(len(found.lines) - 1, 0))
+        there = f" · from {found.names[first]}" if first else ""  # what it lies in stands above it, out of sight
+        head = f"{self.label} · {found.head} · {format_size(found.size)}{there}"
         before = [f"[… {plural(first, found.what)} before]"] if first else []
         unread = [] if found.exact else [Line("", 0, found.what, exact=False)]
         lines = found.lines[first:]
@@ -82,7 +87,7 @@ class ListingSource(FormatSource[Listing]):
 
 
 class ArchiveSource(ListingSource):
-    """A ZIP or tar file."""
+    """A ZIP or tar file, as the tree that its members are in."""
 
     kind = "archive"
 
@@ -93,17 +98,26 @@ class ArchiveSource(ListingSource):
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 is_zip = not self.path.lower().endswith(".tar")
                 members, exact = _of_zip(file) if is_zip else _of_tar(file)
-            names = [one_line(name, _NAME_CHARS) for name, _ in members]
-            lines = [
-                NamedLine(f"{name} · {format_size(size)}", name, "members")
-                for name, (_, size) in zip(names, members, strict=True)
-            ]
+            tree = list(_tree(members))
             total = format_size(sum(size for _, size in members))
-            counts = plural(len(lines), "members") if exact else f"{len(lines):,}+ members"
+            counts = plural(len(members), "members") if exact else f"{len(members):,}+ members"
             head = f"{'ZIP' if is_zip else 'tar'} archive · {counts}, {total}{'' if exact else ' or more'} unpacked"
-            return Listing(head, lines, "members", exact, loaded.size, loaded.fingerprint)
+            lines, names = [*map(tree_line, tree)], [one_line(one.name, _NAME_CHARS) for one in tree]
+            return Listing(head, lines, names, "entries", exact, loaded.size, loaded.fingerprint)
 
         return read_regular(self.path, read)
+
+
+def _tree(members: Iterable[tuple[str, int]]) -> Iterator[FolderEntry]:
+    """Yield the members and the folders that they are in, these first."""
+    known: set[str] = set()
+    for parts, size in sorted((one_line(name, _NAME_CHARS).split("/", _DEPTH), size) for name, size in members):
+        for depth in range(len(parts) - 1):
+            folder = "/".join(parts[: depth + 1])
+            if folder not in known:
+                known.add(folder)
+                yield FolderEntry(folder, depth, True, 0, 0)
+        yield FolderEntry("/".join(parts), len(parts) - 1, False, size, 0)
 
 
 def _of_zip(file: BinaryIO) -> tuple[list[tuple[str, int]], bool]:
@@ -143,7 +157,8 @@ class DatabaseSource(ListingSource):
         views = sum(kind == "view" for kind, _, _ in rows[:_TABLES])
         count = plural(len(lines) - views, "tables") + (f", {plural(views, 'views')}" if views else "")
         count = count if exact else f"{_TABLES:,}+ tables and views"
-        return Listing(f"SQLite · {count}{about}", lines, "tables", exact, loaded.size, loaded.fingerprint)
+        names = [line.name for line in lines]
+        return Listing(f"SQLite · {count}{about}", lines, names, "tables", exact, loaded.size, loaded.fingerprint)
 
 
 def _table_line(database: sqlite3.Connection, kind: str, name: str, sql: str | None) -> NamedLine:

@@ -43,10 +43,18 @@ class FolderEntry:
 
     def line(self) -> str:
         """Return the entry as a line of the tree."""
-        base = printable(self.name.rsplit("/", 1)[-1])
+        base = printable(self.name.split("/", self.depth)[-1])
         if self.folder:
             return f"{'  ' * self.depth}{base}/{f' ({self.note})' if self.note else ''}"
         return f"{'  ' * self.depth}{base} · {self.note or format_size(self.size)}"
+
+
+def tree_line(entry: FolderEntry) -> NamedLine:
+    """Return the line of an entry of a tree: names come before sizes, and outer entries before inner ones."""
+    *above, base = entry.name.split("/", entry.depth)
+    kind = f"in {printable('/'.join(above))}/" if above else "entries"
+    name = f"{printable(base)}{'/' * entry.folder}"
+    return NamedLine(entry.line(), name, kind, depth=entry.depth, rank=2 * entry.depth, worth=int(entry.folder))
 
 
 def printable(name: str) -> str:

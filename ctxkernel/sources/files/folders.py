@@ -26,13 +26,21 @@ from itertools import islice
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size, one_line, plural
-from ctxkernel.sources.base.amounts import Line, NamedLine, moved
+from ctxkernel.sources.base.amounts import Line, moved
 from ctxkernel.sources.base.file_reader import content_hash, file_stamp, reason_of
 from ctxkernel.sources.base.positions import pattern_of
 from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, parse_place
 from ctxkernel.sources.files.code_maps import CodeMap, MappedSource
 from ctxkernel.sources.files.code_trees import package_of
-from ctxkernel.sources.files.folder_parts import FolderEntry, other_files, part_lines, printable, readme_line, totals
+from ctxkernel.sources.files.folder_parts import (
+    FolderEntry,
+    other_files,
+    part_lines,
+    printable,
+    readme_line,
+    totals,
+    tree_line,
+)
 from ctxkernel.sources.files.gitignore import Ignoring, above
 from ctxkernel.sources.files.globs import NOT_ENTERED, PatternSearch, folder_of
 from ctxkernel.sources.outlines.code_files import is_code
@@ -225,7 +233,7 @@ class DirectorySource(MappedSource):
         shown = list(zip(found, places, strict=True))[first:]
         if lod == 0:  # its own entries; of the one that the position is in, what is below
             shown = [row for row in shown if not row[0].depth or (place.col and row[1].line == place.line)]
-        lines: list[str] = [_tree_line(entry) if lod else entry.line() for entry, _ in shown]
+        lines: list[str] = [tree_line(entry) if lod else entry.line() for entry, _ in shown]
         lines += [Line("[… what follows was not read]", 0, "entries", exact=False)] if part else []
 
         def place_of(k: int) -> str | None:
@@ -255,13 +263,6 @@ class DirectorySource(MappedSource):
     def _mapped(self) -> CodeMap | None:
         """Return the map, if it has symbols."""
         return self.map if self.map is not None and self.map.tree().symbols else None
-
-
-def _tree_line(entry: FolderEntry) -> NamedLine:
-    """Return the line of an entry of a tree: names come before sizes, and outer entries before inner ones."""
-    above, _, base = printable(entry.name).rpartition("/")
-    name, kind = f"{base}{'/' * entry.folder}", f"in {above}/" if above else "entries"
-    return NamedLine(entry.line(), name, kind, depth=entry.depth, rank=2 * entry.depth, worth=int(entry.folder))
 
 
 def _places(found: list[FolderEntry]) -> list[Place]:

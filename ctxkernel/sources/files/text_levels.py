@@ -87,7 +87,7 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
         room = share if document.is_log else budget
         rows, hidden = (outline.lines, []) if budget >= NO_CAP else most_named(outline.lines, outline.unit)
         draft = fit_lines(head, [*rows, *rest], room, outline.unit, hidden=hidden)
-        draft = replace(draft, rows=outline.table)
+        draft = replace(draft, rows={**draft.rows, **outline.table})
         return _with_nearby(document, window, draft, budget) if room < budget or not draft.cut_tokens else draft
     lines = document.entries
     imports = [Line(line, rank=2) for line in head if line.startswith("imports: ")]

@@ -156,7 +156,9 @@ class ArraySource(TableSource):
         rows = window.lines(shown)[1:]
         lines = [Line(first_rows(shown, width)), *rows, *more_lines(total - len(rows), "rows")]
         draft = fit_lines(head, lines, budget, "rows")
-        return replace(draft, notes=("sampled",) if note else (), rows=window.table(shown, has_head=False))
+        return replace(
+            draft, notes=("sampled",) if note else (), rows={**draft.rows, **window.table(shown, has_head=False)}
+        )
 
 
 def _sample(array: Any) -> Any:

@@ -297,7 +297,7 @@ class TableSource(TargetSource):
             above = "\n".join([first_rows(shown, width), names, *rest[:1]])
             lines += [Line(line, rank=2) for line in (above, *rest[1:])]
         draft = fit_lines([head], lines, budget, "columns")
-        return replace(draft, notes=("sampled",) if note and lod == 2 else (), rows=table)
+        return replace(draft, notes=("sampled",) if note and lod == 2 else (), rows={**draft.rows, **table})
 
     def _rows(self, facts: TableFacts, place: Place, budget: int) -> Draft:
         """Render level 0: as many columns, then rows, from the position on as fit."""
