@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from IPython.lib.pretty import pretty
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.nodes.node_base import TickResult
@@ -170,3 +171,9 @@ def test_the_repr_of_a_rendering_has_neither_its_basis_nor_its_picture():
 
     assert "basis" not in repr(rendered)
     assert len(repr(rendered)) < 400
+
+
+def test_a_rendering_prints_and_is_displayed_as_its_text():
+    rendered = Rendered("one\ntwo", 2, 0, "0")
+
+    assert str(rendered) == pretty(rendered) == "one\ntwo"

@@ -136,6 +136,14 @@ class Rendered:
     facts: Mapping[str, int] = field(default=NONE, repr=False, compare=False)
     """A hash of each fact with a name, if something was cut: a later rendering finds by it what changed."""
 
+    def __str__(self) -> str:
+        """Return the text."""
+        return self.text
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the text where IPython shows a result."""
+        printer.text(self.text)
+
 
 class Source(Protocol):
     """The reader of a view's target. `sources.open_source` makes it. It never writes.
