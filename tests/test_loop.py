@@ -177,6 +177,7 @@ REFUSED = [
     ("h.token = 3", AttributeError, "tokens"),
     ("group()", BadTarget, "at least one"),
     ("group(3)", BadTarget, "view"),
+    ("group([h])", BadTarget, r"one by one: group\(\*handles\)"),
     ("show(3)", BadTarget, "view"),
     ("view(h)", BadTarget, "already"),
     ("g = group(h); g.add(g)", CyclicGroup, "g1"),

@@ -33,8 +33,10 @@ def check_member(member: object) -> NodeBase:
     """Return `member` if it is a handle, else raise BadTarget."""
     if isinstance(member, NodeBase):
         return member
-    kind = type(member).__name__
-    raise BadTarget(f"a group takes handles, not a value of type {kind}; make a handle of it first: group(view(…), …)")
+    kind, advice = type(member).__name__, "make a handle of it first: group(view(…), …)"
+    if type(member) in (list, tuple, set):
+        advice = "give the handles one by one: group(*handles)"
+    raise BadTarget(f"a group takes handles, not a value of type {kind}; {advice}")
 
 
 class GroupHandle(NodeBase):
