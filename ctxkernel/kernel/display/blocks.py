@@ -263,9 +263,9 @@ def _table_at(lines: Sequence[str], at: int, rows: Mapping[str, TableRow], most:
 
 def _run(rows: Iterable[TableRow | None], first: TableRow) -> Iterator[TableRow]:
     """Yield the rows of one table."""
+    kind = first.is_facts, len(first.cells)
     for at, row in enumerate(rows):
-        other = row is None or row.is_facts != first.is_facts or len(row.cells) != len(first.cells)
-        if row is None or other or (at and row.is_head):
+        if row is None or (at and row.is_head) or (row.is_facts, len(row.cells)) != kind:
             return
         yield row
 
