@@ -192,6 +192,7 @@ class PackWriter:
             remove_pack(folder, number)
             raise
         self.number = number
+        self._path = str(pack_path(folder, number))
         self._data, self._index, self._seed = data, index, mark ^ number
 
     @property
@@ -200,7 +201,7 @@ class PackWriter:
         if os.name == "nt":  # an open file cannot be deleted there
             return True
         try:
-            return os.path.samestat(os.stat(pack_path(self.folder, self.number)), os.fstat(self._data))
+            return os.path.samestat(os.stat(self._path), os.fstat(self._data))
         except OSError:
             return False
 
