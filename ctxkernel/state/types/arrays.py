@@ -182,10 +182,10 @@ def _root(pack: PackState, arr: Any) -> Any:
     """Return the owner of an array's memory: an array, itself included, or another exporter."""
     np = _numpy()
     ndarray, memmap = np.ndarray, np.memmap
-    base_of = ndarray.base.__get__
+    base_of, flags_of = ndarray.base.__get__, ndarray.flags.__get__
     node: Any = arr
     while True:
-        if class_of(node) is memory_class() or (node is not arr and pack.label_of(node)):
+        if class_of(node) is memory_class() or (node is not arr and flags_of(node).forc and pack.label_of(node)):
             return node
         base: Any = base_of(node)
         if base is None:
