@@ -52,6 +52,12 @@ class Difference:
     held: dict[str, Any] = field(default_factory=dict[str, Any])
     """Values of the state that were held, since their data are not stored."""
 
+    @property
+    def restored(self) -> list[str]:
+        """The names whose values are replaced by those of the state."""
+        loaded = [name for unit in self.load for name in unit.names]
+        return list(dict.fromkeys([*loaded, *self.held]))
+
 
 class StateComparison:
     """Compares states of one session with the present."""
