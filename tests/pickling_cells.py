@@ -558,6 +558,9 @@ def uses(): return x
 ## an instance whose dict has a name
 class A: pass
 a = A(); v = vars(a); v['x'] = 1; d = A.__dict__
+class S: __slots__ = ('x', '__weakref__')
+s = vars(S)
+=> s == vars(S) and setattr(S, 'later', 1) is None and s['later'] == 1
 => v['x'] == 1 and a.__dict__ is v and a.__setattr__('y', 2) is None and v['y'] == 2 and 'x' not in d
 ## its own way of being stored
 import copyreg
@@ -720,6 +723,12 @@ same = a.copy()
 => a.equals(same) and sp.sum() == 1 and n is __import__('pandas').NA and nt is __import__('pandas').NaT
 => ts.year == 2020
 => a.dtypes.tolist() == same.dtypes.tolist()
+## columns of Arrow have names
+import pyarrow as pa
+t = pa.table({'a': [1, 2], 'b': pa.array(['x', 'y']).dictionary_encode()}); c = t['a']; d = t['b']
+r = t.to_batches()[0].column(1); p = pa.array([1, 2])
+=> [one.to_pandas().name for one in (c, d, r, p)] == ['a', 'b', 'b', None] and c.to_pylist() == [1, 2]
+=> type(r) is pa.DictionaryArray and r.to_pylist() == d.to_pylist() == ['x', 'y'] and type(d) is pa.ChunkedArray
 ## a grouping and a large frame
 import numpy as np, pandas as pd
 d = pd.DataFrame({'k': np.arange(50_000) % 3, 'v': np.arange(50_000.)}); g = d.groupby('k'); q = d.v.rolling(3)
