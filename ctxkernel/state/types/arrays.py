@@ -153,10 +153,8 @@ def _elements(pack: PackState, obj: Any, plain: Any, cls: tuple[type, ...]) -> A
                 _, _, _, fortran, items = plain.__reduce__()[2]
                 state = (*(_repeated(items) or (items,)), flags.writeable)
             return PARTS.objects, (plain.shape, kind, bool(fortran), *cls), state, None, None, PARTS.fill_objects
-        fortran = flags.f_contiguous and not flags.c_contiguous
-        if (flags.c_contiguous or fortran) and not (pack.blocks and _in_block(pack, plain)):
-            data = pack.data(memoryview((plain.T if fortran else plain).reshape(-1).view(np.uint8)))
-            return PARTS.array, (data, _dtype(kind), plain.shape, fortran, flags.writeable, *cls)
+        if flags.forc and not (pack.blocks and _in_block(pack, plain)):
+            return _whole(pack, plain, cls)
         root = _block(pack, obj, obj)
     elif is_kind(class_of(root), np.ndarray):
         if _in_block(pack, root):
@@ -167,6 +165,8 @@ def _elements(pack: PackState, obj: Any, plain: Any, cls: tuple[type, ...]) -> A
         root = root.untyped_storage()
     elif not (any(class_of(root) is one for one in _EXPORTERS) or owns_foreign_memory(root)):
         pack.exporters.append(root)
+        if pack.claimed:  # a copy has the same elements, in memory of its own
+            return _whole(pack, plain, cls)
         root = _block(pack, root, _nearest(plain))
     start, size = _extent(root)
     low, high = _bounds(plain)
@@ -176,6 +176,12 @@ def _elements(pack: PackState, obj: Any, plain: Any, cls: tuple[type, ...]) -> A
     return PARTS.mapped_view if class_of(root) is FileMap and cls and is_kind(
         cls[0], np.memmap
     ) else PARTS.array_view, args
+
+
+def _whole(pack: PackState, plain: Any, cls: tuple[type, ...]) -> Reduction:
+    fortran = plain.flags.f_contiguous and not plain.flags.c_contiguous
+    data = pack.data(memoryview((plain.T if fortran else plain).reshape(-1).view("u1")))
+    return PARTS.array, (data, _dtype(plain.dtype), plain.shape, fortran, plain.flags.writeable, *cls)
 
 
 def _root(pack: PackState, arr: Any) -> Any:
