@@ -746,6 +746,14 @@ a = [1]; t = threading.local(); t.rows = a; o = Own(3); o.size = 4; o.rows = a
 => t.rows is a and vars(t) == {'rows': [1]} and (o.kind, o.size) == ('own', 4) and o.rows is a
 => (s := [], h := threading.Thread(target=lambda: s.append(o.size)), h.start(), h.join(), s)[-1] == [3]
 => not hasattr(t, 'other') and type(t) is threading.local
+## matches of expressions
+import re
+text = 'key=1; other=22'; p = re.compile(r'(?P<k>\w+)=(?P<v>\d+)'); m = p.match(text); s = p.search(text, 3)
+every = list(p.finditer(text)); both = [every[1], m]; t = text
+f = re.fullmatch('a|ab', 'ab'); b = re.match(b'x', b'xy')
+=> m['k'] == 'key' and s.groupdict() == {'k': 'other', 'v': '22'} and s.pos == 3 and f.span() == (0, 2) and b[0] == b'x'
+=> [one['v'] for one in every] == ['1', '22'] and both[0] is every[1] and both[1] is m and m.string is t and m.re is p
+=> every[1].pos == 0 and m.expand(r'\2') == '1'
 ## a file that is read
 import pathlib, tempfile
 p = pathlib.Path(tempfile.mkdtemp()) / 'f.txt'; p.write_text('one\ntwo\nthree\n')

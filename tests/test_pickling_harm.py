@@ -137,6 +137,22 @@ def test_a_text_file_that_reads_through_an_archive_is_alive_only(tmp_path: Any):
     box.namespace["b"].close()
 
 
+def test_a_match_in_a_text_that_changed_and_an_expression_without_a_text_are_alive_only():
+    box = Box("""
+        import re
+        data = bytearray(b'abc'); m = re.match(b'a', data); data[0] = 0
+        s = re.Scanner([('a', None)]).scanner; g = re.match('a', 'a')
+    """)
+
+    packed = box.pack("data", "m", "s", "g")
+
+    assert packed.faults == {
+        "m": "re.Match: the text in which it was found may have changed",
+        "s": "re.Pattern: it was made of no text",
+    }
+    assert set(Elsewhere(box, packed).load()) == {"data", "g"}
+
+
 def test_a_stand_in_says_what_it_was_and_what_to_do():
     """It can be shown, copied and stored; every other use raises with the next move."""
     lost = Lost("generator in d['x']")
