@@ -486,7 +486,7 @@ class Returning:
         if done.made:
             told.append(f"made again: {', '.join(done.made)} by {', '.join(plan.again)}")
         told += [f"connected again: {place} ({what})" for place, what in connected.items()]
-        told += [f"not restored: {name} ({why})" for name, why in lost.items()]
+        told += [f"not restored: {name.replace(PREFIX, 'module ')} ({why})" for name, why in lost.items()]
         told += [f"as it is now: {name} ({why})" for name, why in done.as_now.items()]
         if inexact:
             told.append(f"as their libraries store them: {join_names(inexact)}")
