@@ -558,6 +558,9 @@ def uses(): return x
 ## an instance whose dict has a name
 class A: pass
 a = A(); v = vars(a); v['x'] = 1; d = A.__dict__
+class S: __slots__ = ('x', '__weakref__')
+s = vars(S)
+=> s == vars(S) and setattr(S, 'later', 1) is None and s['later'] == 1
 => v['x'] == 1 and a.__dict__ is v and a.__setattr__('y', 2) is None and v['y'] == 2 and 'x' not in d
 ## its own way of being stored
 import copyreg
@@ -720,6 +723,12 @@ same = a.copy()
 => a.equals(same) and sp.sum() == 1 and n is __import__('pandas').NA and nt is __import__('pandas').NaT
 => ts.year == 2020
 => a.dtypes.tolist() == same.dtypes.tolist()
+## columns of Arrow have names
+import pyarrow as pa
+t = pa.table({'a': [1, 2], 'b': pa.array(['x', 'y']).dictionary_encode()}); c = t['a']; d = t['b']
+r = t.to_batches()[0].column(1); p = pa.array([1, 2])
+=> [one.to_pandas().name for one in (c, d, r, p)] == ['a', 'b', 'b', None] and c.to_pylist() == [1, 2]
+=> type(r) is pa.DictionaryArray and r.to_pylist() == d.to_pylist() == ['x', 'y'] and type(d) is pa.ChunkedArray
 ## a grouping and a large frame
 import numpy as np, pandas as pd
 d = pd.DataFrame({'k': np.arange(50_000) % 3, 'v': np.arange(50_000.)}); g = d.groupby('k'); q = d.v.rolling(3)
@@ -737,6 +746,14 @@ a = [1]; t = threading.local(); t.rows = a; o = Own(3); o.size = 4; o.rows = a
 => t.rows is a and vars(t) == {'rows': [1]} and (o.kind, o.size) == ('own', 4) and o.rows is a
 => (s := [], h := threading.Thread(target=lambda: s.append(o.size)), h.start(), h.join(), s)[-1] == [3]
 => not hasattr(t, 'other') and type(t) is threading.local
+## matches of expressions
+import re
+text = 'key=1; other=22'; p = re.compile(r'(?P<k>\w+)=(?P<v>\d+)'); m = p.match(text); s = p.search(text, 3)
+every = list(p.finditer(text)); both = [every[1], m]; t = text
+f = re.fullmatch('a|ab', 'ab'); b = re.match(b'x', b'xy')
+=> m['k'] == 'key' and s.groupdict() == {'k': 'other', 'v': '22'} and s.pos == 3 and f.span() == (0, 2) and b[0] == b'x'
+=> [one['v'] for one in every] == ['1', '22'] and both[0] is every[1] and both[1] is m and m.string is t and m.re is p
+=> every[1].pos == 0 and m.expand(r'\2') == '1'
 ## a file that is read
 import pathlib, tempfile
 p = pathlib.Path(tempfile.mkdtemp()) / 'f.txt'; p.write_text('one\ntwo\nthree\n')

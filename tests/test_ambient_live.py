@@ -569,6 +569,17 @@ def test_caches_are_cleared_and_threads_are_named_by_a_return_in_a_kernel(kernel
     assert kernel.evaluate("rows(1)") == "[1]"
 
 
+def test_a_thread_that_sends_large_outputs_is_none_of_the_users(kernel):
+    """ZeroMQ starts it with the first output of 64 KB, such as a figure."""
+    kernel.run("from IPython.display import HTML; x = 1")
+    kernel.run("HTML('a' * 300_000)")
+
+    told = kernel.run("%ctx goto 1").stdout
+
+    assert "GarbageCollector" in kernel.evaluate("[type(one).__name__ for one in __import__('threading').enumerate()]")
+    assert "thread" not in told
+
+
 def test_a_cached_function_that_an_own_module_only_imports_is_not_the_module_s(tmp_path, monkeypatch):
     """`urlsplit` is cached by the standard library: to clear it at each return would be noise."""
     (tmp_path / "imports_it.py").write_text(

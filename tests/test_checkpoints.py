@@ -176,6 +176,21 @@ def test_a_view_shares_the_memory_of_its_array_again(bench: Bench):
     assert bench["arr"][10] == 5
 
 
+def test_a_window_over_every_second_element_shares_the_memory_again(bench: Bench):
+    """NumPy's windows refer to the view that they are of; its memory is not whole, and it has a pack of its own."""
+    bench.run("arr = np.arange(10.0); even = arr[::2]; kept = [even]")
+    first = bench.run("window = np.lib.stride_tricks.sliding_window_view(even, 2, writeable=True)")
+    bench.run("window[0, 1] = 7")
+    assert bench["arr"][2] == 7
+
+    assert not bench.goto(first)
+
+    assert bench["window"].tolist() == [[0, 2], [2, 4], [4, 6], [6, 8]]
+    bench["arr"][2] = 5
+    assert bench["window"][0, 1] == bench["kept"][0][1] == 5
+    assert bench["even"] is bench["kept"][0]
+
+
 def test_a_slice_of_a_large_array_is_patched_where_it_lies(bench: Bench):
     """The array stays the same object, and only the difference is stored."""
     first = bench.run("arr = np.arange(4_000_000.0)")
@@ -652,7 +667,7 @@ def test_what_stores_but_does_not_come_back_equal_is_named(bench: Bench):
     bench.run("f.kept = 5")
     told = bench.goto(first)
 
-    assert "as it is now" in told["f"]
+    assert "used since" in told["f"]
     assert bench["f"].kept == 5
 
 

@@ -111,6 +111,13 @@ def test_a_number_that_equals_another_part_of_the_state_is_no_proof():
     assert found == {"a": "it can be stored, but its copy is not equal to it"}
 
 
+def test_an_array_in_memory_of_a_librarys_compiled_code_comes_back_in_memory_of_its_own():
+    pytest.importorskip("scipy")
+    box = Box("from scipy.spatial.transform import Rotation\nr = [Rotation.from_euler('x', 1.0)]")
+
+    assert check(box, "r") == {"r": "inexact"}
+
+
 def test_each_value_is_compared_and_not_each_type(library: Any):
     """A cache that was empty when a value was stored first may be full the next time."""
     box = Box("from some_library import *\ne = Cached()")

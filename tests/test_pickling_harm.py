@@ -117,6 +117,42 @@ def test_what_is_alive_only_is_a_fault_with_a_reason():
     box.namespace["td"].cleanup()
 
 
+def test_a_text_file_that_reads_through_an_archive_is_alive_only(tmp_path: Any):
+    """Opened again by its name, it would give the bytes of the archive."""
+    box = Box(f"""
+        import bz2, gzip, io
+        path = {str(tmp_path / "a")!r}
+        with gzip.open(path, 'wt') as done: done.write('one')
+        g = gzip.open(path, 'rt'); b = bz2.open(path + '2', 'wt'); t = io.TextIOWrapper(io.BytesIO(b'text'))
+    """)
+
+    packed = box.pack("g", "b", "t", "done")
+
+    assert packed.faults == {
+        "g": "_io.TextIOWrapper: it reads or writes through a GzipFile",
+        "b": "_io.TextIOWrapper: it reads or writes through a BZ2File",
+        "t": "_io.TextIOWrapper: it reads or writes through a BytesIO",
+    }
+    assert Elsewhere(box, packed).load()["done"].closed
+    box.namespace["b"].close()
+
+
+def test_a_match_in_a_text_that_changed_and_an_expression_without_a_text_are_alive_only():
+    box = Box("""
+        import re
+        data = bytearray(b'abc'); m = re.match(b'a', data); data[0] = 0
+        s = re.Scanner([('a', None)]).scanner; g = re.match('a', 'a')
+    """)
+
+    packed = box.pack("data", "m", "s", "g")
+
+    assert packed.faults == {
+        "m": "re.Match: the text in which it was found may have changed",
+        "s": "re.Pattern: it was made of no text",
+    }
+    assert set(Elsewhere(box, packed).load()) == {"data", "g"}
+
+
 def test_a_stand_in_says_what_it_was_and_what_to_do():
     """It can be shown, copied and stored; every other use raises with the next move."""
     lost = Lost("generator in d['x']")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
 from test_returning import run_all
 from told import named_by
 
@@ -38,3 +41,40 @@ def test_what_a_cell_writes_through_an_iterator_or_a_function_of_numpy_is_in_the
     assert kernel.evaluate(facts) == "([0.0, 0.0, 0.0, 0.0], [0.0, 0.0], [])"
     run_all(kernel, "places[0] = 3")
     assert kernel.evaluate("(places.index, flat[0])") == "(0, np.float64(3.0))"
+
+
+@pytest.mark.parametrize(
+    "makes",
+    [
+        "data = [1, 2]\ndef inner(): yield from data\ndef outer(given):\n    for one in inner(): yield one, given",
+        "import pandas as pd\ndata = pd.DataFrame({'a': [1, 2], 'b': [3, 4]})\ndef outer(given): return given.items()",
+    ],
+    ids=["a list", "a frame"],
+)
+def test_a_generator_within_a_generator_costs_no_variable_that_they_read(start_kernel, tmp_path, makes: str):
+    """The inner one is not in the value of the variable, although both are stored together."""
+    kernel = start_kernel()
+    run_all(kernel, makes, "it = outer(data)", "first = next(it)", "data[0] = 5", "next(it)")
+
+    told = kernel.run("%ctx goto 4").stdout
+    assert "as it is now: it" in told and "data" not in named_by(told, ("data",))
+    data = kernel.evaluate("str(data)")
+    kernel.stop()
+
+    again = start_kernel(tmp_path)
+    told = again.run("%ctx resume").stdout
+    assert named_by(told, ("it", "data", "first")).keys() == {"it"}
+    assert again.evaluate("str(data)") == data
+
+
+def test_what_a_return_takes_from_memory_counts_as_restored(kernel):
+    """A list that a generator shares is held with it: the generator has no stored form."""
+    run_all(kernel, "data = [1, 2]\ndef each(): yield from data", "it = each()", "first = next(it)", "data.append(3)")
+    run_all(kernel, "%ctx goto 3")
+
+    plan = kernel.run("%ctx undo --dry-run --json").stdout
+    told = kernel.run("%ctx undo").stdout
+
+    assert kernel.evaluate("data") == "[1, 2, 3]"
+    assert "3 names restored (data, each, it), 1 kept" in told
+    assert json.loads(plan)["load"] == [{"names": ["data", "each", "it"], "nbytes": 0}]

@@ -68,3 +68,31 @@ def test_listeners_that_a_signal_of_psygnal_refers_to_weakly_are_named_and_their
     kernel = start_kernel()
     assert "source" in named_by(run_all(kernel, "%ctx resume").stdout, ("source",))
     assert kernel.evaluate("(listener.got, len(source.sent))") == "([4, 5], 0)"
+
+
+def test_quantities_belong_to_the_registry_of_their_state(start_kernel):
+    """Pint makes a class for each registry, and what it stores of a quantity says nothing of that class."""
+    pytest.importorskip("pint")
+    kernel = start_kernel()
+    run_all(kernel, "import pint; units = pint.UnitRegistry(); length = 3 * units.meter", "x = 1")
+    run_all(kernel, "more = length + 5 * units.foot; length = None", "%ctx goto 2")
+
+    assert kernel.evaluate("(str(length + 2 * units.meter), length._REGISTRY is units)") == "('5 meter', True)"
+
+
+def test_a_column_of_a_frame_of_geometries_comes_back_with_the_frame(start_kernel, tmp_path):
+    """They share an array whose elements say themselves how they are stored: it is compared by its content."""
+    pytest.importorskip("geopandas")
+    kernel = start_kernel()
+    makes = "frame = geopandas.GeoDataFrame({'v': [1, 2]}, geometry=geopandas.points_from_xy([1, 2], [3, 4]))"
+    run_all(kernel, f"import geopandas\n{makes}", "column = frame.geometry", "frame.loc[0, 'v'] = 7", "import time")
+    run_all(kernel, "frame.loc[0, 'geometry'] = frame.loc[1, 'geometry']", "%ctx goto 4")
+    kernel.stop()
+
+    again = start_kernel(tmp_path)
+    told = again.run("%ctx resume").stdout
+
+    assert not named_by(told, ("frame", "column"))
+    assert again.evaluate("(str(frame.loc[0, 'geometry']), frame.v.tolist(), str(column[1]))") == (
+        "('POINT (1 3)', [7, 2], 'POINT (2 4)')"
+    )

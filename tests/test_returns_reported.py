@@ -1077,6 +1077,27 @@ def test_a_module_of_the_users_that_a_cell_patched_is_as_its_file_defines_it(ker
     assert is_true(kernel, "not hasattr(helper, 'removed') and plain() == 'code' and helper.Replaced is not replaced")
 
 
+def test_a_resume_names_a_module_whose_file_was_edited_after_it_was_loaded(start_kernel, tmp_path):
+    """The function that the state had is not stored: the new kernel has that of the file."""
+    file = tmp_path / "edited_later.py"
+    file.write_text("def rate(): return 1\n")
+    kernel = start_kernel()
+    for cell in ("import edited_later", "from edited_later import rate", "x = rate()"):
+        assert kernel.run(cell).status == "ok"
+    kernel.stop()
+
+    same = start_kernel(tmp_path)
+    assert "edited_later" not in same.run("%ctx resume").stdout.partition("\n")[2]
+    file.write_text("# an editor saved it\ndef rate(): return 22\n")
+    same.run("y = rate()")
+    same.stop()
+
+    again = start_kernel(tmp_path)
+    told = again.run("%ctx resume").stdout
+    assert again.evaluate("(x, y, rate())") == "(1, 1, 22)"
+    assert "loaded later, and as it is now: module edited_later" in told
+
+
 def test_a_return_names_a_module_that_was_loaded_again(kernel):
     """What its file defines is as it is now: a return does not bring back code that the user has edited."""
     (kernel.folder / "helper.py").write_text("def f(): return 1\n")

@@ -133,6 +133,11 @@ def test_magics_are_seen_through_in_a_real_shell(cell: str):
         ("x = set()", "set", "set()"),
         ("x = {'k': [1]}", "dict", "{'k': [1]}"),
         ("x = np.zeros((1000, 3))", "numpy.ndarray", "float64[1000, 3] 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, …"),
+        (
+            "x = np.array(['a' * 20, 'b'], dtype=np.dtypes.StringDType())",
+            "numpy.ndarray",
+            f"StringDType()[2] '{'a' * 20}', 'b'",
+        ),
         ("x = np.float32(1.5)", "numpy.float32", "np.float32(1.5)"),
         ("x = pd.DataFrame({'a': [1], 'b': [0.5]})", "pandas.DataFrame", "DataFrame 1×2: a int64; b float64"),
         (

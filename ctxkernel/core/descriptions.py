@@ -188,6 +188,11 @@ def _plain_array(value: Any) -> Any:
     return value if class_of(value) is ndarray else ndarray.view(value, ndarray)
 
 
+def first_items(array: Any, count: int) -> list[Any]:
+    """Return the first elements of an array as Python's objects. A slice of `flat` fails for NumPy's strings."""
+    return [array.item(at) for at in range(min(array.size, count))]
+
+
 def _manager(value: Any) -> Any:
     members = AttributePlan(class_of(value), own=False).dict_of(value)
     return None if members is None else dict[Any, Any].get(members, "_mgr")
@@ -320,7 +325,7 @@ class _Writer:
         self.put(f"{plain.dtype}{list(plain.shape)}")
         if plain.size:
             self.put(" ")
-            self._items(plain.flat[:8].tolist(), depth)
+            self._items(first_items(plain, 8), depth)
         self.put(f", {_MORE}" if plain.size > 8 else "")
 
     def dataframe(self, value: Any, depth: int) -> None:

@@ -11,10 +11,8 @@ import sys
 import threading
 from typing import Any
 
-_OWN = ("IPythonHistorySavingThread", "IOPub", "Heartbeat", "Control", "ctxkernel", "pydevd")
-"""Prefixes of the names of threads of the kernel and of IPython."""
-_POLLER = "ipykernel.parentpoller"
-"""Its thread checks every second whether the parent lives; it has no name of its own."""
+from ctxkernel.state.ambient.process import is_own_thread
+
 _TASKS = frozenset(("tornado", "zmq", "ipykernel", "IPython", "jupyter_client", "ctxkernel"))
 """Packages whose tasks are on the event loop in every kernel."""
 _CALLBACKS = _TASKS | {"asyncio", "_asyncio"}
@@ -47,8 +45,7 @@ class Activity:
             self._messages, reason = 0, "a widget's callback ran"
         before, now = self._seen, dict[int, int | None]()
         for thread in threading.enumerate():
-            is_own = thread.name.startswith(_OWN) or type(thread).__module__ == _POLLER
-            if thread.ident not in self._first and thread.native_id and not is_own:
+            if thread.ident not in self._first and thread.native_id and not is_own_thread(thread):
                 time = now[thread.native_id] = _run_time(thread.native_id)
                 if time is None or time != before.get(thread.native_id, 0):
                     reason = reason or "a thread ran"

@@ -67,7 +67,8 @@ class Planner:
         missing = self._missing(difference)
         prints = self._facts.fingerprints_at(path)
         prints |= dict.fromkeys(map(name_of, (*difference.stale, *difference.lost)), "")  # readers of these differ
-        load = [Load(_plain_names(unit.names), unit.nbytes) for unit in difference.load if _plain_names(unit.names)]
+        load = [Load(_plain_names(unit.names), unit.nbytes) for unit in difference.load]
+        load.append(Load(tuple(name for name in _plain_names(difference.held) if name not in missing), 0))
         kept = difference.target.get("ambient:files")
         kept_files = self._restorer.plain(kept) if kept is not None else None
         files, changes = self._session.file_states.plan_files(kept_files, self._files(path))

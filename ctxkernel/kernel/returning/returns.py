@@ -467,7 +467,7 @@ class Returning:
 
         job, plan, fetched = prepared.job, prepared.plan, prepared.fetched
         not_as_it_was = done.lost.keys() | set(map(name_of, done.as_now))
-        names = [name for unit in job.difference.load for name in unit.names]
+        names = job.difference.restored
         loaded = sorted(name for name in names if is_variable(name) and name not in not_as_it_was)
         dropped = list(filter(is_variable, job.difference.drop))
         kept = sum(map(is_variable, job.difference.keep))
@@ -486,7 +486,7 @@ class Returning:
         if done.made:
             told.append(f"made again: {', '.join(done.made)} by {', '.join(plan.again)}")
         told += [f"connected again: {place} ({what})" for place, what in connected.items()]
-        told += [f"not restored: {name} ({why})" for name, why in lost.items()]
+        told += [f"not restored: {name.replace(PREFIX, 'module ')} ({why})" for name, why in lost.items()]
         told += [f"as it is now: {name} ({why})" for name, why in done.as_now.items()]
         if inexact:
             told.append(f"as their libraries store them: {join_names(inexact)}")

@@ -35,7 +35,7 @@ from typing import Any
 
 import xxhash
 
-from ctxkernel.core.descriptions import brief
+from ctxkernel.core.descriptions import brief, first_items
 from ctxkernel.core.reflection import attributes, class_of, is_a
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.amounts import indented, more_lines
@@ -495,5 +495,5 @@ def _told(values: Any) -> str:
         return brief(values, 120)
     plain = numpy.ma.getdata(values)
     if plain.dtype.hasobject:
-        return f"{plural(plain.size, 'values')}: {brief(plain.flat[:6].tolist(), 120)}"
+        return f"{plural(plain.size, 'values')}: {brief(first_items(plain, 6), 120)}"
     return array_line(plain)

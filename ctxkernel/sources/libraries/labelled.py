@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ctxkernel.core.descriptions import brief
+from ctxkernel.core.descriptions import brief, first_items
 from ctxkernel.core.reflection import attributes, class_of, type_name
 from ctxkernel.core.text import format_shape, format_size, one_line, plural
 from ctxkernel.sources.base.amounts import Line, NamedLine, indented, more_lines
@@ -175,7 +175,7 @@ def _line(name: Any, variable: Any) -> str:
         return f"{one_line(str(name), 80)} ({dims}): {array_line(array)}"
     shape = format_shape(variable.shape)
     if array is not None:
-        return f"{one_line(str(name), 80)} ({dims}): {shape} {variable.dtype} {brief(array.flat[:6].tolist(), 120)}"
+        return f"{one_line(str(name), 80)} ({dims}): {shape} {variable.dtype} {brief(first_items(array, 6), 120)}"
     data: Any = attributes(variable).get("_data")
     kind = type_name(class_of(data))
     if kind.endswith(_ADAPTERS):

@@ -54,7 +54,7 @@ def array_line(array: Any, limit: int = STAMP_BYTES // 8, *, ranged: bool = True
     content = f"{xxhash.xxh3_64_intdigest(repr(column.chunks).encode()) & 0xFFFFFFFF:08x}"
     span = span_of(array) if ranged else ""
     parts = [
-        f"{about} [{', '.join(cells(array.flat[:_SHOWN]))}, …]",
+        f"{about} [{', '.join(cells(array.reshape(-1)[:_SHOWN]))}, …]",
         *([span] if span else []),
         f"content {'' if column.exact else '~'}{content}",
     ]

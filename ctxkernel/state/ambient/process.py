@@ -243,7 +243,15 @@ SIGNALS = [int(number) for number in signal.valid_signals() if number != signal.
 """The kernel sets the handler of SIGINT itself, between cells."""
 signal_handler: Any = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
 """Without the enumerations that the module `signal` makes of each number."""
-_OWN = ("ctxkernel", "IPythonHistorySavingThread")
+_OWN_THREADS = ("IPythonHistorySavingThread", "IOPub", "Heartbeat", "Control", "ctxkernel", "pydevd")
+"""Prefixes of the names of threads of the kernel and of IPython."""
+_OWN_MODULES = ("ipykernel.", "zmq.")
+"""Packages whose threads have no name of their own: the check that the parent lives, and of large messages sent."""
+
+
+def is_own_thread(thread: threading.Thread) -> bool:
+    """Return whether a thread is one of the kernel, which runs no code of the user's."""
+    return thread.name.startswith(_OWN_THREADS) or type(thread).__module__.startswith(_OWN_MODULES)
 
 
 class Outside(Part):
@@ -261,7 +269,7 @@ class Outside(Part):
         token = self._live.token
         handlers = {number: one for number in SIGNALS if (one := signal_handler(number)) not in (signal.SIG_DFL, None)}
         return {
-            "threads": sorted(token(one) for one in threading.enumerate() if not one.name.startswith(_OWN)),
+            "threads": sorted(token(one) for one in threading.enumerate() if not is_own_thread(one)),
             "children": sorted(map(token, _children())),
             "signals": {str(number): token(one) if callable(one) else str(one) for number, one in handlers.items()},
         }

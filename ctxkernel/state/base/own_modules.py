@@ -16,7 +16,10 @@ import sys
 import types
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
+
+from xxhash import xxh3_64_hexdigest
 
 from ctxkernel.core.reflection import (
     DEFINED,
@@ -67,6 +70,8 @@ _ABOUT = ""
 """The place of the module, which a new process imports to load it, when it was loaded again, and which places were
 deleted."""
 _NOTHING_KNOWN: Any = None, "", ()
+_MOST_BYTES = 4_000_000
+"""Larger files of modules are not hashed."""
 
 
 def is_own(module: types.ModuleType) -> bool:
@@ -120,7 +125,7 @@ class OwnModule:
     def __init__(self, name: str) -> None:
         self.name = name
         self._loaded = ""
-        """Another text for each time that it was loaded again."""
+        """A hash of its file when it was loaded first, and another text for each time that it was loaded again."""
         self.reaches = False
         """Whether one of its functions can reach any variable of the notebook."""
         self._spec: object = NOTHING
@@ -132,6 +137,7 @@ class OwnModule:
             self._learn(module)
 
     def _learn(self, module: types.ModuleType) -> None:
+        self._loaded = _hash_of_file(module) if self._spec is NOTHING else uuid.uuid4().hex
         self._spec = getattr(module, "__spec__", None)
         self._defined, self._definitions = {}, {}
         self._learn_members("", module_dict(module).items())
@@ -174,7 +180,6 @@ class OwnModule:
         if (module := sys.modules.get(self.name)) is None:
             return NOTHING
         if getattr(module, "__spec__", None) is not self._spec:
-            self._loaded = uuid.uuid4().hex if self._spec is not NOTHING else ""
             self._learn(module)
         found = {
             name: value
@@ -215,8 +220,9 @@ class OwnModule:
                 self._put(place, value)
 
     def is_loaded_again(self, values: Mapping[str, Any] | None) -> bool:
-        """Return whether it was loaded again since a state had these values, so that its definitions differ."""
-        return values is not None and values.get(_ABOUT, _NOTHING_KNOWN)[1] != self._loaded
+        """Return whether it was loaded again, or from another file, since a state had these values."""
+        # Earlier versions stored no hash.
+        return values is not None and values.get(_ABOUT, _NOTHING_KNOWN)[1] not in ("", self._loaded)
 
     def _put(self, place: str, value: Any) -> None:
         """Set the object in a place; NOTHING removes it."""
@@ -247,6 +253,15 @@ class OwnModule:
             class_setter(owner, "__setattr__")(owner, name, value)
         elif name in class_dict(owner):
             class_setter(owner, "__delattr__")(owner, name)
+
+
+def _hash_of_file(module: types.ModuleType) -> str:
+    """Return a hash of the file of a module; empty where there is none, or a large one."""
+    try:
+        path = os.fspath(module.__file__ or "")
+        return xxh3_64_hexdigest(Path(path).read_bytes()) if os.path.getsize(path) <= _MOST_BYTES else ""
+    except (OSError, AttributeError, TypeError):
+        return ""
 
 
 def _is_code(name: str, value: Any) -> bool:

@@ -21,7 +21,7 @@ from ctxkernel.state.tracking.groups import CHUNK, chunks_of
 from ctxkernel.state.types import connections
 from ctxkernel.state.types.process_objects import TRAITS_ONLY
 
-_AS_NOW = "it cannot be stored, and was used since: it is as it is now"
+_AS_NOW = "it cannot be stored, and was used since"
 _CHANGED = "it changed without a cell that used it, at a time that is not known"
 
 
@@ -51,6 +51,12 @@ class Difference:
     """Bytes of the buffers that differ."""
     held: dict[str, Any] = field(default_factory=dict[str, Any])
     """Values of the state that were held, since their data are not stored."""
+
+    @property
+    def restored(self) -> list[str]:
+        """The names whose values are replaced by those of the state."""
+        loaded = [name for unit in self.load for name in unit.names]
+        return list(dict.fromkeys([*loaded, *self.held]))
 
 
 class StateComparison:

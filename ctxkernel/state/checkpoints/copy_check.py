@@ -13,7 +13,7 @@ Rule 3: no bounded comparison is believed: what takes longer than a cell may is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,11 +82,11 @@ def unfaithful(
     stored = {name: value for name, value in values.items() if name not in packed.faults and value is not NOTHING}
     found = dict.fromkeys(stored.keys() - copies.keys(), "it can be stored, but it does not come back")
     try:
-        same = not found and _same(packer, stored, copies, bounded)
+        same = not found and _same(packer, packed, stored, copies, bounded)
         differ = [name for name in stored if name in copies and not same]
-        differ = [name for name in differ if not _same(packer, {name: stored[name]}, copies, bounded)]
+        differ = [name for name in differ if not _same(packer, packed, {name: stored[name]}, copies, bounded)]
         in_doubt = differ and not found and not report and not _of_users(packer, packed)
-        if in_doubt and _same(packer, stored, copies, bounded, claimed=True):
+        if in_doubt and _same(packer, packed, stored, copies, bounded, claimed=True):
             return Unequal(inexact=tuple(differ))
     except TooLarge:
         return None
@@ -114,11 +114,18 @@ def _copied(memory: memoryview) -> memoryview:
 
 
 def _same(
-    packer: Packer, values: Mapping[str, Any], copies: Mapping[str, Any], bounded: bool, *, claimed: bool = False
+    packer: Packer,
+    packed: Packed,
+    values: Mapping[str, Any],
+    copies: Mapping[str, Any],
+    bounded: bool,
+    *,
+    claimed: bool = False,
 ) -> bool:
     """Return whether copies have the fingerprints of their values. Raises TooLarge where a cell would have to wait."""
     both = values, {name: copies[name] for name in values}
-    mine, theirs = (_Content(packer, one, claimed=claimed) for one in both)
+    # A shared object is compared by its content where it is the value, and by its label where the value refers to it.
+    mine, theirs = (_Content(packer, one, packed.labels, claimed=claimed) for one in both)
     if mine.exact() == theirs.exact():
         return True
     most = (fingerprints.MOST_NODES, MOST_TEXT) if bounded else (math.inf, math.inf)
@@ -131,10 +138,12 @@ def _same(
 class _Content:
     """The content of values: by their attributes, or as `claimed` by the classes of libraries."""
 
-    def __init__(self, packer: Packer, values: Mapping[str, Any], *, claimed: bool = False) -> None:
+    def __init__(
+        self, packer: Packer, values: Mapping[str, Any], labels: Collection[str], *, claimed: bool = False
+    ) -> None:
         classes = {name: value for name, value in values.items() if name.startswith("class:")}  # by their content
         others = {name: value for name, value in values.items() if name not in classes}
-        self._packed = packer.pack({"values": others, **classes}, plain=not claimed, claimed=claimed)
+        self._packed = packer.pack({"values": others, **classes}, plain=not claimed, claimed=claimed, labels=labels)
         self._chunks = [chunks_of(one) for one in self._packed.buffers]
 
     def exact(self) -> object:

@@ -151,10 +151,8 @@ def _elements(pack: PackState, obj: Any, plain: Any, cls: tuple[type, ...]) -> A
                 _, _, _, fortran, items = plain.__reduce__()[2]
                 state = (*(_repeated(items) or (items,)), flags.writeable)
             return PARTS.objects, (plain.shape, kind, bool(fortran), *cls), state, None, None, PARTS.fill_objects
-        fortran = flags.f_contiguous and not flags.c_contiguous
-        if (flags.c_contiguous or fortran) and not (pack.blocks and _in_block(pack, plain)):
-            data = pack.data(memoryview((plain.T if fortran else plain).reshape(-1).view(np.uint8)))
-            return PARTS.array, (data, _dtype(kind), plain.shape, fortran, flags.writeable, *cls)
+        if flags.forc and not (pack.blocks and _in_block(pack, plain)):
+            return _whole(pack, plain, cls)
         root = _block(pack, obj, obj)
     elif is_kind(class_of(root), np.ndarray):
         if _in_block(pack, root):
@@ -165,6 +163,8 @@ def _elements(pack: PackState, obj: Any, plain: Any, cls: tuple[type, ...]) -> A
         root = root.untyped_storage()
     elif not (any(class_of(root) is one for one in _EXPORTERS) or owns_foreign_memory(root)):
         pack.exporters.append(root)
+        if pack.claimed:  # a copy has the same elements, in memory of its own
+            return _whole(pack, plain, cls)
         root = _block(pack, root, _nearest(plain))
     start, size = _extent(root)
     low, high = bounds_of(plain)
@@ -176,14 +176,20 @@ def _elements(pack: PackState, obj: Any, plain: Any, cls: tuple[type, ...]) -> A
     ) else PARTS.array_view, args
 
 
+def _whole(pack: PackState, plain: Any, cls: tuple[type, ...]) -> Reduction:
+    fortran = plain.flags.f_contiguous and not plain.flags.c_contiguous
+    data = pack.data(memoryview((plain.T if fortran else plain).reshape(-1).view("u1")))
+    return PARTS.array, (data, _dtype(plain.dtype), plain.shape, fortran, plain.flags.writeable, *cls)
+
+
 def _root(pack: PackState, arr: Any) -> Any:
     """Return the owner of an array's memory: an array, itself included, or another exporter."""
     np = _numpy()
     ndarray, memmap = np.ndarray, np.memmap
-    base_of = ndarray.base.__get__
+    base_of, flags_of = ndarray.base.__get__, ndarray.flags.__get__
     node: Any = arr
     while True:
-        if class_of(node) is memory_class() or (node is not arr and pack.label_of(node)):
+        if class_of(node) is memory_class() or (node is not arr and flags_of(node).forc and pack.label_of(node)):
             return node
         base: Any = base_of(node)
         if base is None:

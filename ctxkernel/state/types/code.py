@@ -267,12 +267,15 @@ def wrapper(pack: PackState, obj: Any) -> Reduction:
     return PARTS.wrapper, (class_of(obj), func, *(method if method and class_dict(method[0])[method[1]] is obj else ()))
 
 
+_OF_CLASS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+
+
 def mapping_proxy(pack: PackState, obj: Any) -> Reduction:
     """A read-only view of a mapping: of the same mapping again."""
     (below,) = gc.get_referents(obj)
-    owner = getattr(below.get("__dict__"), "__objclass__", None) if class_of(below) is dict else None
-    if owner is not None and class_dict(owner) == obj:
-        return PARTS.class_dict, (owner,)
+    for one in below.values() if class_of(below) is dict else ():
+        if class_of(one) in _OF_CLASS and gc.get_referents(class_dict(one.__objclass__))[0] is below:
+            return PARTS.class_dict, (one.__objclass__,)
     return types.MappingProxyType, (below,)
 
 

@@ -43,6 +43,10 @@ def file(pack: PackState, obj: Any) -> Reduction:
     named = isinstance(name, _NAMES)
     if obj.closed:
         return PARTS.closed_file, (kind, name if named else None, mode)
+    source: Any = obj.buffer if is_text else obj
+    source = source.raw if class_of(source) in _BUFFERED else source
+    if not is_kind(class_of(source), io.FileIO):
+        return pack.refuse(obj, f"it reads or writes through a {class_of(source).__name__}")
     if not named:
         return pack.refuse(obj, "it has no name under which it could be opened again")
     if not isinstance(mode, str):
@@ -177,7 +181,8 @@ def owns_foreign_memory(obj: Any) -> bool:
 _C_DATA: Any = ctypes.c_int.__mro__[2]
 _POINTERS: Any = (ctypes._Pointer, ctypes.c_void_p, ctypes._CFuncPtr)  # type: ignore[attr-defined]
 _open_file = instance_or(*STANDARD, otherwise=file)
-_FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
+_BUFFERED = (io.BufferedReader, io.BufferedWriter, io.BufferedRandom)
+_FILES = (io.TextIOWrapper, *_BUFFERED, io.FileIO)
 
 KINDS: dict[Any, Kind] = {
     **dict.fromkeys(_FILES, _open_file),

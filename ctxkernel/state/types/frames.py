@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import itertools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from ctxkernel.core.reflection import class_of
@@ -100,6 +101,16 @@ def arrow(pack: PackState, obj: Any) -> Reduction:
     return PARTS.arrow, (kind, len(obj), nulls, obj.offset, [_arrow_memory(pack, one) for one in buffers])
 
 
+def _column(kind: Callable[[PackState, Any], Reduction]) -> Kind:
+    """Return the reducer of an array of pyarrow that keeps the name of its column: `to_pandas` passes it on."""
+
+    def reduce(pack: PackState, obj: Any) -> Reduction:
+        name = getattr(obj, "_name", None)
+        return kind(pack, obj) if name is None else (PARTS.arrow_column, (name, obj.slice(0)))
+
+    return reduce
+
+
 def _arrow_memory(pack: PackState, buffer: Any) -> Any:
     if buffer is None:
         return None
@@ -156,7 +167,8 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("pandas.core.internals.managers", "SingleBlockManager", series_manager),
     ("pandas", "Index", index),
     ("pandas.core.arrays.arrow", "ArrowExtensionArray", arrow_extension),
-    ("pyarrow", "Array", arrow),
+    ("pyarrow", "Array", _column(arrow)),
+    ("pyarrow", "ChunkedArray", _column(careful)),
     ("polars", "DataFrame", polars_frame),
     ("polars", "Series", polars_series),
     ("polars", "LazyFrame", polars_query),
@@ -202,6 +214,12 @@ class FrameParts(StreamConstructors):
             for one in memory
         ]
         return pyarrow.Array.from_buffers(kind, length, buffers, nulls, offset)
+
+    def arrow_column(self, name: str, values: Any) -> Any:
+        """Return an Array or ChunkedArray of pyarrow as a table with a column of that name gives it."""
+        pyarrow: Any = importlib.import_module("pyarrow")
+        table = pyarrow.record_batch if isinstance(values, pyarrow.Array) else pyarrow.table
+        return table([values], [name]).column(0)
 
     def polars_series(self, name: str, values: Any) -> Any:
         """Return a Series of Polars over memory."""

@@ -138,11 +138,25 @@ def reducer_of(pack: PackState, cls: type, plan: AttributePlan) -> Kind:
     if plan.own:
         for name in sorted({*customs, *(one for one in ("__new__", "__del__") if class_defines(cls, one))}):
             pack.runs.setdefault(f"{class_qualname(cls)}.{name}")
+    of_library = class_module(cls) != pack.module and class_module(cls) not in pack.packer.own_modules
+    if customs and known and of_library and not (_registered(cls) or importable(cls)):
+        return _of_nameless_class(cls, _by_attributes(pack, cls, plan, solid), _way_of(plan))
     if (_registered(cls) and not (pack.plain and known)) or customs:
         return _way_of(plan)
     if not plan.own and class_defines(cls, "__del__"):
         return lambda pack, obj: pack.refuse(obj, "it cleans up when it goes, and a copy of it would do so too")
     return _by_attributes(pack, cls, plan, solid) or _way_of(plan)
+
+
+def _of_nameless_class(cls: type, by_attributes: Any, its_way: Any) -> Kind:
+    """Return the reducer for a class that a library made, such as Pint for each registry: copies are of it, too."""
+
+    def reduce(pack: PackState, obj: Any) -> Reduction:
+        made: Any = obj.__reduce_ex__(5)
+        forgotten = class_of(made) is tuple and not any(one is cls for one in (made[0], *made[1]))
+        return (by_attributes if forgotten else its_way)(pack, obj)
+
+    return reduce if by_attributes and its_way else its_way
 
 
 def _way_of(plan: AttributePlan) -> Kind:

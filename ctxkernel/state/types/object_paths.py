@@ -30,8 +30,12 @@ def places(
     missing: Iterable[tuple[object, str]],
     lacking: Iterable[tuple[object, str]],
     expired: Callable[[], bool],
+    outside: Callable[[], Collection[int]],
 ) -> Iterator[str]:
-    """Yield `text in place` for each (object, text) that is missing, or lacks a part."""
+    """Yield `text in place` for each (object, text) that is missing, or lacks a part.
+
+    `outside` returns the ids of those that do not only lie inside of others; it is called where a place is not found.
+    """
     gone = {id(obj): text for obj, text in missing}
     what = gone | {id(obj): text for obj, text in lacking}
     named: dict[int, int] = dict.fromkeys(what, 0)
@@ -50,8 +54,10 @@ def places(
         if found is not None:
             yield f"{what[id(found[0])]} in {found[1]}"
     tops = {id(value) for value in values.values()}
-    for key, count in named.items():
-        if not count and key not in tops:
+    unknown = [key for key, count in named.items() if not count and key not in tops]
+    there = outside() if unknown else ()
+    for key in unknown:
+        if key in there:
             yield f"{what[key]} in {', '.join(list(values)[:3])}"
 
 

@@ -128,6 +128,10 @@ class PackState(PackFindings):
         """Store instances by their attributes, whatever their classes say: to compare an object with its copy."""
         self.claimed = claimed
         """Store what the classes of libraries say is all, and none of their other attributes."""
+        self.match_series: dict[tuple[int, int, int, int], Any] = {}
+        """By expression, text and its part: all matches that are there."""
+        self.shallow = False
+        """Store nothing of what refused objects hold."""
         self.named: frozenset[int] | None = None
         """Ids of the containers, arrays, frames and instances that are values of variables; None if not known yet."""
         self.by_attributes: list[object] = []
@@ -169,7 +173,7 @@ class PackState(PackFindings):
             self.again.append((obj, connections.Connection(token, found.kind, text)))
             held = held, found.kind, text
         made = PARTS.live, (self.label(f"live:{token}"), f"{what} ({reason})")
-        return made if held is None else (*made, held, None, None, PARTS.skip)
+        return made if held is None or self.shallow else (*made, held, None, None, PARTS.skip)
 
     def uses_module(self, name: str) -> None:
         """Note that a stored object can run code of a module, which may change the variables of an own module."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import gc
 import io
 import operator
@@ -248,7 +249,9 @@ class Packer(ObjectNames):
                 if tries.is_last(pack, pickler, out):
                     memo = pickler.memo.copy() if identities else None
                     pickler.clear_memo()
-                    return _packed(pack, out, values, alone, memo)
+                    outside = functools.cache(functools.partial(self._lacking_outside, pack, values))
+                    find = functools.partial(places, values, expired=expired, outside=outside)
+                    return _packed(pack, out, alone, memo, find)
         reason = "it cannot be stored together with what it shares objects with"
         return Packed(faults=dict.fromkeys(values, reason) | alone)
 
@@ -265,6 +268,20 @@ class Packer(ObjectNames):
         pack.temporary |= {id(named), id(faults)}
         pickler.dump((named, faults))
         return pickler
+
+    def _lacking_outside(self, pack: Dispatcher, values: Mapping[str, object]) -> set[int]:
+        """Return the ids of objects that are missing, or lack a part, and do not only lie inside of missing ones.
+
+        These are met again by a pack that does not look into what is missing.
+        """
+        shallow = Dispatcher(self, self.cache, values, pack.expired, plain=pack.plain, claimed=pack.claimed)
+        shallow.shallow = True
+        shallow.own_way, shallow.refused, shallow.members = pack.own_way, pack.refused, pack.members
+        shallow.deep, shallow.no_devices, shallow.label_of = pack.deep, pack.no_devices, pack.label_of
+        self._dump(shallow, _Out(shallow), values)
+        known = {id(obj) for obj, _ in (*pack.missing, *pack.left_out)}
+        met = {id(obj) for obj, _ in (*shallow.missing, *shallow.left_out)}
+        return met if met.issubset(known) else known
 
     def _finalized(self) -> list[int]:
         """Return the ids of instances of the user's classes that have a `weakref.finalize`."""
@@ -449,8 +466,9 @@ def relabelled(stream: Any, labels: Mapping[str, str]) -> bytes:
 
 
 def _packed(
-    pack: Dispatcher, out: _Out, values: Mapping[str, object], alone: dict[str, str], memo: dict[int, Any] | None
+    pack: Dispatcher, out: _Out, alone: dict[str, str], memo: dict[int, Any] | None, find: Callable[..., Iterable[str]]
 ) -> Packed:
+    """Return the pack. `find` returns the places of objects, as `places` does."""
     pack.faults |= alone
     if pack.exporters:
         pack.inexact |= not {id(one) for one in pack.exporters}.isdisjoint(map(id, pack.noted))
@@ -458,27 +476,24 @@ def _packed(
     head = [_HEAD.pack(_MAGIC, _VERSION, len(SEEDS), len(labels), len(out.cuts), len(pack.ordered)), labels]
     head += [_CUT.pack(*cut) for cut in out.cuts]
     head.append(struct.pack(f"<{len(pack.ordered)}I", *pack.ordered))
-    parts: Iterable[str] = ()
-    if pack.missing or pack.left_out:
-        parts = places(values, pack.missing, pack.left_out, pack.expired)
     return Packed(
         **{name: getattr(pack, name) for name in PackFindings.__dataclass_fields__},
         stream=b"".join([*head, *out.pieces]),
-        parts=tuple(parts),
-        again=_connections(pack, values),
+        parts=tuple(find(pack.missing, pack.left_out)) if pack.missing or pack.left_out else (),
+        again=_connections(pack, find),
         labels=tuple(pack.labels),
         identities=pack.identities(memo) if memo is not None else {},
     )
 
 
-def _connections(pack: PackState, values: Mapping[str, object]) -> tuple[Connection, ...]:
+def _connections(pack: PackState, find: Callable[..., Iterable[str]]) -> tuple[Connection, ...]:
     """Return the connections that can be made again, with the names and places that refer to them."""
     if not pack.again:
         return ()
     found = {one.token: list(pack.tops.get(id(obj), ())) for obj, one in pack.again}
     token_of = {id(obj): one.token for obj, one in pack.again}
     missing = [(obj, token_of.get(id(obj), "")) for obj, _ in pack.missing]
-    for text in places(values, missing, (), pack.expired):
+    for text in find(missing, ()):
         token, _, place = text.partition(" in ")
         if token:
             found[token].append(place)

@@ -26,6 +26,7 @@ from ctxkernel.state.types import (
     file_objects,
     frames,
     instances,
+    matches,
     process_objects,
     tensors,
 )
@@ -277,7 +278,7 @@ def _connection(otherwise: Kind) -> Kind:
 
 
 _OWN: dict[type, Kind] = {ConstructorName: lambda pack, obj: (part_seed, (obj.name,))}
-_KINDS = (process_objects.KINDS, file_objects.KINDS, code.KINDS, classes.KINDS, _OWN)
+_KINDS = (process_objects.KINDS, file_objects.KINDS, code.KINDS, classes.KINDS, matches.KINDS, _OWN)
 _EXACT: dict[int, Kind] = {id(cls): None for cls in process_objects.PLAIN} | {
     id(cls): kind for table in _KINDS for cls, kind in table.items()
 }

@@ -15,12 +15,13 @@ from ctxkernel.state.types.classes import ClassParts
 from ctxkernel.state.types.file_objects import FileParts
 from ctxkernel.state.types.frames import FrameParts
 from ctxkernel.state.types.instances import InstanceParts
+from ctxkernel.state.types.matches import MatchParts
 from ctxkernel.state.types.parts import PARTS, ConstructorName
 from ctxkernel.state.types.process_objects import ThingParts
 from ctxkernel.state.types.tensors import TensorParts
 
 
-class StreamRestorer(ArrayParts, FrameParts, TensorParts, InstanceParts, ClassParts, FileParts, ThingParts):
+class StreamRestorer(ArrayParts, FrameParts, TensorParts, InstanceParts, ClassParts, FileParts, MatchParts, ThingParts):
     """The constructors of one stream; `part` gives them by name."""
 
     def part(self, name: str) -> Any:
