@@ -143,7 +143,7 @@ def test_the_re_run_is_one_step_that_an_undo_takes_back(kernel):
 OPAQUE = {
     "import time; t = time.time()": "it may read the clock",
     "import uuid; u = uuid.uuid4().hex": "it may draw random numbers",
-    "import math; math.extra = 1": "it changes math, which is a library's",
+    "import math; math.extra = 1": "it changes math, which is a module or a class of a library",
     "import os; os.makedirs('made', exist_ok=True)": "it may move or delete files",
     "open('log.txt', 'a').write('x')": "what was in log.txt before may be a part of what it writes",
     "q = (i for i in range(3))": "what it made cannot be taken from its checkpoint: q",
@@ -281,7 +281,43 @@ def test_a_changed_file_of_a_module_makes_those_run_that_use_it(kernel, tmp_path
 
     assert plan["run"] == [2, 3]
     assert plan["why"]["3"].startswith("mine may change; file ")
+    assert plan["why"]["2"] == "file mine.py changed"
     assert plan["keep"] == [0, 1, 4]
+
+
+def test_a_re_run_imports_a_module_that_was_not_loaded_before_its_first_cell(kernel, tmp_path):
+    """As a new process does: cells find neither what later cells made of it, nor what its file said then."""
+    (tmp_path / "mine.py").write_text("K = 1\ndef f(): return K\n")
+    time.sleep(0.1)
+    put(kernel, w="1", a="import mine", b="from mine import K, f", c="print(K, f())", d="mine.K = 9; old = mine")
+    put(kernel, a="import mine  # edited")
+
+    told = affected(kernel)
+
+    assert (told["ran"], told["kept"], told["opaque"]) == ([1], [0, 2, 3], [4])
+    assert kernel.evaluate("(K, f(), mine.K, old is mine)") == "(1, 9, 9, True)"
+    (tmp_path / "mine.py").write_text("K = 22\ndef f(): return -K\n")
+    assert affected(kernel)["ran"] == [1, 2, 3, 4]
+    assert kernel.evaluate("(K, f())") == "(22, -9)"
+    kernel.run("%ctx rerun s2..s4")
+    assert kernel.evaluate("(K, f(), mine.K)") == "(22, -22, 22)"
+    kernel.run("%ctx goto s4.1")
+    assert kernel.evaluate("(K, mine.K)") == "(1, 1)"
+
+
+def test_a_changed_file_begins_the_re_run_at_the_cell_that_read_it_even_if_its_other_reads_are_unknown(
+    kernel, tmp_path
+):
+    (tmp_path / "script.py").write_text("loaded = 4\n")
+    time.sleep(0.1)
+    put(kernel, w="1", a="%run script.py", b="y = loaded * 2", c="z = 1")
+    (tmp_path / "script.py").write_text("loaded = 55\n")
+
+    told = affected(kernel)
+
+    assert (told["ran"], told["kept"]) == ([1, 2], [0, 3])
+    assert told["why"]["1"] == "file script.py changed"
+    assert kernel.evaluate("y") == "110"
 
 
 def test_a_cell_that_now_shows_an_object_does_not_affect_those_that_read_it(kernel):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import decimal
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ctxkernel.kernel.execution.cell import CellRequest
@@ -79,6 +79,7 @@ class LiveState:
         IN_PLACE[SHELL] = SHELL_CALLBACKS.own_objects
         self._arithmetic = decimal.getcontext()
         """The current context of `decimal` after the last cell."""
+        self._modules_at_start = frozenset(sys.modules)
         self._modules_seen: tuple[Any, ...] = ()
         self._gone: list[str] = []
         """Pseudo-names that went away since the last checkpoint."""
@@ -179,6 +180,13 @@ class LiveState:
                 if name not in known:
                     known[name] = OwnModule(name)
                     self._tracker.watch(PREFIX + name)
+
+    def unload_modules(self, names: Iterable[str]) -> None:
+        """Remove modules from the process that a cell loaded from a Python file."""
+        for name in names:
+            if name not in self._modules_at_start and self.own_modules[name].unload():
+                del self.own_modules[name]
+                self._tracker.unwatch(PREFIX + name)
 
     def _follow_objects(self, place: str) -> None:
         """Watch the objects that cells put into the attributes of libraries, or the shell, as long as there are any."""

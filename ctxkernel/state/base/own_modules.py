@@ -214,6 +214,15 @@ class OwnModule:
             if there.get(place, NOTHING) is not (value := wanted.get(place, NOTHING)):
                 self._put(place, value)
 
+    def unload(self) -> bool:
+        """Remove the module from the process: the next import runs its file. Return whether it has a Python file."""
+        file = getattr(sys.modules.get(self.name), "__file__", None)
+        if self.name in IN_PLACE or not isinstance(file, str) or not file.endswith(".py"):
+            return False
+        del sys.modules[self.name]
+        DEFINED.pop(self.name, None)
+        return True
+
     def is_loaded_again(self, values: Mapping[str, Any] | None) -> bool:
         """Return whether it was loaded again since a state had these values, so that its definitions differ."""
         return values is not None and values.get(_ABOUT, _NOTHING_KNOWN)[1] != self._loaded
