@@ -582,6 +582,22 @@ def test_the_command_line_runs_what_the_edits_of_the_file_affect(tmp_path, capsy
     assert json.loads(capsys.readouterr().out)["kept"] == [0, 1, 2, 3, 4]
 
 
+def test_the_first_cell_that_runs_in_a_new_process_is_not_said_to_change_its_settings(tmp_path, capsys):
+    path = tmp_path / "note.ipynb"
+    nbformat.write(new_notebook(cells=[new_code_cell(one) for one in ("x = 1", "y = 2", "z = 3")]), path)
+    assert main(["run", str(path), "--inplace"]) == 0
+    for at, source in ((1, "y = 22"), (0, "x = 11")):
+        book = nbformat.read(path, as_version=4)
+        book.cells[at].source = source
+        nbformat.write(book, path)
+        capsys.readouterr()
+
+        assert main(["rerun", str(path), "--affected", "--json"]) == 0
+
+        told = json.loads(capsys.readouterr().out)
+        assert (told["ran"], told["opaque"]) == ([at], [])
+
+
 def test_a_cell_tells_each_reason_why_it_runs(kernel):
     put(kernel, a="x = 1", b="y = 2", c="z = x if y == 2 else y")
     put(kernel, a="pass", b="y = 3")
