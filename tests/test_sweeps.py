@@ -23,7 +23,9 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from ctxkernel.cli import main
 from ctxkernel.core.errors import BadCommand
+from ctxkernel.kernel.commands.sweep import failures
 from ctxkernel.kernel.display.sweep_tables import RunningSweep, sweep_answer
+from ctxkernel.state.tracking.cell_names import read_cell
 from ctxkernel.state.tracking.read_names import names_read_first
 from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.sweeps.assignments import sets, with_values
@@ -82,6 +84,8 @@ def test_values_are_literals_or_plain_words(text, expected):
         ("a=uniform(3,1)", "LOW < HIGH"),
         ("a=loguniform(0,1)", "LOW < HIGH"),
         ("a=range(0,5,0)", "must not be 0"),
+        ("a=range(0)", "has no value"),
+        ("a=range(5,1)", "has no value"),
     ],
 )
 def test_what_is_no_parameter_is_refused_with_what_to_write(text, told):
@@ -195,7 +199,7 @@ def cells_of(*sources: str) -> list[SweptCell]:
         first = names_read_first(source)
         assert first is not None
         reads = frozenset(one.id for one in names if isinstance(one.ctx, ast.Load)) | first
-        binds = frozenset(one.id for one in names if isinstance(one.ctx, ast.Store))
+        binds = read_cell(source).replaced
         ids = f"s{number}", f"s{number}.1"
         made.append(SweptCell(source, *ids, reads=reads, reads_first=first, binds=binds, is_stored=True, seconds=1.0))
     return made
@@ -254,6 +258,36 @@ def test_a_parameter_that_nothing_reads_is_an_error():
         plan_of(cells_of("a = 1"), beta=[1, 2])
 
 
+def test_the_last_of_several_statements_that_set_a_parameter_before_it_is_read_gets_its_value():
+    plan = plan_of(cells_of("alpha = 1", "b = 2", "alpha = 3", "c = alpha", "alpha = 4"), alpha=[7])
+
+    assert [one.source for one in plan.tasks[0].cells] == ["alpha = 7", "c = alpha", "alpha = 4"]
+
+
+@pytest.mark.parametrize(
+    "binds",
+    [
+        *("for alpha in [1, 2]:\n    last = alpha", "for n, (alpha, _) in []:\n    last = alpha"),
+        "import math as alpha",
+        *("def alpha(): return f()", "with open('x') as alpha:\n    print(alpha)"),
+        "if f():\n    alpha = 1\nelse:\n    alpha = 2",
+    ],
+)
+@pytest.mark.parametrize("before", ["a = 1", "alpha = 1"])
+def test_a_parameter_that_a_loop_a_block_or_a_definition_binds_is_refused_with_the_statement(before, binds):
+    """Its values would have no effect, and the rows would name them."""
+    with pytest.raises(BadCommand, match=r"s9 binds alpha in another way.*give it `alpha = …`"):
+        plan_of(cells_of(before, binds, "print(alpha)"), alpha=[1, 2])
+
+
+def test_a_parameter_that_a_block_may_bind_is_swept_and_the_block_is_named():
+    plan = plan_of(cells_of("a = 1", "if a > 3:\n    alpha = 5\nalpha", "alpha"), alpha=[1, 2])
+
+    assert plan.notes == ()
+    plan = plan_of(cells_of("a = 1", "if alpha_set(a):\n    alpha = 5\nb = f(alpha_set)", "alpha"), alpha=[1, 2])
+    assert plan.notes == ("s9 binds alpha in a block: where that runs, its values have no effect",)
+
+
 def test_keys_depend_on_state_and_texts_alone():
     cells = cells_of("a = 1", "b = alpha")
     first, again, other = plan_of(cells, alpha=[1, 2]), plan_of(cells, alpha=[2, 1]), plan_of(cells, alpha=[1, 3])
@@ -262,6 +296,20 @@ def test_keys_depend_on_state_and_texts_alone():
     assert len({task.key for task in first.tasks} & {task.key for task in other.tasks}) == 1
     named = make_plan(cells, combine({"alpha": [1]}), place="s7.1", root="another")
     assert named.tasks[0].key not in {task.key for task in first.tasks}
+
+
+def setter_of(cells, name) -> int | None:
+    """Return the first cell that only sets a name; a later one, if no cell mentions the name in between."""
+    found = None
+    for at, cell in enumerate(cells):
+        only_sets = name not in cell.reads_first and sets(cell.source, name)
+        if only_sets and name not in cell.reads:
+            found = at
+        elif only_sets:
+            return at
+        elif found is not None and (name in cell.reads or name in cell.binds):
+            break
+    return found
 
 
 NAMES = "abcde"
@@ -316,7 +364,7 @@ def test_each_row_has_the_state_that_running_all_its_cells_gives(sources, parame
             chosen = dict(plan.combinations[row])
             texts = list(sources)
             for name in list(chosen):
-                at = next((n for n, c in enumerate(cells) if name not in c.reads_first and sets(c.source, name)), None)
+                at = setter_of(cells, name)
                 if at is not None:
                     texts[at] = with_values(texts[at], {name: chosen.pop(name)})
             whole = run(texts, {**start, **chosen})
@@ -858,6 +906,23 @@ def test_no_combination_finds_a_lock_as_another_one_left_it(tmp_path):
     assert [row["collected"] for row in rows] == [{"r2": [True, True, beta]} for _ in (1, 2) for beta in (1, 2)], errors
     assert [sorted(row["lost"]) for row in rows] == [["held", "own"]] * 4
     assert "all 4 combinations ran without it" in errors
+
+
+def test_a_parameter_without_a_form_in_json_is_its_literal():
+    row = SweepRow({"a": 1j, "b": b"x", "c": {1, 2}, "d": [1, {"e": None}], "f": (1,)})
+
+    told = json.loads(json.dumps(SweepTable([row]).to_mark()))
+
+    assert told["rows"][0]["parameters"] == {"a": "1j", "b": "b'x'", "c": "{1, 2}", "d": [1, {"e": None}], "f": [1]}
+
+
+def test_of_many_reasons_why_combinations_failed_the_first_are_told_and_the_others_counted():
+    rows = [SweepRow({"a": n}, status="error", why=f"ValueError: {n % 7}") for n in range(20)]
+
+    told = failures(SweepTable(rows))
+
+    assert told[0] == "3 combinations ended with error: ValueError: 0"
+    assert told[5:] == ["5 more combinations ended with other reasons"]
 
 
 def test_a_table_comes_back_from_its_mark():

@@ -109,6 +109,8 @@ def _called(name: str, kind: str, inside: str) -> Values:
         if len(arguments) == 3 and not arguments[2]:
             raise BadCommand(f"{name}={kind}({inside}): the step must not be 0")
         made = range(*arguments)
+        if not made:
+            raise BadCommand(f"{name}={kind}({inside}) has no value: write range(STOP) with STOP above START")
         if len(made) > MOST:
             raise BadCommand(f"{name} has {len(made):,} values; a sweep has at most {MOST:,} combinations")
         return list(made)
@@ -265,7 +267,8 @@ def read_file(path: Path) -> list[Combination]:
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as fault:
-        raise BadCommand(f"{path} cannot be read ({fault}); give a CSV, JSON or JSON Lines file") from None
+        why = (fault.strerror if isinstance(fault, OSError) else None) or fault
+        raise BadCommand(f"{path} cannot be read ({why}); give a CSV, JSON or JSON Lines file") from None
     read: Callable[[str, Path], list[Combination]] = _read_csv if path.suffix.lower() == ".csv" else _read_json
     found = read(text, path)
     if not found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
@@ -50,7 +51,7 @@ class SweepRow:
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON; `lost` is there only if the worker could not restore a variable."""
         told = {
-            "parameters": self.parameters,
+            "parameters": {name: _as_json(value) for name, value in self.parameters.items()},
             "collected": self.collected,
             "status": self.status,
             "branch": self.branch,
@@ -177,6 +178,15 @@ def stored_tables(reader: SessionReader) -> dict[str, SweepTable]:
         for (subject, _), value in reader.marks(MARK).items()
         if isinstance(value, dict)
     }
+
+
+def _as_json(value: Any) -> Any:
+    """Return the value of a parameter as JSON; bytes, a set or a complex number as their literal."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return text_of(value)
+    return value
 
 
 def shown_value(value: Any) -> str:

@@ -31,6 +31,7 @@ _VALUES = (
     *("--from", "--until", "--collect", "--file", "--samples", "--seed", "--scheduler", "--store", "--workers"),
     *("--timeout", "--memory"),
 )
+_MOST_REASONS = 5
 _FLAGS = ("--dry-run", "--json", "--again")
 
 
@@ -201,7 +202,9 @@ def failures(table: SweepTable) -> list[str]:
         if row.status not in ("ok", "cancelled"):
             why = f"{row.status}: {one_line(row.why, 300)}" if row.why else row.status
             found[why] = found.get(why, 0) + 1
-    return [f"{plural(count, 'combinations')} ended with {why}" for why, count in list(found.items())[:5]]
+    told = [f"{plural(count, 'combinations')} ended with {why}" for why, count in list(found.items())[:_MOST_REASONS]]
+    more = sum(list(found.values())[_MOST_REASONS:])
+    return [*told, f"{plural(more, 'more combinations')} ended with other reasons"] if more else told
 
 
 class SweepView:
@@ -242,7 +245,7 @@ class _Progress:
         """Show how many tasks are done."""
         if self._loop.opened is not None:
             self._panel.sweep(self._loop.opened.execution.execution_id, table, done, total, workers)
-        self._show(f"sweep: {done} of {total} tasks done, {workers} workers")
+        self._show(f"sweep: {done} of {plural(total, 'tasks')} done, {plural(workers, 'workers')}")
 
     def end(self) -> None:
         """Remove the line."""
