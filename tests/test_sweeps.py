@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from ctxkernel.cli import main
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.kernel.commands.sweep import failures
+from ctxkernel.kernel.commands.sweep import failures, report_of
 from ctxkernel.kernel.display.sweep_tables import RunningSweep, sweep_answer
 from ctxkernel.state.tracking.cell_names import read_cell
 from ctxkernel.state.tracking.read_names import names_read_first
@@ -281,11 +282,13 @@ def test_a_parameter_that_a_loop_a_block_or_a_definition_binds_is_refused_with_t
 
 
 def test_a_parameter_that_a_block_may_bind_is_swept_and_the_block_is_named():
-    plan = plan_of(cells_of("a = 1", "if a > 3:\n    alpha = 5\nalpha", "alpha"), alpha=[1, 2])
+    cells = cells_of("a = 1", "if a > 3:\n    alpha = 5\nf()", "alpha")
+    cells[1] = replace(cells[1], reads=frozenset("a f alpha".split()))  # `f` may read it
 
-    assert plan.notes == ()
-    plan = plan_of(cells_of("a = 1", "if alpha_set(a):\n    alpha = 5\nb = f(alpha_set)", "alpha"), alpha=[1, 2])
-    assert plan.notes == ("s9 binds alpha in a block: where that runs, its values have no effect",)
+    assert plan_of(cells, alpha=[1, 2]).notes == (
+        "s9 binds alpha in a block: where that runs, its values have no effect",
+    )
+    assert plan_of(cells_of("a = 1", "if a > 3:\n    alpha = 5\nalpha"), alpha=[1, 2]).notes == ()
 
 
 def test_keys_depend_on_state_and_texts_alone():
@@ -914,6 +917,16 @@ def test_a_parameter_without_a_form_in_json_is_its_literal():
     told = json.loads(json.dumps(SweepTable([row]).to_mark()))
 
     assert told["rows"][0]["parameters"] == {"a": "1j", "b": "b'x'", "c": "{1, 2}", "d": [1, {"e": None}], "f": [1]}
+
+
+def test_columns_of_numbers_are_aligned_at_the_right():
+    rows = [SweepRow({"model": "ridge", "a": 1}, {"r2": r2, "fit": "x"}, "ok", "s1.2", 3.0) for r2 in (None, 10.5)]
+
+    assert report_of(SweepTable(rows)).text().splitlines()[:3] == [
+        "model    a    r2  fit  status  branch   time  cpu  diverged",
+        "'ridge'  1  None  'x'  ok      s1.2    3.0 s",
+        "'ridge'  1  10.5  'x'  ok      s1.2    3.0 s",
+    ]
 
 
 def test_of_many_reasons_why_combinations_failed_the_first_are_told_and_the_others_counted():

@@ -228,9 +228,7 @@ class SweepView:
 
 def report_of(table: SweepTable) -> Report:
     """Return the table for people."""
-    rows = table.table()
-    numbers = frozenset(range(len(table.rows[0].parameters)))
-    return Report(ReportTable(rows, numbers), table.told())
+    return Report(ReportTable(table.table(), table.right()), table.told())
 
 
 class _Progress:
