@@ -34,6 +34,7 @@ from ctxkernel.sweeps.combinations import (
     MOST,
     Distribution,
     combine,
+    lists_of,
     read_file,
     read_parameter,
     text_of,
@@ -283,7 +284,7 @@ def test_a_parameter_that_a_loop_a_block_or_a_definition_binds_is_refused_with_t
 
 def test_a_parameter_that_a_block_may_bind_is_swept_and_the_block_is_named():
     cells = cells_of("a = 1", "if a > 3:\n    alpha = 5\nf()", "alpha")
-    cells[1] = replace(cells[1], reads=frozenset("a f alpha".split()))  # `f` may read it
+    cells[1] = replace(cells[1], reads=frozenset(["a", "f", "alpha"]))  # `f` may read it
 
     assert plan_of(cells, alpha=[1, 2]).notes == (
         "s9 binds alpha in a block: where that runs, its values have no effect",
@@ -929,6 +930,16 @@ def test_columns_of_numbers_are_aligned_at_the_right():
     ]
 
 
+def test_a_dictionary_is_one_value_and_a_value_without_a_literal_is_refused():
+    assert lists_of({"a": {"x": 1}, "b": [{"x": 1}, 2], "c": (1, 2)}) == {
+        "a": [{"x": 1}],
+        "b": [{"x": 1}, 2],
+        "c": [1, 2],
+    }
+    with pytest.raises(BadCommand, match="a: a value of type object has no literal"):
+        lists_of({"a": [object()]})
+
+
 def test_of_many_reasons_why_combinations_failed_the_first_are_told_and_the_others_counted():
     rows = [SweepRow({"a": n}, status="error", why=f"ValueError: {n % 7}") for n in range(20)]
 
@@ -1059,6 +1070,9 @@ def test_a_sweep_in_a_notebook_is_a_value_and_can_be_interrupted(kernel):
     assert shown["text/html"].count("<tr") == 3
     assert "<script" not in shown["text/html"]
     assert kernel.evaluate("(alpha, r2, t.cells_run, len(t))") == "(0, 0, 4, 2)"
+    assert kernel.run("t.goto(2)").error["evalue"] == "there is no row 2: this sweep has 2 rows, from 0 on"
+    refused = kernel.run("sweep(0, alpha=[1], collect=3)").error["evalue"]
+    assert refused == "collect=3: a list of names of variables is expected"
     threading.Timer(15, kernel.manager.interrupt_kernel).start()
     second = kernel.run("%ctx sweep --from 0 alpha=0.1,0.2,60 --collect r2", timeout=120)
 

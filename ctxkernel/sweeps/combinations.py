@@ -137,7 +137,7 @@ def lists_of(given: Mapping[str, Any]) -> dict[str, Values]:
         if isinstance(values, Distribution):
             found[name] = values
             continue
-        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
             values = [values]
         found[name] = [_literal(name, one) for one in cast("Iterable[Any]", values)]
         if not found[name]:
@@ -173,8 +173,8 @@ def _literal(name: str, value: Any) -> Any:
     except (ValueError, SyntaxError, TypeError):
         pass
     raise BadCommand(
-        f"{name}: a {type(value).__name__} has no literal. Use numbers, texts, lists or dictionaries, and look other "
-        "objects up by a name in the cells"
+        f"{name}: a value of type {type(value).__name__} has no literal. Use numbers, texts, lists or dictionaries, "
+        "and look other objects up by a name in the cells"
     )
 
 

@@ -250,6 +250,8 @@ class Sweep:
 
     def goto(self, number: int) -> str:
         """Return the command that goes to the state of a row; a cell of its own runs it."""
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"there is no row {number}: this sweep has {plural(len(self), 'rows')}, from 0 on")
         branch = self._table.rows[number].branch
         if branch is None:
             raise ValueError(f"row {number} has no state: it ended as {self._table.rows[number].status}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.report import Report, ReportTable
@@ -170,7 +170,9 @@ def sweep_from_python(start: int | str, parameters: Any, options: dict[str, Any]
     require_person("sweep(...)")
     given = {name: str(options.pop(name)) for name in _PYTHON if options.get(name) is not None}
     collect, again = options.pop("collect", ()), bool(options.pop("again", False))
-    names = [collect] if isinstance(collect, str) else list(collect)
+    if not isinstance(collect, Iterable):
+        raise BadCommand(f"collect={collect!r}: a list of names of variables is expected")
+    names = [collect] if isinstance(collect, str) else list(cast("Iterable[Any]", collect))
     texts = {"--from": str(start), "--collect": ",".join(map(str, names))} | {
         f"--{name}": one for name, one in given.items()
     }
