@@ -607,6 +607,23 @@ def test_a_cell_tells_each_reason_why_it_runs(kernel):
     assert told["why"]["2"] == "x has no value; y changed"
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("none.ipynb", "none.ipynb cannot be read: No such file or directory"),
+        ("number.ipynb", "number.ipynb is not a notebook: a JSON file with a list of cells is expected"),
+        ("text.ipynb", "text.ipynb is not a notebook: a JSON file with a list of cells is expected"),
+    ],
+)
+def test_a_file_that_is_no_notebook_is_refused_in_one_sentence(kernel, tmp_path, name, told):
+    (tmp_path / "number.ipynb").write_text("3")
+    (tmp_path / "text.ipynb").write_text("cells")
+
+    ran = kernel.run(f"%ctx rerun --affected --notebook {name}")
+
+    assert ran.error["evalue"] == told
+
+
 def test_the_command_line_refuses_a_statement_beside_affected(tmp_path, capsys):
     path = tmp_path / "note.ipynb"
     nbformat.write(new_notebook(cells=[new_code_cell("x = 1")]), path)

@@ -137,9 +137,8 @@ def lists_of(given: Mapping[str, Any]) -> dict[str, Values]:
         if isinstance(values, Distribution):
             found[name] = values
             continue
-        if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-            values = [values]
-        found[name] = [_literal(name, one) for one in cast("Iterable[Any]", values)]
+        is_one = isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable)
+        found[name] = [_literal(name, one) for one in cast("Iterable[Any]", [values] if is_one else values)]
         if not found[name]:
             raise BadCommand(f"{name} has no value")
     return found
