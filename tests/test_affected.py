@@ -292,17 +292,31 @@ def test_a_re_run_imports_a_module_that_was_not_loaded_before_its_first_cell(ker
     put(kernel, w="1", a="import mine", b="from mine import K, f", c="print(K, f())", d="mine.K = 9; old = mine")
     put(kernel, a="import mine  # edited")
 
-    told = affected(kernel)
+    plan = affected(kernel)
 
-    assert (told["ran"], told["kept"], told["opaque"]) == ([1], [0, 2, 3], [4])
+    assert (plan["ran"], plan["kept"], plan["opaque"]) == ([1], [0, 2, 3], [4])
     assert kernel.evaluate("(K, f(), mine.K, old is mine)") == "(1, 9, 9, True)"
     (tmp_path / "mine.py").write_text("K = 22\ndef f(): return -K\n")
     assert affected(kernel)["ran"] == [1, 2, 3, 4]
     assert kernel.evaluate("(K, f())") == "(22, -9)"
     kernel.run("%ctx rerun s2..s4")
     assert kernel.evaluate("(K, f(), mine.K)") == "(22, -22, 22)"
-    kernel.run("%ctx goto s4.1")
+    assert (
+        "loaded later, and as it is now: module mine" in kernel.run("%ctx goto s4.1").stdout
+    )  # its code is the new one
     assert kernel.evaluate("(K, mine.K)") == "(1, 1)"
+
+
+def test_an_undo_of_a_re_run_finds_a_module_whose_file_has_an_error_now(kernel, tmp_path):
+    (tmp_path / "mine.py").write_text("class K:\n    n = 1\n")
+    time.sleep(0.1)
+    put(kernel, w="1", a="import mine", b="o = mine.K()", c="mine.K.n = 2")
+    (tmp_path / "mine.py").write_text("class K\n")
+
+    assert kernel.run("%ctx rerun --affected").status == "error"
+    kernel.run("%ctx undo")
+
+    assert kernel.evaluate("(o.n, type(o) is mine.K)") == "(2, True)"
 
 
 def test_a_changed_file_begins_the_re_run_at_the_cell_that_read_it_even_if_its_other_reads_are_unknown(

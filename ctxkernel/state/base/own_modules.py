@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
+import importlib
+import io
 import os
 import sys
 import types
@@ -124,15 +127,19 @@ class OwnModule:
         self.reaches = False
         """Whether one of its functions can reach any variable of the notebook."""
         self._spec: object = NOTHING
+        self._text: bytes | None = None
+        """The content of its file when it was loaded."""
         self._defined: dict[str, Any] = {}
         """By place: objects that are known by identity, and not stored while they are in their place."""
         self._definitions: dict[str, Any] = {}
         """By path: its functions and classes."""
         if (module := sys.modules.get(name)) is not None and name not in IN_PLACE:
             self._learn(module)
+            known = _LOADED.setdefault(name, {})
+            self._loaded = known.setdefault(self._text, uuid.uuid4().hex if known else "")
 
     def _learn(self, module: types.ModuleType) -> None:
-        self._spec = getattr(module, "__spec__", None)
+        self._spec, self._text = getattr(module, "__spec__", None), _content_of(module)
         self._defined, self._definitions = {}, {}
         self._learn_members("", module_dict(module).items())
         DEFINED[self.name] = self._definitions
@@ -219,7 +226,7 @@ class OwnModule:
         file = getattr(sys.modules.get(self.name), "__file__", None)
         if self.name in IN_PLACE or not isinstance(file, str) or not file.endswith(".py"):
             return False
-        del sys.modules[self.name]
+        _UNLOADED[self.name] = sys.modules.pop(self.name)
         DEFINED.pop(self.name, None)
         return True
 
@@ -256,6 +263,36 @@ class OwnModule:
             class_setter(owner, "__setattr__")(owner, name, value)
         elif name in class_dict(owner):
             class_setter(owner, "__delattr__")(owner, name)
+
+
+_LOADED: dict[str, dict[bytes | None, str]] = {}
+"""Module → content of its file → the text that stands for having loaded that content."""
+_UNLOADED: dict[str, types.ModuleType] = {}
+"""The modules that were unloaded last."""
+
+
+def load(name: str) -> types.ModuleType:
+    """Return a module, imported where it is not loaded. If that fails, return the one that was unloaded."""
+    if (found := sys.modules.get(name)) is not None:
+        return found
+    try:
+        return importlib.import_module(name)
+    except Exception:  # its file was changed, and has an error now
+        if name not in _UNLOADED:
+            raise
+        return sys.modules.setdefault(name, _UNLOADED[name])
+
+
+def _content_of(module: types.ModuleType) -> bytes | None:
+    """Return a digest of the content of a module's Python file; None if it has none."""
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str) or not file.endswith(".py"):
+        return None
+    try:
+        with io.FileIO(file) as opened:  # `open` would note that the cell reads it
+            return hashlib.sha256(opened.readall()).digest()
+    except OSError:
+        return None
 
 
 def _is_code(name: str, value: Any) -> bool:
