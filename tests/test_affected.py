@@ -612,6 +612,24 @@ def test_the_first_cell_that_runs_in_a_new_process_is_not_said_to_change_its_set
         assert (told["ran"], told["opaque"]) == ([at], [])
 
 
+def test_the_first_cell_that_runs_in_a_new_process_is_known_to_draw_random_numbers(tmp_path, capsys):
+    """Though its library was not loaded when the process began. After another seed the cell runs again."""
+    path = tmp_path / "note.ipynb"
+    sources = "import numpy as np\nnp.random.seed(0)", "x = np.random.rand(3)", "z = 3"
+    nbformat.write(new_notebook(cells=[new_code_cell(one) for one in sources]), path)
+    assert main(["run", str(path), "--inplace"]) == 0
+    for at, source, ran in ((1, "x = np.random.rand(4)", [1]), (0, "import numpy as np\nnp.random.seed(1)", [0, 1])):
+        book = nbformat.read(path, as_version=4)
+        book.cells[at].source = source
+        nbformat.write(book, path)
+        capsys.readouterr()
+
+        assert main(["rerun", str(path), "--affected", "--json"]) == 0
+
+        told = json.loads(capsys.readouterr().out)
+        assert (told["ran"], told["kept"]) == (ran, [at for at in range(3) if at not in ran])
+
+
 def test_a_cell_tells_each_reason_why_it_runs(kernel):
     put(kernel, a="x = 1", b="y = 2", c="z = x if y == 2 else y")
     put(kernel, a="pass", b="y = 3")

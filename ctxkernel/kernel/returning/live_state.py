@@ -66,7 +66,8 @@ class LiveState:
         """The ambient parts as the process began; the first checkpoint holds them."""
         self.ambient_start = dict(self.ambient_first)
         """The ambient parts that `goto 0` goes back to."""
-        self._ambient_known = set(self.ambient_first)
+        self.ambient_known = set(self.ambient_first)
+        """The parts that were captured or restored: a cell after that changed them, where they differ."""
         self.ambient_changed: dict[str, tuple[str, ...]] = {}
         """Execution → ambient parts that it changed."""
         self._outs: set[int] = set()
@@ -136,9 +137,9 @@ class LiveState:
         parts = {} if idle else self.ambient.capture(bound=self._tracker.take_bound())
         if not parts and not self.ambient_first:
             return {}
-        if others := tuple(name for name in parts if name in self._ambient_known and not passive(name)):
+        if others := tuple(name for name in parts if name in self.ambient_known and not passive(name)):
             self.ambient_changed[execution_id] = others
-        self._ambient_known.update(parts)
+        self.ambient_known.update(parts)
         parts, self.ambient_first = {**self.ambient_first, **parts}, {}
         return {AMBIENT + name: value for name, value in parts.items()}
 
@@ -148,7 +149,7 @@ class LiveState:
         first = self.ambient.capture()
         self.ambient_first |= first
         self.ambient_start = dict(self.ambient_first)
-        self._ambient_known.update(first)
+        self.ambient_known.update(first)
 
     def watch_libraries(self, request: CellRequest) -> None:
         """Read the attributes of libraries that a cell is about to set: a return sets them as they were."""

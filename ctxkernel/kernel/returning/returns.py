@@ -419,6 +419,7 @@ class Returning:
         caches = self.live.caches
         stay = (caches.name,) if is_here and not caches.were_used_since(parts.get(caches.name, {})) else ()
         told = self.live.ambient.restore(parts, without(AMBIENT, job.difference.drop), stay)
+        self.live.ambient_known.update(parts)
         done.notices += [f"{name}: {why}" for name, why in told.items()]
         self._session.tracker.accept(PREFIX + name for name in own_modules.IN_PLACE)
 
