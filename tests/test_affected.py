@@ -143,7 +143,7 @@ def test_the_re_run_is_one_step_that_an_undo_takes_back(kernel):
 OPAQUE = {
     "import time; t = time.time()": "it may read the clock",
     "import uuid; u = uuid.uuid4().hex": "it may draw random numbers",
-    "import math; math.extra = 1": "it changes math, which is a library's",
+    "import math; math.extra = 1": "it changes math, which is a module or a class of a library",
     "import os; os.makedirs('made', exist_ok=True)": "it may move or delete files",
     "open('log.txt', 'a').write('x')": "what was in log.txt before may be a part of what it writes",
     "q = (i for i in range(3))": "what it made cannot be taken from its checkpoint: q",
@@ -281,7 +281,57 @@ def test_a_changed_file_of_a_module_makes_those_run_that_use_it(kernel, tmp_path
 
     assert plan["run"] == [2, 3]
     assert plan["why"]["3"].startswith("mine may change; file ")
+    assert plan["why"]["2"] == "file mine.py changed"
     assert plan["keep"] == [0, 1, 4]
+
+
+def test_a_re_run_imports_a_module_that_was_not_loaded_before_its_first_cell(kernel, tmp_path):
+    """As a new process does: cells find neither what later cells made of it, nor what its file said then."""
+    (tmp_path / "mine.py").write_text("K = 1\ndef f(): return K\n")
+    time.sleep(0.1)
+    put(kernel, w="1", a="import mine", b="from mine import K, f", c="print(K, f())", d="mine.K = 9; old = mine")
+    put(kernel, a="import mine  # edited")
+
+    plan = affected(kernel)
+
+    assert (plan["ran"], plan["kept"], plan["opaque"]) == ([1], [0, 2, 3], [4])
+    assert kernel.evaluate("(K, f(), mine.K, old is mine)") == "(1, 9, 9, True)"
+    (tmp_path / "mine.py").write_text("K = 22\ndef f(): return -K\n")
+    assert affected(kernel)["ran"] == [1, 2, 3, 4]
+    assert kernel.evaluate("(K, f())") == "(22, -9)"
+    kernel.run("%ctx rerun s2..s4")
+    assert kernel.evaluate("(K, f(), mine.K)") == "(22, -22, 22)"
+    assert (
+        "loaded later, and as it is now: module mine" in kernel.run("%ctx goto s4.1").stdout
+    )  # its code is the new one
+    assert kernel.evaluate("(K, mine.K)") == "(1, 1)"
+
+
+def test_an_undo_of_a_re_run_finds_a_module_whose_file_has_an_error_now(kernel, tmp_path):
+    (tmp_path / "mine.py").write_text("class K:\n    n = 1\n")
+    time.sleep(0.1)
+    put(kernel, w="1", a="import mine", b="o = mine.K()", c="mine.K.n = 2")
+    (tmp_path / "mine.py").write_text("class K\n")
+
+    assert kernel.run("%ctx rerun --affected").status == "error"
+    kernel.run("%ctx undo")
+
+    assert kernel.evaluate("(o.n, type(o) is mine.K)") == "(2, True)"
+
+
+def test_a_changed_file_begins_the_re_run_at_the_cell_that_read_it_even_if_its_other_reads_are_unknown(
+    kernel, tmp_path
+):
+    (tmp_path / "script.py").write_text("loaded = 4\n")
+    time.sleep(0.1)
+    put(kernel, w="1", a="%run script.py", b="y = loaded * 2", c="z = 1")
+    (tmp_path / "script.py").write_text("loaded = 55\n")
+
+    told = affected(kernel)
+
+    assert (told["ran"], told["kept"]) == ([1, 2], [0, 3])
+    assert told["why"]["1"] == "file script.py changed"
+    assert kernel.evaluate("y") == "110"
 
 
 def test_a_cell_that_now_shows_an_object_does_not_affect_those_that_read_it(kernel):
@@ -546,6 +596,40 @@ def test_the_command_line_runs_what_the_edits_of_the_file_affect(tmp_path, capsy
     assert json.loads(capsys.readouterr().out)["kept"] == [0, 1, 2, 3, 4]
 
 
+def test_the_first_cell_that_runs_in_a_new_process_is_not_said_to_change_its_settings(tmp_path, capsys):
+    path = tmp_path / "note.ipynb"
+    nbformat.write(new_notebook(cells=[new_code_cell(one) for one in ("x = 1", "y = 2", "z = 3")]), path)
+    assert main(["run", str(path), "--inplace"]) == 0
+    for at, source in ((1, "y = 22"), (0, "x = 11")):
+        book = nbformat.read(path, as_version=4)
+        book.cells[at].source = source
+        nbformat.write(book, path)
+        capsys.readouterr()
+
+        assert main(["rerun", str(path), "--affected", "--json"]) == 0
+
+        told = json.loads(capsys.readouterr().out)
+        assert (told["ran"], told["opaque"]) == ([at], [])
+
+
+def test_the_first_cell_that_runs_in_a_new_process_is_known_to_draw_random_numbers(tmp_path, capsys):
+    """Though its library was not loaded when the process began. After another seed the cell runs again."""
+    path = tmp_path / "note.ipynb"
+    sources = "import numpy as np\nnp.random.seed(0)", "x = np.random.rand(3)", "z = 3"
+    nbformat.write(new_notebook(cells=[new_code_cell(one) for one in sources]), path)
+    assert main(["run", str(path), "--inplace"]) == 0
+    for at, source, ran in ((1, "x = np.random.rand(4)", [1]), (0, "import numpy as np\nnp.random.seed(1)", [0, 1])):
+        book = nbformat.read(path, as_version=4)
+        book.cells[at].source = source
+        nbformat.write(book, path)
+        capsys.readouterr()
+
+        assert main(["rerun", str(path), "--affected", "--json"]) == 0
+
+        told = json.loads(capsys.readouterr().out)
+        assert (told["ran"], told["kept"]) == (ran, [at for at in range(3) if at not in ran])
+
+
 def test_a_cell_tells_each_reason_why_it_runs(kernel):
     put(kernel, a="x = 1", b="y = 2", c="z = x if y == 2 else y")
     put(kernel, a="pass", b="y = 3")
@@ -553,6 +637,23 @@ def test_a_cell_tells_each_reason_why_it_runs(kernel):
     told = affected(kernel)
 
     assert told["why"]["2"] == "x has no value; y changed"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("none.ipynb", "none.ipynb cannot be read: No such file or directory"),
+        ("number.ipynb", "number.ipynb is not a notebook: a JSON file with a list of cells is expected"),
+        ("text.ipynb", "text.ipynb is not a notebook: a JSON file with a list of cells is expected"),
+    ],
+)
+def test_a_file_that_is_no_notebook_is_refused_in_one_sentence(kernel, tmp_path, name, told):
+    (tmp_path / "number.ipynb").write_text("3")
+    (tmp_path / "text.ipynb").write_text("cells")
+
+    ran = kernel.run(f"%ctx rerun --affected --notebook {name}")
+
+    assert ran.error["evalue"] == told
 
 
 def test_the_command_line_refuses_a_statement_beside_affected(tmp_path, capsys):

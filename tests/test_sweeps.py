@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from ctxkernel.cli import main
 from ctxkernel.core.errors import BadCommand
+from ctxkernel.kernel.commands.sweep import failures, report_of
 from ctxkernel.kernel.display.sweep_tables import RunningSweep, sweep_answer
+from ctxkernel.state.tracking.cell_names import read_cell
 from ctxkernel.state.tracking.read_names import names_read_first
 from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.sweeps.assignments import sets, with_values
@@ -31,6 +34,7 @@ from ctxkernel.sweeps.combinations import (
     MOST,
     Distribution,
     combine,
+    lists_of,
     read_file,
     read_parameter,
     text_of,
@@ -82,6 +86,8 @@ def test_values_are_literals_or_plain_words(text, expected):
         ("a=uniform(3,1)", "LOW < HIGH"),
         ("a=loguniform(0,1)", "LOW < HIGH"),
         ("a=range(0,5,0)", "must not be 0"),
+        ("a=range(0)", "has no value"),
+        ("a=range(5,1)", "has no value"),
     ],
 )
 def test_what_is_no_parameter_is_refused_with_what_to_write(text, told):
@@ -195,7 +201,7 @@ def cells_of(*sources: str) -> list[SweptCell]:
         first = names_read_first(source)
         assert first is not None
         reads = frozenset(one.id for one in names if isinstance(one.ctx, ast.Load)) | first
-        binds = frozenset(one.id for one in names if isinstance(one.ctx, ast.Store))
+        binds = read_cell(source).replaced
         ids = f"s{number}", f"s{number}.1"
         made.append(SweptCell(source, *ids, reads=reads, reads_first=first, binds=binds, is_stored=True, seconds=1.0))
     return made
@@ -254,6 +260,38 @@ def test_a_parameter_that_nothing_reads_is_an_error():
         plan_of(cells_of("a = 1"), beta=[1, 2])
 
 
+def test_the_last_of_several_statements_that_set_a_parameter_before_it_is_read_gets_its_value():
+    plan = plan_of(cells_of("alpha = 1", "b = 2", "alpha = 3", "c = alpha", "alpha = 4"), alpha=[7])
+
+    assert [one.source for one in plan.tasks[0].cells] == ["alpha = 7", "c = alpha", "alpha = 4"]
+
+
+@pytest.mark.parametrize(
+    "binds",
+    [
+        *("for alpha in [1, 2]:\n    last = alpha", "for n, (alpha, _) in []:\n    last = alpha"),
+        "import math as alpha",
+        *("def alpha(): return f()", "with open('x') as alpha:\n    print(alpha)"),
+        "if f():\n    alpha = 1\nelse:\n    alpha = 2",
+    ],
+)
+@pytest.mark.parametrize("before", ["a = 1", "alpha = 1"])
+def test_a_parameter_that_a_loop_a_block_or_a_definition_binds_is_refused_with_the_statement(before, binds):
+    """Its values would have no effect, and the rows would name them."""
+    with pytest.raises(BadCommand, match=r"s9 binds alpha in another way.*give it `alpha = …`"):
+        plan_of(cells_of(before, binds, "print(alpha)"), alpha=[1, 2])
+
+
+def test_a_parameter_that_a_block_may_bind_is_swept_and_the_block_is_named():
+    cells = cells_of("a = 1", "if a > 3:\n    alpha = 5\nf()", "alpha")
+    cells[1] = replace(cells[1], reads=frozenset(["a", "f", "alpha"]))  # `f` may read it
+
+    assert plan_of(cells, alpha=[1, 2]).notes == (
+        "s9 binds alpha in a block: where that runs, its values have no effect",
+    )
+    assert plan_of(cells_of("a = 1", "if a > 3:\n    alpha = 5\nalpha"), alpha=[1, 2]).notes == ()
+
+
 def test_keys_depend_on_state_and_texts_alone():
     cells = cells_of("a = 1", "b = alpha")
     first, again, other = plan_of(cells, alpha=[1, 2]), plan_of(cells, alpha=[2, 1]), plan_of(cells, alpha=[1, 3])
@@ -262,6 +300,20 @@ def test_keys_depend_on_state_and_texts_alone():
     assert len({task.key for task in first.tasks} & {task.key for task in other.tasks}) == 1
     named = make_plan(cells, combine({"alpha": [1]}), place="s7.1", root="another")
     assert named.tasks[0].key not in {task.key for task in first.tasks}
+
+
+def setter_of(cells, name) -> int | None:
+    """Return the first cell that only sets a name; a later one, if no cell mentions the name in between."""
+    found = None
+    for at, cell in enumerate(cells):
+        only_sets = name not in cell.reads_first and sets(cell.source, name)
+        if only_sets and name not in cell.reads:
+            found = at
+        elif only_sets:
+            return at
+        elif found is not None and (name in cell.reads or name in cell.binds):
+            break
+    return found
 
 
 NAMES = "abcde"
@@ -316,7 +368,7 @@ def test_each_row_has_the_state_that_running_all_its_cells_gives(sources, parame
             chosen = dict(plan.combinations[row])
             texts = list(sources)
             for name in list(chosen):
-                at = next((n for n, c in enumerate(cells) if name not in c.reads_first and sets(c.source, name)), None)
+                at = setter_of(cells, name)
                 if at is not None:
                     texts[at] = with_values(texts[at], {name: chosen.pop(name)})
             whole = run(texts, {**start, **chosen})
@@ -860,6 +912,43 @@ def test_no_combination_finds_a_lock_as_another_one_left_it(tmp_path):
     assert "all 4 combinations ran without it" in errors
 
 
+def test_a_parameter_without_a_form_in_json_is_its_literal():
+    row = SweepRow({"a": 1j, "b": b"x", "c": {1, 2}, "d": [1, {"e": None}], "f": (1,)})
+
+    told = json.loads(json.dumps(SweepTable([row]).to_mark()))
+
+    assert told["rows"][0]["parameters"] == {"a": "1j", "b": "b'x'", "c": "{1, 2}", "d": [1, {"e": None}], "f": [1]}
+
+
+def test_columns_of_numbers_are_aligned_at_the_right():
+    rows = [SweepRow({"model": "ridge", "a": 1}, {"r2": r2, "fit": "x"}, "ok", "s1.2", 3.0) for r2 in (None, 10.5)]
+
+    assert report_of(SweepTable(rows)).text().splitlines()[:3] == [
+        "model    a    r2  fit  status  branch   time  cpu  diverged",
+        "'ridge'  1  None  'x'  ok      s1.2    3.0 s",
+        "'ridge'  1  10.5  'x'  ok      s1.2    3.0 s",
+    ]
+
+
+def test_a_dictionary_is_one_value_and_a_value_without_a_literal_is_refused():
+    assert lists_of({"a": {"x": 1}, "b": [{"x": 1}, 2], "c": (1, 2)}) == {
+        "a": [{"x": 1}],
+        "b": [{"x": 1}, 2],
+        "c": [1, 2],
+    }
+    with pytest.raises(BadCommand, match="a: a value of type object has no literal"):
+        lists_of({"a": [object()]})
+
+
+def test_of_many_reasons_why_combinations_failed_the_first_are_told_and_the_others_counted():
+    rows = [SweepRow({"a": n}, status="error", why=f"ValueError: {n % 7}") for n in range(20)]
+
+    told = failures(SweepTable(rows))
+
+    assert told[0] == "3 combinations ended with error: ValueError: 0"
+    assert told[5:] == ["5 more combinations ended with other reasons"]
+
+
 def test_a_table_comes_back_from_its_mark():
     """With what only the panel shows; a field of another type is left out."""
     row = SweepRow({"alpha": 1}, {"r2": 2.5}, "error", "s9.1", 1.5, 0.5, "the last line", True, "KeyError: 'a'")
@@ -981,6 +1070,9 @@ def test_a_sweep_in_a_notebook_is_a_value_and_can_be_interrupted(kernel):
     assert shown["text/html"].count("<tr") == 3
     assert "<script" not in shown["text/html"]
     assert kernel.evaluate("(alpha, r2, t.cells_run, len(t))") == "(0, 0, 4, 2)"
+    assert kernel.run("t.goto(2)").error["evalue"] == "there is no row 2: this sweep has 2 rows, from 0 on"
+    refused = kernel.run("sweep(0, alpha=[1], collect=3)").error["evalue"]
+    assert refused == "collect=3: a list of names of variables is expected"
     threading.Timer(15, kernel.manager.interrupt_kernel).start()
     second = kernel.run("%ctx sweep --from 0 alpha=0.1,0.2,60 --collect r2", timeout=120)
 

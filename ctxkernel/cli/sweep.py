@@ -82,6 +82,5 @@ def _text(told: dict[str, Any]) -> str:
     from ctxkernel.sweeps.sweep_table import SweepRow, SweepTable
 
     table = SweepTable([SweepRow(**row) for row in told["rows"]], told["cells_run"], told["cells_shared"])
-    shown = table.table()
-    rows = [[one for name, one in zip(shown[0], row, strict=True) if name != "cpu"] for row in shown]  # not in JSON
-    return safe_block("\n".join([*fitted_lines(rows, 120), "", table.told()]))
+    lines = fitted_lines(table.table(has_cpu=False), 120, table.right(has_cpu=False))  # JSON has no processor time
+    return safe_block("\n".join([*lines, "", table.told()]))

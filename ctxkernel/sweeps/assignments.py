@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ctxkernel.state.tracking.cell_names import syntax_tree
+from ctxkernel.state.tracking.read_names import names_read_first
 from ctxkernel.sweeps.combinations import text_of
 
 
@@ -17,6 +18,19 @@ def sets(source: str, name: str) -> bool:
     """Return whether a cell assigns a value to a name in a statement of its own, outside of functions and blocks."""
     tree = syntax_tree(source)
     return tree is not None and any(_place(node, name) is not None for node in tree.body)
+
+
+def rebinds(source: str, name: str) -> bool:
+    """Return whether a cell binds a name in any case, or by a loop, before its text reads it."""
+    first = names_read_first(source)
+    tree = syntax_tree(source)
+    if first is None or tree is None or name in first:
+        return False
+    loops = [node.target for node in tree.body if isinstance(node, ast.For | ast.AsyncFor)]
+    if any(isinstance(one, ast.Name) and one.id == name for target in loops for one in ast.walk(target)):
+        return True
+    after = names_read_first(f"{source}\n{name}")
+    return after is not None and name not in after
 
 
 def with_values(source: str, values: Mapping[str, Any]) -> str:

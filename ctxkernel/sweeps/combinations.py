@@ -109,6 +109,8 @@ def _called(name: str, kind: str, inside: str) -> Values:
         if len(arguments) == 3 and not arguments[2]:
             raise BadCommand(f"{name}={kind}({inside}): the step must not be 0")
         made = range(*arguments)
+        if not made:
+            raise BadCommand(f"{name}={kind}({inside}) has no value: write range(STOP) with STOP above START")
         if len(made) > MOST:
             raise BadCommand(f"{name} has {len(made):,} values; a sweep has at most {MOST:,} combinations")
         return list(made)
@@ -135,9 +137,8 @@ def lists_of(given: Mapping[str, Any]) -> dict[str, Values]:
         if isinstance(values, Distribution):
             found[name] = values
             continue
-        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-            values = [values]
-        found[name] = [_literal(name, one) for one in cast("Iterable[Any]", values)]
+        is_one = isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable)
+        found[name] = [_literal(name, one) for one in cast("Iterable[Any]", [values] if is_one else values)]
         if not found[name]:
             raise BadCommand(f"{name} has no value")
     return found
@@ -171,8 +172,8 @@ def _literal(name: str, value: Any) -> Any:
     except (ValueError, SyntaxError, TypeError):
         pass
     raise BadCommand(
-        f"{name}: a {type(value).__name__} has no literal. Use numbers, texts, lists or dictionaries, and look other "
-        "objects up by a name in the cells"
+        f"{name}: a value of type {type(value).__name__} has no literal. Use numbers, texts, lists or dictionaries, "
+        "and look other objects up by a name in the cells"
     )
 
 
@@ -265,7 +266,8 @@ def read_file(path: Path) -> list[Combination]:
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as fault:
-        raise BadCommand(f"{path} cannot be read ({fault}); give a CSV, JSON or JSON Lines file") from None
+        why = (fault.strerror if isinstance(fault, OSError) else None) or fault
+        raise BadCommand(f"{path} cannot be read ({why}); give a CSV, JSON or JSON Lines file") from None
     read: Callable[[str, Path], list[Combination]] = _read_csv if path.suffix.lower() == ".csv" else _read_json
     found = read(text, path)
     if not found:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import format_duration, join_names, plural
-from ctxkernel.sweeps.assignments import assignments, sets, with_values
+from ctxkernel.state.tracking.cell_names import read_cell
+from ctxkernel.sweeps.assignments import assignments, rebinds, sets, with_values
 from ctxkernel.sweeps.combinations import Combination
 
 
@@ -98,6 +99,8 @@ class SweepPlan:
     """Parameter → the number of the cell right before which it is set, from 0."""
     replaced: frozenset[str] = frozenset()
     """Parameters whose value replaces the one in the statement that sets them."""
+    notes: tuple[str, ...] = ()
+    """Why values of a parameter may have no effect, for people."""
 
 
 def make_plan(
@@ -129,6 +132,7 @@ def make_plan(
         top = growing.add(None, begin, root, first, levels[0], {}, ())
     growing.grow(levels, 0, top, begin, f"{root} {begin}", range(len(combinations)))
     run = sum(1 for task in growing.tasks for one in task.cells if one.origin)
+    places = {name: at for name, (at, _) in changes.items()}
     return SweepPlan(
         combinations,
         growing.tasks,
@@ -136,28 +140,46 @@ def make_plan(
         run,
         len(combinations) * len(cells) - run,
         sum(task.seconds for task in growing.tasks),
-        {name: at for name, (at, _) in changes.items()},
+        places,
         frozenset(name for name, (_, replaced) in changes.items() if replaced),
+        tuple(_doubts(cells, places)),
     )
 
 
 def _change(cells: Sequence[SweptCell], name: str, collected: bool) -> tuple[int, bool]:
     """Return where a parameter gets its value: the number of the cell, and whether that cell itself sets it."""
     setter = next((at for at, cell in enumerate(cells) if _only_sets(cell, name)), -1)
-    if setter >= 0 and _may_read(cells[setter], name):  # it uses the value that it sets
-        return setter, True
-    # The value must be set before the first cell that binds the name again.
-    uses = (at for at in range(setter + 1, len(cells)) if _may_read(cells[at], name) or _binds(cells[at], name))
-    reader = next(uses, len(cells))
-    bad = cells[reader] if setter < 0 and reader < len(cells) else None
-    if bad is not None and not _may_read(bad, name):
+    while True:
+        if setter >= 0 and _may_read(cells[setter], name):  # it uses the value that it sets
+            return setter, True
+        # The value must be set before the first cell that binds the name again.
+        uses = (at for at in range(setter + 1, len(cells)) if _may_read(cells[at], name) or _binds(cells[at], name))
+        reader = next(uses, len(cells))
+        if reader == len(cells) or not _only_sets(cells[reader], name):
+            break
+        setter = reader  # no cell read the value before this one, which sets another
+    if reader < len(cells) and (rebinds(cells[reader].source, name) or not _may_read(cells[reader], name)):
         raise BadCommand(
-            f"{bad.statement_id or 'a cell'} binds {name} in another way than by an assignment of its own; give it "
+            f"{_named(cells, reader)} binds {name} in another way than by an assignment of its own; give it "
             f"`{name} = …` in a cell without magics, outside of functions and blocks"
         )
     if setter < 0 and reader == len(cells) and not collected:
         raise BadCommand(f"no cell after the statement of --from reads {name}: its values would change nothing")
     return (setter, True) if 0 <= setter == reader - 1 else (reader, False)
+
+
+def _named(cells: Sequence[SweptCell], at: int) -> str:
+    return cells[at].statement_id or f"cell {at + 1} after the statement of --from"
+
+
+def _doubts(cells: Sequence[SweptCell], places: Mapping[str, int]) -> Iterator[str]:
+    """Yield which cells may bind a parameter that is set right before them."""
+    for name, at in places.items():
+        cell = cells[at] if at < len(cells) else None
+        if cell is None or cell.reads_first is None or name in cell.reads_first or sets(cell.source, name):
+            continue
+        if name in read_cell(cell.source).replaced:
+            yield f"{_named(cells, at)} binds {name} in a block: where that runs, its values have no effect"
 
 
 def _only_sets(cell: SweptCell, name: str) -> bool:
@@ -262,12 +284,13 @@ def told(plan: SweepPlan, cells: Sequence[SweptCell], workers: int) -> list[str]
         f"{plural(plan.cells_run, 'cells')} run, {plan.cells_shared} are shared",
     ]
     for name, at in plan.places.items():
-        where = cells[at].statement_id if at < len(cells) else "the end"
+        where = _named(cells, at) if at < len(cells) else "the end"
         how = "replaced in" if name in plan.replaced else "set before"
-        lines.append(f"{name} is {how} {where or f'cell {at + 1}'}")
+        lines.append(f"{name} is {how} {where}")
     known = "unknown, since the cells have not run yet"
     if plan.seconds or not plan.cells_run:
         known = format_duration(expected_seconds(plan, workers))
+    lines += plan.notes
     lines.append(f"expected time with {plural(workers, 'workers')}: {known}")
     return lines
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
@@ -17,6 +18,7 @@ _MOST_NAMED = 3
 """Combinations that a note names."""
 _MOST_LOSSES = 8
 """Notes on variables that could not be restored."""
+_NUMBERS = (int, float, type(None))
 
 
 @dataclass(slots=True)
@@ -50,7 +52,7 @@ class SweepRow:
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON; `lost` is there only if the worker could not restore a variable."""
         told = {
-            "parameters": self.parameters,
+            "parameters": {name: _as_json(value) for name, value in self.parameters.items()},
             "collected": self.collected,
             "status": self.status,
             "branch": self.branch,
@@ -123,20 +125,28 @@ class SweepTable:
         """The number of combinations without the status `ok`."""
         return sum(row.status != "ok" for row in self.rows)
 
-    def table(self, rows: Sequence[SweepRow] | None = None) -> list[list[str]]:
-        """Return the rows as texts, the head first."""
+    def table(self, rows: Sequence[SweepRow] | None = None, *, has_cpu: bool = True) -> list[list[str]]:
+        """Return the rows as texts, the head first; `has_cpu`: with the processor time."""
         rows = self.rows if rows is None else rows
         parameters, collected = self.parameters, self.collected
-        head = [*parameters, *collected, "status", "branch", "time", "cpu", "diverged"]
-        return [head, *(self._texts(row, parameters, collected) for row in rows)]
+        head = [*parameters, *collected, "status", "branch", "time", *(["cpu"] if has_cpu else []), "diverged"]
+        return [head, *(self._texts(row, parameters, collected, has_cpu) for row in rows)]
+
+    def right(self, *, has_cpu: bool = True) -> frozenset[int]:
+        """Return the columns of `table` that hold numbers and times."""
+        values = [[row.parameters.get(name) for row in self.rows] for name in self.parameters]
+        values += [[row.collected.get(name) for row in self.rows] for name in self.collected]
+        numbers = {at for at, column in enumerate(values) if all(type(one) in _NUMBERS for one in column)}
+        return frozenset(numbers | {len(values) + 2} | ({len(values) + 3} if has_cpu else set()))
 
     @staticmethod
-    def _texts(row: SweepRow, parameters: Sequence[str], collected: Sequence[str]) -> list[str]:
+    def _texts(row: SweepRow, parameters: Sequence[str], collected: Sequence[str], has_cpu: bool) -> list[str]:
         shown = [text_of(row.parameters[name]) for name in parameters]
         values = [shown_value(row.collected[name]) if name in row.collected else "" for name in collected]
         status = f"{row.status}: {one_line(row.why, 80)}" if row.why else row.status
         status += f", without {join_names(row.lost, 3)}" if row.lost else ""
-        took = [format_duration(one) if one else "" for one in (row.seconds, row.cpu)]  # empty: it did not run
+        times = (row.seconds, row.cpu) if has_cpu else (row.seconds,)
+        took = [format_duration(one) if one else "" for one in times]  # empty: it did not run
         return [*shown, *values, status, row.branch or "", *took, "yes" if row.diverged else ""]
 
     def losses(self) -> list[str]:
@@ -177,6 +187,15 @@ def stored_tables(reader: SessionReader) -> dict[str, SweepTable]:
         for (subject, _), value in reader.marks(MARK).items()
         if isinstance(value, dict)
     }
+
+
+def _as_json(value: Any) -> Any:
+    """Return the value of a parameter as JSON; bytes, a set or a complex number as their literal."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return text_of(value)
+    return value
 
 
 def shown_value(value: Any) -> str:
@@ -231,6 +250,8 @@ class Sweep:
 
     def goto(self, number: int) -> str:
         """Return the command that goes to the state of a row; a cell of its own runs it."""
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"there is no row {number}: this sweep has {plural(len(self), 'rows')}, from 0 on")
         branch = self._table.rows[number].branch
         if branch is None:
             raise ValueError(f"row {number} has no state: it ended as {self._table.rows[number].status}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.report import Report, ReportTable
@@ -31,6 +31,7 @@ _VALUES = (
     *("--from", "--until", "--collect", "--file", "--samples", "--seed", "--scheduler", "--store", "--workers"),
     *("--timeout", "--memory"),
 )
+_MOST_REASONS = 5
 _FLAGS = ("--dry-run", "--json", "--again")
 
 
@@ -169,7 +170,9 @@ def sweep_from_python(start: int | str, parameters: Any, options: dict[str, Any]
     require_person("sweep(...)")
     given = {name: str(options.pop(name)) for name in _PYTHON if options.get(name) is not None}
     collect, again = options.pop("collect", ()), bool(options.pop("again", False))
-    names = [collect] if isinstance(collect, str) else list(collect)
+    if not isinstance(collect, Iterable):
+        raise BadCommand(f"collect={collect!r}: a list of names of variables is expected")
+    names = [collect] if isinstance(collect, str) else list(cast("Iterable[Any]", collect))
     texts = {"--from": str(start), "--collect": ",".join(map(str, names))} | {
         f"--{name}": one for name, one in given.items()
     }
@@ -201,7 +204,9 @@ def failures(table: SweepTable) -> list[str]:
         if row.status not in ("ok", "cancelled"):
             why = f"{row.status}: {one_line(row.why, 300)}" if row.why else row.status
             found[why] = found.get(why, 0) + 1
-    return [f"{plural(count, 'combinations')} ended with {why}" for why, count in list(found.items())[:5]]
+    told = [f"{plural(count, 'combinations')} ended with {why}" for why, count in list(found.items())[:_MOST_REASONS]]
+    more = sum(list(found.values())[_MOST_REASONS:])
+    return [*told, f"{plural(more, 'more combinations')} ended with other reasons"] if more else told
 
 
 class SweepView:
@@ -225,9 +230,7 @@ class SweepView:
 
 def report_of(table: SweepTable) -> Report:
     """Return the table for people."""
-    rows = table.table()
-    numbers = frozenset(range(len(table.rows[0].parameters)))
-    return Report(ReportTable(rows, numbers), table.told())
+    return Report(ReportTable(table.table(), table.right()), table.told())
 
 
 class _Progress:
@@ -242,7 +245,7 @@ class _Progress:
         """Show how many tasks are done."""
         if self._loop.opened is not None:
             self._panel.sweep(self._loop.opened.execution.execution_id, table, done, total, workers)
-        self._show(f"sweep: {done} of {total} tasks done, {workers} workers")
+        self._show(f"sweep: {done} of {plural(total, 'tasks')} done, {plural(workers, 'workers')}")
 
     def end(self) -> None:
         """Remove the line."""

@@ -133,6 +133,8 @@ def cells_of_notebook(path: FilePath) -> list[NotebookCell]:
             tags = cell_tags(one.get("metadata"))
             known = statement_tags(tags)
             cells.append(NotebookCell(str(one.get("id") or f"#{at}"), source, known, "raises-exception" in tags))
-    except (OSError, ValueError, KeyError, TypeError) as fault:
-        raise BadCommand(f"{path} cannot be read as a notebook: {type(fault).__name__}: {fault}") from None
+    except OSError as fault:
+        raise BadCommand(f"{path} cannot be read: {fault.strerror or fault}") from None
+    except (ValueError, KeyError, TypeError):
+        raise BadCommand(f"{path} is not a notebook: a JSON file with a list of cells is expected") from None
     return cells

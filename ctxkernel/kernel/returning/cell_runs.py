@@ -219,28 +219,27 @@ class CellReader:
             opaque,
             draws,
             frozenset(ambient),
-            self._modules() | self._named_files(paths, execution),
+            self._unseen_files(paths, execution),
         )
 
-    def _modules(self) -> dict[str, str]:
-        """Return the files of the user's own modules that the cell may have used, with their versions."""
-        found: dict[str, str] = {}
+    def _unseen_files(self, paths: Sequence[str], execution: Execution) -> dict[str, str]:
+        """Return the files that a cell may have used and was not seen to open, with their versions.
+
+        They are those of the user's own modules, and those that the cell passes to calls: libraries in C read them.
+        """
+        seen = {os.path.realpath(one.name) for one in execution.artifacts if one.kind in ("read", "file")}
+        named = (os.path.abspath(one) for one in paths if os.path.isfile(one))
+        unseen = [one for one in (*self._module_files(), *named) if os.path.realpath(one) not in seen]
+        return {path: self._files.version(path) for path in unseen}
+
+    def _module_files(self) -> Iterator[str]:
+        """Yield the files of the user's own modules that the cell may have used."""
         for one in (*self._tracker.read, *self._tracker.beyond):
             name = one.removeprefix(PREFIX)
             if one.startswith(PREFIX) and name in self._own_modules and name in sys.modules:
                 path = vars(sys.modules[name]).get("__file__")
                 if isinstance(path, str):
-                    found[path] = self._files.version(path)
-        return found
-
-    def _named_files(self, paths: Sequence[str], execution: Execution) -> dict[str, str]:
-        """Return the files that a cell passes to calls and was not seen to use, with their versions.
-
-        Libraries in C read them unseen.
-        """
-        seen = {os.path.realpath(one.name) for one in execution.artifacts if one.kind in ("read", "file")}
-        found = [one for one in paths if os.path.isfile(one) and os.path.realpath(one) not in seen]
-        return {path: self._files.version(path) for path in map(os.path.abspath, found)}
+                    yield path
 
     def _paths(self, source: str) -> list[str]:
         """Return the paths that a cell, or a function that it may have called, passes to calls."""
@@ -274,11 +273,11 @@ class CellReader:
         if any(map(_RESULT.fullmatch, (*self._tracker.read, *self._tracker.beyond))):
             return "it reads results by their number"
         for names in _STORES.findall(source):
-            if self._is_of_library(names[0] or names[1]):
-                return f"it changes {names[0] or names[1]}, which is a library's"
+            if self._is_module_or_class_of_library(names[0] or names[1]):
+                return f"it changes {names[0] or names[1]}, which is a module or a class of a library"
         return self._unseen_writes(execution)
 
-    def _is_of_library(self, name: str) -> bool:
+    def _is_module_or_class_of_library(self, name: str) -> bool:
         value = self._namespace.get(name)
         module = str(self._namespace.get("__name__", "__main__"))
         is_class = is_kind(class_of(value), type)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import decimal
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ctxkernel.kernel.execution.cell import CellRequest
@@ -66,7 +66,8 @@ class LiveState:
         """The ambient parts as the process began; the first checkpoint holds them."""
         self.ambient_start = dict(self.ambient_first)
         """The ambient parts that `goto 0` goes back to."""
-        self._ambient_known = set(self.ambient_first)
+        self.ambient_known = set(self.ambient_first)
+        """The parts that were captured or restored: a cell after that changed them, where they differ."""
         self.ambient_changed: dict[str, tuple[str, ...]] = {}
         """Execution → ambient parts that it changed."""
         self._outs: set[int] = set()
@@ -79,6 +80,7 @@ class LiveState:
         IN_PLACE[SHELL] = SHELL_CALLBACKS.own_objects
         self._arithmetic = decimal.getcontext()
         """The current context of `decimal` after the last cell."""
+        self._modules_at_start = frozenset(sys.modules)
         self._modules_seen: tuple[Any, ...] = ()
         self._gone: list[str] = []
         """Pseudo-names that went away since the last checkpoint."""
@@ -135,9 +137,9 @@ class LiveState:
         parts = {} if idle else self.ambient.capture(bound=self._tracker.take_bound())
         if not parts and not self.ambient_first:
             return {}
-        if others := tuple(name for name in parts if name in self._ambient_known and not passive(name)):
+        if others := tuple(name for name in parts if name in self.ambient_known and not passive(name)):
             self.ambient_changed[execution_id] = others
-        self._ambient_known.update(parts)
+        self.ambient_known.update(parts)
         parts, self.ambient_first = {**self.ambient_first, **parts}, {}
         return {AMBIENT + name: value for name, value in parts.items()}
 
@@ -147,7 +149,7 @@ class LiveState:
         first = self.ambient.capture()
         self.ambient_first |= first
         self.ambient_start = dict(self.ambient_first)
-        self._ambient_known.update(first)
+        self.ambient_known.update(first)
 
     def watch_libraries(self, request: CellRequest) -> None:
         """Read the attributes of libraries that a cell is about to set: a return sets them as they were."""
@@ -179,6 +181,13 @@ class LiveState:
                 if name not in known:
                     known[name] = OwnModule(name)
                     self._tracker.watch(PREFIX + name)
+
+    def unload_modules(self, names: Iterable[str]) -> None:
+        """Remove modules from the process that a cell loaded from a Python file."""
+        for name in names:
+            if name not in self._modules_at_start and self.own_modules[name].unload():
+                del self.own_modules[name]
+                self._tracker.unwatch(PREFIX + name)
 
     def _follow_objects(self, place: str) -> None:
         """Watch the objects that cells put into the attributes of libraries, or the shell, as long as there are any."""

@@ -102,8 +102,17 @@ class RecordedRuns:
         return {name: unit for name, unit in {**old, **new}.items() if name in self._state}
 
     def _plain(self, statement: Statement, execution: Execution, **more: Any) -> RecordedRun:
-        cell = statement.cell_id or statement.statement_id
-        return RecordedRun(execution.execution_id, cell, statement.source, seconds=self._seconds(execution), **more)
+        cell, facts = statement.cell_id or statement.statement_id, self.facts.cells.get(execution.execution_id)
+        modules = (facts or CellFacts()).modules
+        return RecordedRun(
+            execution.execution_id,
+            cell,
+            statement.source,
+            files={one.name: one.hash for one in execution.artifacts if one.kind == "read"} | dict(modules),
+            written={one.name: one.hash for one in execution.artifacts if one.kind == "file"},
+            seconds=self._seconds(execution),
+            **more,
+        )
 
     def _seconds(self, execution: Execution) -> float:
         """Return how long a cell took when it ran."""
@@ -138,8 +147,6 @@ class RecordedRuns:
             new_parts=[name for name in effects if name.startswith(AMBIENT) and name not in state],
             gone=gone,
             binds=facts.bound,
-            files={one.name: one.hash for one in execution.artifacts if one.kind == "read"} | dict(facts.modules),
-            written={one.name: one.hash for one in execution.artifacts if one.kind == "file"},
             opaque=self._opaque(facts, execution, effects, gone) or self._uses_cache(made),
         )
 

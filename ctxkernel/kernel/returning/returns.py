@@ -326,6 +326,9 @@ class Returning:
         mementos = self._mementos_of(job.difference)
         # Held until the return has ended: a `__del__` must not run in the middle of it.
         before = {name: self.live.value(name) for name in (*fetched.values, *job.difference.drop) if ":" not in name}
+        own = self.live.own_modules
+        if job.action == "rerun":  # an import among these cells runs the file of its module, as in a new process
+            self.live.unload_modules([name for name in own if PREFIX + name not in job.difference.target])
         alive = self._alive(prepared) if prepared.plan.rerun else {}
         done = _Done(self.restorer.settle(fetched), fetched.as_now)
         self.live.adopt_copies(before, fetched.values)
@@ -335,7 +338,6 @@ class Returning:
         if prepared.plan.rerun:
             self._make_again(prepared.plan, alive, done)
         done.lost |= {name: why for name, why in prepared.plan.lost.items() if name in done.lost}
-        own = self.live.own_modules
         done.modules = [name for name in own if PREFIX + name not in job.difference.target]
         done.modules += [name for name in own if own[name].is_loaded_again(fetched.values.get(PREFIX + name))]
         for name in done.modules:
@@ -417,6 +419,7 @@ class Returning:
         caches = self.live.caches
         stay = (caches.name,) if is_here and not caches.were_used_since(parts.get(caches.name, {})) else ()
         told = self.live.ambient.restore(parts, without(AMBIENT, job.difference.drop), stay)
+        self.live.ambient_known.update(parts)
         done.notices += [f"{name}: {why}" for name, why in told.items()]
         self._session.tracker.accept(PREFIX + name for name in own_modules.IN_PLACE)
 

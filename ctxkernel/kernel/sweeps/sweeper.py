@@ -109,6 +109,7 @@ class Sweeper:
         if todo:
             self._run_tasks(request, plan, cells, todo, states, tell)
         table.seconds = time.monotonic() - began
+        table.notes += plan.notes
         if absent := table.absent(request.collect):
             table.notes.append(f"no combination has a value of {join_names(absent, 5)}: see --collect")
         if clashes := states.written_twice():

@@ -34,7 +34,9 @@ def swept_cells(
         last = back.target(until).execution_id
         ids = [run.execution_id for _, run in path]
         if last not in ids:
-            raise BadCommand(f"--until {until}: it does not come after the statement of --from on one branch")
+            raise BadCommand(
+                f"--until {until} does not come after the statement of --from: give a later statement of its branch"
+            )
         path = path[: ids.index(last) + 1]
     found: list[SweptCell] = []
     intact, changed = True, ReadFiles(back).first_changed(path)

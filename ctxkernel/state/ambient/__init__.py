@@ -209,8 +209,8 @@ class Ambient:
                 return part.absent(value)
             importlib.import_module(part.needs)
         lines = part.restore(value) if part.always or not part.matches(value) else None
-        # Where the value is not quite the wanted one, the next capture returns it as a change.
-        self._values[part.name] = value
+        # A new process has other handlers for the same value. If the value is another, the next capture returns it.
+        self._values[part.name] = part.capture() if not part.passive and _matches(part, value) else value
         self._stamps.pop(part.name, None)
         return "; ".join(lines or ())
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
+import io
 import os
 import sys
 import types
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from xxhash import xxh3_64_hexdigest
@@ -125,7 +126,7 @@ class OwnModule:
     def __init__(self, name: str) -> None:
         self.name = name
         self._loaded = ""
-        """A hash of its file when it was loaded first, and another text for each time that it was loaded again."""
+        """A hash of its file when it was loaded; without one, another text for each time that it was loaded again."""
         self.reaches = False
         """Whether one of its functions can reach any variable of the notebook."""
         self._spec: object = NOTHING
@@ -137,7 +138,7 @@ class OwnModule:
             self._learn(module)
 
     def _learn(self, module: types.ModuleType) -> None:
-        self._loaded = _hash_of_file(module) if self._spec is NOTHING else uuid.uuid4().hex
+        self._loaded = _hash_of_file(module) or ("" if self._spec is NOTHING else uuid.uuid4().hex)
         self._spec = getattr(module, "__spec__", None)
         self._defined, self._definitions = {}, {}
         self._learn_members("", module_dict(module).items())
@@ -219,6 +220,15 @@ class OwnModule:
             if there.get(place, NOTHING) is not (value := wanted.get(place, NOTHING)):
                 self._put(place, value)
 
+    def unload(self) -> bool:
+        """Remove the module from the process: the next import runs its file. Return whether it has a Python file."""
+        file = getattr(sys.modules.get(self.name), "__file__", None)
+        if self.name in IN_PLACE or not isinstance(file, str) or not file.endswith(".py"):
+            return False
+        _UNLOADED[self.name] = sys.modules.pop(self.name)
+        DEFINED.pop(self.name, None)
+        return True
+
     def is_loaded_again(self, values: Mapping[str, Any] | None) -> bool:
         """Return whether it was loaded again, or from another file, since a state had these values."""
         # Earlier versions stored no hash.
@@ -255,12 +265,28 @@ class OwnModule:
             class_setter(owner, "__delattr__")(owner, name)
 
 
+_UNLOADED: dict[str, types.ModuleType] = {}
+"""The modules that were unloaded last."""
+
+
+def load(name: str) -> types.ModuleType:
+    """Return a module, imported where it is not loaded. If that fails, return the one that was unloaded."""
+    if (found := sys.modules.get(name)) is not None:
+        return found
+    try:
+        return importlib.import_module(name)
+    except Exception:  # its file was changed, and has an error now
+        if name not in _UNLOADED:
+            raise
+        return sys.modules.setdefault(name, _UNLOADED[name])
+
+
 def _hash_of_file(module: types.ModuleType) -> str:
     """Return a hash of the file of a module; empty where there is none, or a large one."""
     try:
-        path = os.fspath(module.__file__ or "")
-        return xxh3_64_hexdigest(Path(path).read_bytes()) if os.path.getsize(path) <= _MOST_BYTES else ""
-    except (OSError, AttributeError, TypeError):
+        with io.FileIO(module.__file__ or "") as opened:  # `open` would note that the cell reads it
+            return xxh3_64_hexdigest(opened.readall()) if os.path.getsize(opened.fileno()) <= _MOST_BYTES else ""
+    except (OSError, AttributeError, TypeError, ValueError):
         return ""
 
 

@@ -12,7 +12,6 @@ import collections
 import contextlib
 import functools
 import gc
-import importlib
 import marshal
 import sys
 import types
@@ -37,6 +36,7 @@ from ctxkernel.core.reflection import (
     remember,
 )
 from ctxkernel.state.base.code_objects import code_facts
+from ctxkernel.state.base.own_modules import load
 from ctxkernel.state.types.pack_state import Kind, PackState
 from ctxkernel.state.types.parts import PARTS, Reduction, StreamConstructors
 
@@ -429,7 +429,7 @@ class CodeParts(StreamConstructors):
 
     def module(self, name: str) -> Any:
         """Return a module, imported where it is not yet."""
-        return sys.modules.get(name) or importlib.import_module(name)
+        return load(name)
 
     def definition(self, module: str, path: str) -> Any:
         """Return a definition of a module of the user's, or one of a library that a cell replaced."""
