@@ -24,7 +24,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from ctxkernel._version import __version__
 from ctxkernel.cli import _COMMANDS, kernelspec, lab, main
 from ctxkernel.cli import doctor as doctor_module
-from ctxkernel.cli.output import clip, safe_block, safe_line, terminal_table
+from ctxkernel.cli.output import clip, safe_block, safe_line, show_json, terminal_table
 from ctxkernel.cli.read import projection_table, timeline_text
 from ctxkernel.core.text import format_duration
 from ctxkernel.core.timeline_table import changed_names
@@ -896,3 +896,9 @@ def test_a_run_that_can_keep_no_session_says_which_folder_and_what_to_do(tmp_pat
     assert done.returncode == 1
     assert f"{tmp_path / '.ctxkernel'} cannot be written" in done.stderr
     assert "--session FILE" in done.stderr
+
+
+def test_json_has_a_text_for_a_number_that_json_does_not_have(capsys):
+    show_json({"a": [float("nan"), 1.5], "b": float("-inf")})
+    text = capsys.readouterr().out
+    assert json.loads(text, parse_constant=pytest.fail) == {"a": ["NaN", 1.5], "b": "-Infinity"}

@@ -33,8 +33,15 @@ def show(text: str) -> None:
 
 
 def show_json(value: Any) -> None:
-    """Write a result as JSON: ASCII, so that any terminal encoding and any lone surrogate of a cell will do."""
-    print(json.dumps(value, indent=2))
+    """Write a result as JSON: ASCII, so that any terminal encoding and any lone surrogate of a cell will do.
+
+    A number that JSON does not have is its name as a text, as in the JSON of protobuf: "NaN", "Infinity", "-Infinity".
+    """
+    try:
+        text = json.dumps(value, indent=2, allow_nan=False)
+    except ValueError:
+        text = json.dumps(json.loads(json.dumps(value), parse_constant=str), indent=2)
+    print(text)
 
 
 def has_colour(stream: IO[str] | None = None) -> bool:
