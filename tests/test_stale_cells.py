@@ -256,6 +256,8 @@ def test_the_command_lists_stale_cells_and_explains_one(book, kernel):
         "reads y of s2",
     ]
     assert kernel.run("%ctx why stale 2").data[0]["text/plain"].splitlines()[-1] == "read from it: s3"
+    assert "there is no statement '99' here" in kernel.run("%ctx why stale 99").error["evalue"]
+    assert "s1 is not the newest execution" in kernel.run("%ctx why stale 1").error["evalue"]
     assert len(book.front.rows()) == 4
 
 

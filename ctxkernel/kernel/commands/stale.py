@@ -50,6 +50,8 @@ def why_stale(ctx: CommandContext, args: Sequence[str]) -> str:
         raise BadCommand("%ctx why stale N: which statement? %ctx stale lists the stale ones")
     name = args[0] if args[0].startswith("s") else f"s{args[0]}"
     runs = {run.statement_id: run for run in graph.cells()}
+    if ctx.loop.log.get(name) is None:
+        raise BadCommand(f"there is no statement {args[0]!r} here; use its number from %ctx timeline")
     if name not in runs:
         raise BadCommand(
             f"{name} is not the newest execution of a cell on the path to HEAD; %ctx stale lists the stale ones"
