@@ -160,6 +160,8 @@ class LiveState:
     def follow(self) -> None:
         """Watch what the cell that just ended put into `Out`, what handles look at now, and the user's modules."""
         self._gone += [*self._follow_outs(), *self.follow_targets()]
+        if self._tracker.named_nothing:  # it called nothing that could import a module or register an object
+            return
         self._follow_modules()
         self._follow_objects(ATTRIBUTES)
         self._follow_objects(SHELL)

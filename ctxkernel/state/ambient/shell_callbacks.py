@@ -29,6 +29,8 @@ class ShellCallbacks(Part):
     def __init__(self) -> None:
         self.live = LiveObjects()
         self._stamp: object = None
+        self._is_new = False
+        """Whether the stamp was read for `own_objects` and not used since: after a cell both are asked for."""
         self._objects: dict[str, Any] = {}
         """Token → object, as of the stamp."""
         self._of_libraries: dict[str, dict[Any, Any]] = {}
@@ -36,12 +38,15 @@ class ShellCallbacks(Part):
 
     def stamp(self) -> object:
         """Return the ids of all callbacks; those of the user's are alive, so no id is used twice."""
-        ids = [[*map(id, held.values() if is_kind(class_of(held), dict) else held)] for _, held in _places()]
-        return ids, [*_extensions()]
+        if self._is_new:
+            self._is_new = False
+            return self._stamp
+        return _ids()
 
     def own_objects(self) -> dict[str, Any]:
         """Return the callbacks, and the keys that are objects, by token."""
-        if (stamp := self.stamp()) != self._stamp:
+        self._is_new = True
+        if (stamp := _ids()) != self._stamp:
             self._stamp = stamp
             objects = (one for _, held in _places() for pair in _own(held) for one in pair)
             self._objects = {self.live.token(one): one for one in objects if not _is_plain(one)}
@@ -56,7 +61,7 @@ class ShellCallbacks(Part):
         """Return the callbacks as their places, with tokens and names."""
         found: dict[str, Any] = {}
         for place, held in _places():
-            if is_kind(class_of(held), dict):
+            if _is_dict(held):
                 known = self._of_libraries.setdefault(place, {})
                 known |= {key: one for key, one in held.items() if not _is_users(one)}
             if own := [[self._told(key), self._told(one)] for key, one in _own(held)]:
@@ -73,6 +78,7 @@ class ShellCallbacks(Part):
 
     def restore(self, value: Any) -> None:
         """Register the callbacks again. Raises NotRestored that names those that are not there."""
+        self._is_new = False
         missing: list[str] = []
         for place, held in _places():
             wanted: list[tuple[Any, Any]] = []
@@ -91,7 +97,7 @@ class ShellCallbacks(Part):
             raise NotRestored(f"not here, run the cell that registers it: {', '.join(missing)}")
 
     def _put(self, place: str, held: Any, wanted: list[tuple[Any, Any]]) -> None:
-        if not is_kind(class_of(held), dict):
+        if not _is_dict(held):
             held[:] = [*(one for one in held if not _is_users(one)), *(one for _, one in wanted)]
             return
         before = self._of_libraries.get(place, {})
@@ -108,27 +114,49 @@ class ShellCallbacks(Part):
         return self.live.get(told[0]) if told[0] in self.live else _GONE
 
 
-def _places() -> list[tuple[str, Any]]:
+def _held() -> list[Any]:
     """Return the lists and dicts of callbacks of the shell."""
     shell = sys.modules["IPython"].get_ipython()
     if shell is None:
         return []
     display = shell.display_formatter
-    formatters: Mapping[str, Any] = {
-        **display.formatters,
-        "display": display.ipython_display_formatter,
-        "MIME bundle": display.mimebundle_formatter,
-    }
+    formatters = [*display.formatters.values(), display.ipython_display_formatter, display.mimebundle_formatter]
     return [
-        *[(f"event {event}", held) for event, held in shell.events.callbacks.items()],
-        ("transformers of cells", shell.input_transformers_cleanup),
-        ("transformers of lines", shell.input_transformers_post),
-        ("transformers of trees", shell.ast_transformers),
-        *[(f"formatters of {kind}", one.type_printers) for kind, one in formatters.items()],
-        *[(f"formatters of {kind} by name", one.deferred_printers) for kind, one in formatters.items()],
-        *[(f"{kind} magics", magics) for kind, magics in shell.magics_manager.magics.items()],
-        ("classes of magics", shell.magics_manager.registry),
+        *shell.events.callbacks.values(),
+        shell.input_transformers_cleanup,
+        shell.input_transformers_post,
+        shell.ast_transformers,
+        *[one.type_printers for one in formatters],
+        *[one.deferred_printers for one in formatters],
+        *shell.magics_manager.magics.values(),
+        shell.magics_manager.registry,
     ]
+
+
+def _ids() -> object:
+    """Return the ids of all callbacks, and the loaded extensions: it is read after every cell."""
+    return [[*map(id, held.values() if _is_dict(held) else held)] for held in _held()], [*_extensions()]
+
+
+def _is_dict(held: Any) -> bool:
+    return isinstance(held, dict)
+
+
+def _places() -> list[tuple[str, Any]]:
+    """Return the lists and dicts of callbacks of the shell with their names."""
+    shell = sys.modules["IPython"].get_ipython()
+    if shell is None:
+        return []
+    kinds = [*shell.display_formatter.formatters, "display", "MIME bundle"]
+    names = [
+        *[f"event {event}" for event in shell.events.callbacks],
+        *[f"transformers of {what}" for what in ("cells", "lines", "trees")],
+        *[f"formatters of {kind}" for kind in kinds],
+        *[f"formatters of {kind} by name" for kind in kinds],
+        *[f"{kind} magics" for kind in shell.magics_manager.magics],
+        "classes of magics",
+    ]
+    return list(zip(names, _held(), strict=True))
 
 
 def _extensions() -> set[str]:
@@ -155,7 +183,7 @@ def _is_plain(key: Any) -> bool:
 
 def _own(held: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the user's callbacks with their keys."""
-    pairs = held.items() if is_kind(class_of(held), dict) else ((None, one) for one in held)
+    pairs = held.items() if _is_dict(held) else ((None, one) for one in held)
     return ((key, one) for key, one in pairs if _is_users(one))
 
 
