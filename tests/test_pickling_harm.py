@@ -153,6 +153,29 @@ def test_a_match_in_a_text_that_changed_and_an_expression_without_a_text_are_ali
     assert set(Elsewhere(box, packed).load()) == {"data", "g"}
 
 
+def test_no_expression_runs_while_its_matches_are_packed():
+    """It may take as long as it took in the user's cell."""
+    box = Box("import re; m = re.search('b', 'abc'); every = list(re.finditer('[a-c]', 'abc')); p = m.re")
+    of_ours: list[object] = []
+
+    def note(frame: Any, event: str, called: Any) -> None:
+        if event == "c_call" and getattr(called, "__self__", None) in (
+            box.namespace["p"],
+            box.namespace["every"][0].re,
+        ):
+            of_ours.append(called)
+
+    sys.setprofile(note)
+    try:
+        packed = box.pack("m", "every", "p")
+    finally:
+        sys.setprofile(None)
+
+    assert of_ours == []
+    loaded = Elsewhere(box, packed).load()
+    assert [one.span() for one in (loaded["m"], *loaded["every"])] == [(1, 2), (0, 1), (1, 2), (2, 3)]
+
+
 def test_a_stand_in_says_what_it_was_and_what_to_do():
     """It can be shown, copied and stored; every other use raises with the next move."""
     lost = Lost("generator in d['x']")

@@ -1,54 +1,25 @@
-"""Matches of regular expressions, which Python does not store: the expression finds them again in the same text."""
+"""Matches of regular expressions, which Python does not store: the expression finds them again in the same text.
+
+Rule: no expression runs while a match is packed: it may take as long as it took in the user's cell.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from ctxkernel.core.reflection import class_of
 from ctxkernel.state.types.pack_state import Kind, PackState
-from ctxkernel.state.types.parts import PARTS, OutOfTime, Reduction, StreamConstructors
-
-_WAYS = ("match", "fullmatch", "search")
-
-
-class MatchSeries:
-    """All matches of an expression in a text, as `finditer` gives them."""
-
-    def __init__(self, pattern: Any, place: tuple[Any, int, int], expired: Callable[[], bool]) -> None:
-        self.parts = pattern, *place
-        self.numbers: dict[Any, int] = {}
-        """By the content of a match, its number."""
-        for found in pattern.finditer(*place):
-            self.numbers[_content(found)] = len(self.numbers)
-            if not len(self.numbers) & 1023 and expired():
-                raise OutOfTime
-
-
-def _content(found: Any) -> tuple[Any, ...]:
-    return found.regs, found.lastindex
+from ctxkernel.state.types.parts import PARTS, Reduction, StreamConstructors
 
 
 def match(pack: PackState, obj: re.Match[Any]) -> Reduction:
-    """A match: found again by the same call."""
-    text = obj.string
-    if class_of(text) not in (str, bytes):
+    """A match: where it was looked for, and its content."""
+    if class_of(obj.string) not in (str, bytes):
         return pack.refuse(obj, "the text in which it was found may have changed")
-    place = text, obj.pos, obj.endpos
-    for way in _WAYS:
-        found = getattr(obj.re, way)(*place)
-        if found is not None and _content(found) == _content(obj):
-            return PARTS.match, (obj.re, way, *place)
-    key = id(obj.re), id(text), obj.pos, obj.endpos
-    series = pack.match_series.get(key)
-    if series is None:
-        series = pack.match_series[key] = MatchSeries(obj.re, place, pack.expired)
-    number = series.numbers.get(_content(obj))
-    if number is None:
-        return pack.refuse(obj, "its expression does not find it again")
-    return PARTS.match_of, (series, number)
+    return PARTS.match, (obj.re, obj.string, obj.pos, obj.endpos, *_content(obj))
 
 
 def pattern(pack: PackState, obj: re.Pattern[Any]) -> Reduction:
@@ -56,24 +27,37 @@ def pattern(pack: PackState, obj: re.Pattern[Any]) -> Reduction:
     return NotImplemented if obj.pattern is not None else pack.refuse(obj, "it was made of no text")
 
 
-KINDS: dict[Any, Kind] = {
-    re.Pattern: pattern,
-    re.Match: match,
-    MatchSeries: lambda _, obj: (PARTS.matches, (*obj.parts, len(obj.numbers))),
-}
+KINDS: dict[Any, Kind] = {re.Pattern: pattern, re.Match: match}
 
 
+def _content(found: Any) -> tuple[Any, Any]:
+    return found.regs, found.lastindex
+
+
+@dataclass
 class MatchParts(StreamConstructors):
-    """The constructors of matches."""
+    """The constructor of matches."""
 
-    def match(self, pattern: Any, way: str, *place: Any) -> Any:
-        """Return the match that a method of an expression gives."""
-        return getattr(pattern, way)(*place)
+    _found: dict[tuple[int, ...], tuple[Iterator[Any], dict[Any, Any]]] = field(
+        default_factory=dict[tuple[int, ...], tuple[Iterator[Any], dict[Any, Any]]]
+    )
+    """By expression and place: the matches of `finditer` that were not looked at, and the others by their content."""
 
-    def matches(self, pattern: Any, text: Any, pos: int, endpos: int, count: int) -> list[Any]:
-        """Return matches that `finditer` gives."""
-        return list(islice(pattern.finditer(text, pos, endpos), count))
-
-    def match_of(self, series: list[Any], number: int) -> Any:
-        """Return one of such matches."""
-        return series[number]
+    def match(self, pattern: Any, text: Any, pos: int, endpos: int, regs: Any, lastindex: int | None) -> Any:
+        """Return the match with this content. Raises ValueError where the expression does not find it again."""
+        content = regs, lastindex
+        for way in (pattern.match, pattern.fullmatch) if regs[0][0] == pos else ():
+            found = way(text, pos, endpos)
+            if found is not None and _content(found) == content:
+                return found
+        key = id(pattern), id(text), pos, endpos
+        if key not in self._found:
+            self._found[key] = pattern.finditer(text, pos, endpos), {}
+        others, known = self._found[key]
+        for found in others if content not in known else ():
+            known[_content(found)] = found
+            if _content(found) == content:
+                break
+        if content not in known:
+            raise ValueError("its expression does not find this match again")
+        return known[content]

@@ -128,8 +128,6 @@ class PackState(PackFindings):
         """Store instances by their attributes, whatever their classes say: to compare an object with its copy."""
         self.claimed = claimed
         """Store what the classes of libraries say is all, and none of their other attributes."""
-        self.match_series: dict[tuple[int, int, int, int], Any] = {}
-        """By expression, text and its part: all matches that are there."""
         self.shallow = False
         """Store nothing of what refused objects hold."""
         self.named: frozenset[int] | None = None
