@@ -730,3 +730,25 @@ def test_edits_of_classes_and_of_arrays_that_share_memory_give_what_a_re_run_of_
     assert not told["failed"], (cells, edited, told)
     ran_needlessly.append(bool(told["needless"]))
     assert sum(ran_needlessly) <= 1, (cells, edited, told)
+
+
+def test_a_cell_that_would_load_a_function_with_a_filled_cache_runs(kernel, tmp_path):
+    """The list stays with the function alone, so the checkpoint after the last cell has the function anew."""
+    cells = [
+        "import functools",
+        "c = [1]",
+        "@functools.cache\ndef f(): return 1",
+        "f.note = c",
+        "f()",
+        "c = [2]",
+    ]
+    put(kernel, **{f"c{at}": source for at, source in enumerate(cells)})
+    sources = [(f"c{at}", source) for at, source in enumerate(cells)]
+    sources.insert(3, ("new", "z = 1"))
+    listed = [{"cell_type": "code", "id": cell, "source": text, "metadata": {}} for cell, text in sources]
+    book = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": listed}
+    (tmp_path / "edited.ipynb").write_text(json.dumps(book))
+
+    affected(kernel, "--notebook", str(tmp_path / "edited.ipynb"))
+
+    assert kernel.evaluate("(f.cache_info().currsize, f.note, c)") == "(1, [1], [2])"

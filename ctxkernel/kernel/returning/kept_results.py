@@ -3,6 +3,7 @@
 Rule 1: the present state is that of the last checkpoint: no code ran since. Only the units that the execution changed
         are loaded; all others stay the same objects.
 Rule 2: everything is loaded before anything is changed. What cannot be loaded whole is not taken; the cell runs then.
+        So it does where a function would be loaded whose cache has entries: these have no stored form.
 """
 
 from __future__ import annotations
@@ -67,6 +68,9 @@ class KeptResults:
         load = {id(unit): unit for name, unit in effects.items() if not unit.equals(now.get(name))}
         while more := {id(unit): unit for unit in target.values() if id(unit) not in load and _refers(unit, load)}:
             load |= more
+        again = (name for unit in load.values() for name in unit.names if name not in run.binds)
+        if self._live.caches.are_filled(again):  # the cell, running, would not have emptied them
+            return None
         keep = tuple(name for name, unit in target.items() if id(unit) not in load and name not in gone)
         difference = Difference(
             self._checkpoints.base,

@@ -11,7 +11,7 @@ import functools
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ctxkernel.core.reflection import class_dict, class_of, function_of
@@ -80,6 +80,12 @@ class FunctionCaches(Part):
         self._names = None
         then, now = ({name: told[:3] for name, told in one.items()} for one in (value, self.capture()))
         return then != now
+
+    def are_filled(self, names: Iterable[str]) -> bool:
+        """Return whether one of these variables has a cache with entries, which it loses where it is loaded."""
+        namespace = self._namespace()
+        found = (cache for name in names if name in namespace for _, cache in _caches_of(name, namespace))
+        return any(cache.cache_info().currsize for cache in found)
 
     def restore(self, value: Any) -> Sequence[str]:
         """Clear each cache that is not as it was; return a line that names them."""
