@@ -59,11 +59,13 @@ _PACKAGE_SOURCE = _late("files.packages", "PackageSource")
 # Files whose format is read, by the end of their names; any other is shown as text or as bytes.
 _FORMATS: dict[str, Callable[[str, str], FileSource]] = {
     ".ipynb": _late("files.notebooks", "NotebookSource"),
+    ".npy": _late("tables.npy_files", "NpySource"),
+    ".npz": _late("tables.npy_files", "NpzSource"),
     ".parquet": _late("tables.parquet", "ParquetSource"),
     ".pdf": _late("files.pdfs", "PdfSource"),
     ".pq": _late("tables.parquet", "ParquetSource"),
     **dict.fromkeys(_COMPRESSED, _COMPRESSED_SOURCE),
-    **dict.fromkeys((".zip", ".whl", ".jar", ".npz", ".tar"), _late("files.archives", "ArchiveSource")),
+    **dict.fromkeys((".zip", ".whl", ".jar", ".tar"), _late("files.archives", "ArchiveSource")),
     **dict.fromkeys((".db", ".sqlite", ".sqlite3"), _late("files.archives", "DatabaseSource")),
 }
 

@@ -10,80 +10,24 @@ import os
 import sqlite3
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from ctxkernel.core.text import format_size, one_line, plural
-from ctxkernel.sources.base.amounts import Line, NamedLine
-from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_bytes, read_regular
-from ctxkernel.sources.base.rendering import Draft, Names, Place, fit_lines
+from ctxkernel.sources.base.amounts import NamedLine
+from ctxkernel.sources.base.file_reader import Data, Gone, read_regular
 from ctxkernel.sources.files.folder_parts import FolderEntry, tree_line
-from ctxkernel.sources.files.formats import FormatSource
+from ctxkernel.sources.files.listings import NAME_CHARS, Listing, ListingSource
 
 _MOST = 10_000
 _DIRECTORY_BYTES = 2 << 20
 """A longer directory of a ZIP file takes too long to read."""
 _TABLES = 500
-_NAME_CHARS = 200
 _DEPTH = 8
 """Folders of a member that stand above it in the tree; further ones stand in its name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """What is in a file."""
-
-    head: str
-    lines: Sequence[NamedLine]
-    names: Sequence[str]
-    what: str
-    exact: bool
-    size: int
-    fingerprint: str
-
-
-class ListingSource(FormatSource[Listing]):
-    """A file that is shown by a list of what is in it, at each level."""
-
-    def facts(self, found: Listing) -> tuple[list[str], int, str]:
-        """Return the lines of the list."""
-        return [found.head, *found.lines], found.size, found.fingerprint
-
-    def names_of(self, found: Listing) -> Names:
-        """Return the names in the list."""
-        return Names(found.what, [(name, Place(at)) for at, name in enumerate(found.names)], "/")
-
-    def parts_of(self, found: Listing) -> Sequence[str]:
-        """Return the lines of the list."""
-        return found.lines
-
-    def show(self, found: Listing, lod: int, place: Place, budget: int) -> Draft:
-        """Render the list from a position on."""
-        first = min(place.line, max(len(found.lines) - 1, 0))
-        there = f" · from {found.names[first]}" if first else ""  # what it lies in stands above it, out of sight
-        head = f"{self.label} · {found.head} · {format_size(found.size)}{there}"
-        before = [f"[… {plural(first, found.what)} before]"] if first else []
-        unread = [] if found.exact else [Line("", 0, found.what, exact=False)]
-        lines = found.lines[first:]
-        return fit_lines([head, *before], lines, budget, found.what, place=lambda k: str(first + k), hidden=unread)
-
-    def read(self) -> Listing | Gone | str:
-        """Return what is in the file, Gone, or in a line why that cannot be read."""
-        loaded = load_bytes(self.path, WHOLE_BYTES)
-        if isinstance(loaded, Gone):
-            return loaded
-        try:
-            return self.listed(loaded)
-        except Exception as fault:  # damaged, or of another format
-            return f"its contents cannot be listed ({type(fault).__name__}: {one_line(str(fault), 120)})"
-
-    def listed(self, loaded: Data) -> Listing | Gone | str:
-        """Return what is in the file. May raise anything."""
-        raise NotImplementedError(f"{type(self).__name__}.listed")
 
 
 class ArchiveSource(ListingSource):
@@ -102,7 +46,7 @@ class ArchiveSource(ListingSource):
             total = format_size(sum(size for _, size in members))
             counts = plural(len(members), "members") if exact else f"{len(members):,}+ members"
             head = f"{'ZIP' if is_zip else 'tar'} archive · {counts}, {total}{'' if exact else ' or more'} unpacked"
-            lines, names = [*map(tree_line, tree)], [one_line(one.name, _NAME_CHARS) for one in tree]
+            lines, names = [*map(tree_line, tree)], [one_line(one.name, NAME_CHARS) for one in tree]
             return Listing(head, lines, names, "entries", exact, loaded.size, loaded.fingerprint)
 
         return read_regular(self.path, read)
@@ -111,7 +55,7 @@ class ArchiveSource(ListingSource):
 def _tree(members: Iterable[tuple[str, int]]) -> Iterator[FolderEntry]:
     """Yield the members and the folders that they are in, these first."""
     known: set[str] = set()
-    for parts, size in sorted((one_line(name, _NAME_CHARS).split("/", _DEPTH), size) for name, size in members):
+    for parts, size in sorted((one_line(name, NAME_CHARS).split("/", _DEPTH), size) for name, size in members):
         for depth in range(len(parts) - 1):
             folder = "/".join(parts[: depth + 1])
             if folder not in known:
@@ -121,12 +65,18 @@ def _tree(members: Iterable[tuple[str, int]]) -> Iterator[FolderEntry]:
 
 
 def _of_zip(file: BinaryIO) -> tuple[list[tuple[str, int]], bool]:
+    found, exact = zip_members(file)
+    return [(one.filename, one.file_size) for one in found], exact
+
+
+def zip_members(file: BinaryIO) -> tuple[list[zipfile.ZipInfo], bool]:
+    """Return the members of a ZIP file that are no folders, bounded, and whether these are all. May raise anything."""
     end: Any = getattr(zipfile, "_EndRecData")(file)  # noqa: B009 - has no public name
     size: int = end[5] if end else 0
     if size > _DIRECTORY_BYTES:
         raise ValueError(f"its directory has {format_size(size)}")
     with zipfile.ZipFile(file) as archive:
-        found = [(one.filename, one.file_size) for one in archive.infolist() if not one.is_dir()]
+        found = [one for one in archive.infolist() if not one.is_dir()]
     return found[:_MOST], len(found) <= _MOST
 
 
@@ -163,7 +113,7 @@ class DatabaseSource(ListingSource):
 
 def _table_line(database: sqlite3.Connection, kind: str, name: str, sql: str | None) -> NamedLine:
     quoted = '"' + name.replace('"', '""') + '"'
-    shown, told = one_line(name, _NAME_CHARS), kind
+    shown, told = one_line(name, NAME_CHARS), kind
     columns: list[str] = []
     if kind == "table" and not (sql or "").lstrip().upper().startswith("CREATE VIRTUAL"):
         columns = [" ".join(filter(None, row[1:3])) for row in database.execute(f"PRAGMA table_info({quoted})")]

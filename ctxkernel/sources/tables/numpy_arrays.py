@@ -120,6 +120,17 @@ class ArraySource(TableSource):
         labels = self.window(Place(), _LABELS, 1).labels
         raise no_place(self.label, pos, labels, "rows" if total <= len(labels) else "first rows")
 
+    def sample(self, array: Any) -> Any:
+        """Return the elements that statistics are of, in one dimension: all, or of a large array a sample."""
+        return array.ravel(order="K") if array.size <= EXACT_CELLS else _sample(array)
+
+    def order(self, array: Any) -> str:
+        """Return how its elements lie in memory."""
+        return "C order" if array.flags.c_contiguous else "Fortran order" if array.flags.f_contiguous else "strided"
+
+    def _statistics(self, array: Any) -> tuple[str, list[str]]:
+        return _statistics(self.sample(array), array.size, self._unmasked())
+
     def headline(self) -> str:
         """Return label, type, shape, element type and size."""
         array = self.array()
@@ -135,11 +146,11 @@ class ArraySource(TableSource):
         """Render level 1 or 2."""
         array = self.array()
         if lod == 2:
-            note, lines = _statistics(array, self._unmasked())
+            note, lines = self._statistics(array)
             draft = fit_lines([f"{self.headline()}{note}"], lines, budget, "lines")
             return replace(draft, notes=("sampled",) if note else ())
-        order = "C order" if array.flags.c_contiguous else "Fortran order" if array.flags.f_contiguous else "strided"
-        head = [f"{self.headline()} · {order}"]
+        order = self.order(array)
+        head = [f"{self.headline()}{f' · {order}' if order else ''}"]
         if array.dtype.names:
             head.append("fields: " + ", ".join(f"{name} {array.dtype[name]}" for name in array.dtype.names))
         total, width = table_shape(array.shape)
@@ -147,7 +158,7 @@ class ArraySource(TableSource):
             return fit_lines(head, [], budget, "rows")
         note = ""
         if array.dtype.kind in "biufmM" and array.size > _HEAD_ROWS:
-            note, statistics = _statistics(array, self._unmasked())
+            note, statistics = self._statistics(array)
             told = ", ".join(line.removeprefix("- ") for line in statistics if not line.startswith(_INNER)) + note
             head, note = ([*head, told], note) if 4 * count_tokens(told) <= budget else (head, "")
         window = self.window(Place(), _HEAD_ROWS, _HEAD_COLUMNS)
@@ -176,27 +187,26 @@ def _masked(target: Any) -> int:
     return int(numpy.ma.getmaskarray(target).sum()) if numpy.ma.isMaskedArray(target) else 0
 
 
-def _statistics(array: Any, unmasked: Any) -> tuple[str, list[str]]:
-    """Return a remark where it is a sample, and a line for each statistic; `unmasked` are the integers of a masked one.
+def _statistics(values: Any, size: int, unmasked: Any) -> tuple[str, list[str]]:
+    """Return a remark where the values are a sample of `size` elements, and a line for each statistic.
 
-    None for any other.
+    `unmasked` are the integers of a masked array, None for any other.
     """
-    values = array.ravel(order="K") if array.size <= EXACT_CELLS else _sample(array)
-    about = "" if len(values) == array.size else "~"
+    about = "" if len(values) == size else "~"
     note = f" · sampled: {len(values):,} elements" if about else ""
-    if array.dtype.kind in "iuf" and array.size:
-        there = values[values == values] if array.dtype.kind == "f" else values
+    if values.dtype.kind in "iuf" and size:
+        there = values[values == values] if values.dtype.kind == "f" else values
         there = there if unmasked is None or about else unmasked
         lines = [f"- {about}{len(values) - len(there):,} NaN of {len(values):,}"]
         return note, [*lines, *(f"- {part}" for part in numbers(there, about).split(", "))] if len(there) else lines
-    if array.dtype.kind in "mM" and array.size:
+    if values.dtype.kind in "mM" and size:
         there = values[values == values]
         lines = [f"- {about}{len(values) - len(there):,} NaT of {len(values):,}"]
         ends = cells(modules()[0].array([there.min(), there.max()])) if len(there) else []
         return note, [*lines, *(f"- {name} {about}{end}" for name, end in zip(("min", "max"), ends, strict=False))]
-    if array.dtype.kind == "b":
+    if values.dtype.kind == "b":
         return note, [f"- {about}{int(values.sum()):,} True of {len(values):,}"]
-    return note, [f"- {plural(array.size, 'elements')}"]
+    return note, [f"- {plural(size, 'elements')}"]
 
 
 def array_window(array: Any, place: Place, rows: int, columns: int, most: int = _WINDOW_CELLS) -> TableWindow:
