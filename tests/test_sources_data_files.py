@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import subprocess
 import sys
@@ -293,6 +294,119 @@ def test_a_change_of_an_archive_of_arrays_is_told(tmp_path):
     assert "-b: 4 float64" in text
     assert "+b: 5 float64" in text
     assert "+c: 6 float64" in text
+
+
+# --- workbooks
+
+
+def workbook(path: Path, sheets: int = 3, rows: int = 30) -> None:
+    """Write a workbook with openpyxl."""
+    made = pytest.importorskip("openpyxl").Workbook()
+    made.remove(made.active)
+    for at in range(sheets):
+        sheet = made.create_sheet(f"Sheet{at}")
+        sheet.append(["id", "when", "level", "site", "sum"])
+        for row in range(rows):
+            day = dt.datetime.fromisoformat("2024-01-01") + dt.timedelta(days=row)
+            sheet.append([row, day, row / 4 if row % 5 else None, ("north", "south")[row % 2], f"=A{row + 2}*2"])
+    made.save(path)
+
+
+def test_a_workbook_tells_sheets_columns_and_rows(tmp_path):
+    workbook(tmp_path / "a.xlsx")
+    first, second, third = (render(tmp_path / "a.xlsx", lod, tokens=4_000).text for lod in range(3))
+
+    assert first.startswith("a.xlsx · Excel workbook · 3 sheets · ")
+    assert "\nSheet0: 31 rows × 5 columns\n  1: id | when | level | site | sum\n" in first
+    assert "\n  3: 1 | 2024-01-02 | 0.25 | south | (=A3*2)\n" in first
+    assert "\n  [… 11 more rows of Sheet1]\n" in first
+    assert "\n  A id: number, 0 … 29\n  B when: date, 2024-01-01 … 2024-01-30\n" in second
+    assert "\n  C level: number, 6 empty, 0.25 … 7.25\n  D site: text, 2 distinct ('north', 'south')\n" in second
+    assert "\n  E sum: formula, 30 formulas (=A2*2, …)" in second
+    assert "\n- Sheet2: 31 rows × 5 columns: id, when, level, site, sum" in third
+    assert render(tmp_path / "a.xlsx", 0, "Sheet2").text.split("\n")[1:3] == [
+        "[… 2 sheets, 62 rows before]",
+        "Sheet2: 31 rows × 5 columns",
+    ]
+
+
+@pytest.mark.parametrize("sheets", [1, 8, 60])
+@pytest.mark.parametrize("lod", [0, 1, 2])
+def test_every_sheet_and_row_is_shown_or_counted(tmp_path, sheets: int, lod: int):
+    workbook(tmp_path / "a.xlsx", sheets, rows=25)
+    names = [f"Sheet{at}" for at in range(sheets)]
+    for tokens in BUDGETS:
+        text = render(tmp_path / "a.xlsx", lod, tokens=tokens).text
+        if isinstance(tokens, int) and tokens < 100:
+            continue
+        assert counts(text, names, "sheets", ["sheets"]) == sheets, text
+        if lod == 0:
+            rows = len(re.findall(r"^  \d+: ", text, re.MULTILINE)) + len(re.findall(r"^  \d*…$", text, re.MULTILINE))
+            assert rows + amount(text, "rows") == 26 * sheets, text
+        if lod == 1:
+            columns = len(re.findall(r"^  [A-E] \w+(?::|…)", text, re.MULTILINE))
+            columns += sum(len(listed(text.replace("  columns", "columns"), f"columns of {name}")) for name in names)
+            assert columns + amount(text, "columns") == 5 * sheets, text
+
+
+def test_of_a_long_sheet_the_first_rows_are_read(tmp_path):
+    workbook(tmp_path / "a.xlsx", 1, rows=3_000)
+    cheap(lambda: render(tmp_path / "a.xlsx", 1))
+    text = render(tmp_path / "a.xlsx", 1).text
+
+    assert "Sheet0: 200+ rows, of which the first 200 were read, A1:E3001 as the file says\n" in text
+    assert "\n  A id: number, ~0 … 198\n" in text
+    assert "+ more rows" in render(tmp_path / "a.xlsx", 0, tokens=200).text
+
+
+SHEET = b'<worksheet><sheetData><row r="1"><c r="A1" t="inlineStr"><is><t>x</t></is></c></row></sheetData></worksheet>'
+BOMB = b'<!DOCTYPE a [<!ENTITY b "' + b"x" * 99 + b'">]><worksheet><sheetData>&b;</sheetData></worksheet>'
+
+
+def made_of(path: Path, sheet: bytes, strings: bytes | None = None) -> Path:
+    """Write a workbook of one sheet by hand."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        link = b'<Relationships><Relationship Id="r1" Target="worksheets/sheet1.xml"/></Relationships>'
+        archive.writestr("xl/_rels/workbook.xml.rels", link)
+        book = b'<workbook xmlns:r="r"><sheets><sheet name="one" r:id="r1"/></sheets></workbook>'
+        archive.writestr("xl/workbook.xml", book)
+        archive.writestr("xl/worksheets/sheet1.xml", sheet)
+        if strings is not None:
+            archive.writestr("xl/sharedStrings.xml", strings)
+    return path
+
+
+def test_a_workbook_with_entities_or_bombs_is_not_unpacked(tmp_path):
+    assert "one: 1 row × 1 column" in render(made_of(tmp_path / "a.xlsx", SHEET), 1).text
+    assert "document type" in render(made_of(tmp_path / "b.xlsx", BOMB), 1).text
+    endless = made_of(tmp_path / "c.xlsx", SHEET[:33] + b"<row/>" * 20_000_000)
+    strings = b"<sst>" + b"<si><t>" + b"y" * 200_000_000
+    full = made_of(tmp_path / "d.xlsx", SHEET, strings)
+    for path in (endless, full):
+        for lod in range(4):
+            cheap(lambda path=path, lod=lod: render(path, lod), memory=24 << 20)
+    assert "one: 0+ rows" in render(endless, 1).text
+
+
+def test_any_damage_to_a_workbook_renders(tmp_path):
+    workbook(tmp_path / "a.xlsx", 2, rows=5)
+
+    def check() -> None:
+        for lod in range(4):
+            assert "failed" not in render(tmp_path / "a.xlsx", lod, tokens=300).notes
+
+    hurt(tmp_path / "a.xlsx", (tmp_path / "a.xlsx").read_bytes(), check)
+
+
+def test_a_changed_cell_of_a_workbook_is_told(tmp_path):
+    workbook(tmp_path / "a.xlsx", 1, rows=5)
+    source = opened(tmp_path / "a.xlsx")
+    before = render(source, 1)
+    made = pytest.importorskip("openpyxl").load_workbook(tmp_path / "a.xlsx")
+    made["Sheet0"]["D3"] = "west"
+    made.save(tmp_path / "a.xlsx")
+
+    assert "+  3: 1 | 2024-01-02 | 0.25 | west | (=A3*2)" in render(source, 3, basis=before.basis).text
 
 
 # --- imports

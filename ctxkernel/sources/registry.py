@@ -59,6 +59,7 @@ _PACKAGE_SOURCE = _late("files.packages", "PackageSource")
 # Files whose format is read, by the end of their names; any other is shown as text or as bytes.
 _FORMATS: dict[str, Callable[[str, str], FileSource]] = {
     ".ipynb": _late("files.notebooks", "NotebookSource"),
+    **dict.fromkeys((".xlsx", ".xlsm"), _late("tables.workbooks", "WorkbookSource")),
     ".npy": _late("tables.npy_files", "NpySource"),
     ".npz": _late("tables.npy_files", "NpzSource"),
     ".parquet": _late("tables.parquet", "ParquetSource"),
