@@ -6,6 +6,7 @@ Rule 2: what cannot be listed is shown as it is, with a line that says why.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -77,7 +78,7 @@ class ListingSource(FormatSource[Listing]):
         first = min(first, max(len(lines) - 1, 0)) if in_order else 0
         there = f" · from {names[first]}" if first and names[first] else ""  # what it lies in is above it, out of sight
         head = f"{self.label} · {found.head} · {format_size(found.size)}{there}"
-        before = [f"[… {plural(_items(lines[:first]), found.what)} before]"] if first else []
+        before = [f"[… {_amounts(lines[:first], found.what)} before]"] if first else []
         unread = [] if found.exact else [Line("", 0, found.what, exact=False)]
 
         def place_of(k: int) -> str | None:
@@ -107,5 +108,9 @@ class ListingSource(FormatSource[Listing]):
         raise NotImplementedError(f"{type(self).__name__}.listed")
 
 
-def _items(lines: Sequence[str]) -> int:
-    return sum(line.items if isinstance(line, Line) else 1 for line in lines)
+def _amounts(lines: Sequence[str], what: str) -> str:
+    """Return the numbers of items that lines stand for: `2 sheets, 62 rows`."""
+    found: Counter[str] = Counter()
+    for line in lines:
+        found[(line.what if isinstance(line, Line) else "") or what] += line.items if isinstance(line, Line) else 1
+    return ", ".join(plural(count, one) for one, count in found.items() if count)
