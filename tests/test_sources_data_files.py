@@ -409,6 +409,109 @@ def test_a_changed_cell_of_a_workbook_is_told(tmp_path):
     assert "+  3: 1 | 2024-01-02 | 0.25 | west | (=A3*2)" in render(source, 3, basis=before.basis).text
 
 
+# --- HTML and XML
+
+
+PAGE = """<!doctype html>
+<html><head><title>Three &amp; more models</title><script>var x = "<h1>no</h1>";</script></head>
+<body><h1>Results</h1>
+<p>We trained three models. They differ.</p>
+<h2>Data</h2>
+<p>It has <a href="x">12 columns</a> and <a name="y">no nulls</a>.</p>
+<table>
+<tr><th>model</th><th>accuracy</th></tr>
+<tr><td>a<table><tr><td>1</td></tr></table></td><td>0.9</td></tr>
+</table>
+<h3>Later</h3><img src="x">
+</body></html>
+"""
+
+
+def test_a_page_tells_title_headings_tables_and_links(tmp_path):
+    for lod, bullet in ((1, ""), (2, "- ")):
+        separator = ": " if lod == 2 else " "
+        lines = render(written(tmp_path / "a.html", PAGE), lod).text.split("\n")
+        assert lines[1:5] == [
+            "title: Three & more models",
+            "2 tables, 1 link, 1 image, 1 script",
+            "table 1, line 6, 2 rows × 2 columns: model, accuracy",
+            "table 2, line 8, 1 row × 1 column",
+        ][: 3 if lod == 2 else 4] + (["- 2: Results — We trained three models."] if lod == 2 else [])
+        assert any(
+            line.startswith(f"{bullet}4{separator}") and "Data — It has 12 columns and no nulls." in line
+            for line in lines
+        )
+    assert render(tmp_path / "a.html", 0).text.endswith(PAGE.rstrip())
+
+
+@pytest.mark.parametrize("count", [0, 1, 40])
+@pytest.mark.parametrize("lod", [1, 2])
+def test_every_heading_of_a_page_is_shown_or_counted(tmp_path, count: int, lod: int):
+    page = "".join(f"<h{1 + at % 3}>Part x{at}x</h{1 + at % 3}>\n<p>Text {at} is here.</p>\n" for at in range(count))
+    path = written(tmp_path / "a.html", f"<html><body>{page}</body></html>")
+    for tokens in BUDGETS:
+        text = render(path, lod, tokens=tokens).text.partition("\n---")[0]
+        if count and (not isinstance(tokens, int) or tokens >= 100):
+            shown = len(re.findall(r"^(?:- )?\d+:? +\w*(?: x\d+x|…|t…)", text, re.MULTILINE))
+            what = ("points",) if lod == 2 else ("headings", "nested headings")
+            assert shown + sum(amount(text, one) for one in what) == count, text
+
+
+ROWS = "".join(
+    f"<book id='b{at}' lang='en'><title>T{at}</title><tags><tag>x</tag><tag>y</tag></tags></book>\n" for at in range(50)
+)
+
+
+def test_xml_tells_paths_with_counts_attributes_and_examples(tmp_path):
+    path = written(
+        tmp_path / "a.xml", f'<?xml version="1.0" encoding="latin-1"?>\n<catalog version="2">\n{ROWS}</catalog>'
+    )
+    first, second = render(path, 1).text, render(path, 2).text
+
+    assert "\ncatalog: 1, @version '2'\n  book: 50, @id 'b0', @lang 'en'\n    title: 50, text 'T0', 'T1'\n" in first
+    assert "\n    tags: 50\n      tag: 100, text 'x', 'y'\n" in first
+    assert "\n- catalog/book/tags/tag: 100, text 'x', 'y'" in second
+
+
+@pytest.mark.parametrize("tokens", [100, 300, 1_500, All])
+def test_every_path_of_xml_is_shown_or_counted(tmp_path, tokens: Budget):
+    body = "".join(f"<e{at}x><inner/></e{at}x>" for at in range(300))
+    text = render(written(tmp_path / "a.xml", f"<r>{body}</r>"), 1, tokens=tokens).text.partition("\n---")[0]
+
+    shown = len(re.findall(r"^ *(?:r|e\d+x|inner)?(?::|…)", text, re.MULTILINE))
+    shown += sum(int(count) for count in re.findall(r"^ *(?:in \S+|paths) × (\d+): ", text, re.MULTILINE))
+    assert shown + amount(text, "paths") == 601, text
+
+
+BAD_MARKUP = [
+    '<!DOCTYPE a [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><a>&b;</a>',
+    '<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>',
+    '<!DOCTYPE a SYSTEM "http://127.0.0.1:9/x.dtd"><a>&nbsp;</a>',
+    "<a><b>", "<a>" * 50_000, "<" * 60_000, "<a " * 30_000, "<!--" * 20_000, "<![CDATA[" * 9_000, "<!" * 60_000,
+    "<a b='" * 20_000, "</" * 60_000, "&#" * 60_000, "<h1>" * 9_000, "<table><tr><td>" * 5_000, "<?" * 60_000,
+    "<script>" + "</scrip" * 20_000, "<![if" * 30_000, "\0\1", "", "plain text",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("data", BAD_MARKUP, ids=range(len(BAD_MARKUP)))
+@pytest.mark.parametrize("name", ["a.html", "a.xml"])
+def test_hostile_markup_is_shown_quickly_and_nothing_is_expanded(tmp_path, name: str, data: str):
+    path = written(tmp_path / name, data)
+    start = time.process_time()
+    for lod in range(4):
+        rendered = render(path, lod)
+        assert "failed" not in rendered.notes
+        assert "root:" not in rendered.text
+    assert time.process_time() - start < 2.5
+
+
+def test_a_large_page_and_a_large_document_are_looked_at_quickly(tmp_path):
+    for path in (written(tmp_path / "a.html", PAGE * 20_000), written(tmp_path / "a.xml", f"<r>{ROWS * 2_000}")):
+        for lod in range(3):
+            cheap(lambda path=path, lod=lod: render(path, lod))
+        assert "\n~" in (text := render(path, 1).text) or "~ of its first" in text
+
+
 # --- imports
 
 

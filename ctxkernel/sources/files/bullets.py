@@ -82,9 +82,12 @@ def points_of_log(kinds: Sequence[EntryKind], about: str) -> Points:
 def points_of(text: Text, language: Language, outline: Outline) -> Points:
     """Return the bullets of any other text."""
     scanned, others = "", list[Line]()
-    if language.name in ("json", "jsonlines") and outline.lines:
+    if language.name in ("json", "jsonlines", "xml", "html") and outline.lines:
         found = [Bullet(at, *_of_key(line)) for at, line in enumerate(outline.lines) if not line.endswith("]")]
         others = [line for line in outline.lines if isinstance(line, Line) and line.endswith("]") and line.items]
+    elif language.name == "html":
+        told = [(entry, f" — {entry.doc}" if entry.doc else "") for entry in outline.entries]
+        found = [Bullet(entry.line, f"{entry.text}{doc}", -entry.depth, short=entry.text) for entry, doc in told]
     elif outline.what == "keys":
         found = [Bullet(entry.line, entry.text, -entry.depth) for entry in outline.entries]
     elif outline.what == "symbols":

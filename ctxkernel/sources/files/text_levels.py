@@ -177,7 +177,7 @@ def summary(document: Document, budget: int) -> Draft:
     head = [headline, *document.outline.head[:3]]
     if 2 * count_tokens("\n".join(head)) > budget:
         head = head[:1]
-    with_lines = document.language.name not in ("json", "jsonlines")
+    with_lines = document.language.name not in ("json", "jsonlines", "xml")
     rows = [
         PointLine(
             (bullet.line, bullet.part) if with_lines else (at, 0),

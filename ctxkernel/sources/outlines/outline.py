@@ -9,6 +9,7 @@ Rule 5: of a large log, table or JSON text the background finds `FACTS` about al
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from collections.abc import Callable
@@ -187,6 +188,12 @@ def code_outline(grammar: Grammar, text: Text) -> Outline:
     return replace(guess, head=[f"{found}: {shown}"])
 
 
+def markup_outline(name: str, text: Text) -> Outline:
+    """Return the structure of HTML or XML. Their parsers are imported here: few sessions need them."""
+    found: Callable[[Text], Outline] = getattr(importlib.import_module("ctxkernel.sources.outlines.markup"), name)
+    return found(text)
+
+
 @dataclass(frozen=True, slots=True)
 class Language:
     """The outlining of texts of one kind."""
@@ -207,6 +214,8 @@ LANGUAGES: list[Language] = [
     Language("json", json_outline, (".json", ".geojson", ".ipynb")),
     Language("jsonlines", fields_outline, (".jsonl", ".ndjson")),
     Language("log", lambda text: log_outline(text) or prose_outline(text), (".log", ".out", ".err")),
+    Language("html", partial(markup_outline, "html_outline"), (".html", ".htm", ".xhtml")),
+    Language("xml", partial(markup_outline, "xml_outline"), (".xml", ".svg", ".gpx", ".kml", ".rss", ".xsd", ".xsl")),
     *(Language(row.name.lower(), partial(code_outline, row), row.suffixes, row.names) for row in GRAMMARS),
     Language("text", prose_outline),
 ]
