@@ -512,6 +512,20 @@ def test_a_large_page_and_a_large_document_are_looked_at_quickly(tmp_path):
         assert "\n~" in (text := render(path, 1).text) or "~ of its first" in text
 
 
+@pytest.mark.parametrize("name", ["a.duckdb", "a.db"])
+def test_a_database_of_duckdb_is_named_and_not_opened(tmp_path, name: str):
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect(tmp_path / name) as database:
+        database.execute("CREATE TABLE t (x INT)")
+    before = sorted(tmp_path.iterdir())
+
+    assert (
+        "[a DuckDB database, which is not read here; duckdb.connect(path, read_only=True)"
+        in render(tmp_path / name).text
+    )
+    assert before == sorted(tmp_path.iterdir())
+
+
 # --- imports
 
 

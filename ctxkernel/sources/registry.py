@@ -67,7 +67,7 @@ _FORMATS: dict[str, Callable[[str, str], FileSource]] = {
     ".pq": _late("tables.parquet", "ParquetSource"),
     **dict.fromkeys(_COMPRESSED, _COMPRESSED_SOURCE),
     **dict.fromkeys((".zip", ".whl", ".jar", ".tar"), _late("files.archives", "ArchiveSource")),
-    **dict.fromkeys((".db", ".sqlite", ".sqlite3"), _late("files.archives", "DatabaseSource")),
+    **dict.fromkeys((".db", ".sqlite", ".sqlite3", ".duckdb"), _late("files.archives", "DatabaseSource")),
 }
 
 

@@ -94,6 +94,8 @@ class DatabaseSource(ListingSource):
 
     def listed(self, loaded: Data) -> Listing | Gone | str:
         """Return tables and views."""
+        if loaded.data[8:12] == b"DUCK":
+            return "a DuckDB database, which is not read here; duckdb.connect(path, read_only=True) opens it"
         if not loaded.data.startswith(b"SQLite format 3\0"):
             return "no SQLite database"
         address = f"file:{quote(os.path.abspath(self.path))}?mode=ro&immutable=1"
