@@ -139,9 +139,9 @@ class Moment:
             self.first.setdefault(name, piece)
 
     def forget(self, *names: str) -> None:
-        """Take in that these were touched: frames may have other memory now."""
+        """Take in that these were touched: they may have other memory now."""
         for name in names:
-            self.blocks.of_frames.pop(id(self.value_of(name)), None)
+            self.blocks.written.forget(self.value_of(name))
 
     def value_of(self, name: str) -> Any:
         """Return the value of a name or a label; NOTHING where there is none."""
