@@ -10,6 +10,8 @@ import pytest
 from tracker_rows import Notebook
 
 from ctxkernel.core.settings import Settings
+from ctxkernel.state.tracking import fingerprints
+from ctxkernel.state.tracking.groups import Moment
 from ctxkernel.state.types import written_memory
 from ctxkernel.state.types.memory_blocks import WrittenMemory
 
@@ -25,7 +27,7 @@ def calls_of(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, run: Callab
     """Return how often a function is called while `run` runs."""
     called, real = list[None](), getattr(owner, name)
     with monkeypatch.context() as patch:
-        patch.setattr(owner, name, lambda *args: (called.append(None), real(*args))[1])
+        patch.setattr(owner, name, lambda *args, **more: (called.append(None), real(*args, **more))[1])
         run()
     return len(called)
 
@@ -87,6 +89,40 @@ def test_variables_that_share_an_object_are_looked_up_a_few_times_each(cell: str
     cell = cell.replace("x = f", "for n in range(20): globals()[f'v{n}'] = n")
 
     assert asked_for(400, cell) < 2.2 * asked_for(200, cell)
+
+
+def test_once_the_time_for_packing_has_passed_nothing_more_is_packed_together(monkeypatch: pytest.MonkeyPatch):
+    """The names that are left are deferred without a try, and each is compared by itself as far as time is left."""
+    notebook = Notebook("for n in range(2000): globals()[f'v{n}'] = [[n]]", "for n in range(2000): globals()[f'v{n}']")
+    tracker = notebook.tracker
+    moment = Moment(tracker.packer, tracker._value, seconds=1e-9)
+
+    names = [(f"v{n}",) for n in range(2000)]
+    packed = calls_of(monkeypatch, type(tracker.packer), "pack", lambda: moment.pack(names))
+
+    assert packed == 1
+    assert not moment.pieces
+    assert sorted(moment.deferred) == sorted(names)
+
+
+def visits_of(monkeypatch: pytest.MonkeyPatch, count: int) -> int:
+    """Return how many nodes are visited to compare `count` functions over one dict that a cell changes."""
+    notebook = Notebook(
+        "def make(held):\n    return lambda: held",
+        f"held = {{n: n for n in range(5000)}}\nfor n in range({count}): globals()[f'v{{n}}'] = make(held)",
+        "held[0] = 1",
+    )
+
+    def cell() -> None:
+        diff = notebook.run("held[0] = 2")
+        assert set(diff.changed) == {"held", *(f"v{n}" for n in range(count))}
+
+    return calls_of(monkeypatch, fingerprints._Walker, "visit", cell)
+
+
+def test_an_object_that_many_variables_share_is_not_compared_anew_for_each(monkeypatch: pytest.MonkeyPatch):
+    """The functions beyond a bound count as changed by their bytes, so that no change is missed."""
+    assert 2 * 10 * fingerprints.MOST_NODES > visits_of(monkeypatch, 100) < 1.2 * visits_of(monkeypatch, 50)
 
 
 # -- what is known of the memory of variables is what is there ------------------------------------

@@ -13,7 +13,8 @@ from types import FunctionType
 from ctxkernel.state.base.code_objects import code_facts
 from ctxkernel.state.base.namespace import NOTHING, is_atom
 from ctxkernel.state.tracking.cell_names import ANYTHING_IN_A_FUNCTION, CellNames
-from ctxkernel.state.tracking.packed_variables import Group, PackedVariables
+from ctxkernel.state.tracking.groups import Group
+from ctxkernel.state.tracking.packed_variables import PackedVariables
 from ctxkernel.state.tracking.read_names import names_read_first
 
 REFRESH_SECONDS = 0.001

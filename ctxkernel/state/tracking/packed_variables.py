@@ -22,7 +22,7 @@ from ctxkernel.state.base.namespace import NOTHING, Hidden, Variable, some_of, w
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.cell_names import Transform
 from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
-from ctxkernel.state.tracking.groups import Moment, PackPiece
+from ctxkernel.state.tracking.groups import Group, Moment, PackPiece, is_pack_of
 from ctxkernel.state.tracking.late_changes import OpenChange, OwnContent, content_of
 from ctxkernel.state.tracking.stream_trees import values_of
 from ctxkernel.state.types.memory_blocks import MemoryBlocks, WrittenMemory
@@ -37,27 +37,6 @@ PLAIN_BYTES = 16 * 1024
 VISIBLE_BYTES = 1024 * 1024
 DEFERRED_SHARE = 0.25
 """Of the time for packing: more time to compare deferred names, each by itself."""
-
-
-@dataclass(slots=True)
-class Group:
-    """Variables that are stored together, as they were packed last."""
-
-    names: tuple[str, ...]
-    key: bytes
-    """Empty while the shared objects of the names are unknown."""
-    labels: tuple[str, ...]
-    deps: set[str] | frozenset[str]
-    seconds: float
-    """Processor time that packing took …"""
-    hashing: float = 0.0
-    """… and hashing."""
-    prints: dict[str, str] = field(default_factory=dict[str, str])
-    """Fingerprints by name, as far as they were asked for."""
-    slow: set[str] = field(default_factory=set[str])
-    """While the key is empty: the names that took too long to be packed by themselves …"""
-    contents: dict[str, OwnContent] = field(default_factory=dict[str, OwnContent])
-    """… and what the others held when they were."""
 
 
 @dataclass(eq=False, repr=False)
@@ -206,7 +185,7 @@ class PackedVariables:
                 self._keep(piece)
 
     def _is_same(self, piece: PackPiece, name: str, old: Mapping[str, Group]) -> bool:
-        return _is_pack_of(self._groups.get(name) or old.get(name), piece)
+        return is_pack_of(self._groups.get(name) or old.get(name), piece)
 
     def _unchanged(self, names: Iterable[str], first: Mapping[str, PackPiece], old: Mapping[str, Group]) -> set[str]:
         """Return the names whose first pieces are those that are known."""
@@ -215,7 +194,7 @@ class PackedVariables:
         for name in names:
             group, piece = self._groups.get(name) or old.get(name), first[name]
             if (same := told.get(key := (id(group), id(piece)))) is None:  # once for all names of a group
-                same = told[key] = _is_pack_of(group, piece)
+                same = told[key] = is_pack_of(group, piece)
             if same:
                 unchanged.add(name)
         return unchanged
@@ -470,13 +449,16 @@ class PackedVariables:
         except Exception:  # a stream that only its maker can read: nothing is known then
             return {}
         shared = self._shared_print if moment is None else functools.partial(self._print_in, moment)
-        return {name: self._fingerprint(tree, piece, shared) for name, tree in trees.items()}
+        budget = fingerprints.NodeBudget()
+        return {name: self._fingerprint(tree, piece, shared, budget) for name, tree in trees.items()}
 
-    def _fingerprint(self, tree: Any, piece: PackPiece, shared: Callable[[str], str]) -> str:
+    def _fingerprint(
+        self, tree: Any, piece: PackPiece, shared: Callable[[str], str], budget: fingerprints.NodeBudget
+    ) -> str:
         if isinstance(tree, type) and not hasattr(tree, "content") and (uid := getattr(tree, "label", "")):
             return shared(f"class:{uid}")
         return fingerprints.content_fingerprint(
-            tree, buffers=piece.chunks, shared=shared, hidden=self._hidden_attributes
+            tree, buffers=piece.chunks, shared=shared, hidden=self._hidden_attributes, budget=budget
         )
 
     def _shared_print(self, label: str) -> str:
@@ -494,11 +476,6 @@ class PackedVariables:
         """Return the attributes of instances of a class that follow from the others: of cached properties."""
         cls = self.packer.classes.object(label)
         return AttributePlan(cls, own=True).skip if cls is not None else frozenset()
-
-
-def _is_pack_of(group: Group | None, piece: PackPiece) -> bool:
-    known = group is not None and (group.names, group.key, group.labels)
-    return known == (piece.names, piece.key, piece.packed.labels)
 
 
 def _visible(value: Any) -> bytes:

@@ -44,8 +44,7 @@ from ctxkernel.state.tracking.candidates import CandidateNames
 from ctxkernel.state.tracking.cell_names import CellNames, read_cell
 from ctxkernel.state.tracking.fingerprints import LIVE
 from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
-from ctxkernel.state.tracking.groups import Moment
-from ctxkernel.state.tracking.packed_variables import Group
+from ctxkernel.state.tracking.groups import Group, Moment
 from ctxkernel.state.types.object_names import LABELS
 
 _VERIFY = "a return"
