@@ -64,6 +64,19 @@ def test_names_that_are_compared_one_by_one_examine_the_memory_of_the_others_onc
     assert calls_of(monkeypatch, written_memory, "_memory", cell) < 1000
 
 
+def test_deferred_names_are_compared_one_by_one_only_while_time_is_left(monkeypatch: pytest.MonkeyPatch):
+    """Each of two thousand lists is quick, and all of them are not: the rest is left to the background."""
+    notebook = Notebook(
+        "for n in range(2000): globals()[f'v{n}'] = [[n]]", may_defer=lambda: True, settings=Settings(end_phase_ms=10)
+    )
+    everything = "; ".join(f"v{n}" for n in range(2000))
+
+    def cell() -> None:
+        assert "still being compared" in notebook.run(f"{everything}; v7.append(1)", lambda: True).incomplete
+
+    assert calls_of(monkeypatch, type(notebook.tracker.packer), "pack", cell) < 1000
+
+
 class CountedGroups(dict[str, Any]):
     """Groups by name, and how often one was asked for."""
 

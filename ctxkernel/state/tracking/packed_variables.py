@@ -37,6 +37,7 @@ PLAIN_BYTES = 16 * 1024
 VISIBLE_BYTES = 1024 * 1024
 DEFERRED_SHARE = 0.25
 """Of the time for packing: more time to compare deferred names, each by itself."""
+_LEAST_SHARE = 1e-4
 
 
 @dataclass(eq=False, repr=False)
@@ -242,7 +243,7 @@ class PackedVariables:
             if name not in self._variables or name in self._watched or name in found.added:
                 continue
             found.open[name] = before, None
-            if name in group.slow:
+            if name in group.slow or left < most * _LEAST_SHARE:  # the background compares it
                 continue
             moment = self._moment(left / 2)
             moment.pack([(name,)], join=False)
