@@ -13,6 +13,7 @@ from types import FunctionType
 from ctxkernel.state.base.code_objects import code_facts
 from ctxkernel.state.base.namespace import NOTHING, is_atom
 from ctxkernel.state.tracking.cell_names import ANYTHING_IN_A_FUNCTION, CellNames
+from ctxkernel.state.tracking.groups import Group
 from ctxkernel.state.tracking.packed_variables import PackedVariables
 from ctxkernel.state.tracking.read_names import names_read_first
 
@@ -62,7 +63,7 @@ class CandidateNames(PackedVariables):
         """
         anything = cell.anything
         touched: set[str] = set()
-        todo, seen = list(cell.names), set[str]()
+        todo, seen, taken = list(cell.names), set[str](), dict[int, Group]()
         while todo:
             name = todo.pop()
             if name in seen:
@@ -77,8 +78,9 @@ class CandidateNames(PackedVariables):
                 if group is None and variable.atom is NOTHING:
                     self._baseline([name])
                     group = self._groups.get(name)
-            if group is None:
+            if group is None or id(group) in taken:  # its names lead to the same ones
                 continue
+            taken[id(group)] = group
             todo += group.names
             todo += (label for label in group.labels if label.startswith("class:"))
             reached = ANYTHING_IN_A_FUNCTION & group.deps

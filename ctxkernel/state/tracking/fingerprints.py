@@ -31,6 +31,13 @@ MOST_SHOWN = 100_000
 """Elements of a view that are compared as those of an array of its own."""
 
 
+@dataclass(slots=True)
+class NodeBudget:
+    """Nodes that fingerprints of one stream may still visit: what many of its names share is visited for each."""
+
+    left: float = 10 * MOST_NODES
+
+
 def content_fingerprint(
     value: Any,
     *,
@@ -38,15 +45,18 @@ def content_fingerprint(
     shared: Callable[[str], str],
     hidden: Hidden,
     most: float = MOST_NODES,
+    budget: NodeBudget | None = None,
 ) -> str:
     """Return a short text for the content of one value of a stream; empty where it has none or more than `most` nodes.
 
     `buffers`: the chunks of the buffers of the stream. `shared(label)`: the fingerprint of an object with a pack of its
-    own. `hidden(class name)`: attributes that are no content. `most`: nodes of a value that is not too large.
+    own. `hidden(class name)`: attributes that are no content. `most`: nodes of a value that is not too large. `budget`:
+    those for several values together.
     """
     if isinstance(value, type):
         value = getattr(value, "content", value)
-    walker = _Walker(buffers, shared, hidden, most)
+    budget = budget or NodeBudget(most)
+    walker = _Walker(buffers, shared, hidden, min(most, budget.left))
     value = _objects_of(value) or value
     try:
         if isinstance(value, Node) and value.made in _ARRAYS:
@@ -54,6 +64,8 @@ def content_fingerprint(
         walker.walk(value)
     except (TooLarge, RecursionError):
         return ""
+    finally:
+        budget.left -= min(walker.count, budget.left)
     return f"{LIVE if walker.alive else 'xxh3:'}{xxh3_128_digest(bytes(walker.out)).hex()}"
 
 

@@ -21,6 +21,7 @@ from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import class_of, is_any
 from ctxkernel.state.base.namespace import NOTHING
+from ctxkernel.state.tracking.late_changes import OwnContent
 from ctxkernel.state.types.arrays import block_of
 from ctxkernel.state.types.file_objects import buffer_address
 from ctxkernel.state.types.memory_blocks import MemoryBlocks
@@ -47,6 +48,27 @@ class PackPiece:
     """Processor time that packing took …"""
     hashing: float
     """… and hashing its buffers."""
+
+
+@dataclass(slots=True)
+class Group:
+    """Variables that are stored together, as they were packed last."""
+
+    names: tuple[str, ...]
+    key: bytes
+    """Empty while the shared objects of the names are unknown."""
+    labels: tuple[str, ...]
+    deps: set[str] | frozenset[str]
+    seconds: float
+    """Processor time that packing took …"""
+    hashing: float = 0.0
+    """… and hashing."""
+    prints: dict[str, str] = field(default_factory=dict[str, str])
+    """Fingerprints by name, as far as they were asked for."""
+    slow: set[str] = field(default_factory=set[str])
+    """While the key is empty: the names that took too long to be packed by themselves …"""
+    contents: dict[str, OwnContent] = field(default_factory=dict[str, OwnContent])
+    """… and what the others held when they were."""
 
 
 @dataclass(slots=True)
@@ -87,7 +109,10 @@ class Moment:
         todo = first = [tuple(group) for group in groups]
         several = join and (refer or len(todo) > 1)
         while todo:
-            for names in todo:
+            for at, names in enumerate(todo):
+                if join and self.seconds == 0:  # what was packed is deferred with the rest: do no more of it
+                    self.deferred += todo[at:]
+                    break
                 self._pack(names, identities=several)
             todo = self._referred(join=join)
             if todo and join and not several:  # identities show the objects that it shares with these
@@ -139,9 +164,9 @@ class Moment:
             self.first.setdefault(name, piece)
 
     def forget(self, *names: str) -> None:
-        """Take in that these were touched: frames may have other memory now."""
+        """Take in that these were touched: they may have other memory now."""
         for name in names:
-            self.blocks.of_frames.pop(id(self.value_of(name)), None)
+            self.blocks.written.forget(self.value_of(name))
 
     def value_of(self, name: str) -> Any:
         """Return the value of a name or a label; NOTHING where there is none."""
@@ -240,6 +265,12 @@ class Moment:
                 self._hashed[key] = view, (self.chunks or chunks_of)(view, expired)
             found.append(self._hashed[key][1])
         return tuple(found)
+
+
+def is_pack_of(group: Group | None, piece: PackPiece) -> bool:
+    """Return whether a piece is what is known of a group."""
+    known = group is not None and (group.names, group.key, group.labels)
+    return known == (piece.names, piece.key, piece.packed.labels)
 
 
 def pack_key(body: memoryview, chunks: Sequence[Sequence[str]], live: Collection[str]) -> bytes:

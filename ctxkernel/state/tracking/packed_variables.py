@@ -7,7 +7,6 @@ Rule 2: a class of the user's, and an object with a pack of its own, has a group
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -23,10 +22,10 @@ from ctxkernel.state.base.namespace import NOTHING, Hidden, Variable, some_of, w
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.cell_names import Transform
 from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
-from ctxkernel.state.tracking.groups import Moment, PackPiece
+from ctxkernel.state.tracking.groups import Group, Moment, PackPiece, is_pack_of
 from ctxkernel.state.tracking.late_changes import OpenChange, OwnContent, content_of
 from ctxkernel.state.tracking.stream_trees import values_of
-from ctxkernel.state.types.memory_blocks import FrameMemory, MemoryBlocks
+from ctxkernel.state.types.memory_blocks import MemoryBlocks, WrittenMemory
 from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.state.types.packer import Packer
 
@@ -38,27 +37,7 @@ PLAIN_BYTES = 16 * 1024
 VISIBLE_BYTES = 1024 * 1024
 DEFERRED_SHARE = 0.25
 """Of the time for packing: more time to compare deferred names, each by itself."""
-
-
-@dataclass(slots=True)
-class Group:
-    """Variables that are stored together, as they were packed last."""
-
-    names: tuple[str, ...]
-    key: bytes
-    """Empty while the shared objects of the names are unknown."""
-    labels: tuple[str, ...]
-    deps: set[str] | frozenset[str]
-    seconds: float
-    """Processor time that packing took …"""
-    hashing: float = 0.0
-    """… and hashing."""
-    prints: dict[str, str] = field(default_factory=dict[str, str])
-    """Fingerprints by name, as far as they were asked for."""
-    slow: set[str] = field(default_factory=set[str])
-    """While the key is empty: the names that took too long to be packed by themselves …"""
-    contents: dict[str, OwnContent] = field(default_factory=dict[str, OwnContent])
-    """… and what the others held when they were."""
+_LEAST_SHARE = 1e-4
 
 
 @dataclass(eq=False, repr=False)
@@ -90,7 +69,7 @@ class PackedVariables:
         self._watched: set[str] = set()
         self._groups: dict[str, Group] = {}
         """By name, of variables, classes of the user's and objects with packs of their own."""
-        self._of_frames: FrameMemory = {}
+        self._written = WrittenMemory()
 
     @property
     def _pack_seconds(self) -> float:
@@ -112,19 +91,21 @@ class PackedVariables:
         Names that wait for their shared objects to be found are returned each by itself: that finds them.
         """
         found: dict[tuple[str, ...], None] = {}
+        taken: set[int] = set()
         for name in names:
             group = self._groups.get(name)
-            whole = (name,) if group is None else tuple(n for n in group.names if self._groups.get(n) is group)
-            awaited = group is not None and not group.key
-            found |= dict.fromkeys([(each,) for each in whole] if awaited else [whole])
+            if group is None:
+                found[(name,)] = None
+            elif id(group) not in taken:  # once for all of its names
+                taken.add(id(group))
+                whole = tuple(n for n in group.names if self._groups.get(n) is group)
+                found |= dict.fromkeys([whole] if group.key else [(each,) for each in whole])
         return list(found)
 
-    def _dissolve(self, name: str) -> set[str]:
-        """Take a name out of its group; return the others, which have to be packed without it."""
-        group = self._groups.pop(name, None)
-        if group is None:
-            return set()
-        return {other for other in group.names if other != name and self._groups.get(other) is group}
+    def _dissolve(self, *names: str) -> set[str]:
+        """Take names out of their groups; return the others, which have to be packed without them."""
+        left = {id(group): group for name in names if (group := self._groups.pop(name, None)) is not None}
+        return {other for group in left.values() for other in group.names if self._groups.get(other) is group}
 
     def _is_slow(self, names: Sequence[str]) -> bool:
         """Return whether a group is deferred at once, as packing it took long the last time: a fork costs less."""
@@ -152,7 +133,7 @@ class PackedVariables:
         bounded = seconds is not None and self.may_defer()
         # A return needs hashes; for a cell, the system's record of written memory is enough.
         chunks = functools.partial(self.chunks, prove=seconds is None) if self.chunks is not None else None
-        blocks = MemoryBlocks(self._of_frames)
+        blocks = MemoryBlocks(self._written)
         return Moment(self.packer, self._value, seconds if bounded else None, chunks, blocks, self._whole_groups)
 
     def _baseline(self, names: Sequence[str]) -> None:
@@ -194,7 +175,7 @@ class PackedVariables:
 
     def settle_loaded(self, groups: Collection[Sequence[str]]) -> None:
         """Take loaded names as stored: they are packed to see later whether they changed."""
-        self._of_frames.clear()
+        self._written.clear()
         moment = Moment(self.packer, self._value)
         new = {tuple(names) for names in groups if any(self._is_complex(n) and n not in self._groups for n in names)}
         new |= {tuple(names) for names in groups if names[0].startswith(LABELS)}
@@ -205,9 +186,19 @@ class PackedVariables:
                 self._keep(piece)
 
     def _is_same(self, piece: PackPiece, name: str, old: Mapping[str, Group]) -> bool:
-        group = self._groups.get(name) or old.get(name)
-        known = group is not None and (group.names, group.key, group.labels)
-        return known == (piece.names, piece.key, piece.packed.labels)
+        return is_pack_of(self._groups.get(name) or old.get(name), piece)
+
+    def _unchanged(self, names: Iterable[str], first: Mapping[str, PackPiece], old: Mapping[str, Group]) -> set[str]:
+        """Return the names whose first pieces are those that are known."""
+        told: dict[tuple[int, int], bool] = {}
+        unchanged: set[str] = set()
+        for name in names:
+            group, piece = self._groups.get(name) or old.get(name), first[name]
+            if (same := told.get(key := (id(group), id(piece)))) is None:  # once for all names of a group
+                same = told[key] = is_pack_of(group, piece)
+            if same:
+                unchanged.add(name)
+        return unchanged
 
     def _compare(
         self,
@@ -224,8 +215,9 @@ class PackedVariables:
         """
         groups = self._whole_groups(names)
         moment = self._moment(seconds)
-        for name in itertools.chain.from_iterable(groups):
-            moment.forget(name, *(group.labels if (group := self._groups.get(name)) is not None else ()))
+        for each in groups:
+            labels = dict.fromkeys(label for name in each if (one := self._groups.get(name)) for label in one.labels)
+            moment.forget(*each, *labels)
         slow = {name for each in groups if self._is_slow(each) for name in each}
         if seconds is not None and self.may_defer() and (hurry or slow):
             moment.deferred, moment.slow = groups, slow
@@ -251,7 +243,7 @@ class PackedVariables:
             if name not in self._variables or name in self._watched or name in found.added:
                 continue
             found.open[name] = before, None
-            if name in group.slow:
+            if name in group.slow or left < most * _LEAST_SHARE:  # the background compares it
                 continue
             moment = self._moment(left / 2)
             moment.pack([(name,)], join=False)
@@ -323,7 +315,7 @@ class PackedVariables:
         """Take in a piece that is not the one that is known; `before`: the group of its first name."""
         awaited = before is not None and not before.key
         same = before is not None and before.names == piece.names and before.key == piece.key
-        unchanged = {name for name in piece.names if self._is_same(moment.first[name], name, old)}
+        unchanged = self._unchanged(piece.names, moment.first, old)
         there = {name: group for name in piece.names if (group := self._groups.get(name) or old.get(name))}
         prints = {name: group.prints.get(name, "") for name, group in there.items()}
         self._store(piece)
@@ -458,13 +450,16 @@ class PackedVariables:
         except Exception:  # a stream that only its maker can read: nothing is known then
             return {}
         shared = self._shared_print if moment is None else functools.partial(self._print_in, moment)
-        return {name: self._fingerprint(tree, piece, shared) for name, tree in trees.items()}
+        budget = fingerprints.NodeBudget()
+        return {name: self._fingerprint(tree, piece, shared, budget) for name, tree in trees.items()}
 
-    def _fingerprint(self, tree: Any, piece: PackPiece, shared: Callable[[str], str]) -> str:
+    def _fingerprint(
+        self, tree: Any, piece: PackPiece, shared: Callable[[str], str], budget: fingerprints.NodeBudget
+    ) -> str:
         if isinstance(tree, type) and not hasattr(tree, "content") and (uid := getattr(tree, "label", "")):
             return shared(f"class:{uid}")
         return fingerprints.content_fingerprint(
-            tree, buffers=piece.chunks, shared=shared, hidden=self._hidden_attributes
+            tree, buffers=piece.chunks, shared=shared, hidden=self._hidden_attributes, budget=budget
         )
 
     def _shared_print(self, label: str) -> str:

@@ -44,8 +44,7 @@ from ctxkernel.state.tracking.candidates import CandidateNames
 from ctxkernel.state.tracking.cell_names import CellNames, read_cell
 from ctxkernel.state.tracking.fingerprints import LIVE
 from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
-from ctxkernel.state.tracking.groups import Moment
-from ctxkernel.state.tracking.packed_variables import Group
+from ctxkernel.state.tracking.groups import Group, Moment
 from ctxkernel.state.types.object_names import LABELS
 
 _VERIFY = "a return"
@@ -365,7 +364,7 @@ class NamespaceTracker(CandidateNames):
 
     def _forget(self, name: str) -> None:
         self._variables.pop(name, None)
-        self._dissolve(name)
+        self._groups.pop(name, None)
 
     def _moved(self) -> tuple[list[str], list[str], list[str]]:
         """Return the user's names that were added, moved to another address, deleted since the last call."""
@@ -433,12 +432,11 @@ class NamespaceTracker(CandidateNames):
             if (group := self._groups.get(name)) is not None:
                 # Objects that it referred to may have changed before it was bound anew.
                 again |= self._groups.keys() & set(group.labels)
+        again |= self._dissolve(*deleted)
         for name in deleted:
-            again |= self._dissolve(name)
             self._forget(name)
         todo = self._take_atoms((*added, *moved, *sorted(touched)), found)
-        for name in moved:
-            again |= self._dissolve(name)
+        again |= self._dissolve(*moved)
         if todo or again:
             names = dict.fromkeys((*todo, *(again - set(deleted))))
             self._compare(names, old, found, seconds=self._pack_seconds if seconds == 0 else seconds, hurry=hurry)
@@ -485,11 +483,11 @@ class NamespaceTracker(CandidateNames):
             for name in found.altered - found.changed.keys():
                 if name in self._variables and name not in found.added:
                     self._change(name, found)
+            latest: dict[tuple[str, ...], int] = {}
             for name in found.changed:
                 together = self._groups[name].names if name in self._groups else (name,)
-                turn = max(
-                    turns.get(one, self.turn) for one in together
-                )  # a cell that touched one may have changed all
+                if (turn := latest.get(together)) is None:  # a cell that touched one may have changed all
+                    turn = latest[together] = max(turns.get(one, self.turn) for one in together)
                 if turn < self.turn:
                     self.doubts[name] = min(turn, self.doubts.get(name, turn))
         for name in (*found.added, *found.changed):

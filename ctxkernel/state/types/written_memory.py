@@ -1,13 +1,13 @@
 """Memory that the variables of a namespace can write to: arrays of NumPy, and those in frames of pandas.
 
-It is found in a variable, and in small lists, dicts and instances of the user's classes that are one.
+It is found in a variable, and in small lists, dicts and instances of the user's classes that are one. `WrittenMemory`
+keeps what was found, so only values that are new or were touched are examined.
 """
 
 from __future__ import annotations
 
 import itertools
 import sys
-import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,63 +16,81 @@ from ctxkernel.state.types.arrays import bounds_of
 from ctxkernel.state.types.pack_state import PackState
 
 _MOST_MEMBERS = 100
+_SYSTEM = ("_", "In", "Out")
+"""Names that begin so may be IPython's, whose content changes without a cell that touches it …"""
+_RESULTS = "_0123456789"
+"""… but for those of results, which are numbers."""
 
 
 def is_written(pack: PackState, low: int, high: int) -> bool:
     """Return whether a variable can write to memory at these addresses."""
+    blocks = pack.blocks
+    if not blocks.is_current:
+        try:
+            _examine(pack)
+        except BaseException:  # some values were not examined
+            blocks.written.clear()
+            raise
+        blocks.is_current = True
+    return blocks.written.overlaps(low, high)
+
+
+def _examine(pack: PackState) -> None:
+    """Take in the values of the namespace that are new, or were touched, since the last call."""
     known = pack.blocks.written
-    if known is None:
-        known = pack.blocks.written = _addresses(pack)
-    return bool(((known[0] < high) & (low < known[1])).any())
+    names, values = tuple(pack.namespace), tuple(pack.namespace.values())
+    if len(names) != len(values):  # a thread came between
+        copied = dict(pack.namespace)
+        names, values = tuple(copied), tuple(copied.values())
+    kinds = _Kinds(pack)
+    for at in known.unexamined(values):
+        value, name = values[at], names[at]
+        if kind := kinds.of(value):
+            lasting = kind != _HOLDER or not (str(name).startswith(_SYSTEM) and str(name).strip(_RESULTS))
+            known.put(value, _memory(kinds, value, kind), lasting=lasting)
 
 
-def _addresses(pack: PackState) -> Any:
-    """Return the first addresses of all arrays that variables hold, and those after the last ones: int64, 2 × n."""
-    values = list(pack.namespace.values())
-    own, arrays, containers = _of_kinds(pack, values)
-    members = itertools.chain.from_iterable(_members(pack, one) for one in containers.values())
-    frames, more, _ = _of_kinds(pack, [one for one in members if id(one) not in own])
-    known = pack.blocks.of_frames
-    for key in known.keys() - own:
-        del known[key]
-    found = [address for one in (arrays | more).values() for address in bounds_of(one)]
-    for key, frame in own.items():
-        entry = known.get(key)
-        if entry is None or entry[0]() is not frame:
-            known[key] = entry = weakref.ref(frame), _in_frame(frame)
-        found += entry[1]
-    for frame in frames.values():  # a member can be changed through its container, so it is looked at each time
-        found += _in_frame(frame)
-    return sys.modules["numpy"].array(found, "i8").reshape(-1, 2).T
+_ARRAY, _FRAME, _HOLDER = 1, 2, 3
 
 
-def _in_frame(frame: Any) -> list[int]:
-    ndarray = sys.modules["numpy"].ndarray
-    held = (block.values for block in frame._mgr.blocks)
-    return [address for one in held if is_kind(class_of(one), ndarray) for address in bounds_of(one)]
+class _Kinds:
+    """The kinds of values, by their classes: a namespace has thousands of values of a few classes."""
 
+    def __init__(self, pack: PackState) -> None:
+        self.pack = pack
+        self._known: dict[int, tuple[type, int]] = {}  # by id, so that no metaclass runs
 
-def _of_kinds(pack: PackState, values: Iterable[Any]) -> tuple[dict[int, Any], dict[int, Any], dict[int, Any]]:
-    """Return those of the values that are frames or series, arrays, and containers, by id."""
-    # By class first, as a namespace has thousands of values of a few classes; by id, so that no metaclass runs.
-    found: dict[int, tuple[Any, list[Any]]] = {}
-    for one in values:
-        cls = class_of(one)
-        if (known := found.get(id(cls))) is None:
-            known = found[id(cls)] = cls, []
-        known[1].append(one)
-    kinds: tuple[dict[int, Any], dict[int, Any], dict[int, Any]] = {}, {}, {}
-    for cls, held in found.values():
+    def of(self, value: object) -> int:
+        """Return the kind of a value; 0 for one without memory of that sort."""
+        cls = class_of(value)
+        if (found := self._known.get(id(cls))) is None:
+            found = self._known[id(cls)] = cls, self._of_class(cls)
+        return found[1]
+
+    def _of_class(self, cls: type) -> int:
         if is_any(cls, ("pandas", "DataFrame"), ("pandas", "Series")):
-            kinds[0].update((id(one), one) for one in held)
-        elif is_kind(cls, sys.modules["numpy"].ndarray):
-            kinds[1].update((id(one), one) for one in held)
-        elif cls in CONTAINERS or is_own_class(cls, pack.module):
-            kinds[2].update((id(one), one) for one in held)
-    return kinds
+            return _FRAME
+        if is_kind(cls, sys.modules["numpy"].ndarray):
+            return _ARRAY
+        return _HOLDER if cls in CONTAINERS or is_own_class(cls, self.pack.module) else 0
 
 
-def _members(pack: PackState, value: Any) -> list[Any]:
+def _memory(kinds: _Kinds, value: Any, kind: int) -> list[tuple[int, int]]:
+    """Return the first addresses of the arrays in a value, each with the one after its last."""
+    if kind == _ARRAY:
+        return [bounds_of(value)]
+    if kind == _FRAME:
+        ndarray = sys.modules["numpy"].ndarray
+        held = (block.values for block in value._mgr.blocks)
+        return [bounds_of(one) for one in held if is_kind(class_of(one), ndarray)]
+    found: list[tuple[int, int]] = []
+    for one in _members(kinds.pack, value):
+        if (inner := kinds.of(one)) in (_ARRAY, _FRAME):
+            found += _memory(kinds, one, inner)
+    return found
+
+
+def _members(pack: PackState, value: Any) -> Iterable[Any]:
     cls = class_of(value)
     if cls in SEQUENCES:
         return value[:_MOST_MEMBERS]
