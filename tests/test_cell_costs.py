@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from tracker_rows import Notebook
 
@@ -181,6 +182,8 @@ def test_a_value_is_examined_again_once_it_was_touched_or_another_has_its_addres
     memory.forget(held[0])
     assert len(known(memory, held[0], "text")) == 1
 
+    held[0] = pd.Series([1.0])
+    known(memory, held[0], "text")
     held.clear()
     assert len(memory._again) == 1
 

@@ -194,3 +194,11 @@ def test_a_table_over_new_memory_of_a_frame_sees_what_is_written_after_a_return(
 
     assert kernel.run("print(table[0], frame['b'].iloc[0])").stdout == "0.0 0.0\n"
     assert kernel.run(write).stdout == "5.0 5.0\n"
+
+
+def test_an_array_whose_memory_is_noted_can_be_resized(kernel: RunningKernel):
+    """NumPy refuses that for an array with a weak reference."""
+    kernel.run("import numpy as np, pandas as pd\na = np.arange(5); names = pd.Series(['x', 'y'])")
+    kernel.run("names.loc[0] = 'z'")
+
+    assert kernel.run("a.resize(9); print(a.size)").stdout == "9\n"

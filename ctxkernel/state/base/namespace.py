@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
+from ctxkernel.core.reflection import class_of, is_any
 from ctxkernel.core.timeline import TypeInfo
 
 NOTHING: Any = object()
@@ -59,10 +60,15 @@ def same_atoms(old: object, new: object) -> bool:
     return repr(old) == repr(new) if cls is float or cls is complex else old == new
 
 
-def weak_reference(value: object) -> weakref.ref[Any] | None:
-    """Return a weak reference, None where the type has none (list, dict, int)."""
+def weak_reference(value: object, callback: Callable[[Any], object] | None = None) -> weakref.ref[Any] | None:
+    """Return a weak reference; None where the type has none (list, dict, int), and of an array of NumPy.
+
+    NumPy resizes no array that has one.
+    """
+    if is_any(class_of(value), ("numpy", "ndarray")):
+        return None
     try:
-        return weakref.ref(value)
+        return weakref.ref(value, callback)
     except TypeError:
         return None
 

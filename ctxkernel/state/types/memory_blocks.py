@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-import weakref
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ctxkernel.state.base.namespace import addresses
+from ctxkernel.state.base.namespace import addresses, weak_reference
 
 
 @dataclass(slots=True, eq=False)
@@ -93,10 +92,7 @@ class WrittenMemory:
         key = id(value)
         self._drop(key)
         again = self._again
-        try:
-            ref: Any = weakref.ref(value, lambda _: again.add(key))
-        except TypeError:
-            ref = None
+        ref = weak_reference(value, lambda _: again.add(key))
         self._known[key] = ref, [self._place(low, high) for low, high in memory]
         if not lasting:
             again.add(key)
