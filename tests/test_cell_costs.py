@@ -183,7 +183,7 @@ def test_a_value_is_examined_again_once_it_was_touched_or_another_has_its_addres
     assert len(known(memory, held[0], "text")) == 1
 
     held[0] = pd.Series([1.0])
-    known(memory, held[0], "text")
+    memory.put(held[0], [(1, 2)])
     held.clear()
     assert len(memory._again) == 1
 
