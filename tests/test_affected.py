@@ -40,6 +40,14 @@ def put(kernel: Any, **cells: str) -> None:
         assert ran.status == "ok", ran.reply
 
 
+def edited_notebook(folder: Path, cells: dict[str, str]) -> str:
+    """Write a notebook with these cells, by id; return its path."""
+    listed = [{"cell_type": "code", "id": cell, "source": text, "metadata": {}} for cell, text in cells.items()]
+    path = folder / "edited.ipynb"
+    path.write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": listed}))
+    return str(path)
+
+
 # -- in a notebook -------------------------------------------------------------------------------------
 
 
@@ -197,19 +205,10 @@ open('in.txt', 'w').write('1')
 """
     if "df" in cells[0]:  # pandas takes half a second
         setup += "import pandas as pd; df = pd.DataFrame({'u': [1, 2]})\n"
-    put(kernel, setup=setup, **{f"c{at}": source for at, source in enumerate([*cells, "untouched = 1"])})
-    book = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}}
-    book["cells"] = [
-        {"cell_type": "code", "id": cell, "source": source, "metadata": {}}
-        for cell, source in (
-            ("setup", setup),
-            ("new", edit),
-            *((f"c{at}", source) for at, source in enumerate([*cells, "untouched = 1"])),
-        )
-    ]
-    (tmp_path / "edited.ipynb").write_text(json.dumps(book))
+    below = {f"c{at}": source for at, source in enumerate([*cells, "untouched = 1"])}
+    put(kernel, setup=setup, **below)
 
-    told = affected(kernel, "--notebook", str(tmp_path / "edited.ipynb"))
+    told = affected(kernel, "--notebook", edited_notebook(tmp_path, {"setup": setup, "new": edit, **below}))
 
     assert told["ran"] == [1, *(at + 1 for at in ran)], told
     assert len(cells) + 2 in told["kept"]
@@ -596,19 +595,23 @@ def test_the_command_line_runs_what_the_edits_of_the_file_affect(tmp_path, capsy
     assert json.loads(capsys.readouterr().out)["kept"] == [0, 1, 2, 3, 4]
 
 
+def rerun_edited(path: Path, at: int, source: str, capsys: Any) -> dict[str, Any]:
+    """Edit a cell of a notebook file and re-run the affected cells from the command line; return what it tells."""
+    book = nbformat.read(path, as_version=4)
+    book.cells[at].source = source
+    nbformat.write(book, path)
+    capsys.readouterr()
+    assert main(["rerun", str(path), "--affected", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
 def test_the_first_cell_that_runs_in_a_new_process_is_not_said_to_change_its_settings(tmp_path, capsys):
     path = tmp_path / "note.ipynb"
     nbformat.write(new_notebook(cells=[new_code_cell(one) for one in ("x = 1", "y = 2", "z = 3")]), path)
     assert main(["run", str(path), "--inplace"]) == 0
     for at, source in ((1, "y = 22"), (0, "x = 11")):
-        book = nbformat.read(path, as_version=4)
-        book.cells[at].source = source
-        nbformat.write(book, path)
-        capsys.readouterr()
+        told = rerun_edited(path, at, source, capsys)
 
-        assert main(["rerun", str(path), "--affected", "--json"]) == 0
-
-        told = json.loads(capsys.readouterr().out)
         assert (told["ran"], told["opaque"]) == ([at], [])
 
 
@@ -619,14 +622,8 @@ def test_the_first_cell_that_runs_in_a_new_process_is_known_to_draw_random_numbe
     nbformat.write(new_notebook(cells=[new_code_cell(one) for one in sources]), path)
     assert main(["run", str(path), "--inplace"]) == 0
     for at, source, ran in ((1, "x = np.random.rand(4)", [1]), (0, "import numpy as np\nnp.random.seed(1)", [0, 1])):
-        book = nbformat.read(path, as_version=4)
-        book.cells[at].source = source
-        nbformat.write(book, path)
-        capsys.readouterr()
+        told = rerun_edited(path, at, source, capsys)
 
-        assert main(["rerun", str(path), "--affected", "--json"]) == 0
-
-        told = json.loads(capsys.readouterr().out)
         assert (told["ran"], told["kept"]) == (ran, [at for at in range(3) if at not in ran])
 
 
@@ -745,10 +742,7 @@ def test_a_cell_that_would_load_a_function_with_a_filled_cache_runs(kernel, tmp_
     put(kernel, **{f"c{at}": source for at, source in enumerate(cells)})
     sources = [(f"c{at}", source) for at, source in enumerate(cells)]
     sources.insert(3, ("new", "z = 1"))
-    listed = [{"cell_type": "code", "id": cell, "source": text, "metadata": {}} for cell, text in sources]
-    book = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": listed}
-    (tmp_path / "edited.ipynb").write_text(json.dumps(book))
 
-    affected(kernel, "--notebook", str(tmp_path / "edited.ipynb"))
+    affected(kernel, "--notebook", edited_notebook(tmp_path, dict(sources)))
 
     assert kernel.evaluate("(f.cache_info().currsize, f.note, c)") == "(1, [1], [2])"

@@ -46,7 +46,7 @@ class ArchiveSource(ListingSource):
             total = format_size(sum(size for _, size in members))
             counts = plural(len(members), "members") if exact else f"{len(members):,}+ members"
             head = f"{'ZIP' if is_zip else 'tar'} archive · {counts}, {total}{'' if exact else ' or more'} unpacked"
-            lines, names = [*map(tree_line, tree)], [one_line(one.name, NAME_CHARS) for one in tree]
+            lines, names = [*map(tree_line, tree)], [one.name for one in tree]
             return Listing(head, lines, names, "entries", exact, loaded.size, loaded.fingerprint)
 
         return read_regular(self.path, read)

@@ -43,8 +43,6 @@ class Listing:
     """The name of each line of `values`, if there are any."""
     brief: Sequence[str] = ()
     """The lines of level 2, if they differ from those of level 1."""
-    within: str = "/"
-    """The sign between a name and the one that contains it."""
 
     def at_level(self, lod: int) -> Sequence[str]:
         """Return the lines of a level."""
@@ -61,7 +59,7 @@ class ListingSource(FormatSource[Listing]):
     def names_of(self, found: Listing) -> Names:
         """Return the names in the list, with the lines of level 0."""
         names = found.value_names or found.names
-        return Names(found.what, [(name, Place(at)) for at, name in enumerate(names) if name], found.within)
+        return Names(found.what, [(name, Place(at)) for at, name in enumerate(names) if name], "/")
 
     def parts_of(self, found: Listing) -> Sequence[str]:
         """Return the lines of level 0."""
