@@ -227,3 +227,17 @@ def test_names_that_change_places_while_one_is_deferred_are_compared():
     for source in ("g[5].append(1); f.append(2)", "f, g = g, f", "h = f; f, g = g, f; g[7] = 1"):
         diff = notebook.run(source)
         assert {"f", "g"} <= {*diff.changed, *re.findall(r"\w+", diff.incomplete)}, source
+
+
+def test_a_cell_waits_once_until_it_is_known_what_many_small_variables_share(kernel: RunningKernel):
+    """Else each cell that touches one of them would have all of them packed again."""
+    patient = "import ctxkernel.kernel.returning.checkpoint_service as service; service.CATCH_UP_SECONDS = 60"
+    kernel.run(f"import numpy as np; {patient}")
+    kernel.run("arr = np.arange(9)\nfor n in range(2000): globals()[f'v{n}'] = [arr, n]")
+    kernel.run("v5.append(1)")
+    kernel.run("v6.append(1)")
+    for (execution,), changed in zip((one["executions"] for one in timeline(kernel)[2:4]), ("v5", "v6"), strict=True):
+        assert list(execution["state_diff"]["changed"]) == [changed]
+        assert execution["state_diff"]["incomplete"] == ""
+    kernel.run("%ctx goto 3")
+    assert kernel.run("print(v5[1:], v6[1:], v5[0] is v6[0] is arr)").stdout == "[5, 1] [6] True\n"

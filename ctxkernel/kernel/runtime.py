@@ -171,6 +171,7 @@ class Runtime:
             extras=lambda name: NOTHING if self.returning is None else self.returning.live.value(name),
             may_defer=lambda: self.returning is not None and self.returning.background.can_fork,
             chunks=Memory.of_this_process().chunks,
+            catch_up=lambda names: self.checkpoints.catch_up(names),
         )
         thread = threading.get_ident()  # cells run on the thread that the kernel was made on
         self.loop = Loop(

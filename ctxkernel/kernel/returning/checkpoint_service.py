@@ -7,7 +7,7 @@ Rule 2: a checkpoint is taken only where the changes of the cell are known as a 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 REST_SECONDS = 0.5
 """Seconds without a cell after which the remaining work is done."""
+CATCH_UP_SECONDS = 1.0
+"""The most that a cell waits for the background to pack variables that it touches."""
 _BACKGROUND = "checkpoints in the background"
 
 
@@ -181,6 +183,12 @@ class CheckpointService:
 
     def _store_state(self, info: CheckpointInfo, rows: Any) -> str | None:
         return self.store.checkpoint_state(info.checkpoint_id, info.state, info.reason, time.time(), results=rows)
+
+    def catch_up(self, names: Collection[str]) -> None:
+        """Wait a moment for the background to pack names that the next cell touches."""
+        if self.writing:
+            self.run(lambda back: back.checkpoints.wait_for_names(names, CATCH_UP_SECONDS), _BACKGROUND)
+            self.settle()
 
     def wait_for_all(self) -> None:
         """Wait until all data are written: what is packed in the background is compared with the present state."""

@@ -311,6 +311,11 @@ class Checkpointer:
                 done.append(self._finish(execution_id, tickets))
         return done
 
+    def wait_for_names(self, names: Iterable[str], seconds: float) -> None:
+        """Wait until the background has packed names, for some time at most."""
+        jobs = {unit.job for name in names if (unit := self._current.get(name)) is not None and unit.job}
+        self.storage.background.wait(seconds, [one for job in jobs for one in self.writing.get(job, ())])
+
     def _finish(self, execution_id: str, tickets: Sequence[Any]) -> tuple[CheckpointInfo, dict[str, Any]]:
         known = self.states.known[execution_id]
         rows: dict[str, dict[str, Any]] = {}

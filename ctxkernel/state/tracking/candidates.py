@@ -35,6 +35,7 @@ class CandidateNames(PackedVariables):
 
     def _find_candidates(self, cell: CellNames) -> None:
         """Find the variables that a cell can touch, and pack those that were not packed yet."""
+        self._catch_up(cell)
         if self._unpacked:
             # Objects that names share are found only where the names were packed at one moment.
             self._unpacked = False
@@ -45,6 +46,18 @@ class CandidateNames(PackedVariables):
             self._candidates |= (names := self._complex())
             self._baseline([name for name in names if name not in self._groups])
             self._beyond |= {name for name in self._groups if name.startswith("class:")}
+
+    def _catch_up(self, cell: CellNames) -> None:
+        """Wait once for the background to pack many small variables, if the cell touches a few of them.
+
+        While it is not known what they share, a cell that touches one has to compare all.
+        """
+        awaited = [name for name in self._groups.keys() & cell.names if not self._groups[name].key]
+        for name in awaited:
+            group = self._groups[name]
+            if not group.waited and not group.seconds and len(group.names) > 2 * len(awaited):
+                group.waited = True
+                self.catch_up(awaited)
 
     def _read_first(self, source: str, cell: CellNames) -> set[str] | None:
         """Return the candidates that a cell can read before it binds them; None where these are all candidates."""

@@ -68,7 +68,9 @@ class Group:
     slow: set[str] = field(default_factory=set[str])
     """While the key is empty: the names that took too long to be packed by themselves …"""
     contents: dict[str, OwnContent] = field(default_factory=dict[str, OwnContent])
-    """… and what the others held when they were."""
+    """… what the others held when they were …"""
+    waited: bool = False
+    """… and whether a cell has waited for them."""
 
 
 @dataclass(slots=True)

@@ -48,6 +48,7 @@ class PackedVariables:
     plain Python. `packer`: made here where none is given. `extras(name)`: the value of a name that is watched.
     `may_defer()`: whether packing can go on outside of the user's time; where it cannot, it is never deferred.
     `chunks(view, expired, prove=…)`: gives the addresses of a buffer's chunks; to `prove` them it hashes all of it.
+    `catch_up(names)`: waits a moment for the background, which packs these names, and takes in what it found.
     """
 
     namespace: dict[str, Any]
@@ -59,6 +60,7 @@ class PackedVariables:
     extras: Callable[[str], Any] = lambda _: NOTHING
     may_defer: Callable[[], bool] = lambda: False
     chunks: Callable[..., tuple[str, ...]] | None = None
+    catch_up: Callable[[Collection[str]], None] = lambda _: None
 
     def __post_init__(self) -> None:
         self.packer = self.packer or Packer(self.namespace, module=str(self.namespace.get("__name__", "__main__")))
@@ -124,6 +126,7 @@ class PackedVariables:
         group = Group(tuple(sorted(names)), b"", tuple(labels), deps, seconds)
         for one in known:
             group.slow |= one.slow
+            group.waited |= one.waited
             if one.key and len(one.names) == 1 and (alone := self._known_content(one)) is not None:
                 group.contents[one.names[0]] = alone
             group.contents |= one.contents

@@ -154,9 +154,9 @@ class Background:
         ended, self._ended = self._ended, []
         return ended
 
-    def wait(self, seconds: float) -> list[Ticket]:
-        """Wait until all jobs ended, for `seconds` at most, and return those that ended since the last call."""
-        self._await(lambda: not self.running, seconds)
+    def wait(self, seconds: float, tickets: Collection[Ticket] | None = None) -> list[Ticket]:
+        """Wait until all jobs ended, or these, for `seconds` at most; return those that ended since the last call."""
+        self._await(lambda: not self.running if tickets is None else all(one.done for one in tickets), seconds)
         return self.poll()
 
     def settle(self) -> None:
