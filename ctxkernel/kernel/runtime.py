@@ -14,7 +14,7 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -171,7 +171,7 @@ class Runtime:
             extras=lambda name: NOTHING if self.returning is None else self.returning.live.value(name),
             may_defer=lambda: self.returning is not None and self.returning.background.can_fork,
             chunks=Memory.of_this_process().chunks,
-            catch_up=lambda names: self.checkpoints.catch_up(names),
+            catch_up=self._catch_up,
         )
         thread = threading.get_ident()  # cells run on the thread that the kernel was made on
         self.loop = Loop(
@@ -193,6 +193,9 @@ class Runtime:
         self.worker = self.loop.preparer = Worker(self.loop.ready)
         self.loop.question_of = lambda event: event.text if isinstance(event, UserQuestion) else ""
         self.loop.pending = lambda: self.models.pending
+
+    def _catch_up(self, names: Collection[str]) -> None:
+        self.checkpoints.catch_up(names)
 
     def _make_display(self) -> None:
         """Make the parts that a front end shows."""

@@ -21,7 +21,7 @@ from ctxkernel.kernel.execution.cell import asks
 from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.returning.affected_notebook import AffectedNotebook, is_command, is_silent
 from ctxkernel.kernel.returning.live_state import AMBIENT
-from ctxkernel.kernel.returning.recorded_runs import RecordedRuns
+from ctxkernel.kernel.returning.recorded_runs import CALLS, RecordedRuns
 from ctxkernel.kernel.returning.return_plans import name_of
 from ctxkernel.kernel.returning.targets import ReturnJob, Target
 from ctxkernel.replay.affected import (
@@ -34,6 +34,7 @@ from ctxkernel.replay.affected import (
     decide,
     foresee,
 )
+from ctxkernel.state.ambient import LIBRARY_CALLS
 from ctxkernel.state.checkpoints.unit_contents import Matching
 from ctxkernel.state.tracking.cell_names import read_cell
 from ctxkernel.state.tracking.read_names import names_read_first
@@ -83,8 +84,15 @@ class AffectedPlanner:
             )
             plan = back.plan(job)
             lost = {name_of(name) for name in (*plan.lost, *plan.as_now, *difference.absent)}
+            if self._lacks_calls(found.place):
+                lost.add(CALLS)
             if not lost or not self.begin_above(found, lost):
                 return job
+
+    def _lacks_calls(self, place: str | None) -> bool:
+        """Return whether a state needs calls of libraries that this process has not made."""
+        unit = self._back.checkpoints.state(place).get(CALLS)
+        return unit is not None and LIBRARY_CALLS.lacks(self._back.restorer.plain(unit))
 
     def begin_above(self, found: AffectedNotebook, lost: Collection[str] | None) -> bool:
         """Begin above the cell that made one of these names, which cannot be restored; None: above the last cell.

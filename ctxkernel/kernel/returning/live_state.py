@@ -13,7 +13,7 @@ from typing import Any
 
 from ctxkernel.kernel.execution.cell import CellRequest
 from ctxkernel.kernel.returning.return_services import ReturnServices
-from ctxkernel.state.ambient import LIBRARY_ATTRIBUTES, PARTS, SHELL_CALLBACKS, Ambient, passive
+from ctxkernel.state.ambient import LIBRARY_ATTRIBUTES, LIBRARY_CALLS, PARTS, SHELL_CALLBACKS, Ambient, passive
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.base.own_modules import (
     ATTRIBUTES,
@@ -156,6 +156,7 @@ class LiveState:
         found = set_attributes(request.code, self._session.shell.transform_cell)
         if found.paths or LIBRARY_ATTRIBUTES.active:
             LIBRARY_ATTRIBUTES.watch(found.paths, self._session.namespace, found.imports)
+        LIBRARY_CALLS.watch(found.calls, self._session.namespace)
 
     def follow(self) -> None:
         """Watch what the cell that just ended put into `Out`, what handles look at now, and the user's modules."""

@@ -21,7 +21,7 @@ from ctxkernel.state.checkpoints.states import States
 from ctxkernel.state.checkpoints.units import Unit, missing_of
 from ctxkernel.state.types.object_names import LABELS
 
-CACHES, FILES = "ambient:function caches", "ambient:files"
+CACHES, FILES, CALLS = "ambient:function caches", "ambient:files", "ambient:library"
 _RANDOM = frozenset(AMBIENT + name for name in GENERATORS)
 _OF_PROCESS = frozenset(("logging", "pyplot", "widgets"))
 """Parts whose values name objects of one process: what changes them runs again, and what uses them says so."""
@@ -188,7 +188,7 @@ class RecordedRuns:
                 yield "it uses handles"
             elif name.startswith(PREFIX):
                 yield f"it loads or changes {name.removeprefix(PREFIX)}"
-            elif name.startswith(AMBIENT) and name in state and name not in _RANDOM:
+            elif name.startswith(AMBIENT) and (name in state or name == CALLS) and name not in _RANDOM:
                 yield f"it changes the {name.removeprefix(AMBIENT)} settings"
             elif name in doubts:
                 yield f"{name} changed without a cell"

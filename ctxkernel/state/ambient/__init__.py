@@ -23,6 +23,7 @@ from typing import Any
 from ctxkernel.state.ambient import generators, libraries, process
 from ctxkernel.state.ambient.caches import FunctionCaches
 from ctxkernel.state.ambient.library_attributes import LibraryAttributes
+from ctxkernel.state.ambient.library_calls import LibraryCalls
 from ctxkernel.state.ambient.logging_state import Logging
 from ctxkernel.state.ambient.part import UNKNOWN, NotRestored, Part, Setting
 from ctxkernel.state.ambient.process import SIGNALS, Outside, read_interpreter, signal_handler
@@ -33,6 +34,7 @@ from ctxkernel.state.types.connections import reconnect
 
 __all__ = [
     "LIBRARY_ATTRIBUTES",
+    "LIBRARY_CALLS",
     "PARTS",
     "SHELL_CALLBACKS",
     "UNKNOWN",
@@ -87,13 +89,14 @@ def read_witnesses() -> dict[str, object]:
 
 
 LIBRARY_ATTRIBUTES = LibraryAttributes()
+LIBRARY_CALLS = LibraryCalls()
 SHELL_CALLBACKS = ShellCallbacks()
 PARTS: list[Part] = [
     *generators.PARTS,
     *process.PARTS,
     *libraries.PARTS,
     Setting("ipython", read_ipython, libraries.set_ipython, needs="IPython"),
-    LIBRARY_ATTRIBUTES,
+    *(LIBRARY_ATTRIBUTES, LIBRARY_CALLS),
     *(Logging(), OpenFigures(), WidgetValues(), SHELL_CALLBACKS, FunctionCaches(), Outside()),
 ]
 """The parts, in the order in which they are restored."""
@@ -106,6 +109,7 @@ def register(part: Part) -> None:
     at = next((at for at, known in enumerate(PARTS) if known.name == part.name), len(PARTS))
     PARTS[at : at + 1] = [part]
     _replaced.add(part.name)
+    LIBRARY_CALLS.covered.update((part.name, part.needs))
 
 
 class Ambient:

@@ -172,4 +172,16 @@ PARTS: list[Part] = [
         lambda value: sys.modules["sklearn"].set_config(**value),
         needs="sklearn",
     ),
+    Setting(
+        "xarray",
+        lambda: {name: _plain(value) for name, value in sys.modules["xarray"].get_options().items()},
+        lambda value: sys.modules["xarray"].set_options(**value),
+        needs="xarray",
+    ),
+    Setting(
+        "scipy.special",
+        lambda: dict(sys.modules["scipy.special"].geterr()),
+        lambda value: sys.modules["scipy.special"].seterr(**value),
+        needs="scipy.special",
+    ),
 ]

@@ -13,8 +13,10 @@ import locale
 import os
 import re
 import signal
+import socket
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Sequence
 from typing import Any, cast
@@ -62,6 +64,8 @@ class Environment(Part):
         for name, text in aim.items():
             if os.environ.get(name) != text and not self.secret(name, os.environ.get(name, "")):
                 os.environ[name] = text
+        if hasattr(time, "tzset"):
+            time.tzset()
 
     def secret(self, name: str, text: str) -> bool:
         """Return whether a variable is left out: it may be a credential, or decides where requests to models go."""
@@ -225,9 +229,10 @@ def _folder() -> str:
 
 
 def read_interpreter() -> tuple[Any, ...]:
-    """Return the limits of the interpreter, the seconds between switches of threads, and the settings of `gc`."""
+    """Return the limits of the interpreter, seconds between switches of threads, settings of `gc`, and of `socket`."""
     limits = sys.getrecursionlimit(), sys.get_int_max_str_digits()
-    return *limits, sys.getswitchinterval(), gc.isenabled(), *gc.get_threshold()
+    waits = socket.getdefaulttimeout()
+    return *limits, sys.getswitchinterval(), gc.isenabled(), *gc.get_threshold(), gc.get_debug(), waits
 
 
 def _set_interpreter(value: Any) -> None:
@@ -236,7 +241,10 @@ def _set_interpreter(value: Any) -> None:
     if len(value) > 2:  # earlier versions stored the limits only
         sys.setswitchinterval(value[2])
         (gc.enable if value[3] else gc.disable)()
-        gc.set_threshold(*value[4:])
+        gc.set_threshold(*value[4:7])
+    if len(value) > 7:
+        gc.set_debug(value[7])
+        socket.setdefaulttimeout(value[8])
 
 
 SIGNALS = [int(number) for number in signal.valid_signals() if number != signal.SIGINT]
