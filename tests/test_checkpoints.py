@@ -37,9 +37,15 @@ class Bench:
         self.background = Background(self.store)
         self.tracker = NamespaceTracker(self.ns, hidden={"np", "pd"}, may_defer=lambda: self.background.can_fork)
         value = lambda name: self.ns.get(name, NOTHING)  # noqa: E731
-        content = self.tracker.content_in
         storage = Storage(
-            self.tracker.packer, self.store, self.background, stream_address, value, lambda _: None, content
+            self.tracker.packer,
+            self.store,
+            self.background,
+            address=stream_address,
+            value=value,
+            handle=lambda _: None,
+            content=self.tracker.content_in,
+            whole=self.tracker.whole_groups,
         )
         self.checkpoints = Checkpointer(self.tracker, storage)
         self.restorer = Restorer(
@@ -240,6 +246,27 @@ def test_what_is_packed_in_the_background_is_compared_with_a_copy(bench: Bench):
 
     assert bench["p"] is kept or "p" in lost
     assert bench["p"].n == 7
+
+
+@pytest.mark.parametrize(
+    "late", ["c[...] = 9", "more = [c]; c[...] = 9", "del c; c = np.frombuffer(b, np.uint8); c[...] = 9"]
+)
+def test_a_job_stores_what_shares_memory_with_the_names_that_it_packs(bench: Bench, late: str):
+    """A write through the array changes the bytes, which no cell names."""
+    bench.run("b = bytearray(b'abc' * 3)\nc = np.frombuffer(b, np.uint8); alias = [c]")
+    bench.run("struct = 1")
+    bench.tracker.settings = Settings(end_phase_ms=0)
+    changed = bench.run(late)
+    bench.background.wait(30)
+    bench.checkpoints.poll()
+    bench.tracker.settings = Settings()
+    bench.run("b[:] = bytes(9)")
+
+    assert not bench.goto(changed)
+
+    assert bench["b"] == b"\t" * 9
+    bench["c"][0] = 1
+    assert bench["b"][0] == 1
 
 
 def test_names_that_a_background_job_found_to_share_are_compared_with_packs_of_this_process(bench: Bench):

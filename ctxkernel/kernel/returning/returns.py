@@ -95,8 +95,16 @@ class Returning:
         self.chunks = ChunkStore(data_folder(quota.root_folder(os.environ), session.store.session_id, writing=True))
         self.background = Background(self.chunks)
         self.live = LiveState(session)
-        address, value, content = stream_address, self.live.value, tracker.content_in
-        storage = Storage(session.packer, self.chunks, self.background, address, value, loop.graph.node, content)
+        storage = Storage(
+            session.packer,
+            self.chunks,
+            self.background,
+            address=stream_address,
+            value=self.live.value,
+            handle=loop.graph.node,
+            content=tracker.content_in,
+            whole=tracker.whole_groups,
+        )
         self.checkpoints = Checkpointer(tracker, storage)
         self.restorer = Restorer(self.checkpoints, bind=self.live.bind, free_memory=free_memory, head=self._last_ended)
         self.facts = RunFacts()

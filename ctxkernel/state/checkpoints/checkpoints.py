@@ -71,8 +71,10 @@ class Checkpointer:
         """Plain values of the last checkpoint: those that could not be stored are tried again."""
         self._turns: dict[str, int] = {}
         """Execution → the tracker's turn when its checkpoint was taken."""
+        self._numbers: dict[str, int] = {}
+        """Execution → the number of its checkpoint."""
         self._stored: dict[str, int] = {}
-        """Label of a class or a shared object → the turn of the checkpoint that its unit in `_current` is of."""
+        """Name → the number of the checkpoint that its unit in `_current` is of."""
         self._used: dict[str, int] = {}
         """Token → the turn in which a cell that may have used it ran last."""
         self._touched: dict[str, int] = {}
@@ -118,6 +120,7 @@ class Checkpointer:
         start = time.perf_counter()
         changes = StateChanges(execution_id)
         self._turns[execution_id] = self.tracker.turn
+        self._numbers[execution_id] = len(self._numbers) + 1
         doubts = self._doubts(execution_id) if self.tracker.doubts else {}
         plain = self._plain = {**self._plain, **plain}
         if self._apart or self._labels or gone or pending.names:
@@ -212,6 +215,7 @@ class Checkpointer:
         changes.add(unit)
         changes.missing |= missing_of(unit)
         self._current |= dict.fromkeys(unit.names, unit)
+        self._stored |= dict.fromkeys(unit.names, len(self._numbers))
         self._labels.update(name for name in unit.names if name.startswith("shared:"))
 
     def _atoms(self, pending: Pending, plain: Mapping[str, Any], changes: StateChanges) -> None:
@@ -256,7 +260,6 @@ class Checkpointer:
             return
         if place is None:
             changes.streams.append((digest, packed.stream, ()))
-        self._note_labels(names, self.tracker.turn)
         self._put(unit, changes)
 
     def _hold_unequal(self, names: Iterable[str], version: str, turn: int) -> Iterator[tuple[str, str]]:
@@ -364,24 +367,17 @@ class Checkpointer:
                     self._hold(token, thing)
             if fresh:
                 self._current |= dict.fromkeys(unit.names, unit)
-                self._note_labels(unit.names, self._turns.get(job, 0))
+                self._stored |= dict.fromkeys(unit.names, self._numbers.get(job, 0))
                 if "k" in listed:
                     self.tracker.take_result(unit.names, listed)
         return made
 
     def _is_fresh(self, names: Iterable[str], job: str) -> bool:
         """Say whether no later checkpoint has stored any of these names again."""
-        turn = self._turns.get(job, 0)
+        number = self._numbers.get(job, 0)
         return all(
-            self._stored.get(name, 0) <= turn
-            if name.startswith(LABELS)
-            else (now := self._current.get(name)) is not None and now.job == job
-            for name in names
+            self._stored.get(name, 0) <= number and (name.startswith(LABELS) or name in self._current) for name in names
         )
-
-    def _note_labels(self, names: Iterable[str], turn: int) -> None:
-        """Note of which turn the units of labels in `_current` are."""
-        self._stored |= dict.fromkeys((name for name in names if name.startswith(LABELS)), turn)
 
     def _fail(self, known: Known, fault: str) -> None:
         """Note that data of a checkpoint could not be written: its live units are stored with the next one."""
@@ -503,7 +499,9 @@ class Checkpointer:
         self._others = {name for name in others if name in target}
         self._current = {name: unit for name, unit in target.items() if name not in lost}
         self._labels = {name for name in target if name.startswith("shared:")}
-        self._note_labels(target, self.tracker.turn + 1)  # a job of the state that was left is under way, perhaps
+        self._stored = dict.fromkeys(
+            target, self.tracker.turn + 1
+        )  # a job of the state that was left is under way, perhaps
         self.late.forget(list(target))
         self.base = execution_id
         self._apart = {name for name in lost if name in target}

@@ -82,6 +82,8 @@ class Storage:
     handle: Callable[[str], Any]
     content: Callable[[Moment, str], OwnContent | None]
     """The own content of a name, as packed at a moment."""
+    whole: Callable[[Iterable[str]], list[tuple[str, ...]]]
+    """Returns the groups that names are known to be in."""
     streams: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     """Digest → the blob that holds the stream, and which of its streams it is."""
 
@@ -177,7 +179,7 @@ class Storage:
         self.packer.is_forked = self.background.forked
         recipe = functools.partial(self.recipe, into=writer)
         self.packer.process = uuid.uuid4().hex[:8]
-        moment = Moment(self.packer, self.value, blocks=blocks)
+        moment = Moment(self.packer, self.value, blocks=blocks, whole=self.whole)
         moment.pack(changes.groups)
         made: list[dict[str, Any]] = []
         for piece in {id(one): one for one in moment.pieces.values()}.values():

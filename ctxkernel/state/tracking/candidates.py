@@ -52,12 +52,13 @@ class CandidateNames(PackedVariables):
 
         While it is not known what they share, a cell that touches one has to compare all.
         """
-        awaited = [name for name in self._groups.keys() & cell.names if not self._groups[name].key]
-        for name in awaited:
-            group = self._groups[name]
-            if not group.waited and not group.seconds and len(group.names) > 2 * len(awaited):
+        known = {name: self._groups[name] for name in self._groups.keys() & cell.names}
+        awaited = {name: group for name, group in known.items() if not group.key}
+        new = [group for group in awaited.values() if not group.waited and not group.seconds]
+        if any(len(group.names) > 2 * len(awaited) for group in new):
+            for group in new:
                 group.waited = True
-                self.catch_up(awaited)
+            self.catch_up(awaited)
 
     def _read_first(self, source: str, cell: CellNames) -> set[str] | None:
         """Return the candidates that a cell can read before it binds them; None where these are all candidates."""

@@ -18,6 +18,7 @@ from ctxkernel.core.descriptions import describe
 from ctxkernel.core.reflection import AttributePlan, class_of, is_kind
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import ChangeInfo, TypeInfo
+from ctxkernel.core.timeline_events import NONE
 from ctxkernel.state.base.namespace import NOTHING, Hidden, Variable, some_of, weak_reference
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.cell_names import Transform
@@ -87,7 +88,7 @@ class PackedVariables:
     def _complex(self) -> set[str]:
         return {name for name, variable in self._variables.items() if variable.atom is NOTHING}
 
-    def _whole_groups(self, names: Iterable[str]) -> list[tuple[str, ...]]:
+    def whole_groups(self, names: Iterable[str]) -> list[tuple[str, ...]]:
         """Return the groups that these names are in, each once.
 
         Names that wait for their shared objects to be found are returned each by itself: that finds them.
@@ -103,6 +104,19 @@ class PackedVariables:
                 whole = tuple(n for n in group.names if self._groups.get(n) is group)
                 found |= dict.fromkeys([whole] if group.key else [(each,) for each in whole])
         return list(found)
+
+    def _deferred(self, moment: Moment, old: Mapping[str, Group] = NONE) -> set[str]:
+        """Return the deferred names of a moment, and those that are stored together with an object that they share."""
+        names = {name for group in moment.deferred for name in group}
+        todo = list(names)
+        while todo:
+            group = self._groups.get(name := todo.pop()) or old.get(name)
+            shared = [label for label in group.labels if label.startswith("shared:")] if group is not None else []
+            for holder in [self._groups[label] for label in shared if label in self._groups]:
+                more = set(holder.names) - names if len(holder.names) > 1 else ()
+                names.update(more)
+                todo += more
+        return names
 
     def _dissolve(self, *names: str) -> set[str]:
         """Take names out of their groups; return the others, which have to be packed without them."""
@@ -137,15 +151,15 @@ class PackedVariables:
         # A return needs hashes; for a cell, the system's record of written memory is enough.
         chunks = functools.partial(self.chunks, prove=seconds is None) if self.chunks is not None else None
         blocks = MemoryBlocks(self._written)
-        return Moment(self.packer, self._value, seconds if bounded else None, chunks, blocks, self._whole_groups)
+        return Moment(self.packer, self._value, seconds if bounded else None, chunks, blocks, self.whole_groups)
 
     def _baseline(self, names: Sequence[str]) -> None:
         """Pack names that were not packed yet; reports nothing."""
         if not names:
             return
         moment = self._moment(self._pack_seconds)
-        moment.pack(self._whole_groups(names))
-        self._await({name for group in moment.deferred for name in group}, moment)
+        moment.pack(self.whole_groups(names))
+        self._await(self._deferred(moment), moment)
         for piece in distinct(moment.pieces):
             if not any(name in self._groups for name in piece.names):
                 self._keep(piece)
@@ -216,7 +230,7 @@ class PackedVariables:
 
         `old`: the groups of names before they were bound anew. `seconds`: processor time, None for no bound.
         """
-        groups = self._whole_groups(names)
+        groups = self.whole_groups(names)
         moment = self._moment(seconds)
         for each in groups:
             labels = dict.fromkeys(label for name in each if (one := self._groups.get(name)) for label in one.labels)
@@ -226,7 +240,7 @@ class PackedVariables:
             moment.deferred, moment.slow = groups, slow
         else:
             moment.pack(groups, refer=any(group.labels for group in old.values()))
-        deferred = {name for each in moment.deferred for name in each}
+        deferred = self._deferred(moment, old)
         found.deferred |= deferred
         self._await(deferred, moment)
         self._take_pieces(moment, old, found)

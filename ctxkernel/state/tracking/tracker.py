@@ -167,7 +167,7 @@ class NamespaceTracker(CandidateNames):
             return set()
         moment = Moment(self.packer, self._value)
         names = self._complex() | self._labels()
-        moment.pack(self._whole_groups(sorted(names)), join=False)
+        moment.pack(self.whole_groups(sorted(names)), join=False)
         same = {name for name, piece in moment.pieces.items() if self._is_same(piece, name, {})}
         atoms = {name: one.atom for name, one in self._variables.items() if one.atom is not NOTHING}
         changed = {name for name, atom in atoms.items() if not same_atoms(atom, self._value(name))}
@@ -201,8 +201,8 @@ class NamespaceTracker(CandidateNames):
         moment = self._moment(None if self._verified else self._pack_seconds)
         # They may share objects only with names that the cell touched or bound.
         ran = {*self.touched, *self.rebound, *self._last.added, *self._last.changed}
-        moment.pack(self._whole_groups(sorted({*lacking, *filter(self._is_complex, ran)})))
-        deferred = {name for names in moment.deferred for name in names}
+        moment.pack(self.whole_groups(sorted({*lacking, *filter(self._is_complex, ran)})))
+        deferred = self._deferred(moment)
         self._await(deferred, moment)
         self._take_pieces(moment, {}, FoundChanges())
         self.pending.defer(deferred)
@@ -239,7 +239,7 @@ class NamespaceTracker(CandidateNames):
 
     def accept(self, names: Iterable[str]) -> None:
         """Take the present values of names as the stored ones: the process that they belong to was restored since."""
-        groups = self._whole_groups(name for name in names if name in self._groups)
+        groups = self.whole_groups(name for name in names if name in self._groups)
         for name in {name for group in groups for name in group}:
             del self._groups[name]
         self.settle_loaded(groups)
