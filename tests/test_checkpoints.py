@@ -254,8 +254,10 @@ def test_what_is_packed_in_the_background_is_compared_with_a_copy(bench: Bench):
 def test_a_job_stores_what_shares_memory_with_the_names_that_it_packs(bench: Bench, late: str):
     """A write through the array changes the bytes, which no cell names."""
     bench.run("b = bytearray(b'abc' * 3)\nc = np.frombuffer(b, np.uint8); alias = [c]")
-    bench.run("struct = 1")
     bench.tracker.settings = Settings(end_phase_ms=0)
+    bench.run("c[0] = 1")
+    bench.background.wait(30)
+    bench.checkpoints.poll()
     changed = bench.run(late)
     bench.background.wait(30)
     bench.checkpoints.poll()
