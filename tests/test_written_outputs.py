@@ -116,3 +116,20 @@ def test_outputs_that_a_cell_clears_are_gone(tmp_path, capsys):
     part, whole = by_both(tmp_path, CLEARED, {0: CLEARED[0].replace("1", "2")})
 
     assert part == whole
+
+
+FIGURE = [
+    "import matplotlib.pyplot as plt",
+    "fig, ax = plt.subplots(figsize=(1, 1)); plt.close(fig)",
+    "ax.plot([1, 2]); n = 1",
+    "fig",
+    "k = n + 1; k",
+]
+
+
+def test_a_figure_of_a_kept_cell_is_shown_as_an_image_in_a_new_process(tmp_path, capsys):
+    """The process has not drawn anything yet, and a cell that only computes is kept."""
+    part, whole = by_both(tmp_path, FIGURE, {2: "ax.plot([2, 1]); n = 1"})
+
+    assert part == whole
+    assert "cell 5 ran" not in capsys.readouterr().out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -60,6 +62,9 @@ class _MatplotlibOptions(_Options):
         return {name: _plain(value) for name, value in _DICT.items(params) if name not in left_out}
 
     def restore(self, value: Any) -> None:
+        if "interactive" in value:  # it had a backend, which registers the formatters of figures when it is loaded
+            with contextlib.suppress(ImportError):
+                importlib.import_module("matplotlib.pyplot")._get_backend_mod()
         params = self._now()
         now = self.capture()
         with warnings.catch_warnings(action="ignore"):
