@@ -160,6 +160,7 @@ OPAQUE = {
     "h = view([1])": "it uses handles",
     "r = [_]": "it reads results by their number",
     "class Base: pass\nkinds = Base.__subclasses__()": "it may use any class",
+    "import inspect\ndef g(): pass\ng_text = inspect.getsource(g)": "it may read the text of a function",
     "import warnings; warnings.simplefilter('ignore')": "it changes the warnings settings",
 }
 
@@ -189,6 +190,7 @@ def test_what_cannot_be_seen_makes_a_cell_opaque_and_it_runs(kernel):
         pytest.param(["s = open('in.txt').read()", "s"], "open('in.txt', 'w').write('2')", [1, 2], id="a file"),
         pytest.param(["if e == 2: a = 3", "print(a)"], "a = 1", [1, 2], id="a name that was not bound"),
         pytest.param(["f()"], "def f(): return e", [1], id="a function"),
+        pytest.param(["import doctest\ndoctest.testmod()"], "def f(): '>>> f()'", [1], id="the tests of a function"),
         pytest.param(["class B(K): pass", "B().k"], "K.k = 5", [1, 2], id="a class that is changed in place"),
         pytest.param(["x.append(1)", "print(w)"], "w.append(5)", [1, 2], id="another name of the same object"),
         pytest.param(["df.query('u > @e').shape"], "e = 2", [1], id="a name in a text"),
