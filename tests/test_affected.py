@@ -748,3 +748,54 @@ def test_a_cell_that_would_load_a_function_with_a_filled_cache_runs(kernel, tmp_
     affected(kernel, "--notebook", edited_notebook(tmp_path, dict(sources)))
 
     assert kernel.evaluate("(f.cache_info().currsize, f.note, c)") == "(1, [1], [2])"
+
+
+CHANGED_FILES = {
+    "a file that later cells append to": [
+        "_ = open('t.txt', 'w').write('start ')",
+        "x = 1",
+        "with open('t.txt', 'a') as file: file.write(f'c{x} ')",
+        "with open('t.txt', 'a') as file: file.write('d ')",
+        "print(open('t.txt').read())",
+    ],
+    "a file that a later cell reads and writes": [
+        "import json\njson.dump(1, open('t.txt', 'w'))",
+        "x = 1",
+        "t = json.load(open('t.txt')); json.dump(t + x, open('t.txt', 'w'))",
+        "t = 0",
+        "print(open('t.txt').read())",
+    ],
+    "a file that a later cell replaces": [
+        "_ = open('t.txt', 'w').write('first')",
+        "x = 1",
+        "print(x, open('t.txt').read())",
+        "_ = open('t.txt', 'w').write('second')",
+        "print(open('t.txt').read())",
+    ],
+    "a database": [
+        "import sqlite3\nbase = sqlite3.connect('t.db')",
+        "_ = base.executescript('drop table if exists t; create table t (n)')",
+        "_ = base.execute('insert into t values (1)'); base.commit()",
+        "_ = base.execute('insert into t values (2)'); base.commit()",
+        "print(base.execute('select n from t').fetchall())",
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", CHANGED_FILES)
+@pytest.mark.parametrize("at", [1, 2, 3, "new"])
+def test_a_file_that_later_cells_changed_is_written_anew_for_a_cell_that_uses_it(kernel, tmp_path, kind, at):
+    """By the cells above the first change that wrote it: the result is that of running all cells."""
+    cells = {f"c{n}": source for n, source in enumerate(CHANGED_FILES[kind])}
+    put(kernel, **cells)
+    edited = {name: f"{source}  # edited" if name == f"c{at}" else source for name, source in cells.items()}
+    if at == "new":
+        edited = {**dict(list(cells.items())[:3]), "new": "n = 5", **dict(list(cells.items())[3:])}
+    told = affected(kernel, "--notebook", edited_notebook(tmp_path, edited))
+    timeline = json.loads(kernel.run("%ctx timeline --json").stdout)["statements"]
+    runs = {run["execution_id"]: run["stdout"] for one in timeline for run in one["executions"]}
+    part = {int(n): runs[one] for n, one in told["executions"].items()}
+
+    whole = [kernel.run(source).stdout for source in edited.values()]
+
+    assert [part[n] for n in range(len(whole))] == whole, told

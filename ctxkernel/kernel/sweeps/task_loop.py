@@ -130,8 +130,9 @@ class TaskLoop:
             states.forget(task)
             self._submit(task)
             return
-        mark, collected = states.marks[task.key], ended.get("collected") or {}
-        known = {**(mark.get("collected") or {}), **collected}
+        mark = states.marks[task.key]
+        collected: dict[str, Any] = ended.get("collected") or {}
+        known: dict[str, Any] = {**(mark.get("collected") or {}), **collected}
         self._branches.mark(end, {**mark, "collected": known, "asked": [*{*mark.get("asked", ()), *collect}]})
         states.close_rows(task, "ok", "", collected, end)
         self._done += 1

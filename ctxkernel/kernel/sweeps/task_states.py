@@ -95,7 +95,7 @@ class TaskStates:
         self.marks[task.key] = mark
         self._count_shared(task, 1)
         if collect is not None:
-            known = mark.get("collected") or {}
+            known: dict[str, Any] = mark.get("collected") or {}
             collected = {name: known[name] for name in collect if name in known}
             self.close_rows(task, "ok", "", collected, self.ends[task.key])
 
