@@ -783,7 +783,7 @@ CHANGED_FILES = {
 
 
 @pytest.mark.parametrize("kind", CHANGED_FILES)
-@pytest.mark.parametrize("at", [1, 2, 3, "new"])
+@pytest.mark.parametrize("at", [1, 2, 3, "new", "deleted"])
 def test_a_file_that_later_cells_changed_is_written_anew_for_a_cell_that_uses_it(kernel, tmp_path, kind, at):
     """By the cells above the first change that wrote it: the result is that of running all cells."""
     cells = {f"c{n}": source for n, source in enumerate(CHANGED_FILES[kind])}
@@ -791,6 +791,8 @@ def test_a_file_that_later_cells_changed_is_written_anew_for_a_cell_that_uses_it
     edited = {name: f"{source}  # edited" if name == f"c{at}" else source for name, source in cells.items()}
     if at == "new":
         edited = {**dict(list(cells.items())[:3]), "new": "n = 5", **dict(list(cells.items())[3:])}
+    elif at == "deleted":
+        del edited["c3"]
     told = affected(kernel, "--notebook", edited_notebook(tmp_path, edited))
     timeline = json.loads(kernel.run("%ctx timeline --json").stdout)["statements"]
     runs = {run["execution_id"]: run["stdout"] for one in timeline for run in one["executions"]}

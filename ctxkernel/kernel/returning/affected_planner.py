@@ -72,15 +72,16 @@ class AffectedPlanner:
             first = self._writer_above(found)
 
     def _writer_above(self, found: AffectedNotebook) -> int | None:
-        """Return the last cell above the first change whose file a cell that runs uses, and that was changed since."""
-        used, texts = set[str](), list[str]()
+        """Return the last cell above the first change whose file a cell below uses, and that was changed since."""
+        used, made, texts = set[str](), set[str](), list[str]()
         by_cell = {run.cell: run for run in found.runs}
-        for cell, planned in zip(found.cells[found.first :], found.planned, strict=True):
-            if planned.action != "keep":
-                runs = found.candidates(cell)[0]
-                texts += [] if runs else [cell.source]
-                run = runs[0] if runs else by_cell.get(cell.cell)
-                used |= {os.path.realpath(name) for name in _used_files(run)} if run is not None else set()
+        for cell in found.cells[found.first :]:
+            runs = found.candidates(cell)[0]
+            texts += [] if runs else [cell.source]
+            run = runs[0] if runs else by_cell.get(cell.cell)
+            if run is not None:
+                used.update({*map(os.path.realpath, _used_files(run))} - made)
+                made.update(map(os.path.realpath, run.written))
         seen = set[str]()
         for at in reversed(range(found.first)):
             run = found.matched[at]
