@@ -133,3 +133,20 @@ def test_a_figure_of_a_kept_cell_is_shown_as_an_image_in_a_new_process(tmp_path,
 
     assert part == whole
     assert "cell 5 ran" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "option", ["figure_format = 'svg'", "print_figure_kwargs = {'bbox_inches': None}", "close_figures = False"]
+)
+def test_figures_are_shown_in_the_way_that_a_kept_cell_set(tmp_path, capsys, option):
+    cells = [
+        f"import matplotlib.pyplot as plt\nplt.rcParams['svg.hashsalt'] = 'x'\n%config InlineBackend.{option}",
+        "n = 1",
+        "fig, ax = plt.subplots(figsize=(1, 1)); ax.plot([n, 1]);",
+        "print(plt.get_fignums())",
+    ]
+
+    part, whole = by_both(tmp_path, cells, {1: "n = 2"})
+
+    date = re.compile("<dc:date>.*?</dc:date>")
+    assert date.sub("", part[0]) == date.sub("", whole[0])
