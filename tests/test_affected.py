@@ -160,6 +160,7 @@ OPAQUE = {
     "h = view([1])": "it uses handles",
     "r = [_]": "it reads results by their number",
     "class Base: pass\nkinds = Base.__subclasses__()": "it may use any class",
+    "import inspect\ndef g(): pass\ng_text = inspect.getsource(g)": "it may read the text of a function",
     "import warnings; warnings.simplefilter('ignore')": "it changes the warnings settings",
 }
 
@@ -189,6 +190,7 @@ def test_what_cannot_be_seen_makes_a_cell_opaque_and_it_runs(kernel):
         pytest.param(["s = open('in.txt').read()", "s"], "open('in.txt', 'w').write('2')", [1, 2], id="a file"),
         pytest.param(["if e == 2: a = 3", "print(a)"], "a = 1", [1, 2], id="a name that was not bound"),
         pytest.param(["f()"], "def f(): return e", [1], id="a function"),
+        pytest.param(["import doctest\ndoctest.testmod()"], "def f(): '>>> f()'", [1], id="the tests of a function"),
         pytest.param(["class B(K): pass", "B().k"], "K.k = 5", [1, 2], id="a class that is changed in place"),
         pytest.param(["x.append(1)", "print(w)"], "w.append(5)", [1, 2], id="another name of the same object"),
         pytest.param(["df.query('u > @e').shape"], "e = 2", [1], id="a name in a text"),
@@ -746,3 +748,56 @@ def test_a_cell_that_would_load_a_function_with_a_filled_cache_runs(kernel, tmp_
     affected(kernel, "--notebook", edited_notebook(tmp_path, dict(sources)))
 
     assert kernel.evaluate("(f.cache_info().currsize, f.note, c)") == "(1, [1], [2])"
+
+
+CHANGED_FILES = {
+    "a file that later cells append to": [
+        "_ = open('t.txt', 'w').write('start ')",
+        "x = 1",
+        "with open('t.txt', 'a') as file: file.write(f'c{x} ')",
+        "with open('t.txt', 'a') as file: file.write('d ')",
+        "print(open('t.txt').read())",
+    ],
+    "a file that a later cell reads and writes": [
+        "import json\njson.dump(1, open('t.txt', 'w'))",
+        "x = 1",
+        "t = json.load(open('t.txt')); json.dump(t + x, open('t.txt', 'w'))",
+        "t = 0",
+        "print(open('t.txt').read())",
+    ],
+    "a file that a later cell replaces": [
+        "_ = open('t.txt', 'w').write('first')",
+        "x = 1",
+        "print(x, open('t.txt').read())",
+        "_ = open('t.txt', 'w').write('second')",
+        "print(open('t.txt').read())",
+    ],
+    "a database": [
+        "import sqlite3\nbase = sqlite3.connect('t.db')",
+        "_ = base.executescript('drop table if exists t; create table t (n)')",
+        "_ = base.execute('insert into t values (1)'); base.commit()",
+        "_ = base.execute('insert into t values (2)'); base.commit()",
+        "print(base.execute('select n from t').fetchall())",
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", CHANGED_FILES)
+@pytest.mark.parametrize("at", [1, 2, 3, "new", "deleted"])
+def test_a_file_that_later_cells_changed_is_written_anew_for_a_cell_that_uses_it(kernel, tmp_path, kind, at):
+    """By the cells above the first change that wrote it: the result is that of running all cells."""
+    cells = {f"c{n}": source for n, source in enumerate(CHANGED_FILES[kind])}
+    put(kernel, **cells)
+    edited = {name: f"{source}  # edited" if name == f"c{at}" else source for name, source in cells.items()}
+    if at == "new":
+        edited = {**dict(list(cells.items())[:3]), "new": "n = 5", **dict(list(cells.items())[3:])}
+    elif at == "deleted":
+        del edited["c3"]
+    told = affected(kernel, "--notebook", edited_notebook(tmp_path, edited))
+    timeline = json.loads(kernel.run("%ctx timeline --json").stdout)["statements"]
+    runs = {run["execution_id"]: run["stdout"] for one in timeline for run in one["executions"]}
+    part = {int(n): runs[one] for n, one in told["executions"].items()}
+
+    whole = [kernel.run(source).stdout for source in edited.values()]
+
+    assert [part[n] for n in range(len(whole))] == whole, told

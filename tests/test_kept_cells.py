@@ -122,3 +122,23 @@ def test_a_variable_that_changed_outside_of_cells_is_seen_before_a_cell_is_recal
 
     assert "recalled" not in again.stderr
     assert kernel.evaluate("y") == "[1, 7]"
+
+
+def test_a_kept_cell_repeats_its_updates_of_the_displays_of_earlier_cells(kernel):
+    """And its own displays have the identifiers by which later cells update them."""
+    cells = {"a": "x = 1", "b": "print(x)\nh = display('waiting', display_id='first')"}
+    cells["c"] = "from IPython.display import update_display\nupdate_display('done', display_id='first')"
+    cells["d"] = "display('other', display_id='second', metadata={'w': 3})"
+    put(kernel, **cells)
+    cells["a"] = "x = 2"
+
+    gesture(kernel, "%ctx rerun --affected --stepwise", cells)
+    ran = {cell: send(kernel, cell, source) for cell, source in cells.items()}
+
+    assert [cell for cell, one in ran.items() if "kept" in one.reply.get("ctxkernel", {})] == ["c", "d"]
+    found = [one for cell in "cd" for one in ran[cell].outputs if "display_data" in one["type"]]
+    assert [(one["type"], one["data"]["text/plain"], one["transient"]["display_id"]) for one in found] == [
+        ("update_display_data", "'done'", "first"),
+        ("display_data", "'other'", "second"),
+    ]
+    assert found[1]["metadata"] == {"w": 3}

@@ -1126,6 +1126,35 @@ def test_a_row_of_an_earlier_sweep_counts_only_while_its_files_are_as_they_were(
     assert swept() == (7, [14, 21])
 
 
+def test_a_sweep_that_collects_other_variables_takes_them_from_the_states_of_the_earlier_one(kernel):
+    """Cells run only where a state has not got a value, such as a generator."""
+    for source in (
+        "alpha = 1",
+        "_ = open('ran.txt', 'a').write('x'); shared = [alpha]",
+        "r = alpha * 10",
+        "import matplotlib; matplotlib.use('agg')\nimport matplotlib.pyplot as plt\nfig, ax = plt.subplots()",
+        "g = (n for n in [r])",
+    ):
+        assert kernel.run(source).status == "ok"
+
+    def swept(names: str) -> tuple[int, list[dict[str, Any]]]:
+        ran = kernel.run(f"%ctx sweep --from 1 alpha=1,2 --collect {names} --workers 1 --json", timeout=120)
+        told = json.loads(ran.stdout)
+        assert [row["status"] for row in told["rows"]] == ["ok", "ok"], told
+        assert told["cells_run"] + told["cells_shared"] == 8
+        return told["cells_run"], [row["collected"] for row in told["rows"]]
+
+    assert swept("r") == (8, [{"r": 10}, {"r": 20}])
+    planned = json.loads(kernel.run("%ctx sweep --from 1 alpha=1,2 --collect r,shared --dry-run --json").stdout)
+    assert (planned["cells_run"], planned["tasks"]) == (0, 2)
+    assert swept("shared,r,none") == (0, [{"shared": [1], "r": 10}, {"shared": [2], "r": 20}])
+    count, rows = swept("fig")
+    assert (count, [row["fig"]["told"] for row in rows]) == (0, ["figure", "figure"])
+    assert swept("fig,r") == (0, [{**row, "r": 10 * n} for n, row in enumerate(rows, 1)])
+    count, rows = swept("g")
+    assert (count, ["generator" in row["g"]["told"] for row in rows]) == (8, [True, True])
+
+
 def test_a_row_of_an_earlier_sweep_says_that_its_cells_may_depend_on_more(kernel):
     """A clock has gone on since; what the rows depended on otherwise is as it was."""
     for source in ("import time", "alpha = 1", "r = alpha if time.time() else 0"):

@@ -35,7 +35,7 @@ from ctxkernel.cli.output import safe_block, safe_line, say, show, show_json
 from ctxkernel.cli.places import Timeline
 from ctxkernel.cli.read import find_session
 from ctxkernel.core.text import plural
-from ctxkernel.replay.notebook_outputs import notebook_outputs
+from ctxkernel.replay.notebook_outputs import outputs_of_cells
 from ctxkernel.store.log.location import FOLDER, OVERRIDE
 from ctxkernel.store.log.reader import SessionReader
 
@@ -110,7 +110,7 @@ def _rerun_affected(arguments: argparse.Namespace) -> int:
         return done.status
     told = json.loads(done.text) if done.text.strip() else {}
     if arguments.inplace and "executions" in told:
-        _write_outputs(notebook, path, session, told)
+        _write_outputs(notebook, path, session, told, done.widgets)
     if not as_json and told:
         show(_affected_text(told))
         if done.message:
@@ -126,24 +126,42 @@ def _affected_text(told: dict[str, Any]) -> str:
     return safe_block("\n".join(lines))
 
 
-def _write_outputs(notebook: Any, path: Path, session: Path, told: dict[str, Any]) -> None:
+def _write_outputs(notebook: Any, path: Path, session: Path, told: dict[str, Any], widgets: dict[str, Any]) -> None:
     """Write the outputs of the executions into the notebook; those that the session has not whole stay."""
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     with SessionReader(session) as reader:
         log = reader.log()
-    for at, name in told["executions"].items():
-        execution = log.execution(name)
-        if execution.cut or any(one.kind == "display" and one.data is None for one in execution.artifacts):
-            say(f"cell {int(at) + 1}: its output is not kept whole; the notebook keeps what it shows")
+    ran = sorted((int(at), log.execution(name)) for at, name in told["executions"].items())
+    found = outputs_of_cells((execution, cells[at].execution_count) for at, execution in ran)
+    for (at, _), made in zip(ran, found, strict=True):
+        if not made.is_whole:
+            say(f"cell {at + 1}: its output is not kept whole; the notebook keeps what it shows")
             continue
-        cell = cells[int(at)]
-        made = notebook_outputs(execution, cell.execution_count)
-        if int(at) not in told["kept"] or _content(made) != _content(cell.outputs):
-            cell.outputs = [from_dict(one) for one in made]
+        if at not in told["kept"] or _content(made.outputs) != _content(cells[at].outputs):
+            cells[at].outputs = [from_dict(one) for one in made.outputs]
+        for widget, captured in made.captured.items():
+            if state := widgets.get(widget, {}).get("state"):
+                state["outputs"] = [*state.get("outputs", ()), *captured]
+    _write_widgets(notebook, widgets)
     try:
         nbformat.write(notebook, path)
     except OSError as fault:
         raise Failed(f"{path} could not be written: {fault.strerror}.") from fault
+
+
+def _write_widgets(notebook: Any, widgets: dict[str, Any]) -> None:
+    """Write the states of new widgets into the notebook, and remove those of widgets that no output shows any more."""
+    if not widgets:
+        return
+    kept = notebook.metadata.setdefault("widgets", {}).setdefault(
+        _WIDGET_STATES, {"state": {}, "version_major": 2, "version_minor": 0}
+    )
+    used, texts = set[str](), [json.dumps([cell.get("outputs") for cell in notebook.cells])]
+    while texts:
+        names = {name for name in _WIDGET.findall(texts.pop()) if name in kept["state"]} - used
+        used |= names
+        texts += [json.dumps(kept["state"][name]) for name in names]
+    kept["state"] = from_dict({**{name: kept["state"][name] for name in sorted(used)}, **widgets})
 
 
 def _content(outputs: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -159,6 +177,9 @@ def _content(outputs: Sequence[Mapping[str, Any]]) -> list[Any]:
     return found
 
 
+_WIDGET_STATES = "application/vnd.jupyter.widget-state+json"
+_WIDGET = re.compile(r'"(?:IPY_MODEL_)?([0-9a-f]{32})"')
+"""A widget's identifier in an output, or in the state of another widget."""
 _STOPPED = re.compile(r"^stopped (?:at|before) s\d+", re.MULTILINE)
 """The beginning of the kernel's line about a re-run that ended early. No cell's output is in that text."""
 
@@ -176,6 +197,8 @@ class CommandResult:
     notices: str = ""
     """Messages of the kernel beside its result."""
     head: str | None = None
+    widgets: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Widget → its state in a notebook, for the widgets that cells made."""
 
 
 class _Watched(OwnKernel):
@@ -222,6 +245,8 @@ async def _execute(
             done.message = "the kernel died; what had run before is in the session"
         else:
             done.head = (await kernel.about()).get("head")
+        kernel.set_widgets_metadata()
+        done.widgets = kernel.nb.metadata.get("widgets", {}).get(_WIDGET_STATES, {}).get("state", {})
         if kernel.interrupted:
             done.status, done.message = INTERRUPTED, done.message or "interrupted"
     done.text = "".join(map(_shown_text, cell.outputs))

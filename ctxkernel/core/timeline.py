@@ -77,13 +77,14 @@ class Artifact:
 
     A `picture` is what a model is sent instead of the image of the display of that name: the image scaled down, or a
     `text/plain` that says why there is none. The `order` is that of the outputs, where it is not the usual one.
+    `displays` has the identifiers and metadata of displays, and the updates of displays of earlier cells.
 
     `data` is the payload as in a Jupyter message (text, base64, or JSON), None where it is over the limit or a file;
     `size` is in bytes; `hash` is `sha256:<hex>`, or empty when too large (of a file that was read: `xxh3:<hex>`, or
     `stat:<mtime in ns>:<size>` where the content was not read).
     """
 
-    kind: Literal["display", "file", "read", "picture", "order"]
+    kind: Literal["display", "file", "read", "picture", "order", "displays"]
     name: str
     mime: str
     size: int

@@ -6,39 +6,105 @@ Rule: an order (`kernel.execution.output_order`) holds lengths, no text. Where t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, cast
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
 
 from ctxkernel.core.timeline import Execution
 
 MOST = 1000
 """Most parts of an order that is kept; a cell that alternates more often has the usual one."""
 STREAMS = ("stdout", "stderr")
-RESULT, CLEARED = "result", "cleared"
-KIND = "order"
+RESULT, CLEARED, CAPTURED = "result", "cleared", "widget:"
+"""Marks of parts; the last one begins the mark of a part that an Output widget shows, and its identifier follows."""
+KIND, DISPLAYS = "order", "displays"
 
 OutputPart = tuple[str, int, str]
 """A stream, the length of its text in characters, and whether it was cleared; or a display, 0, and whether it is the
 result of the cell."""
+Output = dict[str, Any]
 
 
-def notebook_outputs(execution: Execution, count: int | None = None) -> list[dict[str, Any]]:
-    """Return the kept output of an execution as outputs of a notebook cell; `count` is the number of its prompt."""
-    displays: dict[str, dict[str, Any]] = {}
+@dataclass(slots=True)
+class NotebookCellOutputs:
+    """The outputs of a cell as a notebook holds them after later cells ran."""
+
+    outputs: list[Output] = field(default_factory=list[Output])
+    captured: dict[str, list[Output]] = field(default_factory=dict[str, list[Output]])
+    """Output widget → what it shows instead of the cell."""
+    is_whole: bool = True
+    """Whether nothing of it was left out of the session, as too large."""
+
+
+def notebook_outputs(execution: Execution, count: int | None = None) -> list[Output]:
+    """Return the kept output of an execution as outputs of a notebook cell; `count` is the number of its prompt.
+
+    The content of displays is that at the end of this cell. What an Output widget captured is among the outputs.
+    """
+    return [output for _, _, output in _identified(execution, count)]
+
+
+def output_messages(execution: Execution, count: int | None = None) -> Iterator[tuple[str, Output]]:
+    """Yield the type and the content of the messages that show the output of an execution."""
+    for display_id, _, output in _identified(execution, count):
+        kind = str(output.pop("output_type"))
+        yield kind, {**output, "transient": {"display_id": display_id}} if display_id else output
+    for display_id, data, metadata in _about(execution, "updates"):
+        if None not in data.values():
+            transient = {"display_id": display_id}
+            yield "update_display_data", {"data": data, "metadata": metadata, "transient": transient}
+
+
+def outputs_of_cells(runs: Iterable[tuple[Execution, int | None]]) -> list[NotebookCellOutputs]:
+    """Return the outputs of the cells of a notebook after all of them ran, in order, each with its prompt's number.
+
+    A display that a later cell updates, or shows again, has its last content.
+    """
+    found: list[NotebookCellOutputs] = []
+    shown: dict[str, list[tuple[NotebookCellOutputs, Output]]] = {}
+    for execution, count in runs:
+        made = list(_identified(execution, count))
+        for cell, widget in itertools.product(found, map(str, _kept(execution, "cleared"))):
+            cell.captured.pop(widget, None)
+        updates = [(name, data, metadata) for name, data, metadata in _about(execution, "updates")]
+        updates += [(name, one["data"], one["metadata"]) for name, _, one in made if name]
+        for name, data, metadata in updates:
+            for cell, output in shown.get(name, ()):
+                output |= {"data": data, "metadata": metadata}
+                cell.is_whole = cell.is_whole and None not in data.values()
+        lost = any(one.kind == "display" and one.data is None for one in execution.artifacts)
+        cell = NotebookCellOutputs(is_whole=not execution.cut and not lost)
+        for name, widget, output in made:
+            (cell.captured.setdefault(widget, []) if widget else cell.outputs).append(output)
+            if name:
+                shown.setdefault(name, []).append((cell, output))
+        found.append(cell)
+    return found
+
+
+def _identified(execution: Execution, count: int | None) -> Iterator[tuple[str, str, Output]]:
+    """Yield the outputs of an execution, each after its display id and the Output widget that captured it."""
+    displays: dict[str, Output] = {}
     for one in execution.artifacts:
         if one.kind == "display" and one.data is not None:
             displays.setdefault(one.name, {})[one.mime] = one.data
+    about = {name: (display_id, metadata) for name, display_id, metadata in _about(execution, "about")}
     texts = {name: text for name in STREAMS if (text := getattr(execution, name))}
-    outputs = list(_in_order(_parts(execution), texts, displays, count))
+    for name, mark, output in _in_order(_parts(execution), texts, displays, count):
+        display_id, metadata = about.get(name, ("", {}))
+        if "metadata" in output:
+            output["metadata"] = metadata
+        yield display_id, mark.removeprefix(CAPTURED) if mark.startswith(CAPTURED) else "", output
     if (fault := execution.exception) is not None:
         trace = fault.trace_summary.splitlines()
-        outputs.append({"output_type": "error", "ename": fault.type, "evalue": fault.message, "traceback": trace})
-    return outputs
+        yield "", "", {"output_type": "error", "ename": fault.type, "evalue": fault.message, "traceback": trace}
 
 
 def _in_order(
-    parts: list[OutputPart], texts: Mapping[str, str], displays: Mapping[str, dict[str, Any]], count: int | None
-) -> Iterator[dict[str, Any]]:
+    parts: list[OutputPart], texts: Mapping[str, str], displays: Mapping[str, Output], count: int | None
+) -> Iterator[tuple[str, str, Output]]:
+    """Yield the outputs in their order, each after its name and its mark."""
     lengths = {name: sum(length for one, length, _ in parts if one == name) for name in texts}
     exact = {name for name, text in texts.items() if lengths[name] == len(text)}
     read = dict.fromkeys(texts, 0)
@@ -49,14 +115,33 @@ def _in_order(
             read[name] += length
             left.pop(name, None)
             if mark != CLEARED:
-                yield {"output_type": "stream", "name": name, "text": texts[name][start : read[name]]}
+                text = texts[name][start : read[name]]
+                yield name, mark, {"output_type": "stream", "name": name, "text": text}
         elif (output := left.pop(name, None)) is None:
             continue
         elif isinstance(output, str):
-            yield {"output_type": "stream", "name": name, "text": output}
+            yield name, "", {"output_type": "stream", "name": name, "text": output}
         else:
             kind = {"output_type": "execute_result", "execution_count": count} if mark == RESULT else {}
-            yield {"output_type": "display_data", "data": output, "metadata": {}, **kind}
+            yield name, mark, {"output_type": "display_data", "data": output, "metadata": {}, **kind}
+
+
+def _about(execution: Execution, key: Literal["about", "updates"]) -> Iterator[tuple[str, Any, Output]]:
+    """Yield what is kept of displays (name, id, metadata), or of updates (id, data, metadata)."""
+    kind = str if key == "about" else dict
+    for one in _kept(execution, key):
+        match one:
+            case [str(name), content, dict()] if isinstance(content, kind):
+                yield name, content, one[2]
+            case _:
+                continue
+
+
+def _kept(execution: Execution, key: str) -> list[Any]:
+    """Return a list that is kept of the displays of an execution; empty if there is none."""
+    data: Any = next((one.data for one in execution.artifacts if one.kind == DISPLAYS), None)
+    kept: Any = cast("dict[str, Any]", data).get(key) if isinstance(data, dict) else None
+    return cast("list[Any]", kept) if isinstance(kept, list) else []
 
 
 def _parts(execution: Execution) -> list[OutputPart]:

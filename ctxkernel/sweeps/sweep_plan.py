@@ -126,7 +126,6 @@ def make_plan(
         first += 1
     begin = cells[first - 1].execution_id if first else place
     growing = _Tree(cells, by_place, {name for name, (_, replaced) in changes.items() if replaced}, combinations)
-    growing.collected = tuple(collected)
     top: SweepTask | None = None
     if first < levels[0]:  # cells that all combinations share, and that have no state to return to
         top = growing.add(None, begin, root, first, levels[0], {}, ())
@@ -209,7 +208,6 @@ class _Tree:
         self._by_place = by_place
         self._replaced = replaced
         self._combinations = combinations
-        self.collected: tuple[str, ...] = ()
         self.tasks: list[SweepTask] = []
 
     def grow(
@@ -261,7 +259,7 @@ class _Tree:
             made.append(TaskCell(source, *ids, tags, cell.may_fail))
             seconds += cell.seconds
         named = [[one.source, one.author] for one in made]
-        key = digest(path, named, list(self.collected) if rows else [])
+        key = digest(path, named, [])
         task = SweepTask(
             key, parent.key if parent is not None else None, None if parent else place, tuple(made), rows, seconds
         )

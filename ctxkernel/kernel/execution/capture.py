@@ -13,14 +13,15 @@ import json
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.text import without_surrogates
 from ctxkernel.core.timeline import Artifact
-from ctxkernel.kernel.execution.output_order import OutputOrder
+from ctxkernel.kernel.execution.output_order import OutputOrder, displays_artifact
 from ctxkernel.kernel.execution.widget_texts import widget_text
 from ctxkernel.projection.displayed_images import FORMS
 
@@ -125,6 +126,21 @@ def _last(text: str, limit: int) -> str:
     return text if len(encoded) <= limit else encoded[-limit:].decode("utf-8", "ignore")
 
 
+@dataclass(frozen=True, slots=True)
+class _Display:
+    """A rich output, or an update of one of an earlier cell."""
+
+    artifacts: tuple[Artifact, ...]
+    display_id: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    widget: str = ""
+    """The Output widget that shows it; empty for the cell itself."""
+
+    @property
+    def size(self) -> int:
+        return sum(one.size for one in self.artifacts if one.data is not None)
+
+
 class Collector:
     """The output of one cell, as far as it is kept."""
 
@@ -136,10 +152,17 @@ class Collector:
         self.dropped = 0
         """Rich outputs that were over DISPLAYS_KEPT."""
         self._settings = settings
-        self._displays: list[tuple[str | None, tuple[Artifact, ...]]] = []
+        self._displays: list[_Display] = []
+        self._updates: dict[str, _Display] = {}
+        """Display id → its newest content, for displays that this cell does not show."""
         self._bytes = 0
         self._shown = 0
-        self._clear_next = False
+        self._widgets: list[str] = []
+        """The Output widgets that capture now, the one that gets the output last."""
+        self._cleared = dict[str, None]()
+        """The Output widgets that were cleared: what they captured in earlier cells is gone, too."""
+        self._clear_next = set[str]()
+        """The widgets, and an empty text for the cell, whose content goes with their next output."""
         self.dropped_images: dict[str, str] = {}
         """The newest images that were too large to be kept, by their hash, until the cell has ended."""
         self.closed = False
@@ -156,38 +179,72 @@ class Collector:
         return False
 
     def _take(self, msg_type: str, content: dict[str, Any]) -> None:
+        if msg_type == WIDGET_STATE:
+            self._follow_capture(content)
+            return
+        widget = self._widgets[-1] if self._widgets else ""
+        if msg_type == "clear_output" and content.get("wait"):
+            self._clear_next.add(widget)
+            return
+        if msg_type == "clear_output" or (widget in self._clear_next and msg_type != "update_display_data"):
+            self._clear(widget)
         if msg_type == "stream":
             stream = self.streams.get(content.get("name", ""))
             if stream is not None:
                 stream.add(content.get("text", ""))
-                self.order.stream(content["name"], content.get("text", ""))
-            return
-        if msg_type == "clear_output" and content.get("wait"):
-            self._clear_next = True
-            return
-        if self._clear_next or msg_type == "clear_output":
-            self._clear_next = False
-            self._displays.clear()
-            self._bytes = 0
-            self.order.clear()
-        if msg_type == "clear_output":
-            return
-        transient: dict[str, Any] = content.get("transient") or {}
-        display_id = transient.get("display_id")
+                self.order.stream(content["name"], content.get("text", ""), widget)
+        elif msg_type != "clear_output":
+            self._display(msg_type, content, widget)
+
+    def _clear(self, widget: str) -> None:
+        self._clear_next.discard(widget)
+        self._cleared |= {widget: None} if widget else {}
+        self._displays = [one for one in self._displays if one.widget != widget]
+        self._bytes = sum(one.size for one in (*self._displays, *self._updates.values()))
+        self.order.clear(widget)
+
+    def _follow_capture(self, content: Mapping[str, Any]) -> None:
+        """Note that an Output widget begins or ends to capture: its state names the request of the cell."""
         data: dict[str, Any] = content.get("data") or {}
+        state: dict[str, Any] = data.get("state") or {}
+        if "msg_id" in state:
+            name = str(content.get("comm_id"))
+            self._widgets = [one for one in self._widgets if one != name]
+            if state["msg_id"] == self.msg_id:
+                self._widgets.append(name)
+
+    def _display(self, msg_type: str, content: Mapping[str, Any], widget: str) -> None:
+        transient: dict[str, Any] = content.get("transient") or {}
+        display_id = str(transient.get("display_id") or "")
+        data: dict[str, Any] = content.get("data") or {}
+        metadata: dict[str, Any] = content.get("metadata") or {}
         if HANDLE_MIME in data:  # the widget that shows a handle is not part of the result
             data = {mime: payload for mime, payload in data.items() if mime not in (HANDLE_MIME, WIDGET_MIME)}
+            metadata = {}
+        known = [at for at, one in enumerate(self._displays) if display_id and one.display_id == display_id]
+        for at in known:
+            old = self._displays[at]
+            self._bytes -= old.size
+            made = self._artifacts(old.artifacts[0].name, data) if old.artifacts else ()
+            self._displays[at] = replace(old, artifacts=made, metadata=metadata)
         if msg_type == "update_display_data":
-            for position, (known, old) in enumerate(self._displays):
-                if known == display_id and old:
-                    self._bytes -= sum(artifact.size for artifact in old if artifact.data is not None)
-                    self._displays[position] = (display_id, self._artifacts(old[0].name, data))
+            if display_id and not known:
+                self._update(display_id, data, metadata)
         elif len(self._displays) == DISPLAYS_KEPT:
             self.dropped += 1
         else:
             self._shown += 1
-            self.order.display(f"out{self._shown}", is_result=msg_type == "execute_result")
-            self._displays.append((display_id, self._artifacts(f"out{self._shown}", data)))
+            name = f"out{self._shown}"
+            self.order.display(name, is_result=msg_type == "execute_result", widget=widget)
+            self._displays.append(_Display(self._artifacts(name, data), display_id, metadata, widget))
+            self._updates.pop(display_id, None)
+
+    def _update(self, display_id: str, data: dict[str, Any], metadata: Mapping[str, Any]) -> None:
+        """Note an update of a display that an earlier cell shows."""
+        old = self._updates.pop(display_id, None)
+        self._bytes -= old.size if old is not None else 0
+        if len(self._updates) < DISPLAYS_KEPT:
+            self._updates[display_id] = _Display(self._artifacts("update", data), display_id, metadata)
 
     def _artifacts(self, name: str, data: dict[str, Any]) -> tuple[Artifact, ...]:
         # Made now, not at the end, so that a cell that shows a thousand figures holds bounded memory.
@@ -209,13 +266,14 @@ class Collector:
     def follow_widgets(self) -> None:
         """Give each widget that the cell displayed the text that it has now."""
         with self.lock:
-            for position, (known, shown) in enumerate(self._displays):
+            for position, display in enumerate(self._displays):
+                shown = display.artifacts
                 widget: Any = next((one.data for one in shown if one.mime == WIDGET_MIME), None)
                 view = cast("dict[str, Any]", widget) if isinstance(widget, dict) else {}
                 text = widget_text(view.get("model_id"))
                 if text is not None:
                     made = tuple([_with_text(one, text) if one.mime == "text/plain" else one for one in shown])
-                    self._displays[position] = known, made
+                    self._displays[position] = replace(display, artifacts=made)
 
     @property
     def has_displays(self) -> bool:
@@ -224,10 +282,21 @@ class Collector:
 
     def artifacts(self) -> tuple[Artifact, ...]:
         """Return the rich outputs as artifacts, one a MIME type, within the bounds of the settings."""
-        found: list[Artifact] = []
-        for _, artifacts in self._displays:
-            found += artifacts
-        return tuple(found)
+        return tuple([one for display in self._displays for one in display.artifacts])
+
+    def arrangement(self) -> tuple[Artifact, ...]:
+        """Return the order of the outputs, and what displays have beside their content."""
+        about: list[Any] = [
+            [one.artifacts[0].name, one.display_id, one.metadata]
+            for one in self._displays
+            if one.artifacts and (one.display_id or one.metadata)
+        ]
+        updates: list[Any] = [
+            [name, {each.mime: each.data for each in one.artifacts}, one.metadata]
+            for name, one in self._updates.items()
+        ]
+        found = self.order.artifact(), displays_artifact(about, updates, list(self._cleared))
+        return tuple([one for one in found if one is not None])
 
 
 def _with_text(artifact: Artifact, text: str) -> Artifact:
@@ -244,8 +313,10 @@ def _artifact(name: str, mime: str, payload: Any, bound: int) -> Artifact:
     return Artifact("display", name, mime, size, digest, payload if size <= bound else None)
 
 
-KEPT = frozenset(("stream", "display_data", "execute_result", "update_display_data", "clear_output"))
-SHOWN = KEPT | {"error"}
+WIDGET_STATE = "comm_msg"
+_OUTPUTS = frozenset(("stream", "display_data", "execute_result", "update_display_data", "clear_output"))
+KEPT = _OUTPUTS | {WIDGET_STATE}
+SHOWN = _OUTPUTS | {"error"}
 
 
 class Capture:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +61,38 @@ class AffectedPlanner:
         first = {unit.names[0]: unit for unit in self._recorded.first_settings(path)}
         found = AffectedNotebook(cells, path, self._recorded.of(path), first)
         self._find_first(found)
-        found.planned = self._foreseen(found)
+        self._plan_from(found, found.first)
         return found
+
+    def _plan_from(self, found: AffectedNotebook, first: int | None) -> None:
+        """Plan the cells from `first` on, or from above it, where a file must be written anew for one that runs."""
+        while first is not None:
+            if first < len(found.before):
+                found.first, found.place = first, found.before[first]
+            found.planned = self._foreseen(found)
+            first = self._writer_above(found)
+
+    def _writer_above(self, found: AffectedNotebook) -> int | None:
+        """Return the last cell above the first change whose file a cell below uses, and that was changed since."""
+        used, made, texts = set[str](), set[str](), list[str]()
+        by_cell = {run.cell: run for run in found.runs}
+        for cell in found.cells[found.first :]:
+            runs = found.candidates(cell)[0]
+            texts += [] if runs else [cell.source]
+            run = runs[0] if runs else by_cell.get(cell.cell)
+            if run is not None:
+                used.update({*map(os.path.realpath, _used_files(run))} - made)
+                made.update(map(os.path.realpath, run.written))
+        seen = set[str]()
+        for at in reversed(range(found.first)):
+            run = found.matched[at]
+            for name, version in run.written.items() if run is not None else ():
+                path = os.path.realpath(name)
+                is_used = path in used or any(os.path.basename(name) in text for text in texts)
+                if is_used and path not in seen and self.written(name) != version:
+                    return at
+                seen.add(path)
+        return None
 
     def job(
         self, cells: Sequence[NotebookCell], path: Sequence[tuple[Statement, Execution]], flags: Collection[str]
@@ -102,8 +132,7 @@ class AffectedPlanner:
         for at in reversed(range(found.first)):
             run = found.matched[at]
             if run is not None and (lost is None or not run.effects.keys().isdisjoint(lost)):
-                found.first, found.place = at, found.before[at]
-                found.planned = self._foreseen(found)
+                self._plan_from(found, at)
                 return True
         return False
 
@@ -238,3 +267,9 @@ class AffectedPlanner:
         except OSError:
             return ""
         return "sha256:" + digest.hexdigest()
+
+
+def _used_files(run: RecordedRun) -> Iterator[str]:
+    """Yield the files whose earlier content an execution may have used: an opaque one may have changed a part of it."""
+    yield from run.files
+    yield from run.written if run.opaque else ()

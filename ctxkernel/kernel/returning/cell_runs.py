@@ -67,6 +67,7 @@ _OUTSIDE = {
     MOVES_FILES: r"unlink|rmtree|rmdir|mkdir|makedirs|removedirs|symlink\w*|hardlink_to|touch|shutil",
     "it may change a library": r"setattr|delattr|monkeypatch",
     "it may use any class": r"__subclasses__",
+    "it may read the text of a function": r"getsource\w*|getcomments|findsource",
 }
 _REASONS = [(told, re.compile(words)) for told, words in _OUTSIDE.items()]
 _FILE_WORDS, _UNSEEN_WORDS = re.compile(_FILES), re.compile(_UNSEEN)

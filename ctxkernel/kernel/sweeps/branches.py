@@ -47,6 +47,10 @@ class Branches:
             self._take_in(one)
         return [one.execution.execution_id for one in made]
 
+    def mark(self, execution_id: str, done: Mapping[str, Any]) -> None:
+        """Replace the mark of a task that is done."""
+        self._store.mark(execution_id, MARK, dict(done), time.time())
+
     def _named(self, parent: str | None, records: Sequence[RunRecord]) -> list[RunRecord]:
         """Return the records with the ids that they have in this timeline."""
         log = self._loop.log

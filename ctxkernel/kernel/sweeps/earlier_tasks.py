@@ -8,7 +8,7 @@ Rule 2: a result that may be another one now, for a reason that is not recorded 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, cast
 
@@ -54,9 +54,14 @@ class ReadFiles:
 
 
 def recall_tasks(
-    plan: SweepPlan, states: TaskStates, marks: Mapping[tuple[str, str], Any], loop: Loop, back: Returning
+    plan: SweepPlan,
+    states: TaskStates,
+    marks: Mapping[tuple[str, str], Any],
+    loop: Loop,
+    back: Returning,
+    collect: Sequence[str],
 ) -> None:
-    """Note the tasks of a plan that an earlier sweep has done."""
+    """Note the tasks of a plan that an earlier sweep has done, also if it collected other variables."""
     known: dict[str, tuple[str, dict[str, Any]]] = {}
     for (subject, mark), value in marks.items():
         if mark == MARK and isinstance(value, dict):
@@ -66,14 +71,17 @@ def recall_tasks(
     doubtful, doubts = 0, dict[str, None]()
     for task in plan.tasks:
         end, value = known.get(task.key, ("", {}))
-        there = end in loop.log and back.checkpoints.states.info(end) is not None
-        if not there or not (task.parent is None or task.parent in states.ends):
+        info = back.checkpoints.states.info(end) if end in loop.log else None
+        if info is None or not (task.parent is None or task.parent in states.ends):
             continue
         path = loop.log.path(end)
         after = next((at for at, (_, run) in enumerate(path, 1) if run.execution_id == plan.place), 0)
         if files.first_changed(path[after:]):
             continue
-        states.recall(task, end, value)
+        has_values = not task.rows or {*collect} <= {*value.get("asked", ())}
+        if not has_values and not info.missing.keys().isdisjoint(collect):
+            continue
+        states.recall(task, end, value, collect if has_values else None)
         reasons = [doubt for _, run in path[after:] if (doubt := _doubt(back, run))]
         doubtful += len(task.rows) if reasons else 0
         doubts |= dict.fromkeys(reasons)

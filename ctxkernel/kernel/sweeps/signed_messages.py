@@ -67,6 +67,7 @@ class Messages:
 
     def __init__(self, context: MessageContext, plan: SweepPlan, request: SweepRequest, store: RemoteFiles) -> None:
         self._context, self._request, self._store = context, request, store
+        self.collect = list(request.collect)
         self._key, self._chunks = context.key, context.chunks
         self._exchange = ChunkExchange(context.back.chunks, store)
         self._tasks = {task.key: task for task in plan.tasks}
@@ -93,7 +94,7 @@ class Messages:
             "omitted": omitted,
             "path": path,
             "cells": [one.to_json() for one in task.cells],
-            "collect": list(self._request.collect) if task.rows else [],
+            "collect": self.collect if task.rows else [],
             "limits": {"seconds": self._request.seconds, "bytes": self._context.memory},
         }
         return seal(self._key, f"task {task.key}", message)

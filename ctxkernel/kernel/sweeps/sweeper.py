@@ -85,7 +85,7 @@ class Sweeper:
         """Return what `run` would run: the plan without the tasks that an earlier sweep has done. Raises CtxError."""
         plan, cells = self.plan(request)
         states = self._states(request, plan)
-        todo = [task for task in plan.tasks if not states.is_done(task)]
+        todo = states.remaining(plan.tasks, request.collect)
         run, shared = states.table.cells_run, states.table.cells_shared
         seconds = sum(task.seconds for task in todo)
         return replace(plan, tasks=todo, cells_run=run, cells_shared=shared, seconds=seconds), cells
@@ -96,7 +96,7 @@ class Sweeper:
         table.cells_run, table.cells_shared, table.tasks = plan.cells_run, plan.cells_shared, len(plan.tasks)
         states = TaskStates(self._loop, self._back.checkpoints, table)
         if not request.again:
-            recall_tasks(plan, states, self._marks(), self._loop, self._back)
+            recall_tasks(plan, states, self._marks(), self._loop, self._back, request.collect)
         return states
 
     def run(self, request: SweepRequest, tell: Tell) -> SweepTable:
@@ -105,7 +105,7 @@ class Sweeper:
         plan, cells = self.plan(request)
         states = self._states(request, plan)
         table = states.table
-        todo = [task for task in plan.tasks if not states.is_done(task)]
+        todo = states.remaining(plan.tasks, request.collect)
         if todo:
             self._run_tasks(request, plan, cells, todo, states, tell)
         table.seconds = time.monotonic() - began

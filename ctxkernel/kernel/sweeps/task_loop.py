@@ -94,6 +94,9 @@ class TaskLoop:
 
     def _end(self, task: SweepTask, ended: Mapping[str, Any]) -> None:
         """Take a result in; submit the tasks that follow, or close their rows."""
+        if task.key in self._states.sources:
+            self._end_collection(self._states.sources[task.key], ended)
+            return
         if ended.get("needs_all"):
             self._messages.whole.add(task.key)
             self._submit(task)
@@ -119,6 +122,21 @@ class TaskLoop:
             else:
                 self._fail(child, status)
 
+    def _end_collection(self, task: SweepTask, ended: Mapping[str, Any]) -> None:
+        """Take the values of a task that an earlier sweep has done; run it if its state has not all of them."""
+        states, collect = self._states, self._messages.collect
+        end = states.ends[task.key]
+        if end is None or ended.get("status") != "ok" or not {*collect}.isdisjoint(ended.get("lost") or ()):
+            states.forget(task)
+            self._submit(task)
+            return
+        mark = states.marks[task.key]
+        collected: dict[str, Any] = ended.get("collected") or {}
+        known: dict[str, Any] = {**(mark.get("collected") or {}), **collected}
+        self._branches.mark(end, {**mark, "collected": known, "asked": [*{*mark.get("asked", ()), *collect}]})
+        states.close_rows(task, "ok", "", collected, end)
+        self._done += 1
+
     def _take(self, task: SweepTask, ended: Mapping[str, Any], records: Sequence[RunRecord], status: str) -> str | None:
         """Take the executions of a task into the timeline; return the end of its branch, None if it has none."""
         states, ids = self._states, list[str]()
@@ -133,6 +151,7 @@ class TaskLoop:
             self._messages.keep(records)
             mark |= {"key": task.key if status == "ok" else "", "own": seconds, "diverged": diverged}
             mark |= {"collected": ended.get("collected") or {}, "lost": ended.get("lost") or {}}
+            mark["asked"] = self._messages.collect if task.rows else []
             mark["wrote"] = [str(one) for one in ended.get("wrote") or ()]
             ids = self._branches.graft(states.start(task), records, mark)
             self.cells_run += sum(1 for one in records if one.origin)

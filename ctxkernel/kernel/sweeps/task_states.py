@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ctxkernel.core.loop import Loop
@@ -11,7 +12,7 @@ from ctxkernel.core.text import one_line
 from ctxkernel.kernel.sweeps.run_records import manifest_of
 from ctxkernel.kernel.sweeps.task_runs import path_json
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
-from ctxkernel.sweeps.sweep_plan import SweepTask
+from ctxkernel.sweeps.sweep_plan import SweepTask, digest
 from ctxkernel.sweeps.sweep_table import SweepTable
 
 _MOST_OUTPUT = 200
@@ -38,10 +39,25 @@ class TaskStates:
         """Task → the files that its kernel opened for writing."""
         self.paths: dict[str, list[dict[str, Any]]] = {}
         """Task → its executions, for the tasks that follow it."""
+        self.marks: dict[str, Mapping[str, Any]] = {}
+        """Task of an earlier sweep → its mark."""
+        self.sources: dict[str, SweepTask] = {}
+        """Task that only collects values → the task of an earlier sweep whose state has them."""
 
     def is_done(self, task: SweepTask) -> bool:
         """Return whether a task need not run: it ended well, and all its rows have their values."""
         return task.key in self.ends and not any(self.table.rows[row].status == "waiting" for row in task.rows)
+
+    def remaining(self, tasks: Sequence[SweepTask], collect: Sequence[str]) -> list[SweepTask]:
+        """Return the tasks to run. Values that an earlier sweep did not collect are taken from its states."""
+        return [self._collecting(one, collect) or one for one in tasks if not self.is_done(one)]
+
+    def _collecting(self, task: SweepTask, collect: Sequence[str]) -> SweepTask | None:
+        if task.key not in self.ends:
+            return None
+        key, end = digest("collect", task.key, *collect), self.ends[task.key]
+        self.sources[key] = task
+        return replace(task, key=key, parent=None, place=end, cells=(), seconds=0.0)
 
     def start(self, task: SweepTask) -> str | None:
         """Return the execution with whose state a task begins."""
@@ -69,17 +85,29 @@ class TaskStates:
         told = [f"{name}: {one_line(why, 80)}" for name, why in self.lost[task.key].items() if name in named]
         return f" (a worker could not restore {'; '.join(told)})" if told else ""
 
-    def recall(self, task: SweepTask, end: str, mark: Mapping[str, Any]) -> None:
-        """Note that an earlier sweep has done a task, by its mark."""
+    def recall(self, task: SweepTask, end: str, mark: Mapping[str, Any], collect: Sequence[str] | None) -> None:
+        """Note that an earlier sweep has done a task, by its mark; `collect` is None if values are missing."""
         path = [run.execution_id for _, run in self._loop.log.path(end)]
         start = self.start(task)
         own = path[path.index(start) + 1 :] if start in path else path
         self.lose(task, mark.get("lost") or {})
         self.end(task, own, mark)
-        count = sum(1 for one in task.cells if one.origin)
+        self.marks[task.key] = mark
+        self._count_shared(task, 1)
+        if collect is not None:
+            known: dict[str, Any] = mark.get("collected") or {}
+            collected = {name: known[name] for name in collect if name in known}
+            self.close_rows(task, "ok", "", collected, self.ends[task.key])
+
+    def forget(self, task: SweepTask) -> None:
+        """Note that the state of a recalled task has not all values, so that the task runs."""
+        del self.ends[task.key]
+        self._count_shared(task, -1)
+
+    def _count_shared(self, task: SweepTask, times: int) -> None:
+        count = times * sum(1 for one in task.cells if one.origin)
         self.table.cells_run -= count
         self.table.cells_shared += count
-        self.close_rows(task, "ok", "", mark.get("collected") or {}, self.ends[task.key])
 
     def _path_json(self, execution_id: str) -> dict[str, Any]:
         log = self._loop.log

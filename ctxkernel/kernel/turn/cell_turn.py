@@ -70,13 +70,13 @@ def outcome_of(cell: CellTurn, *, none_came: bool) -> Outcome:
         notices.append(f"{told} after {cell.timed_out:g} s; %ctx timeout off lets cells run on")
     if collector.dropped:
         notices.append(f"{collector.dropped} rich outputs not kept: more than the first were shown by one cell")
-    streams, order = collector.streams, collector.order.artifact()
+    streams = collector.streams
     return Outcome(
         status=status,
         stdout=streams["stdout"].text(),
         stderr=streams["stderr"].text(),
         exception=exception,
-        artifacts=(*collector.artifacts(), *cell.pictures, *cell.written, *cell.read, *([order] if order else ())),
+        artifacts=(*collector.artifacts(), *cell.pictures, *cell.written, *cell.read, *collector.arrangement()),
         cost=cell.request.cost or Cost(time_ms=round(cell.elapsed * 1000, 3)),
         cut={name: stream.cut for name, stream in streams.items() if stream.cut},
         notices=tuple(notices),

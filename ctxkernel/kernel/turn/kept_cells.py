@@ -93,14 +93,14 @@ class KeptCells:
 
     def _show(self, cell: CellRequest, execution: Execution) -> None:
         """Show the outputs of the execution in the cell."""
-        from ctxkernel.replay.notebook_outputs import notebook_outputs
+        from ctxkernel.replay.notebook_outputs import output_messages
 
         turns, kernel = self._turns, self._kernel
         if not cell.affected:
             turns.notices.tell(f"recalled from {execution.execution_id}, not run: {cell.recalled} saved")
         with turns.capture.ours():
-            for output in notebook_outputs(execution, turns.panel.marks.counts.get(execution.execution_id)):
-                kind = output.pop("output_type")
-                if kind == "execute_result" and output.get("execution_count") is None:
-                    output["execution_count"] = kernel.execution_count
-                kernel.send_response(kernel.iopub_socket, kind, output)
+            count = turns.panel.marks.counts.get(execution.execution_id)
+            for kind, content in output_messages(execution, count):
+                if kind == "execute_result" and content.get("execution_count") is None:
+                    content["execution_count"] = kernel.execution_count
+                kernel.send_response(kernel.iopub_socket, kind, content)

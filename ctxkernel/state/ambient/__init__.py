@@ -60,9 +60,7 @@ def read_ipython() -> dict[str, Any]:
     found |= {"float_precision": plain.float_precision, "max_seq_length": plain.max_seq_length, "pprint": plain.pprint}
     if (mode := shell.InteractiveTB.mode) != libraries.TRACEBACKS:
         found["xmode"] = mode
-    inline: Any = getattr(sys.modules.get("matplotlib_inline.config"), "InlineBackend", None)
-    if inline is not None and inline.initialized() and inline.instance().figure_formats != libraries.FIGURE_FORMATS:
-        found["figure_formats"] = sorted(inline.instance().figure_formats)
+    found |= libraries.inline_options(shell)
     return found
 
 

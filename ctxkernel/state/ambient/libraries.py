@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -60,6 +62,11 @@ class _MatplotlibOptions(_Options):
         return {name: _plain(value) for name, value in _DICT.items(params) if name not in left_out}
 
     def restore(self, value: Any) -> None:
+        if "interactive" in value:  # it had a backend, which registers the formatters of figures when it is loaded
+            with contextlib.suppress(ImportError):
+                pyplot: Any = importlib.import_module("matplotlib.pyplot")
+                if getattr(pyplot, "_backend_mod", pyplot) is None:
+                    pyplot._get_backend_mod()
         params = self._now()
         now = self.capture()
         with warnings.catch_warnings(action="ignore"):
@@ -122,8 +129,12 @@ def _leaves(values: Any, before: str) -> Iterator[tuple[str, Any]]:
             yield before + name, value
 
 
-FIGURE_FORMATS = {"png"}
-"""The formats in which figures are shown at first: `%matplotlib inline` alone changes no setting."""
+_FIGURES: dict[str, Any] = {
+    "figure_formats": {"png"},
+    "close_figures": True,
+    "print_figure_kwargs": {"bbox_inches": "tight"},
+}
+"""How the inline backend shows figures at first: `%matplotlib inline` alone changes no setting."""
 TRACEBACKS = "Context"
 """How tracebacks are shown at first."""
 
@@ -136,17 +147,56 @@ def set_ipython(value: Any) -> None:
     if shell.InteractiveTB.mode != (mode := value.get("xmode", TRACEBACKS)):
         shell.InteractiveTB.set_mode(mode)
     plain = shell.display_formatter.formatters["text/plain"]
-    inline: Any = getattr(sys.modules.get("matplotlib_inline.config"), "InlineBackend", None)
-    for name, one in {"figure_formats": FIGURE_FORMATS, **value}.items():
-        if name == "xmode":
+    _set_inline_options(shell, {**_FIGURES, **{name: one for name, one in value.items() if name in _FIGURES}})
+    for name, one in value.items():
+        if name == "xmode" or name in _FIGURES:
             continue
-        if name == "figure_formats":
-            owner = inline.instance() if inline is not None and inline.initialized() else None
-            one = set(one)
-        else:
-            owner = shell if name in ("ast_node_interactivity", "autoawait") else plain
-        if owner is not None and getattr(owner, name) != one:
+        owner = shell if name in ("ast_node_interactivity", "autoawait") else plain
+        if getattr(owner, name) != one:
             setattr(owner, name, one)
+
+
+def inline_options(shell: Any) -> dict[str, Any]:
+    """Return how the inline backend shows figures, where that is not the usual way and has a form in JSON."""
+    found = {name: one for name, one in _inline_options(shell).items() if one != _FIGURES[name]}
+    if "figure_formats" in found:
+        found["figure_formats"] = sorted(found["figure_formats"])
+    plain = (bool, int, float, str, type(None))
+    if any(type(one) not in plain for one in found.get("print_figure_kwargs", {}).values()):
+        del found["print_figure_kwargs"]
+    return found
+
+
+def _inline_backend() -> Any:
+    """Return the inline backend's options; None before the first figure."""
+    inline: Any = getattr(sys.modules.get("matplotlib_inline.config"), "InlineBackend", None)
+    return inline.instance() if inline is not None and inline.initialized() else None
+
+
+def _inline_options(shell: Any) -> dict[str, Any]:
+    """Return how figures are shown, or will be from the first one on: `%config` notes it for the backend."""
+    if (backend := _inline_backend()) is not None:
+        return {name: getattr(backend, name) for name in _FIGURES}
+    noted: dict[str, Any] = {**_DICT.get(shell.config, "InlineBackend", {})}
+    if isinstance(one := noted.get("figure_format"), str):
+        noted["figure_formats"] = {one}
+    elif isinstance(one := noted.get("figure_formats"), list):
+        noted["figure_formats"] = set(cast("list[Any]", one))
+    return {name: noted[name] if type(noted.get(name)) is type(usual) else usual for name, usual in _FIGURES.items()}
+
+
+def _set_inline_options(shell: Any, wanted: Mapping[str, Any]) -> None:
+    """Set how figures are shown. The inline backend, which is made with the first figure, is made here if needed."""
+    wanted = {**wanted, "figure_formats": set(wanted["figure_formats"])}
+    if wanted == _inline_options(shell):
+        return
+    if (backend := _inline_backend()) is None:
+        backend = importlib.import_module("matplotlib_inline.config").InlineBackend.instance(parent=shell)
+        backend.shell = shell
+        shell.configurables.append(backend)
+    for name, one in wanted.items():
+        if getattr(backend, name) != one:
+            setattr(backend, name, one)
 
 
 def _numpy_options() -> Any:

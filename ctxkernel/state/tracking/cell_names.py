@@ -27,7 +27,7 @@ _QUIET = ("ignore", None, Warning, re.compile(re.escape(_FILE) + r"|IPython\.cor
 _WORD = re.compile(r"[^\W\d]\w*")
 
 _NAMES = """
-exec eval globals locals vars get_ipython __main__ __builtins__ Out _oh breakpoint sys.modules
+exec eval globals locals vars get_ipython __main__ __builtins__ Out _oh breakpoint sys.modules testmod
 """
 ANYTHING = frozenset(_NAMES.split())
 """Global names through which a cell can reach any variable."""
@@ -35,6 +35,7 @@ ANYTHING_IN_A_FUNCTION = ANYTHING - {"vars", "locals"}
 """Those through which a function can: its `locals()` are its own."""
 _BELOW = """
 _getframe currentframe f_globals f_locals __globals__ user_ns user_global_ns get_objects get_referrers run_cell __main__
+testmod
 """
 ANYTHING_BELOW = frozenset(_BELOW.split())
 """Attributes through which code can reach any variable."""
