@@ -8,7 +8,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,6 @@ from jupyter_client.manager import KernelManager
 from warm import warm_all
 
 warm_all()
-
-
-def light(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return `environ` for programs of others that import jsonschema: without its grammars, of which no test has a use.
-
-    To build them takes each such process 2.5 s (`ctxkernel.cli.light` has the story). `folder` is to be new.
-    """
-    folder.mkdir(parents=True)
-    (folder / "rfc3987_syntax.py").write_text("raise ImportError('left out by the tests')\n", "utf-8")
-    return {**environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(folder), environ.get("PYTHONPATH")]))}
 
 
 @dataclass

@@ -44,6 +44,7 @@ import oracle_graph
 from oracle_graph import Snapshot, Tags, differences, stored
 from oracle_programs import Cell, Goto, Program, Resume, Undo, program
 from told import named_by
+from warm import CELLS, START
 
 Kind = Literal["wrong", "destroyed", "undo", "refused", "later", "dry run", "contradiction", "fault", "hang"]
 KINDS: dict[Kind, str] = {
@@ -506,8 +507,9 @@ class Bench:
             Resume(),
             Goto(1, dry=True),
         )
-        for name in LIBRARIES:  # else the program below imports them in a fork, and this process once more
+        for name in (*LIBRARIES, *START, *CELLS):  # else the program below imports them in a fork, and then we do
             importlib.import_module(name)
+        gc.freeze()
         modules: list[str] = []
         outcome = self.play(Program(0, steps), modules=modules, limit=WARM_UP_SECONDS)
         if outcome.failure is not None:

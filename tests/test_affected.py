@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import subprocess
@@ -17,7 +18,7 @@ from affected_programs import EDITS, edits, notebook, with_classes_and_arrays
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_notebook
-from scale import QUICK
+from scale import QUICK, share
 from test_rerun_notebooks import last_json
 
 from ctxkernel.cli import main
@@ -516,10 +517,15 @@ def test_cells_that_only_read_an_object_are_kept_where_another_name_holds_it_too
     assert kernel.evaluate(f"({', '.join(shared)})") == "(True, True, True, True, True)"
 
 
-@pytest.mark.parametrize("value", ["lambda: 1", "[1]", "np.zeros(3)", "type('T', (), {'k': 1})", "{1: [2]}", "set()"])
-@pytest.mark.parametrize(("holds", "at"), [("[g]", "0"), ("(g, 1)", "0"), ("{1: g}", "1")])
-def test_an_equal_object_that_a_cell_makes_anew_is_not_the_one_that_another_name_holds_now(kernel, value, holds, at):
+MADE_ANEW = ["lambda: 1", "[1]", "np.zeros(3)", "type('T', (), {'k': 1})", "{1: [2]}", "set()"]
+HOLDERS = [("[g]", "0"), ("(g, 1)", "0"), ("{1: g}", "1")]
+
+
+@pytest.mark.scaled
+@pytest.mark.parametrize(("value", "holder"), share(itertools.product(MADE_ANEW, HOLDERS), 9))
+def test_an_equal_object_that_a_cell_makes_anew_is_not_the_one_that_another_name_holds_now(kernel, value, holder):
     """Though its content is that of the object before it."""
+    holds, at = holder
     put(kernel, setup=f"import numpy as np\ng = {value}")
     put(kernel, c0="1", c1=f"g = {value}", c2="g")
     put(kernel, c0=f"q = {holds}")

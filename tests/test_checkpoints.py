@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import itertools
 import pickle
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from late_packs import late_if
+from scale import share
 
 from ctxkernel.core.settings import Settings
 from ctxkernel.state.base.namespace import NOTHING
@@ -316,10 +318,10 @@ SHARING = {
 }
 
 
-@pytest.mark.parametrize("packs", range(0, 12, 2))
-@pytest.mark.parametrize("late", [1, 2, 1000])
-@pytest.mark.parametrize("at", [0, 1, 2])
-@pytest.mark.parametrize("case", SHARING)
+@pytest.mark.scaled
+@pytest.mark.parametrize(
+    ("case", "at", "late", "packs"), share(itertools.product(SHARING, range(3), [1, 2, 1000], range(0, 12, 2)), 32)
+)
 def test_what_names_share_comes_back_wherever_the_time_to_pack_them_ends(
     bench: Bench, case: str, at: int, late: int, packs: int, monkeypatch: pytest.MonkeyPatch
 ):
@@ -415,8 +417,10 @@ def test_what_two_jobs_in_the_background_find_alive_is_one_object(
         assert tokens == {bench.tracker.packer.token(alive)}
 
 
-@pytest.mark.parametrize("late", ["111", "110", "101", "100", "011", "010"])
-@pytest.mark.parametrize("answered", [1, 2, 3])
+@pytest.mark.scaled
+@pytest.mark.parametrize(
+    ("late", "answered"), share(itertools.product(["111", "110", "101", "100", "011", "010"], [1, 2, 3]), 9)
+)
 def test_what_is_only_alive_and_was_used_while_it_was_packed_in_the_background_is_named(
     bench: Bench, late: str, answered: int, monkeypatch: pytest.MonkeyPatch
 ):

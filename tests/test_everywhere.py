@@ -14,11 +14,11 @@ import pytest
 @pytest.fixture(scope="module")
 def outputs() -> list[str]:
     """What two processes say that hash texts differently."""
-    root = Path(__file__).parent.parent
+    paths = os.pathsep.join([str(Path(__file__).parent.parent), os.environ["PYTHONPATH"]])
     return [
         subprocess.run(
             [sys.executable, everywhere.__file__],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(root)},
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": paths},
             capture_output=True,
             encoding="utf-8",
             check=True,

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from kernels import light
 from nbformat.v4 import new_code_cell, new_notebook
 
 from ctxkernel.store.log.session import SessionReader
@@ -39,7 +38,7 @@ def desk(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     folder.mkdir()
     (folder / "data.md").write_text("# Title\n\nwords\n")
     environ = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
-    return folder, light(tmp_path / "light", {**environ, "JUPYTER_PATH": str(tmp_path / "share")})
+    return folder, {**environ, "JUPYTER_PATH": str(tmp_path / "share")}
 
 
 def write(path: Path, kernel: str, cells: list[str]) -> None:

@@ -13,7 +13,6 @@ import nbformat
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernels import light
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from ctxkernel.cli import main
@@ -129,7 +128,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, dict[st
     environ = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
     # A runner that is started in a terminal of JupyterLab inherits the name of the notebook there.
     environ |= {"JUPYTER_PATH": str(tmp_path / "share"), "JPY_SESSION_NAME": str(folder / "outer.ipynb")}
-    return folder, light(tmp_path / "light", environ)
+    return folder, environ
 
 
 def execute(desk, *words: str) -> None:

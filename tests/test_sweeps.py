@@ -12,12 +12,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
+from command_line import ctxkernel
 from hypothesis import given
 from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_notebook
@@ -567,6 +569,31 @@ def rows_of(notebook: Path, *words: str) -> tuple[list[dict[str, Any]], str]:
     return json.loads(out)["rows"], errors
 
 
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    """The address of a cluster with one worker. A cluster for each sweep takes two seconds more."""
+    code = """if __name__ == '__main__':
+    from distributed import LocalCluster
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, memory_limit=None) as cluster:
+        print(cluster.scheduler_address, flush=True)
+        input()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as one:
+        assert one.stdin
+        assert one.stdout
+        yield one.stdout.readline().strip()
+        one.stdin.write("\n")
+
+
+def shared_rows(scheduler: str, notebook: Path, *words: str) -> tuple[list[dict[str, Any]], str]:
+    """Return the same as `rows_of`, by a command in this process and a cluster that is there."""
+    done = ctxkernel("sweep", notebook, *words, "--scheduler", scheduler, "--json")
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout)["rows"], done.stderr
+
+
 def workers_below(pid: int) -> list[int]:
     """Return the workers of Dask that have a kernel; a kernel's own child has its command line."""
     import psutil
@@ -783,7 +810,7 @@ def test_a_variable_that_a_worker_could_not_restore_is_named_with_its_combinatio
     assert "all 4 combinations ran without it" in again.stderr  # two of the rows were done by the first sweep
 
 
-def test_what_a_worker_says_of_the_state_that_it_begins_with_is_told_once(tmp_path):
+def test_what_a_worker_says_of_the_state_that_it_begins_with_is_told_once(tmp_path, scheduler):
     """The cache of a function has no stored form: a worker begins with an empty one."""
     notebook = write(
         tmp_path / "cached.ipynb",
@@ -793,7 +820,7 @@ def test_what_a_worker_says_of_the_state_that_it_begins_with_is_told_once(tmp_pa
     )
     assert main(["run", str(notebook)]) == 0
 
-    rows, errors = rows_of(notebook, "--from", "2", "alpha=1,2", "--collect", "hits", "--workers", "1")
+    rows, errors = shared_rows(scheduler, notebook, "--from", "2", "alpha=1,2", "--collect", "hits")
 
     assert [row["collected"]["hits"] for row in rows] == [[9, 0], [18, 0]]
     assert errors.count("before the cells ran in a worker: function caches: cleared the cache of slow") == 1, errors
@@ -855,7 +882,7 @@ if "CTXKERNEL_SWEEP_FOLDER" in os.environ:
     assert "has no attribute 'run_task'" in errors
 
 
-def test_each_combination_has_the_settings_and_the_random_numbers_of_the_notebook(tmp_path):
+def test_each_combination_has_the_settings_and_the_random_numbers_of_the_notebook(tmp_path, scheduler):
     """Also in the first task of a worker, whose kernel began with others, and in the tasks that follow it."""
     notebook = write(
         tmp_path / "settings.ipynb",
@@ -866,14 +893,14 @@ def test_each_combination_has_the_settings_and_the_random_numbers_of_the_noteboo
     )
     assert main(["run", str(notebook)]) == 0
 
-    rows, errors = rows_of(notebook, "--from", "1", "alpha=1,2", "beta=1,2", "--collect", "r", "--workers", "1")
+    rows, errors = shared_rows(scheduler, notebook, "--from", "1", "alpha=1,2", "beta=1,2", "--collect", "r")
 
     expected = [random.Random(7).random(), "0.33333", "set"]
     assert [row["collected"]["r"] for row in rows] == [expected] * 4, errors
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_no_combination_uses_a_generator_that_another_one_has_used(tmp_path, workers):
+def test_no_combination_uses_a_generator_that_another_one_has_used(tmp_path, request, workers):
     """The cell that makes it is shared. One row may find it as it was made, if its worker has made it; no row after."""
     notebook = write(
         tmp_path / "tree.ipynb",
@@ -883,7 +910,11 @@ def test_no_combination_uses_a_generator_that_another_one_has_used(tmp_path, wor
     )
     assert main(["run", str(notebook)]) == 0
 
-    rows, errors = rows_of(notebook, "--from", "1", "alpha=1,2", "beta=1,2", "--collect", "r2", "--workers", workers)
+    words = ("--from", "1", "alpha=1,2", "beta=1,2", "--collect", "r2")
+    if workers == "1":
+        rows, errors = shared_rows(request.getfixturevalue("scheduler"), notebook, *words)
+    else:
+        rows, errors = rows_of(notebook, *words, "--workers", workers)
 
     ended = [row for row in rows if row["status"] == "ok"]
     assert len({row["parameters"]["alpha"] for row in ended}) == len(ended), errors
@@ -894,7 +925,7 @@ def test_no_combination_uses_a_generator_that_another_one_has_used(tmp_path, wor
     assert "ran without it" in errors
 
 
-def test_no_combination_finds_a_lock_as_another_one_left_it(tmp_path):
+def test_no_combination_finds_a_lock_as_another_one_left_it(tmp_path, scheduler):
     """A free lock is a new free one for each. A held one has no equal elsewhere: each row is told to lack it."""
     notebook = write(
         tmp_path / "locks.ipynb",
@@ -905,7 +936,7 @@ def test_no_combination_finds_a_lock_as_another_one_left_it(tmp_path):
     )
     assert main(["run", str(notebook)]) == 0
 
-    rows, errors = rows_of(notebook, "--from", "1", "alpha=1,2", "beta=1,2", "--collect", "r2", "--workers", "1")
+    rows, errors = shared_rows(scheduler, notebook, "--from", "1", "alpha=1,2", "beta=1,2", "--collect", "r2")
 
     assert [row["collected"] for row in rows] == [{"r2": [True, True, beta]} for _ in (1, 2) for beta in (1, 2)], errors
     assert [sorted(row["lost"]) for row in rows] == [["held", "own"]] * 4
@@ -1047,13 +1078,13 @@ def test_a_table_for_the_front_end_leaves_out_names_and_bounds_its_figures():
     assert sum("image" in value for row in shown["rows"] for value in row["values"]) == 6
 
 
-def test_a_combination_whose_last_cell_failed_as_before_is_no_success(tmp_path):
+def test_a_combination_whose_last_cell_failed_as_before_is_no_success(tmp_path, scheduler):
     notebook = write(tmp_path / "fails.ipynb", "alpha = 1", "r2 = alpha / 0")
     assert main(["run", str(notebook)]) == 1
 
-    out, errors = started(notebook, "--from", "0", "alpha=1,2", "--workers", "1").communicate(timeout=280)
+    rows, errors = shared_rows(scheduler, notebook, "--from", "0", "alpha=1,2")
 
-    assert [row["status"] for row in json.loads(out)["rows"]] == ["error", "error"], errors
+    assert [row["status"] for row in rows] == ["error", "error"], errors
 
 
 def test_a_sweep_in_a_notebook_is_a_value_and_can_be_interrupted(kernel):

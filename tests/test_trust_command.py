@@ -14,7 +14,7 @@ from typing import Any
 import nbformat
 import pytest
 from command_line import ctxkernel
-from kernels import StartKernel, light
+from kernels import StartKernel
 from nbformat.v4 import new_code_cell, new_notebook
 from test_kernel_asking import bench_in, cell, shown
 from test_trust_turns import ASK, QUESTION, Folder, attended, session_of, stranger_turns, waits
@@ -325,7 +325,6 @@ def test_nbclient_gets_an_error_that_names_the_file_and_the_command(folder: Fold
     nbformat.write(notebook, folder.path / "note.ipynb")
     environ = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     environ |= {"JUPYTER_PATH": str(tmp_path / "share"), "CTXKERNEL_MODE": "auto"}
-    environ = light(tmp_path / "light", environ)
 
     def run(errors: bool) -> Any:
         command = [sys.executable, "-c", CLIENT.format(errors=errors)]

@@ -436,7 +436,7 @@ def test_a_wide_table_of_arrow_keeps_its_budget_and_counts_its_columns(lod: int,
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
 def test_a_table_of_few_rows_is_told_exactly_however_wide_it_is(library: str):
-    made, values, names = pytest.importorskip(library), np.arange(60.0), [f"c{at}" for at in range(100_000)]
+    made, values, names = pytest.importorskip(library), np.arange(60.0), [f"c{at}" for at in range(50_000)]
     if library == "pyarrow":
         table = made.Table.from_arrays([made.array(values)] * len(names), names)
     else:
@@ -444,7 +444,7 @@ def test_a_table_of_few_rows_is_told_exactly_however_wide_it_is(library: str):
 
     text = render(table, 1, tokens=400).text
 
-    assert "60 rows × 100,000 columns" in text
+    assert "60 rows × 50,000 columns" in text
     assert "sampled" not in text
     assert "~" not in text.partition("[")[0]
 

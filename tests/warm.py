@@ -3,7 +3,7 @@
 Rule 1: that process has modules and nothing else when it forks: no thread, no socket, no event loop. What a module
         remembers of its process is read again in the fork (`ctxkernel.state.ambient` does so before the first cell).
 Rule 2: what Python itself reads at its start cannot be given to a fork: there is such a process for each set of
-        `PYTHON…` variables.
+        `PYTHON…` variables. Kernels that need more modules are forked from a fork of it that has imported them.
 Rule 3: stock ipykernels, kernels of other programs (nbconvert, `python -m ctxkernel`), and all kernels on macOS and
         Windows, where a fork is not safe or not there, start as ever: what a start from nothing needs is seen, too.
 """
@@ -27,7 +27,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TextIO
 
 import zmq
 from jupyter_client.connect import ConnectionFileMixin, LocalPortCache
@@ -96,14 +96,13 @@ _parents: dict[str, subprocess.Popen[str]] = {}
 
 
 def parent(env: Mapping[str, str]) -> subprocess.Popen[str]:
-    """Return the process that forks kernels with such an environment."""
-    names = START + CELLS + (ASK if "ANTHROPIC_BASE_URL" in env else []) + loaded
+    """Return the process that forks kernels with such `PYTHON…` variables."""
     given = {name: value for name, value in env.items() if name.startswith("PYTHON")}
-    key = json.dumps([names, given], sort_keys=True)
+    key = json.dumps(given, sort_keys=True)
     if key not in _parents:
         others = {name: value for name, value in os.environ.items() if not name.startswith("PY")}
         _parents[key] = subprocess.Popen(
-            [sys.executable, __file__, *names],
+            [sys.executable, __file__, *START, *CELLS],
             env={**others, **given, **QUIET},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -119,7 +118,8 @@ def fork(arguments: list[str], env: Mapping[str, str], cwd: str, outputs: list[s
     forks = parent(env)
     assert forks.stdin
     assert forks.stdout
-    forks.stdin.write(json.dumps([arguments, dict(env), cwd, outputs]) + "\n")
+    further = [names for names in (ASK if "ANTHROPIC_BASE_URL" in env else [], loaded) if names]
+    forks.stdin.write(json.dumps([further, [arguments, dict(env), cwd, outputs]]) + "\n")
     forks.stdin.flush()
     return int(forks.stdout.readline())
 
@@ -232,7 +232,8 @@ def become(arguments: list[str], env: dict[str, str], cwd: str, outputs: list[st
     os.environ.update({**env, "JPY_PARENT_PID": str(os.getppid())})
     os.chdir(cwd)
     sys.path[0] = cwd
-    sys.argv[1:] = arguments
+    # ipykernel reads the variable when it is imported: before there was this parent.
+    sys.argv[1:] = [*arguments, f"--IPKernelApp.parent_handle={os.getppid()}"]
     runpy.run_module(KERNEL, run_name="__main__", alter_sys=True)
     # As at the end of a Python, but for its modules: to take them apart copies their memory, which is shared.
     threading._shutdown()
@@ -247,28 +248,72 @@ def fill_caches() -> None:
     get_lexer_by_name("python3")
 
 
-def main() -> None:
-    """Import what is named, then fork for each line that comes."""
-    os.environ["JPY_PARENT_PID"] = str(os.getpid())  # ipykernel reads it when it is imported
-    for name in sys.argv[1:]:
+class Further:
+    """A fork that has imported more modules and forks kernels in its turn."""
+
+    def __init__(self, names: list[str], ours: list[Further]) -> None:
+        requests, self._asks = os.pipe()
+        self._answers, answers = os.pipe()
+        if os.fork() == 0:
+            for other in [*ours, self]:
+                other.close()
+            os.dup2(requests, 0)
+            os.dup2(answers, 1)
+            os.close(requests)
+            os.close(answers)
+            serve(names, open(0, closefd=False), open(1, "w", closefd=False))  # noqa: SIM115 - until the process ends
+            os._exit(0)
+        os.close(requests)
+        os.close(answers)
+
+    def close(self) -> None:
+        """Close the pipes in a fork, so that the other process sees when we end."""
+        os.close(self._asks)
+        os.close(self._answers)
+
+    def ask(self, request: object) -> str:
+        """Return its answer to a request."""
+        os.write(self._asks, (json.dumps(request) + "\n").encode())
+        return os.read(self._answers, 100).decode()
+
+
+def serve(names: list[str], requests: TextIO, answers: TextIO) -> None:
+    """Import what is named, then fork for each line that comes: a kernel, or what forks kernels with more modules."""
+    for name in names:
         importlib.import_module(name)
     fill_caches()
     assert len(os.listdir("/proc/self/task")) == 1
-    signal.signal(signal.SIGCHLD, reap)
     gc.collect()
     gc.freeze()  # else each collection in a fork, and its end, copies the memory of all modules: 0.2 s
-    for line in sys.stdin:
+    further: dict[str, Further] = {}
+    for line in requests:
+        more, kernel = json.loads(line)
+        if more:
+            key = json.dumps(more[0])
+            if key not in further:
+                further[key] = Further(more[0], list(further.values()))
+            answers.write(further[key].ask([more[1:], kernel]))
+            answers.flush()
+            continue
         leads, lead = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.setsid()
             os.close(leads)
             os.close(lead)
-            become(*json.loads(line))
+            for other in further.values():
+                other.close()
+            become(*kernel)
         os.close(lead)
         os.read(leads, 1)  # until it leads its own group, which is what is sent signals
         os.close(leads)
-        print(pid, flush=True)
+        print(pid, file=answers, flush=True)
+
+
+def main() -> None:
+    """Serve what standard input asks for."""
+    signal.signal(signal.SIGCHLD, reap)
+    serve(sys.argv[1:], sys.stdin, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ from typing import Any
 
 import pytest
 from ipykernel.kernelspec import get_kernel_dict
-from kernels import light
 from playwright.sync_api import BrowserContext, Error, Locator, Page, expect, sync_playwright
 
 import ctxkernel
@@ -51,6 +50,12 @@ LAB_VERSION = os.environ.get("TESTED_VERSION")
 """The version that pages must say they have; a test of the wrong one would prove nothing."""
 NOTEBOOK_7 = os.environ.get("TESTED_NOTEBOOK") == "7"
 """Whether notebooks are opened in the pages of Notebook 7."""
+PAGE_CONFIG = {
+    "buildAvailable": False,
+    "buildCheck": False,
+    "disabledExtensions": {"@jupyterlab/extensionmanager-extension": True},
+}
+"""Without these, each page starts Node.js two times and lists the packages that could be installed."""
 NO_BROWSER = (
     "No Chromium was found, and none could be fetched. Install one (Debian: apt install chromium), "
     "or name one: CTXKERNEL_CHROMIUM=/path/to/chromium"
@@ -118,16 +123,16 @@ class Lab:
             "JUPYTERLAB_WORKSPACES_DIR",
         ):
             env[name] = str(self.folder / name.lower())
+        config = Path(env["JUPYTER_CONFIG_DIR"])
+        (config / "labconfig").mkdir(parents=True)
+        (config / "labconfig/page_config.json").write_text(json.dumps(PAGE_CONFIG), "utf-8")
         if self.python == sys.executable:  # the server reads this file when it starts
-            config = Path(env["JUPYTER_CONFIG_DIR"])
-            config.mkdir()
             lines = ["import sys", f"sys.path.append({str(HERE)!r})", "import warm", "warm.warm_all()"]
             (config / "jupyter_server_config.py").write_text("\n".join(lines), "utf-8")
         tree = jupyter_path(self.folder / "tree", self.python)
         if tree:
             env["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(tree), env.get("JUPYTER_PATH")]))
             env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), env.get("PYTHONPATH")]))
-        env = light(self.folder / "light", env)
         for _ in range(3):
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
