@@ -58,6 +58,20 @@ def test_the_layer_contract_names_every_package():
     assert packages - named == {"testing"} & packages
 
 
+def test_no_module_has_more_than_500_lines_and_no_function_more_than_60():
+    """What is longer is split where a reader would look for its parts."""
+    found: list[str] = []
+    for path in sorted((ROOT / "ctxkernel").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if len(text.splitlines()) > 500:
+            found.append(f"{path.relative_to(ROOT)} has {len(text.splitlines())} lines")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                found += [f"{path.relative_to(ROOT)}: {node.name} has {lines} lines"] if lines > 60 else []
+    assert found == []
+
+
 def is_private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("__")
 

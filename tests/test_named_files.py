@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 from test_affected import affected, put
+
+from ctxkernel.kernel.execution.written_files import CLOCK_SLACK_NS
 
 pytest.importorskip("polars", reason="of the extra [test]")
 
@@ -51,6 +54,7 @@ def test_a_cell_that_names_a_file_is_kept_while_the_file_is_as_it_was(kernel: An
 
 def test_a_cell_that_only_names_a_file_is_kept_when_another_cell_writes_the_file(kernel: Any):
     (kernel.folder / "out.csv").write_text("of an earlier run")
+    time.sleep(2 * CLOCK_SLACK_NS / 1e9)  # else the first cell may have written it
     put(kernel, a=SETUP, b="out, other = 'out.csv', Path('out.csv')", c="x = 1", d="_ = open(out, 'w').write(f'{x}')")
     put(kernel, c="x = 2")
 

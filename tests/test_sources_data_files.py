@@ -71,7 +71,7 @@ def hurt(path: Path, data: bytes, check: Callable[[], Any], *, cases: int = 60) 
         check()
 
 
-def cheap(make: Callable[[], Any], *, seconds: float = 0.6, memory: int = 64 << 20) -> None:
+def cheap(make: Callable[[], Any], *, seconds: float = 2.0, memory: int = 64 << 20) -> None:
     """Assert that something takes little time and memory of Python; the bound on time allows for a busy machine."""
     tracemalloc.start()
     start = time.process_time()

@@ -26,10 +26,9 @@ from ctxkernel.core.timeline import (
     NamespaceDiff,
     Statement,
     TypeInfo,
-    execution_to_json,
-    statement_to_json,
 )
 from ctxkernel.core.timeline_events import Delta, MethodCalled, NodeChanged, StatementExecuted
+from ctxkernel.core.timeline_json import execution_to_json, statement_to_json
 from ctxkernel.core.turn_values import DeltaItem, HandleState, TurnResult
 from ctxkernel.history.events import UserQuestion
 from ctxkernel.projection.engine import ProjectionEngine

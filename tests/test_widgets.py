@@ -12,7 +12,8 @@ from kernels import RunningKernel
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.kernel.display.handle_display import GONE, HANDLE_MIME, WIDGET_MIME
-from ctxkernel.kernel.display.handle_widgets import FOLDER, STYLES, gesture_lines, widget_module
+from ctxkernel.kernel.display.handle_widget import FOLDER, STYLES, widget_module
+from ctxkernel.kernel.display.handle_widgets import gesture_lines
 
 LOOP = "get_ipython().kernel.ctx.loop"
 TEXTS = ["text/html", "text/plain"]

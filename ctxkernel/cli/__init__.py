@@ -89,6 +89,12 @@ def build_parser() -> argparse.ArgumentParser:
     for add in (_add_running, _add_moving, _add_reading, _add_exchange, _add_trust, _add_bench, _add_mcp, _add_store):
         add(command)
 
+    _add_upkeep(command)
+    return parser
+
+
+def _add_upkeep(command: AddCommand) -> None:
+    """Add the commands for the installation and its disk space."""
     install = command(
         "install",
         "register this Python's ctxkernel with Jupyter",
@@ -122,7 +128,6 @@ def build_parser() -> argparse.ArgumentParser:
         "doctor", "check this installation, and report what to do next", "Starts a kernel to see that it answers."
     )
     doctor.add_argument("--json", action="store_true", help="print JSON")
-    return parser
 
 
 def _add_running(command: AddCommand) -> None:

@@ -25,7 +25,6 @@ from typing import IO, Any
 
 import nbformat
 import zmq
-from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.utils import ensure_async
@@ -33,6 +32,7 @@ from nbclient import NotebookClient
 from traitlets import default
 
 from ctxkernel.cli import Failed, Interrupted
+from ctxkernel.cli.client import KernelClient
 from ctxkernel.cli.kernelspec import OwnKernelSpecs
 from ctxkernel.cli.output import safe_line
 from ctxkernel.store import lock
@@ -53,7 +53,7 @@ _ABOUT = (
 )
 
 
-class _CellClient(AsyncKernelClient):
+class _CellClient(KernelClient):
     """Sends the id and the tags of the cell that it executes, as JupyterLab does; nbclient sends neither."""
 
     cell_id: str | None = None

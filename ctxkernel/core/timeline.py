@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any, Final, Literal
 
 from ctxkernel.core.errors import CtxError
-from ctxkernel.core.timeline_events import NONE, Event, Json, event_to_json, plain
+from ctxkernel.core.timeline_events import NONE, Event, Json
 
 Kind = Literal["python", "meta", "parameters", "injected-parameters"]
 """`meta` is a command or a gesture. papermill tags cells as `parameters` (defaults) and `injected-parameters`."""
@@ -180,18 +180,6 @@ def statement_number(statement_id: str) -> int:
 def run_name(execution_id: str) -> str:
     """Return the name of a run for people: `s10` for the first run of a statement, `s10.2` for the second."""
     return execution_id.removesuffix(".1")
-
-
-def statement_to_json(statement: Statement, executions: tuple[Execution, ...]) -> dict[str, Json]:
-    """Return the timeline schema's object for one statement (`docs/schemas.md`)."""
-    return {**plain(statement), "executions": [execution_to_json(e) for e in executions]}
-
-
-def execution_to_json(execution: Execution) -> dict[str, Json]:
-    """Return the timeline schema's object for one execution."""
-    out: dict[str, Any] = plain(execution)
-    out["events"] = [event_to_json(event) for event in execution.events]
-    return out
 
 
 class _Head(Enum):

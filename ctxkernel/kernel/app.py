@@ -98,9 +98,7 @@ class CtxKernelMixin:
             return await stock.do_execute(source, silent, numbered, user_expressions, allow_stdin, **passed)
 
         if ctx is None or threading.current_thread() is not threading.main_thread():
-            if self.ctx_off and not silent:
-                print(self.ctx_off, file=sys.stderr)
-                self.ctx_off = None
+            self._tell_off(silent=silent)
             # On a subshell another cell may be open on the main thread: that one owns the turn.
             return await run(code)
         said = _said(cell_meta)
@@ -136,6 +134,12 @@ class CtxKernelMixin:
             ctx.turns.executing = False
         ctx.gestures.carry_out()
         return reply
+
+    def _tell_off(self, *, silent: bool) -> None:
+        """Tell once why this kernel records nothing."""
+        if self.ctx_off and not silent:
+            print(self.ctx_off, file=sys.stderr)
+            self.ctx_off = None
 
     def _request(
         self, ctx: Runtime, code: str, silent: bool, stored: bool, cell_meta: dict[str, Any] | None, cell_id: str | None

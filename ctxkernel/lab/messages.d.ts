@@ -881,6 +881,149 @@ export interface SweepTables {
   progress: SweepProgress | null;
 }
 
+/** The data of the comm's opening. */
+export interface OpenRequest {
+  protocol: number;
+  version: string;
+}
+
+/** Asks for a snapshot. */
+export interface SnapshotRequest {
+  type: 'snapshot';
+}
+
+/** Asks for the effect of a return or a re-run. */
+export interface PlanRequest {
+  type: 'plan';
+  id: string;
+  action: 'goto' | 'undo' | 'rerun';
+  target: string;
+  before?: boolean;
+  upto?: string;
+}
+
+/** Asks for the events that the condensation `of` replaces. */
+export interface EventsRequest {
+  type: 'events';
+  id: string;
+  of: string;
+}
+
+/** Asks for the differences of two projections; a `new` of null is the newest one. */
+export interface CompareRequest {
+  type: 'compare';
+  id: string;
+  old: string;
+  new: string | null;
+}
+
+/** Asks for the differences of two states, by value: of all names, or of some.
+
+    A place is an argument of `%ctx goto`; a `new` of null is HEAD.
+     */
+export interface DifferenceRequest {
+  type: 'difference';
+  id: string;
+  old: string;
+  new: string | null;
+  names?: readonly string[];
+}
+
+/** Asks for rows: `s1.1+20 s40.2` are twenty from `s1.1` on and one more; at most 200 in one answer. */
+export interface RowsRequest {
+  type: 'rows';
+  id: string;
+  runs: string;
+}
+
+/** Asks for the notebook's cells as they were at the execution `at` (null: HEAD), or for one of them. */
+export interface CellsRequest {
+  type: 'cells';
+  id: string;
+  at: string | null;
+  cell?: string;
+}
+
+/** Asks for the marks of some cells, at most 50, or of all. */
+export interface MarksRequest {
+  type: 'marks';
+  id: string;
+  names?: readonly string[];
+}
+
+/** Asks for the execution `of` in full. */
+export interface DetailsRequest {
+  type: 'details';
+  id: string;
+  of: string;
+}
+
+/** Asks for the executions to which all given fields apply; `name` may contain `*`. */
+export interface SearchRequest {
+  type: 'search';
+  id: string;
+  text?: string;
+  name?: string;
+  author?: string;
+  status?: string;
+  verdict?: string;
+  branch?: string;
+}
+
+/** Asks for the blocks of the newest projection. */
+export interface ProjectionRequest {
+  type: 'projection';
+  id: string;
+}
+
+/** Asks for the newest request as it would be sent. */
+export interface BodyRequest {
+  type: 'request';
+  id: string;
+}
+
+/** Asks for the image of the newest projection with the digest `of`. */
+export interface ImageRequest {
+  type: 'image';
+  id: string;
+  of: string;
+}
+
+/** Asks for the prices of `changes`: words of `%ctx whatif`, one change a line, each supposed alone. */
+export interface WhatIfRequest {
+  type: 'whatif';
+  id: string;
+  changes: string;
+}
+
+/** Asks for the cost of all requests of the session to models. */
+export interface CostRequest {
+  type: 'cost';
+  id: string;
+}
+
+/** Asks for the table of the sweep of the execution `of`, or of the newest sweep. */
+export interface SweepRequest {
+  type: 'sweep';
+  id: string;
+  of?: string;
+}
+
+/** Asks for the session as a page. Ask on the control channel: servers limit the rate of the others. */
+export interface ExportRequest {
+  type: 'export';
+  id: string;
+}
+
+/** Asks for the rendering of the handle with the id `of`. */
+export interface HandleRequest {
+  type: 'handle';
+  id: string;
+  of: string;
+}
+
+export type PanelRequest = SnapshotRequest | PlanRequest | EventsRequest | CompareRequest | DifferenceRequest | CellsRequest | MarksRequest | RowsRequest | DetailsRequest | SearchRequest | ProjectionRequest | BodyRequest | ImageRequest | WhatIfRequest | CostRequest | SweepRequest | HandleRequest | ExportRequest;
+
 /** The fields that a snapshot and a turn have in common. */
 export interface State {
   history?: History;
@@ -1176,149 +1319,6 @@ export interface DifferenceAnswer {
 export type Answer = PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | MarksAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | SweepAnswer | HandleAnswer | ExportAnswer;
 
 export type KernelMessage = SnapshotMessage | BeginMessage | TurnMessage | CheckpointMessage | ProposalMessage | AskingMessage | SweepingMessage | PlanAnswer | EventsAnswer | CompareAnswer | CellsAnswer | MarksAnswer | DifferenceAnswer | RowsAnswer | DetailsAnswer | SearchAnswer | ProjectionAnswer | RequestAnswer | ImageAnswer | WhatIfAnswer | CostAnswer | SweepAnswer | HandleAnswer | ExportAnswer;
-
-/** The data of the comm's opening. */
-export interface OpenRequest {
-  protocol: number;
-  version: string;
-}
-
-/** Asks for a snapshot. */
-export interface SnapshotRequest {
-  type: 'snapshot';
-}
-
-/** Asks for the effect of a return or a re-run. */
-export interface PlanRequest {
-  type: 'plan';
-  id: string;
-  action: 'goto' | 'undo' | 'rerun';
-  target: string;
-  before?: boolean;
-  upto?: string;
-}
-
-/** Asks for the events that the condensation `of` replaces. */
-export interface EventsRequest {
-  type: 'events';
-  id: string;
-  of: string;
-}
-
-/** Asks for the differences of two projections; a `new` of null is the newest one. */
-export interface CompareRequest {
-  type: 'compare';
-  id: string;
-  old: string;
-  new: string | null;
-}
-
-/** Asks for the differences of two states, by value: of all names, or of some.
-
-    A place is an argument of `%ctx goto`; a `new` of null is HEAD.
-     */
-export interface DifferenceRequest {
-  type: 'difference';
-  id: string;
-  old: string;
-  new: string | null;
-  names?: readonly string[];
-}
-
-/** Asks for rows: `s1.1+20 s40.2` are twenty from `s1.1` on and one more; at most 200 in one answer. */
-export interface RowsRequest {
-  type: 'rows';
-  id: string;
-  runs: string;
-}
-
-/** Asks for the notebook's cells as they were at the execution `at` (null: HEAD), or for one of them. */
-export interface CellsRequest {
-  type: 'cells';
-  id: string;
-  at: string | null;
-  cell?: string;
-}
-
-/** Asks for the marks of some cells, at most 50, or of all. */
-export interface MarksRequest {
-  type: 'marks';
-  id: string;
-  names?: readonly string[];
-}
-
-/** Asks for the execution `of` in full. */
-export interface DetailsRequest {
-  type: 'details';
-  id: string;
-  of: string;
-}
-
-/** Asks for the executions to which all given fields apply; `name` may contain `*`. */
-export interface SearchRequest {
-  type: 'search';
-  id: string;
-  text?: string;
-  name?: string;
-  author?: string;
-  status?: string;
-  verdict?: string;
-  branch?: string;
-}
-
-/** Asks for the blocks of the newest projection. */
-export interface ProjectionRequest {
-  type: 'projection';
-  id: string;
-}
-
-/** Asks for the newest request as it would be sent. */
-export interface BodyRequest {
-  type: 'request';
-  id: string;
-}
-
-/** Asks for the image of the newest projection with the digest `of`. */
-export interface ImageRequest {
-  type: 'image';
-  id: string;
-  of: string;
-}
-
-/** Asks for the prices of `changes`: words of `%ctx whatif`, one change a line, each supposed alone. */
-export interface WhatIfRequest {
-  type: 'whatif';
-  id: string;
-  changes: string;
-}
-
-/** Asks for the cost of all requests of the session to models. */
-export interface CostRequest {
-  type: 'cost';
-  id: string;
-}
-
-/** Asks for the table of the sweep of the execution `of`, or of the newest sweep. */
-export interface SweepRequest {
-  type: 'sweep';
-  id: string;
-  of?: string;
-}
-
-/** Asks for the session as a page. Ask on the control channel: servers limit the rate of the others. */
-export interface ExportRequest {
-  type: 'export';
-  id: string;
-}
-
-/** Asks for the rendering of the handle with the id `of`. */
-export interface HandleRequest {
-  type: 'handle';
-  id: string;
-  of: string;
-}
-
-export type PanelRequest = SnapshotRequest | PlanRequest | EventsRequest | CompareRequest | DifferenceRequest | CellsRequest | MarksRequest | RowsRequest | DetailsRequest | SearchRequest | ProjectionRequest | BodyRequest | ImageRequest | WhatIfRequest | CostRequest | SweepRequest | HandleRequest | ExportRequest;
 
 /** The widget's trait `facts`; `tokens` is null for no limit. */
 export interface HandleFacts {

@@ -227,6 +227,11 @@ class HistoryFold:
             changed = True
         if self.tokens <= self.cap:
             return changed
+        self._make_room(newest)
+        return True
+
+    def _make_room(self, newest: int) -> None:
+        """Mask and drop entries in a batch, down to the goal of a batch."""
         self.last_batch = newest
         goal = int(self.cap * REFILL)
         while self.tokens > goal and self.masked < newest:
@@ -250,7 +255,6 @@ class HistoryFold:
         if self.tokens > self.cap:
             while self.tokens > goal and self._kept:
                 self._let_go(next(iter(self._loose or self._kept)))
-        return True
 
     def resize(self, index: int, saved: int, masked: int | None) -> None:
         """Take `saved` tokens off a whole entry, whose masked form has `masked` tokens, if it has one."""

@@ -79,6 +79,7 @@ class ProjectionEngine:
         row = capabilities_for(settings.model)
         self.capabilities = capabilities_for(settings.model, betas=[row.turn_notes] if row.turn_notes else ())
         self._count = count_tokens
+        self.dialect: DialectName
         self.dialect, text, self._tools = self._opening_texts()
         given = count_tokens(self._tools) if self._tools else 0
         tokens = count_tokens(text) + given
@@ -95,18 +96,9 @@ class ProjectionEngine:
             raise BadPolicy(f"projection_tokens is {budget}; an empty projection takes {least}: give more")
         self._cap = history_cap(self._room, 0)
         """Tokens that the history may take where nothing is pinned."""
-        # The limits depend on the settings alone, so that a block's text does not depend on other blocks. A whole
-        # statement is at most two thirds of the largest cap.
-        share = int(self._room * HISTORY_SHARES[0]) // 3
-        source, outputs = min(2 * settings.statement_tokens, share), min(settings.statement_tokens, share)
-        script = self.dialect == "script"
-        layout = StatementLayout(count_tokens, source_tokens=source, output_tokens=outputs, script=script, mask=mask)
-        wide = min(EXPANSION * settings.statement_tokens, share)
-        limits = {"text_tokens": source, "output_tokens": outputs, "wide_tokens": wide, "response_tokens": share}
-        dialect = Dialect(self.dialect, count_tokens, **limits, mask=mask)
         self.images = image_limits(settings, self.capabilities)
         """The budget of images."""
-        blocks = EventBlocks(layout, dialect, self.images, self._hiding)
+        blocks = self._event_blocks(mask)
         opening = receipts.head(settings.model, settings.max_tokens, text, self._tools)
         listed = with_extensions(
             properties,
@@ -118,12 +110,28 @@ class ProjectionEngine:
         bound = self.capabilities.bound_thinking and self.dialect == "tools"
         bound_to = (settings.model, self._tools, text) if bound else None
         self.past = Past(blocks, opening, self.capabilities, listed, bound_to, settings.recent_tokens)
+        script = self.dialect == "script"
         self._tail = Tail(count_tokens, settings.variable_rows, self.images, script=script, mask=mask)
         self._checking = ProjectionCheck(opening, self.capabilities, bound_to)
         self._prices = CachePrices(WRITE_5M, price_of(settings.model).read)
         self._before: Projection | None = None
         self._shown: tuple[Turn, Turn] | None = None
         """The turn that the past is up to date with, if nothing was recorded since, and its state for the model."""
+
+    def _event_blocks(self, mask: Mask) -> EventBlocks:
+        """Return the blocks of events, with the limits of their texts."""
+        settings = self.settings
+        # The limits depend on the settings alone, so that a block's text does not depend on other blocks. A whole
+        # statement is at most two thirds of the largest cap.
+        share = int(self._room * HISTORY_SHARES[0]) // 3
+        source, outputs = min(2 * settings.statement_tokens, share), min(settings.statement_tokens, share)
+        layout = StatementLayout(
+            self._count, source_tokens=source, output_tokens=outputs, script=self.dialect == "script", mask=mask
+        )
+        wide = min(EXPANSION * settings.statement_tokens, share)
+        limits = {"text_tokens": source, "output_tokens": outputs, "wide_tokens": wide, "response_tokens": share}
+        dialect = Dialect(self.dialect, self._count, **limits, mask=mask)
+        return EventBlocks(layout, dialect, self.images, self._hiding)
 
     def forget_masked(self, reveals: Callable[[str], bool]) -> bool:
         """Forget the texts of the tail. Return whether a block of the history shows what is masked now."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin
 
-from ctxkernel.kernel.messages import cells, plan_messages, projection, sweeps, timeline_messages, wire
+from ctxkernel.kernel.messages import cells, page_requests, plan_messages, projection, sweeps, timeline_messages, wire
 from ctxkernel.sweeps import shown_table
 
 TARGET = Path(__file__).resolve().parents[2] / "ctxkernel/lab/messages.d.ts"
@@ -22,7 +22,7 @@ HEADER = """\
  * Generated from ctxkernel/kernel/messages by tests/frontend/message_types.py: do not edit.
  */
 """
-MODULES = (timeline_messages, cells, projection, plan_messages, shown_table, sweeps, wire)
+MODULES = (timeline_messages, cells, projection, plan_messages, shown_table, sweeps, page_requests, wire)
 PLAIN: Mapping[Any, str] = {
     str: "string",
     int: "number",

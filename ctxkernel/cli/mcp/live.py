@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.paths import jupyter_runtime_dir
 
+from ctxkernel.cli.client import KernelClient
 from ctxkernel.cli.kernel import RESUME, STARTUP_SECONDS, OwnKernelManager, last_line
 from ctxkernel.cli.output import safe_line
 from ctxkernel.core.errors import CtxError
@@ -60,7 +60,7 @@ class LiveKernel:
     mode: str | None = None
     """The mode of a kernel that is started here."""
     may_start: bool = True
-    _client: AsyncKernelClient | None = None
+    _client: KernelClient | None = None
     _file: Path | None = None
     _own: AsyncKernelManager | None = None
     _replies: dict[str, asyncio.Future[dict[str, Any]]] = field(default_factory=dict[str, Any])
@@ -71,7 +71,7 @@ class LiveKernel:
 
     # -- finding -----------------------------------------------------------------------------
 
-    async def client(self, *, start: bool = True) -> AsyncKernelClient:
+    async def client(self, *, start: bool = True) -> KernelClient:
         """Return a client of the kernel that lives now; with `start`, one is started where there is none.
 
         Raises NoKernel.
@@ -121,12 +121,12 @@ class LiveKernel:
                     found.append((file.stat().st_mtime, file))
         return [file for _, file in sorted(found, reverse=True)]
 
-    def _join(self, client: AsyncKernelClient, file: Path | None) -> AsyncKernelClient:
+    def _join(self, client: KernelClient, file: Path | None) -> KernelClient:
         self._client, self._file, self._about = client, file, None
         self._reader = asyncio.ensure_future(self._read(client))
         return client
 
-    async def _start(self, notebook: Path) -> AsyncKernelClient:
+    async def _start(self, notebook: Path) -> KernelClient:
         manager = OwnKernelManager(kernel_name="ctxkernel")
         environ = {
             **os.environ,
@@ -186,7 +186,7 @@ class LiveKernel:
 
     # -- talking -----------------------------------------------------------------------------
 
-    async def _read(self, client: AsyncKernelClient) -> None:
+    async def _read(self, client: KernelClient) -> None:
         while True:
             message = await client.get_shell_msg(timeout=None)
             reply = self._replies.pop(message["parent_header"].get("msg_id", ""), None)
@@ -256,14 +256,14 @@ async def live_notebooks() -> list[Path]:
     return sorted({one for one in found if one is not None and one.is_file()})
 
 
-def _client_of(file: Path) -> AsyncKernelClient:
-    client = AsyncKernelClient(connection_file=str(file))
+def _client_of(file: Path) -> KernelClient:
+    client = KernelClient(connection_file=str(file))
     client.load_connection_file()
     client.start_channels(iopub=False, stdin=False, hb=False)
     return client
 
 
-async def _is_ctxkernel(client: AsyncKernelClient) -> bool:
+async def _is_ctxkernel(client: KernelClient) -> bool:
     """Return whether a ctxkernel answers: by the control channel, which answers while a cell runs."""
     message = client.session.msg("kernel_info_request", {})
     client.control_channel.send(message)

@@ -486,15 +486,14 @@ class ViewHandle(NodeBase):
             text = names if self._asked else "shows nothing first: the last question names nothing in it"
             return TickResult(Delta(text[:200], {"revision": (self.revision - 1, self.revision)}))
         self._change = change.text
-        told = [f"is now {self._called}"] if same else [change_summary(change.text)]
-        told += [missed] if missed and missed != before[0] else []
-        return TickResult(Delta("; ".join(told), {"revision": (self.revision - 1, self.revision)}, change.text))
+        told = f"is now {self._called}" if same else change_summary(change.text)
+        told += f"; {missed}" if missed and missed != before[0] else ""
+        return TickResult(Delta(told, {"revision": (self.revision - 1, self.revision)}, change.text))
 
     def basis(self, kind: str = "render") -> dict[str, str]:
         """Return the basis that a payload of this kind must have to be applied (seed 002 §6.2)."""
         state: dict[str, Json] = {"restores": self.graph.restores}
-        policy: dict[str, Json] = {}
-        deps = ""
+        policy, deps = dict[str, Json](), ""
         if kind in RENDERING.values():  # a preparation does not depend on the rendering
             state["revision"], deps = self.revision, f"{self._accepted} accepted"
             policy = {"lod": self._lod, "tokens": str(self._tokens), "pos": self._pos, "mode": self._mode}

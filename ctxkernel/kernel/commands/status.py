@@ -11,7 +11,8 @@ from ctxkernel._version import __version__
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.report import CellLink, Report, ReportTable
 from ctxkernel.core.text import format_duration, format_size, join_names, plural
-from ctxkernel.core.timeline import Statement, run_name, statement_to_json
+from ctxkernel.core.timeline import Statement, run_name
+from ctxkernel.core.timeline_json import statement_to_json
 from ctxkernel.core.timeline_table import RIGHT, timeline_table
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
 

@@ -8,6 +8,7 @@ Rule 3: displaying a handle changes no node; after a turn only handles that chan
 from __future__ import annotations
 
 import base64
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from html import escape
@@ -29,7 +30,6 @@ from ctxkernel.kernel.display.handle_widgets import (
     handle_facts,
     handle_widget,
     trait_values,
-    widget_class,
 )
 from ctxkernel.kernel.execution.capture import HANDLE_MIME, WIDGET_MIME, Capture
 from ctxkernel.kernel.execution.guard import Guard
@@ -218,7 +218,7 @@ class LiveDisplays:
         shown = self._entry(node)
         if shown.widget is None:
             try:
-                widget_class()
+                importlib.import_module("ctxkernel.kernel.display.handle_widget")
             except ImportError as missing:
                 raise CtxError(
                     f"{node.obj_id}.widget needs a package that is missing ({missing}): "

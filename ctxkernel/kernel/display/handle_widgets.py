@@ -7,7 +7,6 @@ Rule 3: a widget contains texts and numbers, never a node; no variable of the us
 
 from __future__ import annotations
 
-import functools
 import re
 import threading
 import time
@@ -15,16 +14,12 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
-from ctxkernel.core.errors import BadCommand, BadTarget, CtxError
+from ctxkernel.core.errors import BadCommand, BadTarget
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import Graph, NodeBase
 from ctxkernel.core.nodes.asked import Asked, AskedChanges
-from ctxkernel.core.nodes.node_base import parse_lod, parse_tokens
-from ctxkernel.core.nodes.observed import WIDGET_TRAITS
-from ctxkernel.core.nodes.policy import parse_pos
 from ctxkernel.core.ports import All
 from ctxkernel.core.text import suggest
 from ctxkernel.core.timeline import Author
@@ -34,8 +29,6 @@ from ctxkernel.kernel.execution.guard import Guard
 from ctxkernel.kernel.messages import wire as messages
 from ctxkernel.kernel.messages.page_input import short_fields, short_text
 
-FOLDER = Path(__file__).parents[2] / "lab"
-STYLES = ("widget/handle.css", "app/rendering.css")
 TEXT_CHARS = 50_000
 """Most characters of a rendering in a widget; the output beside it has all."""
 CHANGE_CHARS = 4_000
@@ -43,7 +36,6 @@ QUEUED = 100
 """Most queued gestures: a page that sends more is not used by a person."""
 REST_SECONDS, MOST_SECONDS = 0.4, 5.0
 """A statement makes the changes of callbacks this long after the last of them, and at most so long after the first."""
-POLICY_TRAITS = WIDGET_TRAITS[:-1]
 _WRONG_CHANGE = "a gesture sets lod, tokens or mode, or refreshes"
 
 
@@ -63,109 +55,6 @@ def require_handle(loop: Loop, namespace: Mapping[str, Any], name: str, usage: s
 
 
 # -- widgets ---------------------------------------------------------------------------------------
-
-
-@functools.cache
-def widget_module() -> str:
-    """Return the widget's script as one module without comments: each widget contains a copy."""
-    from ctxkernel.export.bundle import bundle_modules
-
-    return bundle_modules(FOLDER / "widget/handle.js", comments=False)
-
-
-@functools.cache
-def widget_class() -> Any:
-    """Return the class of the widgets. Raises ImportError if anywidget is missing."""
-    # Imported late: it costs 0.2 s, and a run without a front end shows no widget.
-    import anywidget
-    import traitlets
-
-    base: Any = anywidget.AnyWidget
-
-    class HandleWidget(base):
-        """Shows one handle, in every output that displays it, and changes it where a trait is set."""
-
-        _esm: Any = widget_module()
-        _css: Any = "".join((FOLDER / name).read_text(encoding="utf-8") for name in STYLES)
-        facts: Any = traitlets.Dict().tag(sync=True)
-        own_id: Any = traitlets.Unicode().tag(sync=True)
-        """Its `model_id`, which a page cannot read otherwise."""
-        lod: Any = traitlets.Int().tag(sync=True)
-        tokens: Any = traitlets.Int(allow_none=True).tag(sync=True)
-        pos: Any = traitlets.Union([traitlets.Int(), traitlets.Unicode()], allow_none=True).tag(sync=True)
-        running: Any = traitlets.Bool().tag(sync=True)
-        rendered: Any = traitlets.Unicode(read_only=True).tag(sync=True)
-        """At most `TEXT_CHARS` characters of the rendering, with secrets masked."""
-        blocks: Any = cast("Any", traitlets).List(read_only=True).tag(sync=True)
-        """The same as blocks, for the page."""
-        value: Any = traitlets.Unicode(read_only=True)
-        """As `rendered`: the argument of the function in `interactive_output`."""
-        follows_handle = True
-
-        def __init__(self, set_policy: Callable[[str, object], None], model_id: str, state: Mapping[str, Any]) -> None:
-            self._set_policy, self._first = set_policy, state
-            stock: Any = super()
-            stock.__init__(own_id=model_id, model_id=model_id)
-
-        def open(self) -> None:
-            """Open the comm, with the state of the handle."""
-            self.follow(self._first)
-            stock: Any = super()
-            stock.open()
-
-        def follow(self, state: Mapping[str, Any]) -> None:
-            """Show the state of the handle: all traits change before the first observer is called."""
-            with self.hold_sync(), self.hold_trait_notifications():
-                for name, value in {**state, "value": state["rendered"]}.items():
-                    self.set_trait(name, value)
-
-        def follow_return(self, state: Mapping[str, Any]) -> None:
-            """Show the state of the handle after a return: no observer is called, since HEAD has their effects."""
-            self._trait_values.update({**state, "value": state["rendered"]})
-            self.send_state([*state])
-
-        def get_interact_value(self) -> str:
-            """Return the argument of a function in `interactive_output`."""
-            return self.rendered
-
-        @traitlets.validate("lod", "tokens", "pos")
-        def _check(self, proposal: Any) -> Any:
-            try:
-                return checked_trait(proposal.trait.name, proposal.value)
-            except CtxError as refusal:
-                raise traitlets.TraitError(str(refusal)) from None
-
-        @traitlets.observe("lod", "tokens", "pos", "running")
-        def _set(self, change: Any) -> None:
-            try:
-                self._set_policy(change.name, change.new)
-            except BaseException:
-                self._trait_values[change.name] = change.old
-                self.send_state(change.name)
-                raise
-
-        def set_state(self, sync_data: Any) -> None:
-            """Take what a page sets of the policy (rule 2); what is refused goes back to the page as it was."""
-            state = {name: sync_data[name] for name in POLICY_TRAITS if name in sync_data}
-            if isinstance(pos := state.get("pos"), str):
-                state["pos"] = short_text(pos)
-            stock: Any = super()
-            try:
-                stock.set_state(state)
-            except Exception:
-                self.send_state([*state])
-                raise
-
-    return HandleWidget
-
-
-def checked_trait(name: str, value: Any) -> Any:
-    """Return the value of a trait. Raises BadPolicy where no handle has such a policy."""
-    if name == "lod":
-        return parse_lod(value)
-    if value is not None:  # no limit, or a group's position
-        parse_tokens(value) if name == "tokens" else parse_pos(value)
-    return value
 
 
 def trait_values(node: NodeBase) -> dict[str, Any]:
@@ -393,7 +282,12 @@ def _request(lines: list[str], author: Author) -> CellRequest:
 
 
 def handle_widget(gestures: Gestures, graph: Graph, node: NodeBase, state: Mapping[str, Any]) -> Any:
-    """Return a widget for a handle; gestures on it are queued in `gestures`. It refers to the handle by its id."""
+    """Return a widget for a handle; gestures on it are queued in `gestures`. It refers to the handle by its id.
+
+    Raises ImportError if anywidget is missing.
+    """
+    from ctxkernel.kernel.display.handle_widget import HandleWidget
+
     obj_id = node.obj_id
 
     def set_policy(name: str, value: object) -> None:
@@ -402,7 +296,7 @@ def handle_widget(gestures: Gestures, graph: Graph, node: NodeBase, state: Mappi
             raise BadTarget(f"{obj_id} is gone, and its widget changes nothing; make the handle again")
         set_trait(found, name, value)
 
-    widget = widget_class()(set_policy, uuid.uuid4().hex, state)
+    widget = HandleWidget(set_policy, uuid.uuid4().hex, state)
 
     def receive(widget: Any, content: Any, buffers: Any) -> None:
         gestures.take(obj_id, content, widget.send)

@@ -1,6 +1,6 @@
 """The messages between the kernel and the front end, as types. `docs/panel-protocol.md` explains them.
 
-`timeline`, `projection` and `states` define the parts of messages, `wire` the messages themselves.
+`page_requests` has the requests of the panel, `wire` the other messages, and the other modules their parts.
 
 Rule 1: these are the only definitions. `ctxkernel/lab/messages.d.ts` is generated from them, and the scripts of the
         front end are checked against it.

@@ -162,7 +162,7 @@ class Room:
         self.added, self._checked = 0, time.monotonic()
         total = sum(quota.usage(own.folder.parent).values())
         if total > limit:
-            keep = checkpoints.needed_now()
+            keep = {address for unit in checkpoints.known_now().values() for address in unit.addresses}
             before = set(checkpoints.states.chunks())
             report = quota.collect(own.folder.parent, limit, live=(), own={own.folder.name: own}, keep=keep)
             total = report.after

@@ -27,7 +27,8 @@ from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.returning.affected_notebook import AffectedNotebook
-    from ctxkernel.kernel.returning.returns import PreparedReturn, Returning
+    from ctxkernel.kernel.returning.return_texts import PreparedReturn
+    from ctxkernel.kernel.returning.returns import Returning
 
 T = TypeVar("T")
 REST_SECONDS = 0.5

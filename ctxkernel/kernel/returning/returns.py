@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,7 +20,6 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.masking import Mask
 from ctxkernel.core.reflection import class_qualname
 from ctxkernel.core.replay import HeadMove, Restored
-from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement, run_name
 from ctxkernel.kernel.messages import plan_messages as messages
 from ctxkernel.kernel.returning.cell_runs import CellReader
@@ -30,13 +27,14 @@ from ctxkernel.kernel.returning.comparisons import Comparisons, RunFacts
 from ctxkernel.kernel.returning.kept_results import KeptResults
 from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, TARGET, LiveState, is_variable, without
 from ctxkernel.kernel.returning.return_services import ReturnServices
+from ctxkernel.kernel.returning.return_texts import DoneReturn, PreparedReturn, return_text
 from ctxkernel.kernel.returning.targets import ReturnAction, ReturnJob, Target, Trail, place_in
 from ctxkernel.state.base import own_modules
 from ctxkernel.state.base.namespace import is_atom, some_of
 from ctxkernel.state.base.own_modules import PREFIX
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.comparison import Difference
-from ctxkernel.state.checkpoints.restore import Fetched, Restorer
+from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, Storage, own_classes
 from ctxkernel.state.types import connections
 from ctxkernel.state.types.object_names import LABELS
@@ -56,31 +54,6 @@ PANEL_SECONDS = 4.0
 """Time for all values that a panel asks to compare at once."""
 _LAST_SECONDS = 5.0
 """Seconds that the end of a kernel waits for data that are still being written."""
-
-
-@dataclass(slots=True)
-class PreparedReturn:
-    """A return with everything that it needs in memory."""
-
-    job: ReturnJob
-    fetched: Fetched
-    plan: Plan
-    """Which of the missing names are made again, and which are lost."""
-
-
-@dataclass(slots=True)
-class _Done:
-    """The results of a return, name by name."""
-
-    lost: dict[str, str]
-    as_now: dict[str, str]
-    made: list[str] = field(default_factory=list[str])
-    """Names that were made again."""
-    modules: list[str] = field(default_factory=list[str])
-    """Modules that stay as they are."""
-    loggers: list[str] = field(default_factory=list[str])
-    """Loggers that stay as they are."""
-    notices: list[str] = field(default_factory=list[str])
 
 
 class Returning:
@@ -338,7 +311,7 @@ class Returning:
         if job.action == "rerun":  # an import among these cells runs the file of its module, as in a new process
             self.live.unload_modules([name for name in own if PREFIX + name not in job.difference.target])
         alive = self._alive(prepared) if prepared.plan.rerun else {}
-        done = _Done(self.restorer.settle(fetched), fetched.as_now)
+        done = DoneReturn(self.restorer.settle(fetched), fetched.as_now)
         self.live.adopt_copies(before, fetched.values)
         if job.resumable is not None:
             session.configuration.recall(job.resumable.marks)
@@ -360,7 +333,8 @@ class Returning:
         self._move_trail(job)
         done.as_now = {**prepared.plan.as_now, **done.as_now}
         lost = self._by_users(done.lost)
-        self._tell(prepared, done, lost)
+        if text := return_text(prepared, done, lost):
+            self._session.notices.write(text)
         uncertain = {name_of(place) for place in (*done.as_now, *lost)}
         self.facts.uncertain = job.target.execution_id, tuple(sorted(uncertain))
         move = HeadMove(job.target.execution_id, job.action, time.time())
@@ -383,7 +357,7 @@ class Returning:
         }
         return {name: self.live.value(name) for name, (one, other) in tokens.items() if one and one == other}
 
-    def _make_again(self, plan: Plan, alive: Mapping[str, Any], done: _Done) -> None:
+    def _make_again(self, plan: Plan, alive: Mapping[str, Any], done: DoneReturn) -> None:
         """Run the statements again that make missing names."""
         from ctxkernel.kernel.returning.return_plans import make_again, name_of
 
@@ -398,7 +372,7 @@ class Returning:
         self.checkpoints.made_again(done.made)
 
     def _restore_handles(
-        self, mementos: Mapping[str, Any], difference: Difference, values: Mapping[str, Any], done: _Done
+        self, mementos: Mapping[str, Any], difference: Difference, values: Mapping[str, Any], done: DoneReturn
     ) -> None:
         graph = self._session.loop.graph
 
@@ -414,7 +388,7 @@ class Returning:
         self._session.tracker.settle_loaded(held)
         self.live.mementos = graph.memento()
 
-    def _restore_ambient(self, job: ReturnJob, values: Mapping[str, Any], done: _Done) -> None:
+    def _restore_ambient(self, job: ReturnJob, values: Mapping[str, Any], done: DoneReturn) -> None:
         target = job.difference.target
         # The states from here on continue the target, which has these parts, and not the start of this kernel.
         first = self.live.ambient_first
@@ -470,44 +444,3 @@ class Returning:
         if turn is not None and turn.outside is not None:  # an undo returns to what changed outside of the cell
             self.trail.ran(*turn.outside, again=False)
         self.trail.went(job.target.execution_id)
-
-    def _tell(self, prepared: PreparedReturn, done: _Done, lost: Mapping[str, str]) -> None:
-        """Tell in the cell what a return did."""
-        from ctxkernel.kernel.returning.resume import unfinished
-        from ctxkernel.kernel.returning.return_plans import name_of
-
-        job, plan, fetched = prepared.job, prepared.plan, prepared.fetched
-        not_as_it_was = done.lost.keys() | set(map(name_of, done.as_now))
-        names = job.difference.restored
-        loaded = sorted(name for name in names if is_variable(name) and name not in not_as_it_was)
-        dropped = list(filter(is_variable, job.difference.drop))
-        kept = sum(map(is_variable, job.difference.keep))
-        inexact = sorted({name for unit in job.difference.load for name in unit.inexact if name in loaded})
-        connected = {one.places[0]: one.told for one in fetched.connected.values()}
-        if job.as_json:
-            if not job.statements and job.affected is None:
-                whole = {"head": job.target.execution_id, "restored": loaded, "removed": dropped, "lost": done.lost}
-                whole |= {"as_now": done.as_now, "as_stored": inexact, "connected": connected}
-                self._session.notices.write(json.dumps(whole, indent=1) + "\n")
-            return
-        count = f"{len(loaded)} name{'s' * (len(loaded) != 1)}"
-        told = [f"at {job.target.told}: {count} restored{_some(loaded)}, {kept} kept as they are"]
-        if dropped:
-            told[0] += f", {len(dropped)} removed{_some(dropped)}"
-        if done.made:
-            told.append(f"made again: {', '.join(done.made)} by {', '.join(plan.again)}")
-        told += [f"connected again: {place} ({what})" for place, what in connected.items()]
-        told += [f"not restored: {name.replace(PREFIX, 'module ')} ({why})" for name, why in lost.items()]
-        told += [f"as it is now: {name} ({why})" for name, why in done.as_now.items()]
-        if inexact:
-            told.append(f"as their libraries store them: {join_names(inexact)}")
-        if later := [name for name in done.modules if name not in own_modules.IN_PLACE]:
-            told.append(f"loaded later, and as it is now: module {join_names(later)}")
-        told += [f"loaded later, and as it is now: logger {name}" for name in done.loggers]
-        told += [*filter(None, [plan.files_that_stay()]), *done.notices]
-        told += unfinished(job.resumable) if job.resumable is not None else []
-        self._session.notices.write("\n".join(told) + "\n")
-
-
-def _some(names: Sequence[str]) -> str:
-    return f" ({join_names(names)})" if names else ""

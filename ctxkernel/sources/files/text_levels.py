@@ -72,10 +72,7 @@ def excerpt(document: Document, window: Window, budget: int) -> Draft:
 def structure(document: Document, window: Window, place: Place, budget: int) -> Draft:
     """Level 1: symbols, headings or columns, then lines of `window`, those at the position, where there is room."""
     outline, unread = document.outline, document.unread(document.outline.what)
-    headline = document.headline(read=True)
-    # Documentation and imports give way where they would leave no room for the structure itself.
-    heads = ([headline, *outline.head[:n]] for n in (len(outline.head), 1, 0))
-    head = next((head for head in heads if 2 * count_tokens("\n".join(head)) <= budget), [headline])
+    head = _head(document, budget)
     # Lines at the position get a quarter, if that is enough for any.
     nearby = budget // 4 if (place.line or place.offset) and 4 * (_NEARBY_TOKENS + 2) <= budget < NO_CAP else 0
     if nearby:
@@ -83,12 +80,7 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
         nearby = min(nearby, max(count_tokens(some) + _NEARBY_HEAD, _NEARBY_TOKENS + 2))
     share = budget - nearby
     if not outline.entries:
-        rest = unread if document.language.name not in FACTS else []  # these say so themselves
-        room = share if document.is_log else budget
-        rows, hidden = (outline.lines, []) if budget >= NO_CAP else most_named(outline.lines, outline.unit)
-        draft = fit_lines(head, [*rows, *rest], room, outline.unit, hidden=hidden)
-        draft = replace(draft, rows={**draft.rows, **outline.table})
-        return _with_nearby(document, window, draft, budget) if room < budget or not draft.cut_tokens else draft
+        return _facts_and_lines(document, window, head, share if document.is_log else budget, budget)
     lines = document.entries
     imports = [Line(line, rank=2) for line in head if line.startswith("imports: ")]
     head = [line for line in head if line not in imports]
@@ -136,6 +128,23 @@ def structure(document: Document, window: Window, place: Place, budget: int) -> 
     if text is None:
         return fitted(begin, max(1, share - count_tokens(marks[-1]) - 1))
     return replace(draft, text=text)
+
+
+def _head(document: Document, budget: int) -> list[str]:
+    """Return the first lines: documentation and imports give way where they would leave no room for the structure."""
+    headline, more = document.headline(read=True), document.outline.head
+    heads = ([headline, *more[:n]] for n in (len(more), 1, 0))
+    return next((head for head in heads if 2 * count_tokens("\n".join(head)) <= budget), [headline])
+
+
+def _facts_and_lines(document: Document, window: Window, head: list[str], room: int, budget: int) -> Draft:
+    """Return the structure of a text without entries: its facts in `room`, then lines at the position."""
+    outline, unread = document.outline, document.unread(document.outline.what)
+    rest = unread if document.language.name not in FACTS else []  # these say so themselves
+    rows, hidden = (outline.lines, []) if budget >= NO_CAP else most_named(outline.lines, outline.unit)
+    draft = fit_lines(head, [*rows, *rest], room, outline.unit, hidden=hidden)
+    draft = replace(draft, rows={**draft.rows, **outline.table})
+    return _with_nearby(document, window, draft, budget) if room < budget or not draft.cut_tokens else draft
 
 
 def _marks_of_rest(document: Document) -> list[str]:

@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.core.reflection import class_of, is_any
 from ctxkernel.core.replay import CheckpointInfo, CheckpointState
 from ctxkernel.state.base.namespace import NOTHING, is_atom
 from ctxkernel.state.checkpoints import units
@@ -31,6 +30,7 @@ from ctxkernel.state.tracking.groups import PackPiece
 from ctxkernel.state.tracking.late_changes import LateChanges, content_from_json
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.state.types import connections
+from ctxkernel.state.types.connections import is_released
 from ctxkernel.state.types.object_names import LABELS
 
 MOST_HELD = 1000
@@ -121,7 +121,9 @@ class Checkpointer:
         changes = StateChanges(execution_id)
         self._turns[execution_id] = self.tracker.turn
         self._numbers[execution_id] = len(self._numbers) + 1
-        doubts = self._doubts(execution_id) if self.tracker.doubts else {}
+        doubts: dict[str, list[str]] = {}
+        if found := self.tracker.doubts:
+            doubts, self.tracker.doubts = self.states.find_doubts(found, self._turns, self.base, execution_id), {}
         plain = self._plain = {**self._plain, **plain}
         if self._apart or self._labels or gone or pending.names:
             self._drop_gone(pending, gone, changes)
@@ -181,18 +183,6 @@ class Checkpointer:
         for name, why in pending.faults.items():
             self._put(Unit((name,), missing={name: why}), changes)
         self.storage.write(changes, self._current)
-
-    def _doubts(self, execution_id: str) -> dict[str, list[str]]:
-        """Note uncertain earlier states: names changed without a cell that touched them, at an unknown time."""
-        found: dict[str, list[str]] = {}
-        doubts, self.tracker.doubts = self.tracker.doubts, {}
-        for name, turn in doubts.items():
-            between = [one for one, at in self._turns.items() if at > turn and one != execution_id]
-            between = [one for one in between if self.states.follows(self.base, one)]
-            if between:
-                found[name] = between
-        self.states.doubt(found, execution_id)
-        return found
 
     def _drop_gone(self, pending: Pending, gone: Iterable[str], changes: StateChanges) -> None:
         changes.gone |= {name for name in self._apart if self._value(name) is NOTHING}
@@ -285,7 +275,7 @@ class Checkpointer:
 
     def _hold(self, token: str, thing: Any) -> None:
         """Hold an object without a stored form, unless the user ends it by releasing it."""
-        if token in self.shelf or is_any(class_of(thing), *_CLOSING):
+        if token in self.shelf or is_released(thing):
             return
         self.shelf[token] = thing
         while len(self.shelf) > MOST_HELD:
@@ -425,10 +415,6 @@ class Checkpointer:
             current |= units.units_by_name(self.states.made_of(unit) or ())
         return current
 
-    def needed_now(self) -> set[str]:
-        """Return the addresses of the present state."""
-        return {address for unit in self.known_now().values() for address in unit.addresses}
-
     def load(self, execution_id: str, manifest: Mapping[str, Any], info: CheckpointInfo) -> None:
         """Take in a manifest of an earlier kernel. Raises KeyError, TypeError, ValueError or an error of reading."""
         for unit in self.states.load(execution_id, manifest, info):
@@ -508,12 +494,3 @@ class Checkpointer:
         for token in {one.token for unit in target.values() for one in unit.again}:
             if self._packer.tokens.object(token) is not None:
                 self.shelf.pop(token, None)  # the user holds it again
-
-
-_CLOSING = (
-    *(("io", "IOBase"), ("socket", "socket"), ("tempfile", "_TemporaryFileWrapper"), ("mmap", "mmap")),
-    *(("tempfile", "SpooledTemporaryFile"), ("tempfile", "TemporaryDirectory"), ("zipfile", "ZipFile")),
-    *(("tarfile", "TarFile"), ("multiprocessing.shared_memory", "SharedMemory"), ("h5py", "HLObject")),
-    *(("sqlite3", "Connection"), ("torch", "Tensor"), ("cupy", "ndarray")),
-)
-"""Classes whose objects a program may rely on to be closed at their release, or to release much memory."""

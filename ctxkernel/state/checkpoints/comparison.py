@@ -19,7 +19,7 @@ from ctxkernel.state.checkpoints.states import CheckpointError
 from ctxkernel.state.checkpoints.units import State, Unit
 from ctxkernel.state.tracking.groups import CHUNK, chunks_of
 from ctxkernel.state.types import connections
-from ctxkernel.state.types.process_objects import TRAITS_ONLY
+from ctxkernel.state.types.display_objects import TRAITS_ONLY
 
 _AS_NOW = "it cannot be stored, and was used since"
 _CHANGED = "it changed without a cell that used it, at a time that is not known"

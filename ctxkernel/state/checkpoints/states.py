@@ -58,6 +58,22 @@ class States:
         self.doubt({str(name): list(map(str, between)) for name, between in doubts.items()}, execution_id)
         return made
 
+    def find_doubts(
+        self, changed: Mapping[str, int], turns: Mapping[str, int], base: str | None, later: str
+    ) -> dict[str, list[str]]:
+        """Note names that changed without a cell that touched them; return the states in which each is uncertain.
+
+        `changed`: the turn in which each was last known. `turns`: those of the states. `base`: the state before the
+        execution `later`, which found the changes.
+        """
+        found: dict[str, list[str]] = {}
+        for name, turn in changed.items():
+            between = [one for one, at in turns.items() if at > turn and one != later and self.follows(base, one)]
+            if between:
+                found[name] = between
+        self.doubt(found, later)
+        return found
+
     def doubt(self, found: Mapping[str, Iterable[str]], later: str) -> None:
         """Note that names whose change was found in the execution `later` changed during these executions."""
         for name, between in found.items():

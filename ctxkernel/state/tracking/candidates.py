@@ -11,11 +11,12 @@ from dataclasses import replace
 from types import FunctionType
 
 from ctxkernel.state.base.code_objects import code_facts
-from ctxkernel.state.base.namespace import NOTHING, is_atom
+from ctxkernel.state.base.namespace import NOTHING, Variable, is_atom
 from ctxkernel.state.tracking.cell_names import ANYTHING_IN_A_FUNCTION, CellNames
 from ctxkernel.state.tracking.groups import Group
 from ctxkernel.state.tracking.packed_variables import PackedVariables
 from ctxkernel.state.tracking.read_names import names_read_first
+from ctxkernel.state.types.object_names import LABELS
 
 REFRESH_SECONDS = 0.001
 """Processor time for packing the candidates of a cell before it runs: changes outside of any cell."""
@@ -112,6 +113,20 @@ class CandidateNames(PackedVariables):
             same = [one for one in self._variables if self._value(one) is value]
             return same or list(self._complex())  # a part of something, or of nothing
         return []
+
+    def _add(self, name: str) -> None:
+        variable = self._variables[name] = Variable(turn=self.turn)
+        self.pending.names.add(name)
+        if is_atom(value := self._value(name)):
+            variable.atom = value
+
+    def _forget(self, name: str) -> None:
+        self._variables.pop(name, None)
+        self._groups.pop(name, None)
+
+    def _labels(self) -> set[str]:
+        """Return the labels of the known classes of the user's and objects with packs of their own."""
+        return {name for name in self._groups if name.startswith(LABELS)}
 
     def _quick(self) -> list[str]:
         """Return those of the candidates that are packed again in a moment, the quickest first."""

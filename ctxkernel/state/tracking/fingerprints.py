@@ -29,6 +29,7 @@ from ctxkernel.state.types.object_names import LABELS
 MOST_NODES = 20_000
 MOST_SHOWN = 100_000
 """Elements of a view that are compared as those of an array of its own."""
+VISIBLE_BYTES = 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -403,3 +404,12 @@ def _code_digest(one: Node) -> int:
         if class_of(code) is types.CodeType:
             return code_facts(code).digest
     return int.from_bytes(xxh3_128_digest(repr(data).encode("utf-8", "replace"))[:8], "little")
+
+
+def array_fingerprint(value: Any) -> bytes:
+    """Return a hash of the content of an array, whoever shares its memory; empty for a large one, or another object."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or class_of(value) is not numpy.ndarray or value.nbytes > VISIBLE_BYTES or value.dtype.hasobject:
+        return b""
+    form = repr((value.dtype, value.shape, value.strides, value.flags.writeable))
+    return xxh3_128_digest(form.encode() + value.tobytes())

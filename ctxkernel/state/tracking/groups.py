@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -267,6 +267,12 @@ class Moment:
                 self._hashed[key] = view, (self.chunks or chunks_of)(view, expired)
             found.append(self._hashed[key][1])
         return tuple(found)
+
+
+def distinct(pieces: Mapping[str, PackPiece]) -> list[PackPiece]:
+    """Return each piece once, referenced ones first: the fingerprints of the others need them."""
+    once = list({id(one): one for one in pieces.values()}.values())
+    return sorted(once, key=lambda piece: not piece.names[0].startswith(("shared:", "class:")))
 
 
 def is_pack_of(group: Group | None, piece: PackPiece) -> bool:

@@ -7,12 +7,9 @@ Rule 2: a class of the user's, and an object with a pack of its own, has a group
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
-
-from xxhash import xxh3_128_digest
 
 from ctxkernel.core.descriptions import describe
 from ctxkernel.core.reflection import AttributePlan, class_of, is_kind
@@ -22,8 +19,9 @@ from ctxkernel.core.timeline_events import NONE
 from ctxkernel.state.base.namespace import NOTHING, Hidden, Variable, some_of, weak_reference
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.cell_names import Transform
+from ctxkernel.state.tracking.fingerprints import array_fingerprint
 from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
-from ctxkernel.state.tracking.groups import Group, Moment, PackPiece, is_pack_of
+from ctxkernel.state.tracking.groups import Group, Moment, PackPiece, distinct, is_pack_of
 from ctxkernel.state.tracking.late_changes import OpenChange, OwnContent, content_of
 from ctxkernel.state.tracking.stream_trees import values_of
 from ctxkernel.state.types.memory_blocks import MemoryBlocks, WrittenMemory
@@ -35,7 +33,6 @@ PACK_SHARE = 0.25
 COMPARED_BYTES = 512 * 1024
 PLAIN_BYTES = 16 * 1024
 """Largest stream, and largest one of plain data, of which a fingerprint is made: to tell whether content differs."""
-VISIBLE_BYTES = 1024 * 1024
 DEFERRED_SHARE = 0.25
 """Of the time for packing: more time to compare deferred names, each by itself."""
 _LEAST_SHARE = 1e-4
@@ -173,7 +170,7 @@ class PackedVariables:
             self._groups[name] = group
             if (variable := self._variables.get(name)) is not None:
                 variable.turn = self.turn
-                variable.visible = _visible(self._value(name))
+                variable.visible = array_fingerprint(self._value(name))
         if _has_print(piece):
             group.prints = self._prints(piece)
         return group
@@ -287,7 +284,9 @@ class PackedVariables:
             return None if one is None else (one.key, one.packed.labels)
 
         value = self._value(name)
-        text = _visible(value).hex() or (self._prints(piece, moment).get(name, "") if _has_print(piece) else "")
+        text = array_fingerprint(value).hex() or (
+            self._prints(piece, moment).get(name, "") if _has_print(piece) else ""
+        )
         return content_of((piece.key, piece.packed.labels), find, text)
 
     def _known_content(self, group: Group) -> OwnContent | None:
@@ -404,7 +403,7 @@ class PackedVariables:
                 continue
             if name in found.changed or name in found.added:
                 continue
-            visible = _visible(value)
+            visible = array_fingerprint(value)
             if not visible or visible != variable.visible:
                 self._change(name, found)
             variable.visible = visible
@@ -496,21 +495,6 @@ class PackedVariables:
         return AttributePlan(cls, own=True).skip if cls is not None else frozenset()
 
 
-def _visible(value: Any) -> bytes:
-    """Return a hash of the content of an array, whoever shares its memory; empty for a large one, or another object."""
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is None or class_of(value) is not numpy.ndarray or value.nbytes > VISIBLE_BYTES or value.dtype.hasobject:
-        return b""
-    form = repr((value.dtype, value.shape, value.strides, value.flags.writeable))
-    return xxh3_128_digest(form.encode() + value.tobytes())
-
-
 def _has_print(piece: PackPiece) -> bool:
     """Return whether fingerprints are made of a piece."""
     return len(piece.packed.stream) <= (COMPARED_BYTES if piece.packed.noted else PLAIN_BYTES)
-
-
-def distinct(pieces: Mapping[str, PackPiece]) -> list[PackPiece]:
-    """Return each piece once, referenced ones first: the fingerprints of the others need them."""
-    once = list({id(one): one for one in pieces.values()}.values())
-    return sorted(once, key=lambda piece: not piece.names[0].startswith(("shared:", "class:")))

@@ -356,16 +356,6 @@ class NamespaceTracker(CandidateNames):
         self._last = told
         return told
 
-    def _add(self, name: str) -> None:
-        variable = self._variables[name] = Variable(turn=self.turn)
-        self.pending.names.add(name)
-        if is_atom(value := self._value(name)):
-            variable.atom = value
-
-    def _forget(self, name: str) -> None:
-        self._variables.pop(name, None)
-        self._groups.pop(name, None)
-
     def _moved(self) -> tuple[list[str], list[str], list[str]]:
         """Return the user's names that were added, moved to another address, deleted since the last call."""
         for _ in range(3):
@@ -397,10 +387,6 @@ class NamespaceTracker(CandidateNames):
         added = [name for name in there if name not in self._variables]
         gone = self._variables.keys() - self._watched - set(there)
         return added, moved, sorted(gone), (self._variables.keys() - gone - set(moved)) | self._labels()
-
-    def _labels(self) -> set[str]:
-        """Return the labels of the known classes of the user's and objects with packs of their own."""
-        return {name for name in self._groups if name.startswith(LABELS)}
 
     def _settle(
         self,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ctxkernel.core.reflection import class_module, class_mro, class_of, class_qualname, loaded
+from ctxkernel.core.reflection import class_module, class_mro, class_of, class_qualname, is_any, loaded
 from ctxkernel.core.text import one_line
 from ctxkernel.projection.secrets import mask
 from ctxkernel.state.types.parts import said
@@ -221,3 +221,16 @@ def _dask(address: str) -> Any:
 
 
 REGISTRY = Registry((ReconnectEntry("distributed.client.Client", _address, _dask),))
+
+
+def is_released(obj: object) -> bool:
+    """Return whether a program may rely on an object to be closed at its last reference, or to release much memory."""
+    return is_any(class_of(obj), *_CLOSING)
+
+
+_CLOSING = (
+    *(("io", "IOBase"), ("socket", "socket"), ("tempfile", "_TemporaryFileWrapper"), ("mmap", "mmap")),
+    *(("tempfile", "SpooledTemporaryFile"), ("tempfile", "TemporaryDirectory"), ("zipfile", "ZipFile")),
+    *(("tarfile", "TarFile"), ("multiprocessing.shared_memory", "SharedMemory"), ("h5py", "HLObject")),
+    *(("sqlite3", "Connection"), ("torch", "Tensor"), ("cupy", "ndarray")),
+)

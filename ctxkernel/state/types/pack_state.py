@@ -56,7 +56,41 @@ class PackFindings:
     """Code of the user's that runs at unpacking, or at the end of an unpacked object: `Point.__setstate__`."""
 
 
-class PackState(PackFindings):
+class ObjectNotes(PackFindings):
+    """Notes about single objects that one pack met: what is missing, and what the stream gives anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.missing: list[tuple[object, str]] = []
+        """Objects that are not stored, with a description."""
+        self.left_out: list[tuple[object, str]] = []
+        """Objects that are stored without a part of them, and that part."""
+        self.fault_names: list[str] = []
+        """The names of `faults`, in the stream."""
+        self.again: list[tuple[object, connections.Connection]] = []
+        """Objects that are not stored, with the description from which they can be connected again."""
+        self.members: set[int] | None = None
+        """Ids of the targets of weak references that are in the pack; None until that is known."""
+        self.targets: list[object] = []
+        self.cells: dict[int, tuple[()] | tuple[type, str, int]] = {}
+        """By id: cells whose content comes with a function; of a method, its class, name and the cell's place."""
+        self.copied: dict[int, tuple[dict[str, Any], dict[str, Any] | None]] = {}
+        """By id: copies of the namespace that are the globals of functions, and their substitutes; None for none."""
+        self.exporters: list[object] = []
+        """Objects of libraries whose memory arrays look into: one that is stored too comes back with other memory."""
+        self.no_devices = ""
+        """Why objects in the memory of a device are not stored here; empty where they are."""
+        self.counting = False
+        """Whether the memory of devices is only added up."""
+        self.counted: dict[int, int] = {}
+        """By address, its bytes."""
+        self.named: frozenset[int] | None = None
+        """Ids of the containers, arrays, frames and instances that are values of variables; None if not known yet."""
+        self.by_attributes: list[object] = []
+        """Instances stored by their attributes although their class has a `__getstate__`."""
+
+
+class PackState(ObjectNotes):
     """The state of one pack: the findings so far, and the objects and memory that they refer to."""
 
     def __init__(
@@ -89,35 +123,12 @@ class PackState(PackFindings):
             elif name.startswith("shared:"):
                 self.roots.add(id(value))
         self.plans: dict[int, AttributePlan] = {}
-        self.missing: list[tuple[object, str]] = []
-        """Objects that are not stored, with a description."""
-        self.left_out: list[tuple[object, str]] = []
-        """Objects that are stored without a part of them, and that part."""
-        self.fault_names: list[str] = []
-        """The names of `faults`, in the stream."""
-        self.again: list[tuple[object, connections.Connection]] = []
-        """Objects that are not stored, with the description from which they can be connected again."""
-        self.members: set[int] | None = None
-        """Ids of the targets of weak references that are in the pack; None until that is known."""
-        self.targets: list[object] = []
-        self.cells: dict[int, tuple[()] | tuple[type, str, int]] = {}
-        """By id: cells whose content comes with a function; of a method, its class, name and the cell's place."""
-        self.copied: dict[int, tuple[dict[str, Any], dict[str, Any] | None]] = {}
-        """By id: copies of the namespace that are the globals of functions, and their substitutes; None for none."""
         self.blocks = MemoryBlocks()
         """Memory that is stored by itself: of arrays …"""
         self.constant = MemoryBlocks()
         """… and memory that is never written, so that sharing it makes no difference."""
         self.met_memory = False
         """Whether this pack met memory first that may be that of an array which it wrote before."""
-        self.exporters: list[object] = []
-        """Objects of libraries whose memory arrays look into: one that is stored too comes back with other memory."""
-        self.no_devices = ""
-        """Why objects in the memory of a device are not stored here; empty where they are."""
-        self.counting = False
-        """Whether the memory of devices is only added up."""
-        self.counted: dict[int, int] = {}
-        """By address, its bytes."""
         self.labels: dict[str, int] = {}
         """By label, the number in the stream of an object that the stream does not hold."""
         self.label_of: Callable[[object], str | None] = packer.labels.get
@@ -130,10 +141,6 @@ class PackState(PackFindings):
         """Store what the classes of libraries say is all, and none of their other attributes."""
         self.shallow = False
         """Store nothing of what refused objects hold."""
-        self.named: frozenset[int] | None = None
-        """Ids of the containers, arrays, frames and instances that are values of variables; None if not known yet."""
-        self.by_attributes: list[object] = []
-        """Instances stored by their attributes although their class has a `__getstate__`."""
 
     def label(self, label: str) -> int:
         """Return the number by which the stream refers to something outside of it."""

@@ -23,6 +23,7 @@ from ctxkernel.state.types import (
     classes,
     code,
     connections,
+    display_objects,
     file_objects,
     frames,
     instances,
@@ -285,7 +286,8 @@ _EXACT: dict[int, Kind] = {id(cls): None for cls in process_objects.PLAIN} | {
 _BELOW: dict[int, Kind] = {
     id(cls): kind for table in (process_objects.BELOW, file_objects.BELOW, code.BELOW) for cls, kind in table.items()
 }
-_TABLE: tuple[tuple[str, str, Kind], ...] = (*arrays.TABLE, *frames.TABLE, *tensors.TABLE, *process_objects.TABLE)
+_LIBRARIES = (arrays, frames, tensors, display_objects, process_objects)
+_TABLE: tuple[tuple[str, str, Kind], ...] = tuple(row for each in _LIBRARIES for row in each.TABLE)
 _MODULES = tuple(dict.fromkeys(row[0] for row in _TABLE))
 
 

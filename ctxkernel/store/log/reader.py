@@ -20,8 +20,9 @@ from typing import Any, cast
 from ctxkernel.core.errors import BadCommand, BadHistory, CtxError, StoreError
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.text import one_line
-from ctxkernel.core.timeline import Artifact, Execution, Statement, StatementLog, statement_to_json
+from ctxkernel.core.timeline import Artifact, Execution, Statement, StatementLog
 from ctxkernel.core.timeline_events import Event, Json, plain
+from ctxkernel.core.timeline_json import statement_to_json
 from ctxkernel.core.turn_values import HandleState
 from ctxkernel.core.typed_json import read_json
 from ctxkernel.history.events import HistoryEvent
