@@ -36,8 +36,8 @@ def test_when_time_runs_out_it_says_so_or_finds_all(late: bool):
 
 def test_a_small_variable_beside_a_slow_one_is_told():
     """What a name holds is known, though how it is stored together with others is found in the background."""
-    slow = "big = [[i] for i in range(300_000)]; notes = []; fits = {}; kept = [1]; view = np.arange(9)[2:]"
-    notebook = Notebook(slow, may_defer=lambda: True, settings=Settings(end_phase_ms=40))
+    slow = "big = [[i] for i in range(600_000)]; notes = []; fits = {}; kept = [1]; view = np.arange(9)[2:]"
+    notebook = Notebook(slow, may_defer=lambda: True, settings=Settings(end_phase_ms=100))
     touch = "; fits; kept; view; big"
     notebook.run("notes" + touch)
 
