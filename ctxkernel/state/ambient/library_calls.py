@@ -21,10 +21,11 @@ from ctxkernel.state.base.own_modules import is_own
 from ctxkernel.state.tracking.set_attributes import Call
 
 _OF_OTHER_PARTS = re.compile(
-    r"(?:asyncio|builtins|ctxkernel|gc|IPython|ipywidgets|locale|pandas|random|seaborn|signal|sklearn)\."
-    r"|(?:threading|torch|warnings)\.|os\.(?!umask)|logging\.(?!addLevelName|setLoggerClass)|polars\.Config\."
-    r"|decimal\.(?!\w+Context)|sys\.(?:set|path\.|modules|std)|socket\.setdefaulttimeout|xarray\.set_options|scipy\.special\.seterr"
-    r"|numpy\.(?:random\.|set_printoptions|seterr$)|matplotlib\.(?!colormaps\.|units\.|scale\.|projections\.)"
+    r"(?:builtins|ctxkernel|gc|IPython|ipywidgets|locale|matplotlib_inline|pandas|random|seaborn|signal|sklearn)\."
+    r"|(?:threading|torch|warnings)\.|.*\.disable_warnings$|os\.(?!umask)|logging\.(?!addLevelName|setLoggerClass)"
+    r"|polars\.Config\.|decimal\.(?!\w+Context)|sys\.(?:set|path\.|modules|std)|socket\.setdefaulttimeout"
+    r"|xarray\.set_options|scipy\.special\.seterr|numpy\.(?:random\.|set_printoptions|seterr$)"
+    r"|matplotlib\.(?!colormaps\.|units\.|scale\.|projections\.)"
 )
 """Full names of what other parts hold."""
 _VALUES = (str, bytes, int, float, bool, tuple, type(None))
