@@ -24,9 +24,7 @@ from ctxkernel.core.timeline import (
     Execution,
     NamespaceDiff,
     environment_text,
-    execution_to_json,
     statement_fingerprint,
-    statement_to_json,
 )
 from ctxkernel.core.timeline_events import (
     AsyncPayloadApplied,
@@ -37,6 +35,7 @@ from ctxkernel.core.timeline_events import (
     TickApplied,
     event_to_json,
 )
+from ctxkernel.core.timeline_json import execution_to_json, statement_to_json
 from ctxkernel.core.turn_values import Outcome
 from ctxkernel.testing import AtOnce, FakeSource, Turns
 from ctxkernel.testing.fake_loop import count_words
