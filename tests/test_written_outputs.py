@@ -150,3 +150,13 @@ def test_figures_are_shown_in_the_way_that_a_kept_cell_set(tmp_path, capsys, opt
 
     date = re.compile("<dc:date>.*?</dc:date>")
     assert date.sub("", part[0]) == date.sub("", whole[0])
+
+
+def test_an_exported_notebook_shows_the_last_content_of_displays(tmp_path, capsys):
+    path, exported = tmp_path / "note.ipynb", tmp_path / "exported.ipynb"
+    written(path, UPDATES)
+    assert main(["run", str(path), "--inplace"]) == 0
+
+    assert main(["export", str(path), "--ipynb", "--output", str(exported)]) == 0
+
+    assert [shown(exported)[0], "done 1" in shown(exported)[0]] == [shown(path)[0], True]

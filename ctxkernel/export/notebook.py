@@ -24,7 +24,7 @@ from ctxkernel.export.page import replace_text
 from ctxkernel.history.events import Action, AssistantMessage
 from ctxkernel.projection.masker import Masker
 from ctxkernel.projection.privacy import Hiding
-from ctxkernel.replay.notebook_outputs import notebook_outputs
+from ctxkernel.replay.notebook_outputs import NotebookCellOutputs, outputs_of_cells
 from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.store.notebook_file import as_count, as_object, as_objects, cell_id, joined, read_notebook_json
 
@@ -49,6 +49,8 @@ class BranchNotebook:
     _hidden: int = 0
     _count: int = 0
     """The number of the newest prompt."""
+    _outputs: dict[str, NotebookCellOutputs] = field(default_factory=dict[str, NotebookCellOutputs])
+    """Execution → its outputs at the end of the branch: a later cell may have updated a display."""
     _said: dict[str, str] = field(default_factory=dict[str, str])
     """Execution → the text that a model wrote in it."""
     _receipts: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
@@ -68,15 +70,17 @@ class BranchNotebook:
         found = log.path(branch) if branch is not None else log.path()
         # The command that exports the session still runs.
         path = [run for run in found if run[1].status != "running"]
+        made = outputs_of_cells((execution, None) for _, execution in path)
+        self._outputs = {run[1].execution_id: one for run, one in zip(path, made, strict=True)}
         kept = marks.get((SUBJECT, MARK))
         ids = {statement.statement_id for statement, _ in path}
         cells = cells_of(kept)
         if kept is not None and (not ids or any(cell.get(STATEMENT) in ids for cell in cells)):
             metadata, minor = metadata_of(kept)
-            made = list(self._of_document(cells, path, log))
+            built = list(self._of_document(cells, path, log))
         else:
             metadata, listed, minor = self._file(file)
-            made = list(self._of_file(listed, path, log))
+            built = list(self._of_file(listed, path, log))
         if not all(execution.status == "imported" for _, execution in path):
             own = {"session": self.reader.session_id, "branch": path[-1][1].execution_id}
             metadata = _with(metadata or _PYTHON, "export", own)
@@ -87,7 +91,7 @@ class BranchNotebook:
             "nbformat": 4,
             "nbformat_minor": minor,
             "metadata": {key: value for key, value in metadata.items() if key not in _TRANSIENT},
-            "cells": list(_with_ids(made, minor)),
+            "cells": list(_with_ids(built, minor)),
         }
 
     # -- the order of the cells -------------------------------------------------------------------
@@ -162,9 +166,10 @@ class BranchNotebook:
         else:
             self._count += 1
             count = self._count
-            outputs = _as_in_file(notebook_outputs(execution), stored)
+            made = self._outputs[execution.execution_id]
+            outputs = _as_in_file(made.everything, stored)
             outputs = [{**one, "execution_count": count} if "execution_count" in one else one for one in outputs]
-            if execution.cut or any(one.kind == "display" and one.data is None for one in execution.artifacts):
+            if not made.is_whole:
                 self.left_out.append(f"{execution.execution_id}: its output is not kept whole in the session")
             tags = statement.tags.get("cell_tags")
             metadata = _trustless(stored.get("metadata")) if cell else {"tags": tags} if tags else {}

@@ -33,6 +33,8 @@ class NotebookCellOutputs:
     outputs: list[Output] = field(default_factory=list[Output])
     captured: dict[str, list[Output]] = field(default_factory=dict[str, list[Output]])
     """Output widget → what it shows instead of the cell."""
+    everything: list[Output] = field(default_factory=list[Output])
+    """Both in their order: the cell where there are no widgets."""
     is_whole: bool = True
     """Whether nothing of it was left out of the session, as too large."""
 
@@ -77,6 +79,7 @@ def outputs_of_cells(runs: Iterable[tuple[Execution, int | None]]) -> list[Noteb
         cell = NotebookCellOutputs(is_whole=not execution.cut and not lost)
         for name, widget, output in made:
             (cell.captured.setdefault(widget, []) if widget else cell.outputs).append(output)
+            cell.everything.append(output)
             if name:
                 shown.setdefault(name, []).append((cell, output))
         found.append(cell)
