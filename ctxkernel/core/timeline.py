@@ -91,6 +91,11 @@ class Artifact:
     hash: str
     data: Json = None
 
+    @property
+    def arranges(self) -> bool:
+        """Whether it tells how outputs are arranged, and is none itself."""
+        return self.kind in ("order", "displays")
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:

@@ -369,7 +369,7 @@ def display_text(artifacts: tuple[Artifact, ...], hidden: Collection[str] = ()) 
     pictures = {one.name: one for one in artifacts if one.kind == PICTURE}
     lines: list[str] = []
     for one in artifacts:
-        if one.kind in ("read", "order", "displays", PICTURE):  # files that were read are no outputs
+        if one.arranges or one.kind in ("read", PICTURE):  # files that were read are no outputs
             continue
         if one.kind == "file":
             lines.append(f"[file {line(one.name)} {format_size(one.size)}]")

@@ -135,8 +135,7 @@ def show(ctx: CommandContext, args: Sequence[str]) -> str:
         lines += [f"~ {name} ({info.how}): {info.type} {info.repr}" for name, info in diff.changed.items()]
         lines += [f"− {name}" for name in diff.deleted]
         lines += [f"? changes may be missing: {diff.incomplete}"] if diff.incomplete else []
-        outputs = [one for one in run.artifacts if one.kind not in ("order", "displays")]
-        lines += [f"{one.kind} {one.name}: {one.mime}, {one.size:,} bytes" for one in outputs]
+        lines += [f"{a.kind} {a.name}: {a.mime}, {a.size:,} bytes" for a in run.artifacts if not a.arranges]
         lines += [f"notice: {notice}" for notice in run.notices]
     return "\n".join(lines)
 

@@ -85,7 +85,7 @@ def begun_row(turn: OpenTurn) -> messages.BegunStatement:
 def execution_row(statement: Statement, execution: Execution, deltas: tuple[DeltaItem, ...]) -> messages.ExecutionRow:
     """Return the fields of a row that depend on the execution alone."""
     cost = execution.cost
-    artifacts = [one for one in execution.artifacts if one.kind not in ("read", "picture", "order", "displays")]
+    artifacts = [one for one in execution.artifacts if not one.arranges and one.kind not in ("read", "picture")]
     row = {
         **_begun(statement, execution),
         **_fields(execution, "status", "ended_at"),

@@ -15,13 +15,13 @@ from ctxkernel.kernel.returning.cell_runs import DRAWS, GENERATORS, CellFacts
 from ctxkernel.kernel.returning.comparisons import RunFacts
 from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, LAST, TARGET
 from ctxkernel.replay.affected import RecordedRun
-from ctxkernel.state.ambient import passive
+from ctxkernel.state.ambient import LIBRARY_CALLS, passive
 from ctxkernel.state.base.own_modules import ATTRIBUTES, PREFIX, SHELL
 from ctxkernel.state.checkpoints.states import States
 from ctxkernel.state.checkpoints.units import Unit, missing_of
 from ctxkernel.state.types.object_names import LABELS
 
-CACHES, FILES, CALLS = "ambient:function caches", "ambient:files", "ambient:library"
+CACHES, FILES, CALLS = "ambient:function caches", "ambient:files", AMBIENT + LIBRARY_CALLS.name
 _RANDOM = frozenset(AMBIENT + name for name in GENERATORS)
 _OF_PROCESS = frozenset(("logging", "pyplot", "widgets"))
 """Parts whose values name objects of one process: what changes them runs again, and what uses them says so."""

@@ -6,6 +6,7 @@ same goes for what a cell sets of an object in a library: `networkx.config.backe
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -65,7 +66,8 @@ class LibraryCalls(Part):
             if not full or _OF_OTHER_PARTS.match(full) or not self.covered.isdisjoint((full, full.partition(".")[0])):
                 continue
             if not any(_is_data(namespace.get(name, NOTHING)) for name in call.arguments):  # it changes a variable
-                self._made[full] = self._state[full] = xxh3_64_hexdigest(call.text.encode("utf-8", "replace"))
+                text = ast.unparse(call.statement)
+                self._made[full] = self._state[full] = xxh3_64_hexdigest(text.encode("utf-8", "replace"))
 
     def capture(self) -> Any:
         """Return by full name a hash of the last call."""

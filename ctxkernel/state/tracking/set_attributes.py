@@ -49,7 +49,7 @@ class Call:
     path: tuple[str, ...]
     """The function, or what is set: `("csv", "register_dialect")`."""
     kind: Literal["call", "attribute", "item"]
-    text: str
+    statement: ast.stmt
     arguments: frozenset[str] = frozenset()
     """The names that are arguments of the call."""
 
@@ -88,12 +88,12 @@ def _calls(node: ast.AST) -> Iterator[Call]:
             given = (*arguments, *(one.value for one in keywords))
             names = frozenset(one.id for one in given if isinstance(one, ast.Name))
             if path and (verb.fullmatch(path[-1]) or (len(path) > 2 and _CHANGE.fullmatch(path[-1]))):
-                yield Call(path, "call", ast.unparse(node), names)
+                yield Call(path, "call", node, names)
         case ast.Assign(targets):
             for one in targets:
                 path = _path(one.value if isinstance(one, ast.Subscript) else one)
                 if len(path) > 1:
-                    yield Call(path, "item" if isinstance(one, ast.Subscript) else "attribute", ast.unparse(node))
+                    yield Call(path, "item" if isinstance(one, ast.Subscript) else "attribute", node)
         case _:
             pass
 
