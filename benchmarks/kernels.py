@@ -79,7 +79,7 @@ class Kernel:
                 "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")])),
                 **(env or {}),
             },
-            extra_arguments=["--HistoryManager.hist_file=:memory:", "--log-level=ERROR"],
+            extra_arguments=["--log-level=ERROR"],
         )
         self.client: BlockingKernelClient = self.manager.client()
         self.client.start_channels()

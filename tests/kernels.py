@@ -239,6 +239,7 @@ def starter(default_folder: Path) -> Iterator[StartKernel]:
         stock: bool = False,
         env: dict[str, str] | None = None,
         notebook: str = "note.ipynb",
+        history: str = ":memory:",
     ) -> RunningKernel:
         """Start a kernel in `folder` for `notebook`; `stock` gives a plain ipykernel instead of a ctxkernel."""
         folder = folder or default_folder
@@ -250,7 +251,7 @@ def starter(default_folder: Path) -> Iterator[StartKernel]:
             manager.start_kernel(
                 cwd=str(folder),
                 env={**environ, "JPY_SESSION_NAME": str(folder / notebook), **(env or {})},
-                extra_arguments=["--HistoryManager.hist_file=:memory:"],
+                extra_arguments=[f"--HistoryManager.hist_file={history}"],
             )
             client = manager.client()
             kernel = RunningKernel(manager, client, folder)

@@ -833,6 +833,19 @@ def test_garbage_is_collected_again_before_any_code_of_the_user_runs(start_kerne
     assert kernel.evaluate("(at_startup, gc.isenabled())") == "(True, True)"
 
 
+def test_what_the_user_configured_for_ipykernel_holds(start_kernel, tmp_path):
+    profile = tmp_path / "ipython" / "profile_default"
+    profile.mkdir(parents=True)
+    (profile / "ipython_kernel_config.py").write_text(
+        "c = get_config()\n"
+        "c.InteractiveShellApp.exec_lines = ['mine = 5']\n"
+        "c.InteractiveShell.ast_node_interactivity = 'all'\n"
+    )
+    kernel = start_kernel(env={"IPYTHONDIR": str(tmp_path / "ipython")})
+
+    assert [data["text/plain"] for data in kernel.run("mine\nmine + 1").data] == ["5", "6"]
+
+
 def test_the_status_counts_in_plain_words(kernel):
     kernel.run("x = 1")
     told = str(kernel.run("%ctx status").outputs)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copyreg
 import csv
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -26,6 +28,8 @@ def named(source: str, **namespace: Any) -> list[str]:
     ("source", "expected"),
     [
         ("csv.register_dialect('tabs', delimiter='\\t')", "csv.register_dialect"),
+        ("copyreg.pickle(object, len)", "copyreg.pickle"),
+        ("tracemalloc.start()", "tracemalloc.start"),
         ("old = csv.field_size_limit(10)", "csv.field_size_limit"),
         ("if True:\n    csv.register_dialect('tabs')", "csv.register_dialect"),
         ("register_dialect('tabs')", "_csv.register_dialect"),
@@ -35,7 +39,8 @@ def named(source: str, **namespace: Any) -> list[str]:
     ],
 )
 def test_what_a_cell_calls_for_its_effect_is_known_by_its_full_name(source: str, expected: str):
-    assert named(source, register_dialect=csv.register_dialect) == [expected]
+    others = {"copyreg": copyreg, "tracemalloc": tracemalloc}
+    assert named(source, register_dialect=csv.register_dialect, **others) == [expected]
 
 
 @pytest.mark.parametrize(

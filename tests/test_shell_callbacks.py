@@ -52,6 +52,12 @@ html = get_ipython().display_formatter.formatters['text/html']""",
         "get_ipython().register_magic_function(hello, 'line', 'hello')",
         "get_ipython().magics_manager.magics['line'].get('hello') is hello",
     ),
+    "an alias": ("a = 1", "%alias hello echo hello", "get_ipython().alias_manager.is_alias('hello')"),
+    "an alias that is removed": (
+        "%alias hello echo hello",
+        "%unalias hello",
+        "not get_ipython().alias_manager.is_alias('hello')",
+    ),
     "the mode of tracebacks": ("a = 1", "%xmode Plain", "get_ipython().InteractiveTB.mode == 'Plain'"),
 }
 
@@ -82,6 +88,18 @@ def test_a_formatter_of_a_library_is_there_again_where_a_return_takes_that_of_a_
     kernel.run("%ctx goto 2")
 
     assert kernel.run("{1}").data[0]["text/plain"] == "{1}"
+
+
+def test_a_handler_of_exceptions_goes_with_a_return_and_a_state_with_it_names_it(kernel: Any):
+    kernel.run("a = 1")
+    kernel.run("get_ipython().set_custom_exc((ZeroDivisionError,), lambda *args, **more: print('mine'))")
+    assert kernel.run("1 / 0").stdout == "mine\n"
+
+    kernel.run("%ctx goto 1")
+    assert "mine" not in kernel.run("1 / 0").stdout
+    assert "Traceback" not in kernel.run("%ctx goto 99").stderr, "ctxkernel's own handler is there again"
+
+    assert "ZeroDivisionError (handler of exceptions)" in kernel.run("%ctx goto 2").stdout
 
 
 def test_figures_are_shown_after_a_return_to_a_state_without_pyplot(kernel: Any):

@@ -444,9 +444,8 @@ def start(kernel: Any) -> None:
 
 
 class CtxKernelApp(IPKernelApp):
-    """`python -m ctxkernel.kernel -f CONNECTION_FILE`."""
+    """`python -m ctxkernel.kernel -f CONNECTION_FILE`. Its name is ipykernel's, so it reads the same configuration."""
 
-    name = "ctxkernel"
     kernel_class = CtxKernel
 
     def initialize(self, argv: Any = None) -> None:

@@ -42,6 +42,7 @@ from ctxkernel.kernel.execution.capture import Capture
 from ctxkernel.kernel.execution.cell import SingleTransform, Then
 from ctxkernel.kernel.execution.fd_streams import Streams
 from ctxkernel.kernel.execution.guard import Guard
+from ctxkernel.kernel.execution.input_history import InputHistory
 from ctxkernel.kernel.execution.interrupts import Interrupts, Timeout
 from ctxkernel.kernel.execution.notebook_cells import NotebookCells
 from ctxkernel.kernel.execution.page_hashes import Memory
@@ -126,6 +127,7 @@ class Runtime:
         self.streams = Streams()
         self.transform = SingleTransform(self.shell)
         self.stopped_queue = StoppedQueue()
+        self.input_history = InputHistory(self.kernel, self.guard)
         executed = run_notebook(((one.words, one.folder) for one in self.above), os.environ, Path.cwd())
         place = str(executed.path) if executed is not None else self._notebook_of_vscode()
         named = place or is_named(os.environ) or notebook_name(None, os.environ, os.getcwd())

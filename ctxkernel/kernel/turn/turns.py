@@ -38,6 +38,7 @@ from ctxkernel.kernel.execution.capture import Capture, Collector
 from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply, Then
 from ctxkernel.kernel.execution.fd_streams import Streams
 from ctxkernel.kernel.execution.guard import Guard, line_of
+from ctxkernel.kernel.execution.input_history import InputHistory
 from ctxkernel.kernel.execution.interrupts import Interrupts
 from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.execution.secret_values import SecretValues
@@ -78,6 +79,7 @@ class Turns:
     file_states: FileStates
     reads: FileReads
     secrets: SecretValues
+    input_history: InputHistory
     checkpoints: CheckpointService
     displays: LiveDisplays
     panel: Panel
@@ -349,6 +351,7 @@ class Turns:
         Step("display of handles", "displays.update", needs=("result",)),
         Step("panel", "panel.turn", needs=("result",)),
         Step("checkpoints in the background", "checkpoints.rest"),
+        Step("history of inputs", "input_history.write_soon", when="input_history.gathers"),
         Step("second store", "mirror.stored", when="mirror.on"),
     )
     """The steps after the statement has ended: store the state and the turn, update displays and panel."""

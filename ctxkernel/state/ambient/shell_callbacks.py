@@ -12,11 +12,11 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ctxkernel.core.reflection import class_module, class_of, is_kind
+from ctxkernel.core.reflection import class_module, class_of, class_qualname, is_kind
 from ctxkernel.state.ambient.part import LiveObjects, NotRestored, Part
 from ctxkernel.state.base.own_modules import SHELL, is_own
 
-_EXTENSIONS = "extensions"
+_EXTENSIONS, _ALIASES, _EXCEPTIONS = "extensions", "aliases", "handler of exceptions"
 _GONE: Any = object()
 
 
@@ -33,8 +33,16 @@ class ShellCallbacks(Part):
         """Whether the stamp was read for `own_objects` and not used since: after a cell both are asked for."""
         self._objects: dict[str, Any] = {}
         """Token → object, as of the stamp."""
+        self._aliases: dict[str, str] = {}
+        """The aliases before the first cell, each with its command."""
+        self._handler: tuple[Any, Any] = None, ()
+        """The handler of exceptions before the first cell, and these."""
         self._of_libraries: dict[str, dict[Any, Any]] = {}
         """Place → key → the callback of a library, which the user's may have replaced."""
+
+    def begin(self) -> None:
+        """Take in what is there before the first cell."""
+        self._aliases, self._handler = _aliases(), _handler()
 
     def stamp(self) -> object:
         """Return the ids of all callbacks; those of the user's are alive, so no id is used twice."""
@@ -66,7 +74,19 @@ class ShellCallbacks(Part):
                 known |= {key: one for key, one in held.items() if not _is_users(one)}
             if own := [[self._told(key), self._told(one)] for key, one in _own(held)]:
                 found[place] = own
-        return found | ({_EXTENSIONS: own} if (own := _own_extensions()) else {})
+        others = {_EXTENSIONS: _own_extensions(), _ALIASES: self._own_aliases(), _EXCEPTIONS: self._exceptions()}
+        return found | {place: own for place, own in others.items() if own}
+
+    def _own_aliases(self) -> list[list[str | None]]:
+        """Return the aliases that cells made, each with its command, and those that they removed, with None."""
+        now = _aliases()
+        changed = [[name, command] for name, command in now.items() if self._aliases.get(name) != command]
+        return sorted([*changed, *([name, None] for name in self._aliases.keys() - now.keys())], key=str)
+
+    def _exceptions(self) -> list[str]:
+        """Return the names of the exceptions that a handler of the user's shows."""
+        handler, handled = _handler()
+        return [class_qualname(cls) for cls in handled] if handler is not self._handler[0] else []
 
     def _told(self, one: Any) -> Any:
         if _is_plain(one):
@@ -93,6 +113,11 @@ class ShellCallbacks(Part):
         for name in _own_extensions():
             _extensions().discard(name)  # `%load_ext` registers its callbacks again
         _extensions().update(value.get(_EXTENSIONS, ()))
+        _set_aliases({**self._aliases, **dict(value.get(_ALIASES, ()))})
+        if self._exceptions() != (handled := value.get(_EXCEPTIONS, [])):
+            shell = _shell()
+            shell.CustomTB, shell.custom_exceptions = self._handler
+            missing += [f"{', '.join(handled)} ({_EXCEPTIONS})"] if handled else []
         if missing:
             raise NotRestored(f"not here, run the cell that registers it: {', '.join(missing)}")
 
@@ -114,9 +139,13 @@ class ShellCallbacks(Part):
         return self.live.get(told[0]) if told[0] in self.live else _GONE
 
 
+def _shell() -> Any:
+    return sys.modules["IPython"].get_ipython()
+
+
 def _held() -> list[Any]:
     """Return the lists and dicts of callbacks of the shell."""
-    shell = sys.modules["IPython"].get_ipython()
+    shell = _shell()
     if shell is None:
         return []
     display = shell.display_formatter
@@ -135,7 +164,8 @@ def _held() -> list[Any]:
 
 def _ids() -> object:
     """Return the ids of all callbacks, and the loaded extensions: it is read after every cell."""
-    return [[*map(id, held.values() if _is_dict(held) else held)] for held in _held()], [*_extensions()]
+    ids = [[*map(id, held.values() if _is_dict(held) else held)] for held in _held()]
+    return ids, [*_extensions()], id(_handler()[0])
 
 
 def _is_dict(held: Any) -> bool:
@@ -144,7 +174,7 @@ def _is_dict(held: Any) -> bool:
 
 def _places() -> list[tuple[str, Any]]:
     """Return the lists and dicts of callbacks of the shell with their names."""
-    shell = sys.modules["IPython"].get_ipython()
+    shell = _shell()
     if shell is None:
         return []
     kinds = [*shell.display_formatter.formatters, "display", "MIME bundle"]
@@ -160,8 +190,29 @@ def _places() -> list[tuple[str, Any]]:
 
 
 def _extensions() -> set[str]:
-    shell = sys.modules["IPython"].get_ipython()
+    shell = _shell()
     return shell.extension_manager.loaded if shell is not None else set()
+
+
+def _aliases() -> dict[str, str]:
+    shell = _shell()
+    return dict(shell.alias_manager.aliases) if shell is not None else {}
+
+
+def _set_aliases(wanted: Mapping[str, str | None]) -> None:
+    now, manager = _aliases(), _shell().alias_manager
+    for name in now.keys() | wanted.keys():
+        command = wanted.get(name)
+        if command is None and name in now:
+            manager.undefine_alias(name)
+        elif command is not None and command != now.get(name):
+            manager.define_alias(name, command)
+
+
+def _handler() -> tuple[Any, Any]:
+    """Return the handler of exceptions (a bound method, which IPython makes once) and these."""
+    shell = _shell()
+    return getattr(shell, "CustomTB", None), getattr(shell, "custom_exceptions", ())
 
 
 def _own_extensions() -> list[str]:

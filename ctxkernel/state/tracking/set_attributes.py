@@ -21,7 +21,7 @@ _SETTERS = (
 )
 _VERBS = (
     rf"{_SETTERS}|(?:add|define|def|reset|patch|output)(?:_|(?=[A-Z]))\w+"
-    r"|set|configure|autolog|init|initiali[sz]e|extension|apply|use"
+    r"|set|configure|autolog|init|initiali[sz]e|extension|apply|use|start|stop|pickle|pandas"
 )
 _CHANGES = r"append|insert|extend|update|clear|pop|remove|setdefault"
 """Functions that are called for their effect, and methods of objects in modules: `nltk.data.path.append`."""
