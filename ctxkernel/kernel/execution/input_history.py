@@ -30,8 +30,8 @@ class InputHistory:
 
     def write_soon(self) -> None:
         """Have the history written, unless it is about to be."""
-        if self._due is None:
-            self._due = self._kernel.io_loop.call_later(SECONDS, self._write)
+        if self._due is None and (loop := getattr(self._kernel, "io_loop", None)) is not None:
+            self._due = loop.call_later(SECONDS, self._write)
 
     def _write(self) -> None:
         self._due, history = None, self._kernel.shell.history_manager

@@ -86,6 +86,13 @@ def arrow_extension(pack: PackState, obj: Any) -> Reduction:
     return PARTS.new, (type(obj),), (dict(obj.__dict__), None, None, None), None, None, PARTS.fill
 
 
+def string_type(pack: PackState, obj: Any) -> Reduction:
+    """The type of texts, without its NaN: where a stream has one, every float in it is compared by identity."""
+    if class_of(obj) is not sys.modules["pandas"].StringDtype or obj.na_value is not sys.modules["numpy"].nan:
+        return careful(pack, obj)
+    return PARTS.string_type, (obj.storage,)
+
+
 def arrow(pack: PackState, obj: Any) -> Reduction:
     """An Array of pyarrow: its buffers, which other arrays may share."""
     pyarrow = sys.modules["pyarrow"]
@@ -166,6 +173,7 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("pandas", "Series", frame),
     ("pandas.core.internals.managers", "SingleBlockManager", series_manager),
     ("pandas", "Index", index),
+    ("pandas", "StringDtype", string_type),
     ("pandas.core.arrays.arrow", "ArrowExtensionArray", arrow_extension),
     ("pyarrow", "Array", _column(arrow)),
     ("pyarrow", "ChunkedArray", _column(careful)),
@@ -205,6 +213,11 @@ class FrameParts(StreamConstructors):
         else:
             index._references = refs
             refs.add_index_reference(index)
+
+    def string_type(self, storage: str) -> Any:
+        """Return the type of texts in pandas whose missing value is NaN."""
+        pandas: Any = importlib.import_module("pandas")
+        return pandas.StringDtype(storage, na_value=importlib.import_module("numpy").nan)
 
     def arrow(self, kind: Any, length: int, nulls: int, offset: int, memory: list[Any]) -> Any:
         """Return an Array of pyarrow over memory."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from ctxkernel.core.reflection import CONTAINERS, SEQUENCES, class_of, is_any, is_kind, is_own_class
@@ -45,7 +45,7 @@ def _examine(pack: PackState) -> None:
     kinds = _Kinds(pack)
     for at in known.unexamined(values):
         value, name = values[at], names[at]
-        if kind := kinds.of(value):
+        if kind := kinds.of(class_of(value)):
             lasting = kind != _HOLDER or not (str(name).startswith(_SYSTEM) and str(name).strip(_RESULTS))
             known.put(value, _memory(kinds, value, kind), lasting=lasting)
 
@@ -60,9 +60,8 @@ class _Kinds:
         self.pack = pack
         self._known: dict[int, tuple[type, int]] = {}  # by id, so that no metaclass runs
 
-    def of(self, value: object) -> int:
-        """Return the kind of a value; 0 for one without memory of that sort."""
-        cls = class_of(value)
+    def of(self, cls: type) -> int:
+        """Return the kind of the values of a class; 0 for those without memory of that sort."""
         if (found := self._known.get(id(cls))) is None:
             found = self._known[id(cls)] = cls, self._of_class(cls)
         return found[1]
@@ -83,14 +82,15 @@ def _memory(kinds: _Kinds, value: Any, kind: int) -> list[tuple[int, int]]:
         ndarray = sys.modules["numpy"].ndarray
         held = (block.values for block in value._mgr.blocks)
         return [bounds_of(one) for one in held if is_kind(class_of(one), ndarray)]
-    found: list[tuple[int, int]] = []
-    for one in _members(kinds.pack, value):
-        if (inner := kinds.of(one)) in (_ARRAY, _FRAME):
-            found += _memory(kinds, one, inner)
-    return found
+    members = _members(kinds.pack, value)
+    classes = {id(cls): cls for cls in map(class_of, members)}  # by id, so that no metaclass runs
+    if not any(kinds.of(cls) in (_ARRAY, _FRAME) for cls in classes.values()):
+        return []
+    inner = ((one, kinds.of(class_of(one))) for one in members)
+    return [bounds for one, kind in inner if kind in (_ARRAY, _FRAME) for bounds in _memory(kinds, one, kind)]
 
 
-def _members(pack: PackState, value: Any) -> Iterable[Any]:
+def _members(pack: PackState, value: Any) -> Sequence[Any]:
     cls = class_of(value)
     if cls in SEQUENCES:
         return value[:_MOST_MEMBERS]
