@@ -22,7 +22,7 @@ class InputHistory:
     def __init__(self, kernel: Any, guard: Guard) -> None:
         self._kernel, self._guard = kernel, guard
         self._due: Any = None
-        history = kernel.shell.history_manager
+        history: Any = kernel.shell.history_manager
         self.gathers = history is not None and history.db_cache_size == 0
         """Whether inputs are gathered. A user who set the size of IPython's cache has it as it was set."""
         if self.gathers:

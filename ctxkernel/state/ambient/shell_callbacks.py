@@ -80,8 +80,8 @@ class ShellCallbacks(Part):
     def _own_aliases(self) -> list[list[str | None]]:
         """Return the aliases that cells made, each with its command, and those that they removed, with None."""
         now = _aliases()
-        changed = [[name, command] for name, command in now.items() if self._aliases.get(name) != command]
-        return sorted([*changed, *([name, None] for name in self._aliases.keys() - now.keys())], key=str)
+        names = sorted(now.keys() | self._aliases.keys())
+        return [[name, now.get(name)] for name in names if now.get(name) != self._aliases.get(name)]
 
     def _exceptions(self) -> list[str]:
         """Return the names of the exceptions that a handler of the user's shows."""
