@@ -23,7 +23,7 @@ class InputHistory:
         self._kernel, self._guard = kernel, guard
         self._due: Any = None
         history: Any = kernel.shell.history_manager
-        self.gathers = history is not None and history.db_cache_size == 0
+        self.gathers = getattr(history, "db_cache_size", None) == 0
         """Whether inputs are gathered. A user who set the size of IPython's cache has it as it was set."""
         if self.gathers:
             history.db_cache_size = _MANY
