@@ -20,7 +20,7 @@ VALUE = "value of "
 """The beginning of the label of a known value; its name follows."""
 BY_NAME = "password in a URL or a command"
 """The kind of the credentials that an assignment, a header or a URL announces."""
-_MEMO_CHARS = 1_000_000
+_MEMO_CHARS = 300_000
 """Characters of the texts whose result is kept."""
 _MOST_COUNTED = 10_000
 """Credentials of a kind that are counted."""

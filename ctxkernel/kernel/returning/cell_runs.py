@@ -8,6 +8,7 @@ Rule 2: in doubt a repetition may give another result.
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import re
 import sys
@@ -113,6 +114,12 @@ _ONLY_NAMES = frozenset(("Path", "PurePath", "join", "print", "dict", "str", "re
 """Functions that read no file that they are given the path of."""
 
 
+@functools.lru_cache(4096)
+def shared_names(names: frozenset[str]) -> frozenset[str]:
+    """Return the set that is equal and known already: thousands of cells use the same names."""
+    return names
+
+
 @dataclass(frozen=True, slots=True)
 class CellFacts:
     """The reads of one execution, and the reasons why a repetition may differ."""
@@ -211,15 +218,15 @@ class CellReader:
         draws = list(drawn) != [_seeded(source)] if drawn else any(map(_SEED_WORD.fullmatch, words))
         read = reads.union(more) if more else reads
         return CellFacts(
-            read,
-            bound,
-            doubtful,
+            shared_names(read),
+            shared_names(bound),
+            shared_names(doubtful),
             parts,
             unknown,
-            beyond,
+            None if beyond is None else shared_names(beyond),
             opaque,
             draws,
-            frozenset(ambient),
+            shared_names(frozenset(ambient)),
             self._unseen_files(paths, execution),
         )
 

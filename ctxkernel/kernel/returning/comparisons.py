@@ -73,8 +73,6 @@ class RunFacts:
     """Execution → the time that its cell took when it ran."""
     uncertain: tuple[str | None, tuple[str, ...]] = (None, ())
     """The place of the last return, and the names that it could not restore."""
-    alike: dict[frozenset[str], frozenset[str]] = field(default_factory=dict[frozenset[str], frozenset[str]])
-    """One object for equal sets in `touched`: many cells touch the same names."""
 
     def fingerprints_at(self, path: Path) -> dict[str, str]:
         """Return the known fingerprints of names at the end of a path."""

@@ -22,7 +22,7 @@ from ctxkernel.core.reflection import class_qualname
 from ctxkernel.core.replay import HeadMove, Restored
 from ctxkernel.core.timeline import Execution, Statement, run_name
 from ctxkernel.kernel.messages import plan_messages as messages
-from ctxkernel.kernel.returning.cell_runs import CellReader
+from ctxkernel.kernel.returning.cell_runs import CellReader, shared_names
 from ctxkernel.kernel.returning.comparisons import Comparisons, RunFacts
 from ctxkernel.kernel.returning.kept_results import KeptResults
 from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, TARGET, LiveState, is_variable, without
@@ -131,7 +131,7 @@ class Returning:
         if names := [*diff.added, *diff.changed]:
             self.facts.fingerprints[execution_id] = {name: self.comparisons.now(name) for name in names}
         if tracker.touched:
-            self.facts.touched[execution_id] = self.facts.alike.setdefault(tracker.touched, tracker.touched)
+            self.facts.touched[execution_id] = shared_names(tracker.touched)
         ambient = self.live.ambient_changed.get(execution_id, ())
         statement = self._session.loop.log.statement(execution.statement_id)
         self.facts.cells[execution_id] = self._reader.facts(statement, execution, ambient)
