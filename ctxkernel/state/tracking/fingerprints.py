@@ -7,6 +7,7 @@ how a set is ordered, which texts are one object, what a library keeps in caches
 
 from __future__ import annotations
 
+import functools
 import itertools
 import marshal
 import math
@@ -16,17 +17,17 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from xxhash import xxh3_128_digest
 
-from ctxkernel.core.reflection import class_of
+from ctxkernel.core.reflection import AttributePlan, class_of, is_kind, loaded
 from ctxkernel.state.base.code_objects import code_facts
 from ctxkernel.state.tracking.stream_trees import Node, TooLarge, named
-from ctxkernel.state.types.instances import is_cache
+from ctxkernel.state.types.derived_attributes import is_cache, made_by_reading
 from ctxkernel.state.types.object_names import LABELS
 
-MOST_NODES = 20_000
+MOST_NODES = 50_000
 MOST_SHOWN = 100_000
 """Elements of a view that are compared as those of an array of its own."""
 VISIBLE_BYTES = 1024 * 1024
@@ -138,7 +139,7 @@ _VALUES = frozenset(("builtins.slice",))
 """Immutable objects of which it makes no difference whether two are one: blocks of frames have them."""
 _POINTER = struct.calcsize("P")
 _NUMBERS = frozenset((bool, int, float, complex, type(None)))
-_SCALAR = (bool, int, float, complex, str, bytes, type(None))
+_SCALAR = frozenset((bool, int, float, complex, bytes, type(None)))
 
 
 @dataclass(slots=True)
@@ -157,6 +158,8 @@ class _Walker:
     """Gives the tree of an object that is stored by itself: it counts where it is held. None: its label counts."""
     places: dict[int, str] = field(default_factory=dict[int, str])
     out: bytearray = field(default_factory=bytearray)
+    texts: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    """Text → how it is written."""
     seen: dict[int, int] = field(default_factory=dict[int, int])
     made: list[Any] = field(default_factory=list[Any])
     """Keeps the objects that are made for this walk alive, so that ids stay unique."""
@@ -184,9 +187,11 @@ class _Walker:
             raise TooLarge
         kind = class_of(one)
         out = self.out
+        if kind is str:  # most are names of attributes
+            out += self.texts.get(one) or self.texts.setdefault(one, _written(one))
+            return None
         if kind in _SCALAR:
-            text = f"{one:x}" if kind is int else repr(one)  # a long int has no other text
-            out += f"{kind.__name__[0]}{len(text)}:{text};".encode("utf-8", "replace")
+            out += _written(one)
             return None
         if kind is tuple:
             out += b"(%d;" % len(one)
@@ -304,6 +309,8 @@ class _Walker:
                 return None
             case "make_class":  # without its uid
                 return itertools.chain(self.class_of(one), one.args[5:] if self.exact else ())
+            case "dask._expr.Expr._reconstruct" if not self.exact and class_of(one.args[-1]) is dict:
+                return iter(one.args[:-1])  # the last one has cached properties
             case "remembering" | "cached_property" if not self.exact:
                 return iter(one.args[:1])
             case "function" if not self.exact:
@@ -324,7 +331,7 @@ class _Walker:
         if one.made != "array_view" and class_of(rest[at]) is int:
             inner.out += "".join(self.buffers[int(rest[at])]).encode()
             rest = rest[:at] + rest[at + 1 :]
-        inner.walk((rest, *one.state))
+        inner.walk((rest, *(self.visible(one, state) for state in one.state)))
         self.made.append(one)
         return f"xxh3:{xxh3_128_digest(bytes(inner.out)).hex()}"
 
@@ -341,22 +348,56 @@ class _Walker:
     def visible(self, one: Node, state: Any) -> Any:
         """Return the attributes of an instance that are content."""
         own = one.made.startswith("own ")
-        hidden = self.hidden(one.label) if own else frozenset[str]()
+        name = _class_name(one)
+        hidden = self.hidden(one.label) if own else _cached_properties(name) | made_by_reading(name)
 
         def shown(members: Any, depth: int = 0) -> Any:
             if class_of(members) is tuple and depth < 2:
-                return tuple([shown(inner, depth + 1) for inner in members])
+                inner = [(item, shown(item, depth + 1)) for item in members]
+                return tuple([now for item, now in inner if now != {} or item == {}])  # nothing but caches: left out
             if class_of(members) is not dict:
                 return members
             content = {
                 key: value
                 for key, value in members.items()
-                if not (key in hidden if own else is_cache(key)) or class_of(key) is not str
+                if class_of(key) is not str or not (key in hidden or (not own and _is_derived(key, value)))
             }
             # A copy of a library's object may have been given its attributes in another order.
             return content if own else dict(sorted(content.items(), key=lambda item: str(item[0])))
 
         return shown(state)
+
+
+def _written(one: Any) -> bytes:
+    kind = class_of(one)
+    text = f"{one:x}" if kind is int else repr(one)  # a long int has no other text
+    return f"{kind.__name__[0]}{len(text)}:{text};".encode("utf-8", "replace")
+
+
+def _is_derived(name: str, value: Any) -> bool:
+    """Return whether an attribute of a library's object is a cache, or what its library makes where it is read.
+
+    xarray makes empty attributes, and a masked array of NumPy the fill value of its type.
+    """
+    if name == "_fill_value" and getattr(value, "made", "") == "array" and class_of(value.args[0]) is bytes:
+        numpy: Any = sys.modules["numpy"]
+        kind = numpy.dtype(value.args[1])
+        return value.args[0] == numpy.array(numpy.ma.default_fill_value(kind), kind).tobytes()
+    return is_cache(name) or (name in ("_attrs", "_encoding", "_fill_value") and value in (None, {}))
+
+
+def _class_name(one: Node) -> str:
+    """Return the full name of the class of a library whose instance a node stands for, or of what makes it."""
+    made = one.args[0] if one.made == "new" and one.args else None
+    return made.__name__ if isinstance(made, type) else one.made
+
+
+@functools.lru_cache(5000)
+def _cached_properties(name: str) -> frozenset[str]:
+    """Return the cached properties of a class of a library: reading them gives an instance more attributes."""
+    module, _, path = name.rpartition(".")
+    cls = loaded(module).get(path)
+    return AttributePlan(cast("type", cls), own=False).skip if is_kind(class_of(cls), type) else frozenset()
 
 
 def _objects_of(view: Any) -> Node | None:

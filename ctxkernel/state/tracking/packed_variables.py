@@ -30,7 +30,7 @@ from ctxkernel.state.types.packer import Packer
 
 PACK_SHARE = 0.25
 """Of the time that work after a cell may take: processor time for packing on the user's thread."""
-COMPARED_BYTES = 512 * 1024
+COMPARED_BYTES = 384 * 1024
 PLAIN_BYTES = 16 * 1024
 """Largest stream, and largest one of plain data, of which a fingerprint is made: to tell whether content differs."""
 DEFERRED_SHARE = 0.25

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ctxkernel.core.reflection import class_of
+from ctxkernel.core.reflection import class_module, class_of
 from ctxkernel.state.types.instances import careful
 from ctxkernel.state.types.memory_blocks import memory_of
 from ctxkernel.state.types.object_names import ObjectNames
@@ -81,9 +81,27 @@ def index(pack: PackState, obj: Any) -> Reduction:
     return (*reduction[:2], number + 1 if number else True, None, None, PARTS.index_references)
 
 
+def extension_array(pack: PackState, obj: Any) -> Reduction:
+    """An array of pandas, without the results that it keeps: reading fills them."""
+    made = careful(pack, obj)
+    if class_of(made) is not tuple or not class_module(class_of(obj)).startswith("pandas.") or len(made) < 3:
+        return made
+    state = made[2]
+    if class_of(state) is dict:
+        state = _without_cache(state)
+    elif class_of(state) is tuple:
+        parts = [_without_cache(part) if class_of(part) is dict else part for part in state]
+        state = tuple([part for part in parts if class_of(part) is not dict or part])
+    return (*made[:2], state, *made[3:])
+
+
+def _without_cache(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: one for name, one in members.items() if name != "_cache"}
+
+
 def arrow_extension(pack: PackState, obj: Any) -> Reduction:
     """An array of pandas over one of Arrow. pandas would copy its pieces into one."""
-    return PARTS.new, (type(obj),), (dict(obj.__dict__), None, None, None), None, None, PARTS.fill
+    return PARTS.new, (type(obj),), (_without_cache(obj.__dict__), None, None, None), None, None, PARTS.fill
 
 
 def string_type(pack: PackState, obj: Any) -> Reduction:
@@ -175,6 +193,7 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("pandas", "Index", index),
     ("pandas", "StringDtype", string_type),
     ("pandas.core.arrays.arrow", "ArrowExtensionArray", arrow_extension),
+    ("pandas.api.extensions", "ExtensionArray", extension_array),
     ("pyarrow", "Array", _column(arrow)),
     ("pyarrow", "ChunkedArray", _column(careful)),
     ("polars", "DataFrame", polars_frame),

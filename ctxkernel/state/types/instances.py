@@ -36,6 +36,7 @@ from ctxkernel.core.reflection import (
     module_dict,
     python_made,
 )
+from ctxkernel.state.types.derived_attributes import is_cache, made_by_reading
 from ctxkernel.state.types.enums import enum_key
 from ctxkernel.state.types.pack_state import Kind, PackState
 from ctxkernel.state.types.parts import PARTS, Reduction, StreamConstructors
@@ -88,10 +89,8 @@ _CONTAINERS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] 
 _OF_STATE = frozenset(("__getstate__", "__setstate__"))
 _CUSTOM = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
 
-
 _ROW_ARGS = class_dict(_C.namedtuple("_Row", "field"))["__getnewargs__"].__code__
 """The method of every named tuple, which adds nothing to the tuple itself."""
-
 
 _ALL_IN_ATTRIBUTES = (
     *(("plotly.basedatatypes", "BaseFigure"), ("plotly.basedatatypes", "BasePlotlyType")),
@@ -188,7 +187,7 @@ def careful(pack: PackState, obj: Any) -> Reduction:
     if class_of(reduction) is tuple and not pack.claimed and not _holds_all(pack.plan(cls), obj, reduction):
         pack.unproven.append((obj, f"{class_qualname(cls)} says itself how it is stored"))
         # A change of an attribute that it left out would not be found.
-        attributes = {str(name): _seen(one, 3) for name, one in pack.plan(cls).attributes(obj)}
+        attributes = {str(name): _seen(one, 3) for name, one in _content(pack.plan(cls), obj)}
         if len(reduction) == 2:
             return (*reduction, attributes, None, None, PARTS.skip)
         if pack.plan(cls).own or class_module(cls) in pack.packer.own_modules:
@@ -233,7 +232,7 @@ def _holds_all(plan: AttributePlan, obj: Any, reduction: tuple[Any, ...]) -> boo
     """Return whether a reduction holds all attributes of an object, as the same objects."""
     if not python_made(plan.cls) or class_module(plan.cls).partition(".")[0] in _TRUSTED:
         return True  # to ask an object made in C for its attributes could give it some
-    attributes = [(name, value) for name, value in plan.attributes(obj) if not is_cache(name)]
+    attributes = _content(plan, obj)
     if not attributes:
         return True
     there: set[int] = set()
@@ -252,9 +251,10 @@ def _holds_all(plan: AttributePlan, obj: Any, reduction: tuple[Any, ...]) -> boo
     )
 
 
-def is_cache(name: object) -> bool:
-    """Return whether an attribute of a library's object has the name of a cache."""
-    return isinstance(name, str) and ("cache" in name or name in ("stale", "_stale") or name.startswith("_has_"))
+def _content(plan: AttributePlan, obj: Any) -> list[tuple[str, Any]]:
+    """Return the attributes of an object that do not follow from others."""
+    made = made_by_reading(f"{class_module(plan.cls)}.{class_qualname(plan.cls)}")
+    return [(name, value) for name, value in plan.attributes(obj) if not is_cache(name) and name not in made]
 
 
 def _careful_own(pack: PackState, obj: Any) -> Reduction:
@@ -267,9 +267,8 @@ def _careful_own(pack: PackState, obj: Any) -> Reduction:
                 type.__delattr__(base, "__slotnames__")
 
 
-_KNOWN_ITERATORS = frozenset(
-    id(class_of(one)) for one in (iter([]), iter(_B.dict().items()), iter(_C.OrderedDict().items()), iter(_C.deque()))
-)
+_ITERATORS: Any = (iter([]), iter(_B.dict().items()), iter(_C.OrderedDict().items()), iter(_C.deque()))
+_KNOWN_ITERATORS = frozenset(map(id, map(class_of, _ITERATORS)))
 
 
 def checked_reduction(pack: PackState, obj: Any, reduction: Any) -> Reduction:
