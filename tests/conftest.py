@@ -32,6 +32,8 @@ with without_grammars():  # for all tests of this process: three seconds
     import nbformat  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
+LONGEST = ("test_strict_histories.py", "test_sweeps.py")
+"""Files that take minutes in the long run, and stand late in the order of names."""
 
 # The same examples at every run, so that a red run can be repeated; `thorough` searches further.
 _quiet: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -120,10 +122,11 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that take long."""
+    """Mark the tests that take long; put the files that take longest first, so that no worker is left with one."""
     for item in items:
         if long_tests.is_long(item.nodeid):
             item.add_marker(pytest.mark.long)
+    items.sort(key=lambda item: item.path.parent.name != "browser" and item.path.name not in LONGEST)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
