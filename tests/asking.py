@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from warm import read_certificates_once
 
 from ctxkernel.agent.client import ModelClient
 from ctxkernel.agent.failures import ModelFailure
@@ -45,6 +46,7 @@ def body(text: str = "go on", **more: Any) -> bytes:
 
 def client(server: MessagesServer | str, **more: Any) -> ModelClient:
     base_url = server if isinstance(server, str) else server.base_url
+    read_certificates_once()
     return ModelClient(**{"model_key": lambda: KEY, "base_url": base_url, **more})
 
 

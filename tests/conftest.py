@@ -32,6 +32,8 @@ with without_grammars():  # for all tests of this process: three seconds
     import nbformat  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
+LONGEST = ("test_strict_histories.py", "test_sweeps.py")
+"""Files that take minutes in the long run, and stand late in the order of names."""
 
 # The same examples at every run, so that a red run can be repeated; `thorough` searches further.
 _quiet: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -106,20 +108,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Collect without the garbage collector, which later leaves out what is there now: all modules and 8,000 tests."""
+    """Collect without the garbage collector, which later leaves out what is there now: all modules and 8,000 tests.
+
+    Then it runs a tenth as often: libraries that tests import make each full collection 0.1 s and more.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(10 * gc.get_threshold()[0])
         gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that take long."""
+    """Mark the tests that take long; put the files that take longest first, so that no worker is left with one."""
     for item in items:
         if long_tests.is_long(item.nodeid):
             item.add_marker(pytest.mark.long)
+    items.sort(key=lambda item: item.path.parent.name != "browser" and item.path.name not in LONGEST)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -10,6 +10,18 @@ import re
 from fnmatch import translate
 
 LONG = {
+    "test_affected.py::test_a_file_that_later_cells_changed*[1-*replaces]": "the other kinds of files",
+    "test_affected.py::test_a_file_that_later_cells_changed*[1-*reads and writes]": "the other kinds of files",
+    "test_affected.py::test_a_file_that_later_cells_changed*[2-a database]": "the other kinds of files",
+    "test_affected.py::test_a_file_that_later_cells_changed*[3-*replaces]": "the other kinds of files",
+    "test_affected.py::test_a_file_that_later_cells_changed*[new-*reads and writes]": "the other kinds of files",
+    "test_affected.py::test_a_file_that_later_cells_changed*[new-*replaces]": "the other kinds of files",
+    "test_affected.py::test_a_file_that_later_cells_changed*[deleted-*reads and writes]": "the other kinds of files",
+    "test_affected.py::test_a_file_that_later_cells_changed*[deleted-a database]": "the other kinds of files",
+    "test_returns_reported.py::test_a_rerun_in_a_session_without_data*[random-*1..3]": "the other rows",
+    "test_returns_reported.py::test_a_rerun_in_a_session_without_data*[random-*rerun 3]": "the other rows",
+    "test_returns_reported.py::test_a_rerun_in_a_session_without_data*[handle-*2..3]": "the other rows",
+    "test_returns_reported.py::test_a_rerun_in_a_session_without_data*[handle-*rerun 3]": "the other rows",
     "test_affected.py::test_edits_of_classes_and_of_arrays*": "the same law over the other programs",
     "test_kernel_images.py::test_a_pinned_view_of_an_image_gives_pixels*[script-*": "the other dialect",
     "test_kernel_images.py::test_no_image_is_sent_where_image_tokens_is_0*[script]": "the other dialect",

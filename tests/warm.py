@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import functools
 import gc
 import importlib
 import inspect
@@ -210,6 +211,17 @@ def warm_all() -> None:
         LocalPortCache._instance = OwnPorts()
 
 
+@functools.cache
+def read_certificates_once() -> None:
+    """Let all clients of a model share one SSL context: each would read all certificates of this machine, in 20 ms."""
+    import httpcore2
+    import httpx2
+
+    with contextlib.suppress(AttributeError):  # there is none in some versions
+        httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
+    httpx2.create_ssl_context()
+
+
 # ---------------------------------------------------------------- in the process that forks
 
 
@@ -243,9 +255,14 @@ def become(arguments: list[str], env: dict[str, str], cwd: str, outputs: list[st
 
 
 def fill_caches() -> None:
-    """Compute what the first traceback of each kernel would compute: the files of all modules, the lexer of Python."""
+    """Compute what the first traceback of each kernel would compute: the files of all modules, the lexer of Python.
+
+    And the certificates of this machine, where the SDK of the model is imported.
+    """
     inspect.getmodule(compile("", "<of no module>", "exec"))
     get_lexer_by_name("python3")
+    if "httpcore2" in sys.modules:
+        read_certificates_once()
 
 
 class Further:
