@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import importlib
+import re
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from html import escape
@@ -34,7 +36,9 @@ from ctxkernel.kernel.display.handle_widgets import (
 from ctxkernel.kernel.execution.capture import HANDLE_MIME, WIDGET_MIME, Capture
 from ctxkernel.kernel.execution.guard import Guard
 from ctxkernel.kernel.messages.wire import RenderingBlock
+from ctxkernel.replay.notebook_outputs import display_ids
 
+_DISPLAY_ID = re.compile(r"ctxkernel-(\w+)-([0-9a-f]{32})")
 _BOX = (
     "border:1px solid var(--jp-border-color2,#ddd);border-radius:4px;overflow:hidden;"
     "font-size:var(--jp-code-font-size,13px);margin:2px 0"
@@ -147,6 +151,10 @@ class DisplayedHandle:
     """Whether an output displays it: else it has a widget only."""
     held: NodeBase | None = None
     """The handle, where code has its widget: it lives as long as the widget is open."""
+    model_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """The id of its widget."""
+    display_id: str = ""
+    """The id of its displays. It has that of the first widget: so the log has it for a later kernel."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -165,6 +173,8 @@ class LiveDisplays:
     _shown: dict[str, DisplayedHandle] = field(default_factory=dict[str, DisplayedHandle])
     _due: dict[str, None] = field(default_factory=dict[str, None])
     """The handles that their widgets do not follow yet."""
+    _earlier: dict[str, str] = field(default_factory=dict[str, str])
+    """Handle that an output of an earlier kernel displays → the id of its widget there."""
 
     def install(self) -> None:
         """Register the formatters."""
@@ -209,6 +219,9 @@ class LiveDisplays:
         shown = self._shown.get(node.obj_id)
         if shown is None:
             shown = self._shown[node.obj_id] = DisplayedHandle({}, {}, ("", False, False), node.rendered.tokens)
+            if (earlier := self._earlier.pop(node.obj_id, None)) is not None:
+                shown.model_id, shown.displayed = earlier, True
+            shown.display_id = f"ctxkernel-{node.obj_id}-{shown.model_id}"
         if shown.widget is not None and shown.widget.comm is None:  # the user closed it
             shown.widget = shown.held = None
         return shown
@@ -249,7 +262,9 @@ class LiveDisplays:
         shown.bundle = mime_bundle(node, self.mask)
         if needs_widget:
             shown.widget = self.guard(
-                "live widgets", lambda: handle_widget(self.gestures, graph, node, self._state(node, shown)), None
+                "live widgets",
+                lambda: handle_widget(self.gestures, graph, node, shown.model_id, self._state(node, shown)),
+                None,
             )
         elif shown.widget is not None:
             self._due[node.obj_id] = None
@@ -296,12 +311,23 @@ class LiveDisplays:
             self.run_between(lambda obj_id=obj_id: self._follow_one(obj_id))
 
     def _publish(self, obj_id: str, bundle: dict[str, Any], *, update: bool) -> None:
-        transient = {"display_id": f"ctxkernel-{obj_id}"}
+        transient = {"display_id": self._shown[obj_id].display_id}
         self.shell.display_pub.publish(data=bundle, metadata={}, transient=transient, update=update)
+
+    def take_over(self) -> None:
+        """Take in which handles the outputs of an earlier kernel display: their widgets get the ids that they had."""
+        for _, execution in self.loop.log.ended():
+            for display_id in display_ids(execution).values():
+                if (found := _DISPLAY_ID.fullmatch(display_id)) is not None and found[1] not in self._shown:
+                    self._earlier[found[1]] = found[2]
 
     def update(self, result: TurnResult) -> None:
         """Update the outputs of handles that changed; their widgets follow when the turn has ended."""
         graph, returned = self.loop.graph, result.moved is not None
+        if result.moved is not None and result.moved.reason == "resume":
+            self.take_over()
+        for node in [*filter(None, map(graph.node, self._earlier))]:
+            self._entry(node)
         for obj_id, shown in list(self._shown.items()):
             node = graph.node(obj_id) or graph.aside(obj_id)
             with self.capture.ours():
@@ -325,3 +351,4 @@ class LiveDisplays:
         widget, shown.widget, shown.bundle = shown.widget, None, {}
         if widget is not None:
             widget.close()
+            shown.model_id = uuid.uuid4().hex
