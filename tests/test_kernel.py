@@ -664,7 +664,7 @@ def test_no_magic_of_ipython_may_follow_on_a_ctx_line(shared_kernel, line: str):
     assert [one for one in reply["content"]["matches"] if one.startswith("%")] == []
 
 
-def test_an_export_is_offered_new_names_and_no_notebook(start_kernel, tmp_path: Path):
+def test_an_export_is_offered_new_names_and_no_notebook(start_kernel, tmp_path):
     """A name of a notebook that is chosen by mistake would overwrite it."""
     for name in ("study.ipynb", "other.ipynb", "old.html", "a.md"):
         (tmp_path / name).write_text("{}")
