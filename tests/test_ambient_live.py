@@ -373,6 +373,40 @@ def test_another_process_opens_widgets_again_with_their_ids_and_names_missing_ob
     assert again.children[2].value == 2
 
 
+def test_what_an_output_widget_captured_is_in_the_state_before_the_front_end_says_it(widgets):
+    """The front end sets the outputs after the cell: a return to the state of that cell would remove them."""
+    part = WidgetValues()
+    out = widgets.Output()
+    part.capture()
+    text = {"output_type": "stream", "name": "stdout", "text": "one\n"}
+    part.expect({out.model_id: [text]}, set())
+    first = part.capture()
+    before = part.stamp()
+    out.outputs = (dict(text),)  # as the front end says it, between two cells
+    part.settle()
+    assert part.stamp() != before
+    assert part.capture() == first
+    assert part.matches(first)
+
+    part.expect({out.model_id: [{**text, "text": "two\n"}, {**text, "name": "stderr"}]}, set())
+    second = part.capture()
+    out.outputs = ({**text, "text": "one\ntwo\n"}, {**text, "name": "stderr"})
+    part.settle()
+    assert part.capture() == second
+    part.restore(first)
+    assert out.outputs == (text,)
+    part.restore(second)
+    assert [one["text"] for one in out.outputs] == ["one\ntwo\n", "one\n"]
+
+    part.expect({out.model_id: [text]}, {out.model_id})
+    third = part.capture()
+    out.outputs = (text,)
+    part.settle()
+    assert part.capture() == third
+    out.outputs = ()
+    assert part.capture() != third
+
+
 def test_arrays_in_widgets_go_back_as_the_same_objects(widgets):
     np = pytest.importorskip("numpy")
     traitlets = pytest.importorskip("traitlets")

@@ -301,10 +301,8 @@ def test_a_collected_name_that_no_cell_with_the_parameters_changes_is_named():
     def notes(*collected: str) -> tuple[str, ...]:
         return make_plan(cells, combine({"alpha": [1, 2]}), place="s7.1", root="", collected=collected).notes
 
-    assert notes("r2", "alpha", "n") == (
-        "no cell that runs with the parameters changes r2: all rows have the same value; let --from name a statement "
-        "before the cell that computes it",
-    )
+    (told,) = notes("r2", "alpha", "n")
+    assert told.startswith("no cell that runs with the parameters changes r2: all rows have the same value; let --from")
     assert notes("done", "n", "alpha") == ()
 
 

@@ -58,6 +58,17 @@ def output_messages(execution: Execution, count: int | None = None) -> Iterator[
             yield "update_display_data", {"data": data, "metadata": metadata, "transient": transient}
 
 
+def captured_outputs(execution: Execution) -> tuple[dict[str, list[Output]], set[str]]:
+    """Return what each Output widget captured of an execution, and the widgets that were cleared before that."""
+    found = {widget: list[Output]() for widget in map(str, _kept(execution, "cleared"))}
+    cleared = set(found)
+    if any(mark.startswith(CAPTURED) for _, _, mark in _parts(execution)):
+        for _, widget, output in _identified(execution, None):
+            if widget:
+                found.setdefault(widget, []).append(output)
+    return found, cleared
+
+
 def display_ids(execution: Execution) -> dict[str, str]:
     """Return the identifiers that the code gave to displays of an execution, by the name of the display."""
     return {name: display_id for name, display_id, _ in _about(execution, "about") if display_id}

@@ -90,6 +90,32 @@ def test_a_handle_is_live_in_the_output_and_is_text_when_its_kernel_is_gone(desk
     assert desk.errors == []
 
 
+SHOWN_IN_WIDGETS = [
+    "import ipywidgets as w\n@w.interact(power=(1, 3))\ndef show(power=1):\n    print('value', 3 ** power)",
+    "out = w.Output()\nwith out:\n    print('inside')\nout",
+    "%ctx goto s1",
+    "%ctx goto s2",
+]
+
+
+def test_what_widgets_show_stays_after_a_return_to_the_cell_that_showed_it(desk: Any):
+    """The front end tells the kernel what a widget shows when the state of its cell is stored already."""
+    desk.open("shown.ipynb", SHOWN_IN_WIDGETS).live()
+    desk.select(0)
+    desk.enter("s1")
+    interactive, inside = (desk.cell(at).locator(".jp-OutputArea").first for at in (0, 1))
+    expect(interactive).to_contain_text("value 3")
+    desk.enter("s2")
+    expect(inside).to_contain_text("inside")
+    for at in (2, 3):
+        desk.enter()
+        expect(desk.cell(at).locator(".jp-OutputArea").first).to_contain_text(f"at s{at - 1}")
+        desk.page.wait_for_timeout(300)
+        expect(interactive).to_contain_text("value 3")
+    expect(inside).to_contain_text("inside")
+    assert desk.errors == []
+
+
 RESUMED = [
     CELLS[0],
     "h = view('a.md', tokens=300)\nh",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ctxkernel.core.reflection import class_of
@@ -57,10 +57,39 @@ class WidgetValues(Part):
         self.live = LiveObjects(20_000)
         self._known = set[str]()
         """Ids of the widgets that this process had: one of them that is missing was closed."""
+        self._expected = dict[str, tuple[Any, tuple[dict[str, Any], ...]]]()
+        """Output widget → its outputs now, and those that the front end will set: it sends them after the cell."""
+
+    def expect(self, captured: Mapping[str, Sequence[dict[str, Any]]], cleared: Collection[str]) -> None:
+        """Take in what Output widgets captured in the cell that ended, and those that were cleared before that."""
+        for model_id, outputs in captured.items():
+            widget = living_widgets().get(model_id)
+            if widget is not None:
+                now = self._outputs(model_id, widget)
+                before = [] if model_id in cleared else [*now]
+                if before and outputs and _is_continued(before[-1], outputs[0]):  # as the front end joins them
+                    before[-1:], outputs = (
+                        [{**before[-1], "text": before[-1]["text"] + outputs[0]["text"]}],
+                        outputs[1:],
+                    )
+                self._expected[model_id] = widget.__dict__["_trait_values"].get("outputs"), (*before, *outputs)
+
+    def settle(self) -> None:
+        """Forget what was expected of widgets whose outputs the front end has set: before a cell can set them."""
+        for model_id in [*self._expected]:
+            widget = living_widgets().get(model_id)
+            if widget is None or widget.__dict__["_trait_values"].get("outputs") is not self._expected[model_id][0]:
+                del self._expected[model_id]
+
+    def _outputs(self, model_id: str, widget: Any) -> Any:
+        """Return the outputs of an Output widget, as the front end has them or will have them."""
+        now = widget.__dict__["_trait_values"].get("outputs", ())
+        then, expected = self._expected.get(model_id, (None, ()))
+        return expected if then is now else now
 
     def stamp(self) -> object:
         """Return all values and observers with their widgets: about a microsecond a widget."""
-        seen = _Values()
+        seen = _Values([expected for _, expected in self._expected.values()])
         for model_id, widget in list(living_widgets().items()):
             own = widget.__dict__
             seen.append(model_id)
@@ -143,9 +172,12 @@ class WidgetValues(Part):
 
     def _told(self, widget: Any) -> dict[str, Any]:
         own, defaults = widget.__dict__, getattr(class_of(widget), _DEFAULTS, {})
+        values = dict(own["_trait_values"])
+        if self._expected and own["_model_id"] in self._expected:
+            values["outputs"] = self._outputs(own["_model_id"], widget)
         traits = {
             name: self._stored(value)
-            for name, value in ([] if _follows_handle(widget) else list(own["_trait_values"].items()))
+            for name, value in ({} if _follows_handle(widget) else values).items()
             if name not in _LEFT_OUT and not (name in defaults and defaults[name] is value)
         }
         told = {
@@ -225,6 +257,11 @@ class WidgetValues(Part):
 def _follows_handle(widget: Any) -> bool:
     """Return whether it is the widget of a handle: a return restores the handle, and the widget shows that."""
     return getattr(class_of(widget), "follows_handle", False)
+
+
+def _is_continued(last: Mapping[str, Any], first: Mapping[str, Any]) -> bool:
+    """Return whether two outputs are texts of one stream."""
+    return last.get("output_type") == first.get("output_type") == "stream" and last.get("name") == first.get("name")
 
 
 def _layouts_and_styles(widgets: Iterable[Any]) -> dict[str, Any]:
