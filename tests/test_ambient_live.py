@@ -357,7 +357,7 @@ def test_another_process_opens_widgets_again_with_their_ids_and_names_missing_ob
     ids = {model_id for model_id in value if value[model_id]["kind"] == "VBox"}
     other = WidgetValues()
 
-    with pytest.raises(NotRestored, match=r"^opened again without its observers and callbacks: IntSlider; run"):
+    with pytest.raises(NotRestored, match=r"^opened again without their observers and callbacks: IntSlider; run"):
         other.restore(value)
 
     now = {model_id: one for model_id, one in widgets.widgets.widget._instances.items() if model_id in value}
@@ -645,6 +645,25 @@ def test_a_resumed_session_has_its_widgets(start_kernel):
     assert second.evaluate("s.value") == "3"
     second.run("%ctx undo")
     assert second.evaluate("s.value") == "7"
+
+
+def test_a_resumed_session_has_handles_in_containers_and_functions_of_interact(start_kernel):
+    """The container refers to the widget of the handle; the function is made again by its cell, without a word."""
+    pytest.importorskip("ipywidgets")
+    first = start_kernel()
+    first.run("import ipywidgets as w\ndata = [1, 2]\nh = view(data)\nbox = w.VBox([w.Label('x' * 20), h])\nbox")
+    first.run("@w.interact(power=(1, 3))\ndef show(power=1):\n    print(3 ** power)")
+    first.run("long = w.Output()\nlong.outputs = ({'output_type': 'stream', 'name': 'stdout', 'text': 'x' * 20_000},)")
+    first.stop()
+    second = start_kernel()
+
+    ran = second.run("%ctx resume")
+
+    assert [one for one in ran.outputs if one["type"] == "error"] == []
+    assert "VBox" not in ran.stdout
+    assert second.evaluate("(box.children[0].value, box.children[1] is h.widget)") == f"('{'x' * 20}', True)"
+    assert second.evaluate("len(long.outputs[0]['text'])") == "20000"
+    assert second.evaluate("callable(show)") == "True"
 
 
 def test_caches_are_cleared_and_threads_are_named_by_a_return_in_a_kernel(kernel):

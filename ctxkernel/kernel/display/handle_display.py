@@ -37,6 +37,7 @@ from ctxkernel.kernel.execution.capture import HANDLE_MIME, WIDGET_MIME, Capture
 from ctxkernel.kernel.execution.guard import Guard
 from ctxkernel.kernel.messages.wire import RenderingBlock
 from ctxkernel.replay.notebook_outputs import display_ids
+from ctxkernel.state.ambient import WIDGETS
 
 _DISPLAY_ID = re.compile(r"ctxkernel-(\w+)-([0-9a-f]{32})")
 _BOX = (
@@ -203,6 +204,7 @@ class LiveDisplays:
         html.for_type(HandleTable, handles_html)
         self.loop.graph.widget_of, self.loop.graph.followed = self.widget_of, self._follow_call
         self.gestures.between = self.follow
+        WIDGETS.open_handle = self._open_again
 
     def _safe(self, text: str) -> str:
         """Return a text masked, with invisible characters shown."""
@@ -241,6 +243,13 @@ class LiveDisplays:
         shown.held = node
         self._follow_one(node.obj_id)
         return shown.widget
+
+    def _open_again(self, obj_id: str, model_id: str) -> None:
+        """Open the widget of a handle that had one in an earlier kernel, where another widget contains it."""
+        node = self.loop.graph.node(obj_id)
+        if node is not None and obj_id not in self._shown:
+            self._entry(node).model_id = model_id
+            self.widget_of(node)
 
     def _refresh(self, node: NodeBase, shown: DisplayedHandle, *, live: bool = False) -> bool:
         """Update what is displayed of a handle. Return whether the output changed; the widget is to follow then.

@@ -296,7 +296,7 @@ def handle_widget(gestures: Gestures, graph: Graph, node: NodeBase, model_id: st
             raise BadTarget(f"{obj_id} is gone, and its widget changes nothing; make the handle again")
         set_trait(found, name, value)
 
-    widget = HandleWidget(set_policy, model_id, state)
+    widget = HandleWidget(set_policy, obj_id, model_id, state)
 
     def receive(widget: Any, content: Any, buffers: Any) -> None:
         gestures.take(obj_id, content, widget.send)

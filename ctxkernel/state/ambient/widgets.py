@@ -9,10 +9,11 @@ Rule 3: in a new process, widgets of stock classes are opened again with their i
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 from ctxkernel.core.reflection import class_of
 from ctxkernel.core.text import plural
@@ -23,6 +24,8 @@ _DEFAULTS = "_static_immutable_initial_values"
 _PLAIN = (str, int, float, bool, type(None))
 _MOST_TEXT = 10_000
 """Longest text that is stored; a longer one is kept alive, and a new process does not have it."""
+_MOST_OUTPUT = 1_000_000
+"""The same for the texts that an Output widget shows, such as figures."""
 _LEFT_OUT = frozenset(("comm", "keys", "log", "_property_lock", "_states_to_send", "_msg_callbacks"))
 _OWN = ("_options_full", "_options_values")
 """Attributes of selections that are no traits."""
@@ -57,6 +60,8 @@ class WidgetValues(Part):
         self.live = LiveObjects(20_000)
         self._known = set[str]()
         """Ids of the widgets that this process had: one of them that is missing was closed."""
+        self.open_handle: Callable[[str, str], object] = lambda obj_id, model_id: None
+        """Opens the widget of a handle, by the ids of both: a container may refer to it."""
         self._expected = dict[str, tuple[Any, tuple[dict[str, Any], ...]]]()
         """Output widget → its outputs now, and those that the front end will set: it sends them after the cell."""
 
@@ -126,7 +131,7 @@ class WidgetValues(Part):
         opened = self._open_again(value)
         widgets, first = living_widgets(), _layouts_and_styles(opened.values())
         lacking = Counter(value[one]["kind"] for one, widget in opened.items() if self._lacks(widget, value[one]))
-        again = f"opened again without its observers and callbacks: {_counted(lacking)}; run the cells that add them"
+        again = f"opened again without their observers and callbacks: {_counted(lacking)}; run the cells that add them"
         closed = _closed(told for one, told in value.items() if one not in widgets)
         missing = [again] * bool(lacking) + [closed] * bool(closed)
         for model_id, told in value.items():
@@ -148,6 +153,10 @@ class WidgetValues(Part):
             if told.get("stock") and model_id not in self._known:
                 with contextlib.suppress(Exception):  # the library's: it is named as missing
                     opened[model_id] = open_widget(told["kind"], told["stock"], model_id)
+        used = {content for told in value.values() for content in _referred(told.get("traits"))}
+        for model_id in used - living_widgets().keys():
+            if obj_id := value.get(model_id, {}).get("handle"):
+                self.open_handle(obj_id, model_id)
         self._known |= opened.keys()
         return opened
 
@@ -176,7 +185,7 @@ class WidgetValues(Part):
         if self._expected and own["_model_id"] in self._expected:
             values["outputs"] = self._outputs(own["_model_id"], widget)
         traits = {
-            name: self._stored(value)
+            name: self._stored(value, _MOST_OUTPUT if name == "outputs" else _MOST_TEXT)
             for name, value in ({} if _follows_handle(widget) else values).items()
             if name not in _LEFT_OUT and not (name in defaults and defaults[name] is value)
         }
@@ -184,6 +193,7 @@ class WidgetValues(Part):
             "kind": type(widget).__name__,
             "stock": type(widget).__module__ if is_stock_widget(widget) else "",
             "traits": traits,
+            "handle": own.get("obj_id", "") if _follows_handle(widget) else "",
             "observers": self._observers(own["_trait_notifiers"]),
             "callbacks": {name: [*map(self.live.token, own[name].callbacks)] for name in _CALLBACKS if name in own},
             "own": {name: self._stored(own[name]) for name in _OWN if name in own},
@@ -227,17 +237,17 @@ class WidgetValues(Part):
         if synced and widget.comm is not None:
             widget.send_state(synced)
 
-    def _stored(self, value: Any) -> Any:
+    def _stored(self, value: Any, most: int = _MOST_TEXT) -> Any:
         """Return a value as plain data: itself, or a list of its kind and its content."""
         kind = class_of(value)
-        if kind in _PLAIN and (kind is not str or len(value) <= _MOST_TEXT):
+        if kind in _PLAIN and (kind is not str or len(value) <= most):
             return value
         if (model_id := getattr(value, "_model_id", None)) is not None and living_widgets().get(model_id) is value:
             return [_WIDGET, model_id]
         if kind in (tuple, list) and len(value) <= 100:
-            return [kind.__name__, [*map(self._stored, value)]]
+            return [kind.__name__, [self._stored(one, most) for one in value]]
         if kind is dict and len(value) <= 100 and all(class_of(key) is str for key in value):
-            return [_DICT, {key: self._stored(one) for key, one in value.items()}]
+            return [_DICT, {key: self._stored(one, most) for key, one in value.items()}]
         return [_TOKEN, self.live.token(value)]
 
     def _value(self, stored: Any) -> Any:
@@ -268,6 +278,21 @@ def _layouts_and_styles(widgets: Iterable[Any]) -> dict[str, Any]:
     """Return the layouts and styles of widgets, by id."""
     held = [widget.__dict__["_trait_values"].get(name) for widget in widgets for name in ("layout", "style")]
     return {one._model_id: one for one in held if getattr(one, "_model_id", None)}
+
+
+def _referred(stored: Any) -> Iterator[str]:
+    """Yield the ids of the widgets that stored traits refer to."""
+    if isinstance(stored, dict):
+        for one in cast("dict[str, Any]", stored).values():
+            yield from _referred(one)
+    elif isinstance(stored, list):
+        kind, content = cast("list[Any]", stored)
+        if kind == _WIDGET:
+            yield content
+        elif kind == _DICT:
+            yield from _referred(content)
+        elif kind != _TOKEN:
+            yield from itertools.chain.from_iterable(map(_referred, content))
 
 
 def _closed(told: Iterator[Any] | Any) -> str:
