@@ -344,6 +344,69 @@ def test_a_new_widget_stays_and_a_closed_one_is_named(widgets):
         part.restore(value)
 
 
+def test_another_process_opens_widgets_again_with_their_ids_and_names_missing_observers(widgets):
+    """The outputs of the notebook name the widgets by these ids."""
+    part = WidgetValues()
+    watched = widgets.IntSlider(value=3, max=7)
+    watched.observe(print, "value")
+    parts = [watched, widgets.Text("typed"), widgets.Dropdown(options={"a": 1, "b": 2}, value=2)]
+    box = widgets.VBox(parts)
+    value = part.capture()
+    for one in (*parts, *(each.style for each in parts), *(each.layout for each in (*parts, box)), box):
+        one.close()
+    ids = {model_id for model_id in value if value[model_id]["kind"] == "VBox"}
+    other = WidgetValues()
+
+    with pytest.raises(NotRestored, match=r"^opened again without their observers and callbacks: IntSlider; run"):
+        other.restore(value)
+
+    now = {model_id: one for model_id, one in widgets.widgets.widget._instances.items() if model_id in value}
+    assert now.keys() == value.keys()
+    (again,) = (now[one] for one in ids)
+    assert [one.value for one in again.children] == [3, "typed", 2]
+    assert again.children[0].max == 7
+    assert other.matches(value)
+    again.children[2].value = 1
+    assert again.children[2].label == "a"
+    assert not other.matches(value)
+    other.restore(value)
+    assert again.children[2].value == 2
+
+
+def test_what_an_output_widget_captured_is_in_the_state_before_the_front_end_says_it(widgets):
+    """The front end sets the outputs after the cell: a return to the state of that cell would remove them."""
+    part = WidgetValues()
+    out = widgets.Output()
+    part.capture()
+    text = {"output_type": "stream", "name": "stdout", "text": "one\n"}
+    part.expect({out.model_id: [text]}, set())
+    first = part.capture()
+    before = part.stamp()
+    out.outputs = (dict(text),)  # as the front end says it, between two cells
+    part.settle()
+    assert part.stamp() != before
+    assert part.capture() == first
+    assert part.matches(first)
+
+    part.expect({out.model_id: [{**text, "text": "two\n"}, {**text, "name": "stderr"}]}, set())
+    second = part.capture()
+    out.outputs = ({**text, "text": "one\ntwo\n"}, {**text, "name": "stderr"})
+    part.settle()
+    assert part.capture() == second
+    part.restore(first)
+    assert out.outputs == (text,)
+    part.restore(second)
+    assert [one["text"] for one in out.outputs] == ["one\ntwo\n", "one\n"]
+
+    part.expect({out.model_id: [text]}, {out.model_id})
+    third = part.capture()
+    out.outputs = (text,)
+    part.settle()
+    assert part.capture() == third
+    out.outputs = ()
+    assert part.capture() != third
+
+
 def test_arrays_in_widgets_go_back_as_the_same_objects(widgets):
     np = pytest.importorskip("numpy")
     traitlets = pytest.importorskip("traitlets")
@@ -556,6 +619,51 @@ def test_widgets_go_back_and_forward_in_a_kernel(kernel):
     assert kernel.evaluate("w.value") == "5"
     kernel.run("w.value = 6")
     assert kernel.evaluate("len(seen)") == "2"
+
+
+def test_a_resumed_session_has_its_widgets(start_kernel):
+    """A slider in a variable, one in another widget, and one that is only displayed."""
+    pytest.importorskip("ipywidgets")
+    first = start_kernel()
+    first.run("import ipywidgets as w\ns = w.IntSlider(value=3, description='alpha')\ns")
+    first.run("box = w.VBox([w.FloatSlider(value=0.5), s])\ndisplay(w.Text('typed'))")
+    first.run("s.value = 7")
+    ids = first.evaluate("sorted(w.widgets.widget._instances)")
+    first.stop()
+    second = start_kernel()
+
+    told = second.run("%ctx resume").stdout
+
+    assert "opened again: s, box (widgets)" in told
+    assert "not restored" not in told
+    assert "widgets:" not in told
+    assert second.evaluate("sorted(w.widgets.widget._instances)") == ids
+    assert second.evaluate("(s.value, s.description, box.children[1] is s, box.children[0].value)") == (
+        "(7, 'alpha', True, 0.5)"
+    )
+    second.run("%ctx goto 2")
+    assert second.evaluate("s.value") == "3"
+    second.run("%ctx undo")
+    assert second.evaluate("s.value") == "7"
+
+
+def test_a_resumed_session_has_handles_in_containers_and_functions_of_interact(start_kernel):
+    """The container refers to the widget of the handle; the function is made again by its cell, without a word."""
+    pytest.importorskip("ipywidgets")
+    first = start_kernel()
+    first.run("import ipywidgets as w\ndata = [1, 2]\nh = view(data)\nbox = w.VBox([w.Label('x' * 20), h])\nbox")
+    first.run("@w.interact(power=(1, 3))\ndef show(power=1):\n    print(3 ** power)")
+    first.run("long = w.Output()\nlong.outputs = ({'output_type': 'stream', 'name': 'stdout', 'text': 'x' * 20_000},)")
+    first.stop()
+    second = start_kernel()
+
+    ran = second.run("%ctx resume")
+
+    assert [one for one in ran.outputs if one["type"] == "error"] == []
+    assert "VBox" not in ran.stdout
+    assert second.evaluate("(box.children[0].value, box.children[1] is h.widget)") == f"('{'x' * 20}', True)"
+    assert second.evaluate("len(long.outputs[0]['text'])") == "20000"
+    assert second.evaluate("callable(show)") == "True"
 
 
 def test_caches_are_cleared_and_threads_are_named_by_a_return_in_a_kernel(kernel):

@@ -120,6 +120,20 @@ def test_a_page_gets_no_ending_of_another_format(tmp_path, capsys, kernel):
     assert list(tmp_path.glob("*.pdf")) == []
 
 
+def test_an_export_overwrites_no_other_notebook(kernel, tmp_path):
+    """Only one that an export wrote is replaced."""
+    kernel.run("x = 1")
+    other, copy = tmp_path / "other.ipynb", tmp_path / "copy.ipynb"
+    for text in ("{}", '{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}', "no JSON"):
+        other.write_text(text)
+        refused = kernel.run(f"%ctx export {other}")
+        assert "no export wrote it; name another file, or delete it first" in refused.error["evalue"]
+        assert other.read_text() == text
+    for _ in range(2):
+        assert kernel.run(f"%ctx export {copy}").status == "ok"
+    assert "x = 1" in copy.read_text("utf-8")
+
+
 def fill_large(kernel: Any, cells: int) -> None:
     """Run cells with long outputs and many images."""
     kernel.run("from IPython.display import display")

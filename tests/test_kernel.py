@@ -664,6 +664,16 @@ def test_no_magic_of_ipython_may_follow_on_a_ctx_line(shared_kernel, line: str):
     assert [one for one in reply["content"]["matches"] if one.startswith("%")] == []
 
 
+def test_an_export_is_offered_new_names_and_no_notebook(start_kernel, tmp_path):
+    """A name of a notebook that is chosen by mistake would overwrite it."""
+    for name in ("study.ipynb", "other.ipynb", "old.html", "a.md"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "data").mkdir()
+    kernel = start_kernel(folder=tmp_path, notebook="study.ipynb")
+    reply = kernel.client.complete("%ctx export ", 12, reply=True, timeout=20)
+    assert reply["content"]["matches"] == ["study.html", "study-export.ipynb", "data/", "old.html"]
+
+
 @pytest.mark.parametrize("stock", [False, True])
 def test_a_page_that_connects_draws_no_random_number_of_the_user(start_kernel, stock: bool):
     """IPython chooses the tip of its banner by the functions of `random`, at each request for the kernel's info."""

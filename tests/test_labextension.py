@@ -81,6 +81,7 @@ OF_NOTEBOOK = (
     "gutter.js",
     "kepttexts.js",
     "markcard.js",
+    "returnedwidgets.js",
     "savepage.js",
     "sheet.js",
     "textdiff.js",

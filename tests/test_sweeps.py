@@ -294,6 +294,18 @@ def test_a_parameter_that_a_block_may_bind_is_swept_and_the_block_is_named():
     assert plan_of(cells_of("a = 1", "if a > 3:\n    alpha = 5\nalpha"), alpha=[1, 2]).notes == ()
 
 
+def test_a_collected_name_that_no_cell_with_the_parameters_changes_is_named():
+    """The cell that computes it is the one of --from, or above it: all rows would have one value without a word."""
+    cells = cells_of("print(alpha)", "n = len(done)")
+
+    def notes(*collected: str) -> tuple[str, ...]:
+        return make_plan(cells, combine({"alpha": [1, 2]}), place="s7.1", root="", collected=collected).notes
+
+    (told,) = notes("r2", "alpha", "n")
+    assert told.startswith("no cell that runs with the parameters changes r2: all rows have the same value; let --from")
+    assert notes("done", "n", "alpha") == ()
+
+
 def test_keys_depend_on_state_and_texts_alone():
     cells = cells_of("a = 1", "b = alpha")
     first, again, other = plan_of(cells, alpha=[1, 2]), plan_of(cells, alpha=[2, 1]), plan_of(cells, alpha=[1, 3])

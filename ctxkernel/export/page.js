@@ -61,7 +61,24 @@ function comparison(one) {
   return table(caption, ['what', 'difference', 'before', 'after', 'cause'], rows);
 }
 
-function cell(one) {
+/** Return by its number what each display shows at the end of a path, and the last run that updated it. */
+function lastContents(path) {
+  const last = new Map();
+  for (const one of path) {
+    for (const each of one.outputs) if (each.display !== undefined) last.set(each.display, { content: each, by: null });
+    for (const each of one.updates) last.set(each.display, { content: each, by: one });
+  }
+  return last;
+}
+
+/** Return the nodes of an output as it is at the end of the path; `last` is from `lastContents`. */
+function shownOutput(each, one, last) {
+  const { content, by } = last.get(each.display) ?? { content: each, by: null };
+  const note = by ? make('p', { class: 'facts' }, `updated by ${by.id.endsWith('.1') ? by.statement : by.id}`) : null;
+  return [output(content, one.statement), ...(note ? [note] : [])];
+}
+
+function cell(one, last = new Map()) {
   const facts = [one.author, one.status, seconds(one.ms), time(one.at)];
   if (one.tokens) facts.push(`projection ~${one.tokens.toLocaleString('en')} tokens`);
   if (one.name) facts.push(`named ${one.name}`);
@@ -70,7 +87,7 @@ function cell(one) {
     make('h3', {}, one.id.endsWith('.1') ? one.statement : one.id),
     make('p', { class: `facts${one.status === 'ok' ? '' : ' bad'}` }, facts.join(' · ')),
     make('pre', {}, one.source),
-    ...one.outputs.map(each => output(each, one.statement)),
+    ...one.outputs.flatMap(each => shownOutput(each, one, last)),
     one.sweep ? sweep(one.sweep) : null,
     one.error ? make('pre', { class: 'output stderr' }, one.error) : null,
     ...one.notices.map(text => make('p', { class: 'note' }, text)),
@@ -84,6 +101,7 @@ function cell(one) {
 function notebookOf(path, isHead) {
   const newest = new Map();
   for (const one of path) newest.set(one.cell || one.id, one);
+  const last = lastContents(path);
   const shown = new Set();
   const made = [];
   for (const each of isHead ? data.notebook : []) {
@@ -91,19 +109,19 @@ function notebookOf(path, isHead) {
       made.push(make('div', { class: 'words' }, each.source));
     } else if (newest.has(each.cell)) {
       shown.add(each.cell);
-      made.push(cell(newest.get(each.cell)));
+      made.push(cell(newest.get(each.cell), last));
     } else if (each.source.trim()) {
       made.push(make('article', { class: 'cell', 'aria-label': 'cell that did not run' },
         make('p', { class: 'facts' }, 'did not run on this branch'), make('pre', {}, each.source)));
     }
   }
   for (const [key, one] of newest) {
-    if (!shown.has(key) && !(one.kind === 'meta' && one.source.startsWith('%ctx') && !one.outputs.length)) made.push(cell(one));
+    if (!shown.has(key) && !(one.kind === 'meta' && one.source.startsWith('%ctx') && !one.outputs.length)) made.push(cell(one, last));
   }
   return made;
 }
 
-const textOf = one => [one.statement, one.source, one.error, ...one.outputs.map(each => each.text), ...one.changes.map(change => `${change.name} ${change.after || ''}`)].join('\n').toLowerCase();
+const textOf = one => [one.statement, one.source, one.error, ...[...one.outputs, ...one.updates].map(each => each.text), ...one.changes.map(change => `${change.name} ${change.after || ''}`)].join('\n').toLowerCase();
 const texts = new Map();
 const notebook = document.getElementById('notebook');
 const side = document.getElementById('side');

@@ -20,6 +20,7 @@ from ctxkernel.export.images import ImageShelf
 from ctxkernel.projection.masker import Masker
 from ctxkernel.projection.privacy import Hiding
 from ctxkernel.replay.differences import differences
+from ctxkernel.replay.notebook_outputs import display_ids, display_updates
 from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.sweeps.shown_table import SWEEP_MIME, ShownSweep, shown_sweep
 from ctxkernel.sweeps.sweep_table import SweepTable, stored_tables
@@ -53,6 +54,8 @@ class SessionData:
     chars: int = 0
     cut: int = 0
     sweeps: dict[str, SweepTable] = field(default_factory=dict[str, SweepTable])
+    displays: dict[str, int] = field(default_factory=dict[str, int])
+    """Identifier of a display → its number in the page: the code can have any text as an identifier."""
     left_out: list[str] = field(default_factory=list[str])
 
     def build(self, notebook: Path | None) -> dict[str, Any]:
@@ -142,6 +145,7 @@ class SessionData:
             "at": execution.started_at,
             "ms": round(execution.cost.time_ms, 1),
             "outputs": list(self._outputs(execution, on_head)),
+            "updates": list(self._updates(execution, on_head)),
             "changes": list(self._changes(execution)),
             "error": self.text(f"{failure.trace_summary}\n{failure.type}: {failure.message}".strip())
             if failure
@@ -175,10 +179,21 @@ class SessionData:
         for one in execution.artifacts:
             if one.kind in ("display", "picture"):
                 displays.setdefault(one.name, []).append(one)
-        for forms in displays.values():
+        ids = display_ids(execution)
+        for name, forms in displays.items():
             if execution.execution_id in self.sweeps and any(one.mime == SWEEP_MIME for one in forms):
                 continue  # `_sweep` has the table
-            yield self._display(forms, execution.execution_id, on_head)
+            number = {"display": self._number(ids[name])} if name in ids else {}
+            yield self._display(forms, execution.execution_id, on_head) | number
+
+    def _updates(self, execution: Execution, on_head: bool) -> Iterable[dict[str, Any]]:
+        """Yield the new contents of displays of earlier cells."""
+        for display_id, data in display_updates(execution):
+            forms = [Artifact("display", display_id, mime, 0, "", content) for mime, content in data.items()]
+            yield self._display(forms, execution.execution_id, on_head) | {"display": self._number(display_id)}
+
+    def _number(self, display_id: str) -> int:
+        return self.displays.setdefault(display_id, len(self.displays))
 
     def _display(self, forms: list[Artifact], execution_id: str, on_head: bool) -> dict[str, Any]:
         """Return a display as an image or a text. HTML and scripts are never shown."""

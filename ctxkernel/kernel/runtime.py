@@ -382,6 +382,7 @@ class Runtime:
         try:
             if self.returning is not None:
                 self.returning.resume_at_start()
+                self.displays.take_over()
         except CtxError as refused:
             self.notices.kept.append(f"not resumed: {refused}")
 

@@ -58,6 +58,30 @@ def output_messages(execution: Execution, count: int | None = None) -> Iterator[
             yield "update_display_data", {"data": data, "metadata": metadata, "transient": transient}
 
 
+def captured_outputs(execution: Execution) -> tuple[dict[str, list[Output]], set[str]]:
+    """Return what each Output widget captured of an execution, and the widgets that were cleared before that."""
+    found = {widget: list[Output]() for widget in map(str, _kept(execution, "cleared"))}
+    cleared = set(found)
+    if any(mark.startswith(CAPTURED) for _, _, mark in _parts(execution)):
+        for _, widget, output in _identified(execution, None):
+            if widget:
+                found.setdefault(widget, []).append(output)
+    return found, cleared
+
+
+def display_ids(execution: Execution) -> dict[str, str]:
+    """Return the identifiers that the code gave to displays of an execution, by the name of the display."""
+    return {name: display_id for name, display_id, _ in _about(execution, "about") if display_id}
+
+
+def display_updates(execution: Execution) -> Iterator[tuple[str, Output]]:
+    """Yield identifier and new content of each display of an earlier cell that an execution updated.
+
+    The content is a MIME bundle, with None for data that were too large to be kept.
+    """
+    yield from ((display_id, data) for display_id, data, _ in _about(execution, "updates"))
+
+
 def outputs_of_cells(runs: Iterable[tuple[Execution, int | None]]) -> list[NotebookCellOutputs]:
     """Return the outputs of the cells of a notebook after all of them ran, in order, each with its prompt's number.
 

@@ -141,7 +141,7 @@ def make_plan(
         sum(task.seconds for task in growing.tasks),
         places,
         frozenset(name for name, (_, replaced) in changes.items() if replaced),
-        tuple(_doubts(cells, places)),
+        (*_doubts(cells, places), *_constants(cells[levels[0] :], collected, names)),
     )
 
 
@@ -179,6 +179,17 @@ def _doubts(cells: Sequence[SweptCell], places: Mapping[str, int]) -> Iterator[s
             continue
         if name in read_cell(cell.source).replaced:
             yield f"{_named(cells, at)} binds {name} in a block: where that runs, its values have no effect"
+
+
+def _constants(cells: Sequence[SweptCell], collected: Sequence[str], parameters: Sequence[str]) -> Iterator[str]:
+    """Yield which collected names no cell changes that runs with the values of the parameters."""
+    found = [name for name in collected if name not in parameters]
+    found = [name for name in found if not any(_binds(cell, name) or _may_read(cell, name) for cell in cells)]
+    if found:
+        yield (
+            f"no cell that runs with the parameters changes {join_names(found, 5)}: all rows have the same value; let "
+            "--from name a statement before the cell that computes it"
+        )
 
 
 def _only_sets(cell: SweptCell, name: str) -> bool:

@@ -112,3 +112,32 @@ def test_axe_finds_nothing_serious_in_the_page(page: Page, scheme: Any):
     page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
     page.get_by_role("searchbox", name="Search").fill("x")
     assert faults(page, "html") == []
+
+
+UPDATED = [
+    ("a", "from IPython.display import display, update_display\nshown = display('first', display_id='<b>d</b>')"),
+    ("b", "update_display('second', display_id='<b>d</b>')"),
+    ("c", "x = 3"),
+]
+
+
+def test_a_display_shows_its_last_content_on_the_branch(context: BrowserContext, kernel: Any, tmp_path: Path):
+    """As the exported notebook does; which statement updated it is told, and the other branch has the first content."""
+    for cell, source in UPDATED:
+        assert kernel.run(source, metadata={"cellId": cell}).status == "ok"
+    kernel.run("%ctx goto s1", metadata=exported.GESTURE)
+    kernel.run("other = 1", metadata={"cellId": "d"})
+    kernel.run("%ctx goto s3", metadata=exported.GESTURE)
+    path = tmp_path / "session.html"
+    exported.exported(kernel, path)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    first = page.get_by_role("main").get_by_role("article").first
+    output = first.locator(".output")
+    expect(output).to_have_text("'second'")
+    expect(first).to_contain_text("updated by s2")
+    other = page.get_by_role("combobox", name="Branch").locator("option", has_text="other = 1")
+    page.get_by_role("combobox", name="Branch").select_option(value=other.get_attribute("value"))
+    expect(output).to_have_text("'first'")
+    expect(first).not_to_contain_text("updated by")
+    page.close()

@@ -1228,6 +1228,18 @@ def test_a_long_name_of_a_handle_leaves_room_for_its_controls(stage, width):
         assert place[1] <= width, one
 
 
+@pytest.mark.parametrize("width", [240, 250, 290, 301, 345, 370])
+def test_each_level_of_detail_of_a_handle_is_readable(stage, width):
+    """A field that is too narrow for its text would end within the word."""
+    stage.set_viewport_size({"width": width, "height": 700})
+    stage.evaluate("view.snapshot({...S.snapshot, handles: [{...S.snapshot.handles[0], name: 'h'}]})")
+    stage.locator("[data-tab=handles]").click()
+    level = stage.locator(".ctxk-card select")
+    for lod in range(4):
+        cut = level.evaluate("(el, lod) => { el.value = String(lod); return el.scrollWidth - el.clientWidth }", lod)
+        assert cut <= 0, lod
+
+
 # ---------------------------------------------------------------- the inline widget
 
 

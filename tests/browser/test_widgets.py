@@ -90,6 +90,72 @@ def test_a_handle_is_live_in_the_output_and_is_text_when_its_kernel_is_gone(desk
     assert desk.errors == []
 
 
+SHOWN_IN_WIDGETS = [
+    "import ipywidgets as w\n@w.interact(power=(1, 3))\ndef show(power=1):\n    print('value', 3 ** power)",
+    "out = w.Output()\nwith out:\n    print('inside')\nout",
+    "%ctx goto s1",
+    "%ctx goto s2",
+]
+
+
+def test_what_widgets_show_stays_after_a_return_to_the_cell_that_showed_it(desk: Any):
+    """The front end tells the kernel what a widget shows when the state of its cell is stored already."""
+    desk.open("shown.ipynb", SHOWN_IN_WIDGETS).live()
+    desk.select(0)
+    desk.enter("s1")
+    interactive, inside = (desk.cell(at).locator(".jp-OutputArea").first for at in (0, 1))
+    expect(interactive).to_contain_text("value 3")
+    desk.enter("s2")
+    expect(inside).to_contain_text("inside")
+    for at in (2, 3):
+        desk.enter()
+        expect(desk.cell(at).locator(".jp-OutputArea").first).to_contain_text(f"at s{at - 1}")
+        desk.page.wait_for_timeout(300)
+        expect(interactive).to_contain_text("value 3")
+    expect(inside).to_contain_text("inside")
+    assert desk.errors == []
+
+
+RESUMED = [
+    CELLS[0],
+    "h = view('a.md', tokens=300)\nh",
+    "import ipywidgets as w\ns = w.IntSlider(value=3, min=0, max=10)\ns",
+    "w.VBox([w.Text('typed')])",
+    "%ctx resume",
+    "print('at', s.value)",
+]
+
+
+def test_handles_and_sliders_of_a_notebook_are_live_after_a_resume(desk: Any):
+    """In the outputs of the earlier kernel, without running a cell again."""
+    desk.open("resumed.ipynb", RESUMED).live()
+    page = desk.page
+    desk.select(0)
+    for i in range(1, 5):
+        desk.enter(f"s{i}")
+    page.evaluate("void jupyterapp.commands.execute('kernelmenu:restart')")
+    page.locator(".jp-Dialog button.jp-mod-accept").click()
+    live = widget_of(desk.cell(1))
+    expect(live).to_contain_text("is gone")
+    page.wait_for_selector("#ctxkernel-panel[data-phase=live] [data-banner=resume]")
+    desk.select(4)
+    desk.enter()
+
+    live.get_by_role("slider", name="Detail").focus()
+    page.keyboard.press("ArrowRight")
+    expect(live).to_contain_text("1 structure")
+    expect(desk.view.locator(".ctxk-row", has_text="%ctx set h.lod=1")).to_be_visible()
+    desk.cell(2).locator(".noUi-handle").focus()
+    page.keyboard.press("ArrowRight")
+    expect(desk.cell(2).locator(".widget-readout")).to_have_text("4")
+    expect(desk.cell(3).locator("input")).to_have_value("typed")
+    expect(page.locator(".jp-Cell [class*=link-slash], .jupyter-widgets-disconnected")).to_have_count(0)
+    desk.select(5)
+    desk.enter()
+    expect(desk.cell(5).locator(".jp-OutputArea")).to_contain_text("at 4")
+    assert desk.errors == []
+
+
 def test_the_rows_of_a_rendering_have_one_line_each_where_no_widget_is(desk: Any):
     """JupyterLab wraps and indents the cells of any table in an output."""
     frame = "pd.DataFrame({'station': ['Potsdam', 'Rome', 'Kyoto'] * 9, **{f'x{i}': range(27) for i in range(3)}})"

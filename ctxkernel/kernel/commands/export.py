@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,8 +10,10 @@ from ctxkernel.agent.recorded import SUFFIX
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import format_size
 from ctxkernel.kernel.commands.context import CommandContext
+from ctxkernel.kernel.commands.handle_magics import paths_from
 from ctxkernel.kernel.messages.wire import SavedPage
 from ctxkernel.store.log.reader import SessionReader
+from ctxkernel.store.notebook_file import as_object, read_notebook_json
 
 
 def export(ctx: CommandContext, args: Sequence[str]) -> str:
@@ -29,6 +32,10 @@ def export(ctx: CommandContext, args: Sequence[str]) -> str:
         raise BadCommand(
             f"%ctx export: {output}: no page or notebook has the ending {output.suffix}; use .html or .ipynb"
         )
+    if output.suffix.lower() == ".ipynb" and output.exists() and not _is_exported(output):
+        raise BadCommand(
+            f"%ctx export: {output} is there already, and no export wrote it; name another file, or delete it first"
+        )
     private = ctx.configuration.private
     try:
         if output.suffix.lower() == ".ipynb":
@@ -39,6 +46,27 @@ def export(ctx: CommandContext, args: Sequence[str]) -> str:
     except OSError as fault:
         raise BadCommand(f"%ctx export: {output} cannot be written ({fault.strerror})") from None
     return "\n".join([f"{output}: {format_size(output.stat().st_size)}", *left_out[:20]])
+
+
+def _is_exported(path: Path) -> bool:
+    """Return whether an export wrote a notebook: another one may be work that exists nowhere else."""
+    try:
+        metadata = as_object(read_notebook_json(path).get("metadata"))
+    except (OSError, ValueError):
+        return False
+    return "export" in as_object(metadata.get("ctxkernel"))
+
+
+def complete(ctx: CommandContext, begun: str) -> list[str]:
+    """Return the names of new files of the notebook, and folders and pages that are there: no notebook is offered."""
+    notebook = _notebook(ctx)
+    new: list[str] = []
+    if notebook is not None:
+        names = (notebook.with_suffix(".html"), notebook.with_stem(f"{notebook.stem}-export"))
+        here = notebook.parent.resolve() == Path.cwd()
+        new = [shlex.quote(path.name if here else str(path)) for path in names]
+    there = [path for path in paths_from(begun) if path.endswith(("/", ".html"))]
+    return list(dict.fromkeys([*new, *there]))
 
 
 def session_page(ctx: CommandContext) -> SavedPage:

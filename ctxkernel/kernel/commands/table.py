@@ -348,8 +348,12 @@ def complete(ctx: CommandContext, event: Any) -> list[str]:
     match words[1]:
         case "help":
             return list(COMMANDS)
-        case "record" | "export":
+        case "record":
             return list(paths_from(event.symbol))
+        case "export":
+            from ctxkernel.kernel.commands import export
+
+            return export.complete(ctx, event.symbol)
         case "trust":
             return [*COMMANDS["trust"].options, *paths_from(event.symbol)]
         case "config" | "properties":

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import importlib
+import re
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from html import escape
@@ -34,7 +36,10 @@ from ctxkernel.kernel.display.handle_widgets import (
 from ctxkernel.kernel.execution.capture import HANDLE_MIME, WIDGET_MIME, Capture
 from ctxkernel.kernel.execution.guard import Guard
 from ctxkernel.kernel.messages.wire import RenderingBlock
+from ctxkernel.replay.notebook_outputs import display_ids
+from ctxkernel.state.ambient import WIDGETS
 
+_DISPLAY_ID = re.compile(r"ctxkernel-(\w+)-([0-9a-f]{32})")
 _BOX = (
     "border:1px solid var(--jp-border-color2,#ddd);border-radius:4px;overflow:hidden;"
     "font-size:var(--jp-code-font-size,13px);margin:2px 0"
@@ -147,6 +152,10 @@ class DisplayedHandle:
     """Whether an output displays it: else it has a widget only."""
     held: NodeBase | None = None
     """The handle, where code has its widget: it lives as long as the widget is open."""
+    model_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """The id of its widget."""
+    display_id: str = ""
+    """The id of its displays. It has that of the first widget: so the log has it for a later kernel."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -165,6 +174,8 @@ class LiveDisplays:
     _shown: dict[str, DisplayedHandle] = field(default_factory=dict[str, DisplayedHandle])
     _due: dict[str, None] = field(default_factory=dict[str, None])
     """The handles that their widgets do not follow yet."""
+    _earlier: dict[str, str] = field(default_factory=dict[str, str])
+    """Handle that an output of an earlier kernel displays → the id of its widget there."""
 
     def install(self) -> None:
         """Register the formatters."""
@@ -193,6 +204,7 @@ class LiveDisplays:
         html.for_type(HandleTable, handles_html)
         self.loop.graph.widget_of, self.loop.graph.followed = self.widget_of, self._follow_call
         self.gestures.between = self.follow
+        WIDGETS.open_handle = self._open_again
 
     def _safe(self, text: str) -> str:
         """Return a text masked, with invisible characters shown."""
@@ -209,6 +221,9 @@ class LiveDisplays:
         shown = self._shown.get(node.obj_id)
         if shown is None:
             shown = self._shown[node.obj_id] = DisplayedHandle({}, {}, ("", False, False), node.rendered.tokens)
+            if (earlier := self._earlier.pop(node.obj_id, None)) is not None:
+                shown.model_id, shown.displayed = earlier, True
+            shown.display_id = f"ctxkernel-{node.obj_id}-{shown.model_id}"
         if shown.widget is not None and shown.widget.comm is None:  # the user closed it
             shown.widget = shown.held = None
         return shown
@@ -228,6 +243,13 @@ class LiveDisplays:
         shown.held = node
         self._follow_one(node.obj_id)
         return shown.widget
+
+    def _open_again(self, obj_id: str, model_id: str) -> None:
+        """Open the widget of a handle that had one in an earlier kernel, where another widget contains it."""
+        node = self.loop.graph.node(obj_id)
+        if node is not None and obj_id not in self._shown:
+            self._entry(node).model_id = model_id
+            self.widget_of(node)
 
     def _refresh(self, node: NodeBase, shown: DisplayedHandle, *, live: bool = False) -> bool:
         """Update what is displayed of a handle. Return whether the output changed; the widget is to follow then.
@@ -249,7 +271,9 @@ class LiveDisplays:
         shown.bundle = mime_bundle(node, self.mask)
         if needs_widget:
             shown.widget = self.guard(
-                "live widgets", lambda: handle_widget(self.gestures, graph, node, self._state(node, shown)), None
+                "live widgets",
+                lambda: handle_widget(self.gestures, graph, node, shown.model_id, self._state(node, shown)),
+                None,
             )
         elif shown.widget is not None:
             self._due[node.obj_id] = None
@@ -296,12 +320,23 @@ class LiveDisplays:
             self.run_between(lambda obj_id=obj_id: self._follow_one(obj_id))
 
     def _publish(self, obj_id: str, bundle: dict[str, Any], *, update: bool) -> None:
-        transient = {"display_id": f"ctxkernel-{obj_id}"}
+        transient = {"display_id": self._shown[obj_id].display_id}
         self.shell.display_pub.publish(data=bundle, metadata={}, transient=transient, update=update)
+
+    def take_over(self) -> None:
+        """Take in which handles the outputs of an earlier kernel display: their widgets get the ids that they had."""
+        for _, execution in self.loop.log.ended():
+            for display_id in display_ids(execution).values():
+                if (found := _DISPLAY_ID.fullmatch(display_id)) is not None and found[1] not in self._shown:
+                    self._earlier[found[1]] = found[2]
 
     def update(self, result: TurnResult) -> None:
         """Update the outputs of handles that changed; their widgets follow when the turn has ended."""
         graph, returned = self.loop.graph, result.moved is not None
+        if result.moved is not None and result.moved.reason == "resume":
+            self.take_over()
+        for node in [*filter(None, map(graph.node, self._earlier))]:
+            self._entry(node)
         for obj_id, shown in list(self._shown.items()):
             node = graph.node(obj_id) or graph.aside(obj_id)
             with self.capture.ours():
@@ -325,3 +360,4 @@ class LiveDisplays:
         widget, shown.widget, shown.bundle = shown.widget, None, {}
         if widget is not None:
             widget.close()
+            shown.model_id = uuid.uuid4().hex

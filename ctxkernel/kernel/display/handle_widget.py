@@ -53,8 +53,10 @@ class HandleWidget(_BASE):
     """As `rendered`: the argument of the function in `interactive_output`."""
     follows_handle = True
 
-    def __init__(self, set_policy: Callable[[str, object], None], model_id: str, state: Mapping[str, Any]) -> None:
-        self._set_policy, self._first = set_policy, state
+    def __init__(
+        self, set_policy: Callable[[str, object], None], obj_id: str, model_id: str, state: Mapping[str, Any]
+    ) -> None:
+        self._set_policy, self._first, self.obj_id = set_policy, state, obj_id
         stock: Any = super()
         stock.__init__(own_id=model_id, model_id=model_id)
 

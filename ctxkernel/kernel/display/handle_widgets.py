@@ -281,7 +281,7 @@ def _request(lines: list[str], author: Author) -> CellRequest:
     return CellRequest("\n".join(lines), request_id, recorded=True, kind="meta", author=author)
 
 
-def handle_widget(gestures: Gestures, graph: Graph, node: NodeBase, state: Mapping[str, Any]) -> Any:
+def handle_widget(gestures: Gestures, graph: Graph, node: NodeBase, model_id: str, state: Mapping[str, Any]) -> Any:
     """Return a widget for a handle; gestures on it are queued in `gestures`. It refers to the handle by its id.
 
     Raises ImportError if anywidget is missing.
@@ -296,7 +296,7 @@ def handle_widget(gestures: Gestures, graph: Graph, node: NodeBase, state: Mappi
             raise BadTarget(f"{obj_id} is gone, and its widget changes nothing; make the handle again")
         set_trait(found, name, value)
 
-    widget = HandleWidget(set_policy, uuid.uuid4().hex, state)
+    widget = HandleWidget(set_policy, obj_id, model_id, state)
 
     def receive(widget: Any, content: Any, buffers: Any) -> None:
         gestures.take(obj_id, content, widget.send)

@@ -13,7 +13,8 @@ from typing import Any
 
 from ctxkernel.kernel.execution.cell import CellRequest
 from ctxkernel.kernel.returning.return_services import ReturnServices
-from ctxkernel.state.ambient import LIBRARY_ATTRIBUTES, LIBRARY_CALLS, PARTS, SHELL_CALLBACKS, Ambient, passive
+from ctxkernel.replay.notebook_outputs import captured_outputs
+from ctxkernel.state.ambient import LIBRARY_ATTRIBUTES, LIBRARY_CALLS, PARTS, SHELL_CALLBACKS, WIDGETS, Ambient, passive
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.base.own_modules import (
     ATTRIBUTES,
@@ -134,6 +135,8 @@ class LiveState:
         """Return the ambient parts that an execution changed, by pseudo-name; with the first ones, once."""
         # A cell that names nothing runs nothing that could draw a number or set an option.
         idle = self.ambient_first == {} and self._tracker.named_nothing
+        if WIDGETS.loaded and not idle:
+            WIDGETS.expect(*captured_outputs(self._session.loop.log.execution(execution_id)))
         parts = {} if idle else self.ambient.capture(bound=self._tracker.take_bound())
         if not parts and not self.ambient_first:
             return {}
@@ -153,6 +156,7 @@ class LiveState:
 
     def watch_libraries(self, request: CellRequest) -> None:
         """Read the attributes of libraries that a cell is about to set: a return sets them as they were."""
+        WIDGETS.settle()  # what came between the cells
         found = set_attributes(request.code, self._session.shell.transform_cell)
         if found.paths or LIBRARY_ATTRIBUTES.active:
             LIBRARY_ATTRIBUTES.watch(found.paths, self._session.namespace, found.imports)

@@ -263,10 +263,17 @@ def make_again(session: ReturnServices, plan: Plan, alive: Mapping[str, Any]) ->
     return lost
 
 
+class _NoDisplays(CapturingDisplayPublisher):
+    """Drops displays; an Output widget tells the publisher whose cell runs."""
+
+    def set_parent(self, parent: Any) -> None:
+        """Ignore the request of the cell."""
+
+
 @contextlib.contextmanager
 def _without_displays(shell: Any) -> Generator[None]:
     """Drop what `display` is called with."""
-    publisher, shell.display_pub = shell.display_pub, CapturingDisplayPublisher()
+    publisher, shell.display_pub = shell.display_pub, _NoDisplays()
     try:
         yield
     finally:

@@ -13,6 +13,7 @@ from ctxkernel.kernel.returning.targets import ReturnJob
 from ctxkernel.state.base import own_modules
 from ctxkernel.state.base.own_modules import PREFIX
 from ctxkernel.state.checkpoints.restore import Fetched
+from ctxkernel.state.types.connections import WIDGET
 
 if TYPE_CHECKING:
     from ctxkernel.replay.plan import Plan
@@ -68,7 +69,9 @@ def return_text(prepared: PreparedReturn, done: DoneReturn, lost: Mapping[str, s
         told[0] += f", {len(dropped)} removed{_some(dropped)}"
     if done.made:
         told.append(f"made again: {', '.join(done.made)} by {', '.join(plan.again)}")
-    told += [f"connected again: {place} ({what})" for place, what in connected.items()]
+    opened = [one.places[0] for one in fetched.connected.values() if one.kind == WIDGET]
+    told += [f"opened again: {join_names(opened)} (widgets)"] if opened else []
+    told += [f"connected again: {place} ({what})" for place, what in connected.items() if place not in opened]
     told += [f"not restored: {name.replace(PREFIX, 'module ')} ({why})" for name, why in lost.items()]
     told += [f"as it is now: {name} ({why})" for name, why in done.as_now.items()]
     if inexact:

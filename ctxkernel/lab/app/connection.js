@@ -35,6 +35,7 @@ const RETRY_MS = 5000;
  * @property {(data: any) => void} snapshot
  * @property {(data: any) => void} message any other message of the comm
  * @property {() => void} dropped the comm is gone
+ * @property {(content: Record<string, unknown>) => void} opened the kernel opened a comm
  * @property {(data: Record<string, unknown>) => void} redrawn an output of the notebook was drawn anew
  * @property {() => number} hole the index of a statement whose predecessor is not known; 0 where there is none
  * @property {() => boolean} isRunning whether a statement counts as running
@@ -348,13 +349,14 @@ class Connection {
   }
 
   /**
-   * Note when this page sees a cell end, to measure how long its turn takes to be seen; what became of a proposal; and
-   * whether a cell may have loaded the extension.
+   * Note when this page sees a cell end, to measure how long its turn takes to be seen; what became of a proposal; which
+   * widgets were opened; and whether a cell may have loaded the extension.
    * @param {Message} msg
    */
   watch(msg) {
     const { msg_type: type } = msg.header;
     const request = msg.parent_header;
+    if (type === 'comm_open') this.listener.opened(msg.content);
     if (type === 'update_display_data') this.listener.redrawn(msg.content.data);
     if (type === 'execute_input' && this.own === false && String(msg.content.code).includes('ctxkernel'))
       this.loads = request?.msg_id;

@@ -12,6 +12,7 @@ import { Gutter } from './gutter.js';
 import { KeptTexts } from './kepttexts.js';
 import { NotebookHands } from './notebook.js';
 import { mount } from './render.js';
+import { ReturnedWidgets } from './returnedwidgets.js';
 
 /** @import {Cell, NotebookPanel, Widget as LabWidget} from '../jupyterlab.js' */
 /** @import {Parts} from './labparts.js' */
@@ -39,6 +40,7 @@ class Link {
     this.offered = null;
     /** The timeline in a tab of its own. @type {LabWidget | null} */
     this.tab = null;
+    this.widgets = new ReturnedWidgets(() => notebook.content.widgets.map((cell) => cell.model));
     this.connection = new Connection(lab, notebook, this.listener());
     this.hands = new NotebookHands(this, lab.CodeCell);
     this.asks = new AskCells(notebook.content);
@@ -97,7 +99,11 @@ class Link {
         this.tellNotebook(data);
         if (data?.insert) this.hands.insert(data.insert);
       },
-      dropped: () => this.gutter.leave(),
+      dropped: () => {
+        this.gutter.leave();
+        this.widgets.forget();
+      },
+      opened: (content) => this.widgets.opened(content),
       redrawn: (data) => this.hands.settle(data),
       hole: () => this.view.hole(),
       isRunning: () => this.view.isRunning()
@@ -257,6 +263,7 @@ class Link {
     this.connection.dispose();
     this.disposed = true;
     this.asks.dispose();
+    this.widgets.dispose();
     this.tab?.dispose();
     this.notebook.context.saveState?.disconnect(this.onSave);
     this.gutter.dispose();

@@ -221,7 +221,7 @@ function render({ model, el }) {
   /** What there is to say of the widget itself. @param {HandleFacts} facts */
   function state(facts) {
     if (dead)
-      return 'The kernel that had this handle is gone; this is what it showed last. Run the cell again for a live one.';
+      return 'The kernel that had this handle is gone; this is what it showed last. Resume the session, or run the cell again, for a live one.';
     if (facts.aside) return 'Made on another branch of the timeline: it stands as it was there.';
     if (failed) return `Not done: ${failed}`;
     return waits ? 'Waits until the running cell has ended.' : '';

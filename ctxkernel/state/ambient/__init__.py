@@ -38,6 +38,7 @@ __all__ = [
     "PARTS",
     "SHELL_CALLBACKS",
     "UNKNOWN",
+    "WIDGETS",
     "Ambient",
     "NotRestored",
     "Part",
@@ -89,13 +90,14 @@ def read_witnesses() -> dict[str, object]:
 LIBRARY_ATTRIBUTES = LibraryAttributes()
 LIBRARY_CALLS = LibraryCalls()
 SHELL_CALLBACKS = ShellCallbacks()
+WIDGETS = WidgetValues()
 PARTS: list[Part] = [
     *generators.PARTS,
     *process.PARTS,
     *libraries.PARTS,
     Setting("ipython", read_ipython, libraries.set_ipython, needs="IPython"),
     *(LIBRARY_ATTRIBUTES, LIBRARY_CALLS),
-    *(Logging(), OpenFigures(), WidgetValues(), SHELL_CALLBACKS, FunctionCaches(), Outside()),
+    *(Logging(), OpenFigures(), WIDGETS, SHELL_CALLBACKS, FunctionCaches(), Outside()),
 ]
 """The parts, in the order in which they are restored."""
 _replaced: set[str] = set()

@@ -20,6 +20,7 @@ from ctxkernel.core.reflection import class_module, class_mro, class_of, class_q
 from ctxkernel.core.text import one_line
 from ctxkernel.projection.secrets import mask
 from ctxkernel.state.types.parts import said
+from ctxkernel.state.types.widget_models import open_widget
 
 _SECRET = re.compile(r"(?i)secret|passw|passphrase|pwd|credential|token|(api|access|private|account)_?key")
 _DEEP = 10
@@ -220,7 +221,18 @@ def _dask(address: str) -> Any:
     return importlib.import_module("distributed").Client(address, timeout=_SECONDS)
 
 
-REGISTRY = Registry((ReconnectEntry("distributed.client.Client", _address, _dask),))
+def _open_widget(described: str) -> Any:
+    return open_widget(*described.split())
+
+
+WIDGET = "widget"
+REGISTRY = Registry(
+    (
+        ReconnectEntry("distributed.client.Client", _address, _dask),
+        # The reducer of widgets describes them: whether one has a description depends on more than its class.
+        ReconnectEntry(WIDGET, lambda _: None, _open_widget, lambda _: False),
+    )
+)
 
 
 def is_released(obj: object) -> bool:

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxkernel.core.reflection import class_of, dict_items, is_kind, loaded
+from ctxkernel.state.types import connections
 from ctxkernel.state.types.instances import careful, reducer_of
 from ctxkernel.state.types.pack_state import Kind, PackState
 from ctxkernel.state.types.parts import PARTS, Reduction
+from ctxkernel.state.types.widget_models import is_stock_widget
 
 
 def _figure(pack: PackState, obj: Any) -> Reduction:
@@ -60,7 +62,7 @@ def _macro(pack: PackState, obj: Any) -> Reduction:
 
 
 def _widget(pack: PackState, obj: Any) -> Reduction:
-    """A widget: alive only; its values say whether it changed.
+    """A widget: alive, or opened again with its id in a new process; its values say whether it changed.
 
     Each state has all traits of living widgets: with them, one of a stock class is set back, but for what its own
     attributes and the user's observers hold. `interactive` has its result. A handle's widget shows the handle.
@@ -71,9 +73,14 @@ def _widget(pack: PackState, obj: Any) -> Reduction:
     own = {name: one for name, one in obj.__dict__.items() if name not in _OF_WIDGETS}
     held: list[Any] = [values, observers, {name: one for name, one in own.items() if _is_simple(one)}]
     cls = class_of(obj)
-    is_stock = cls.__module__.startswith("ipywidgets.") and cls.__name__ != "interactive" and not own
-    set_back = (is_stock or getattr(cls, "follows_handle", False)) and not observers
-    return pack.refuse(obj, "a widget lives with its front end", held, more=TRAITS_ONLY * set_back)
+    is_stock = is_stock_widget(obj)
+    set_back = ((is_stock and not own) or getattr(cls, "follows_handle", False)) and not observers
+    found = (
+        connections.Description(connections.WIDGET, f"{cls.__name__} {cls.__module__} {obj._model_id}")
+        if is_stock
+        else None
+    )
+    return pack.refuse(obj, "a widget lives with its front end", held, found, more=TRAITS_ONLY * set_back)
 
 
 TRAITS_ONLY = " (its traits are stored)"
