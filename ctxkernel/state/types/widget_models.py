@@ -6,7 +6,7 @@ import importlib
 import sys
 from typing import Any
 
-from ctxkernel.core.reflection import class_of, loaded
+from ctxkernel.core.reflection import class_of, is_kind, loaded
 
 
 def is_stock_widget(widget: Any) -> bool:
@@ -21,11 +21,11 @@ def open_widget(name: str, module: str, model_id: str) -> Any:
 
     The return sets its traits later, with those of all widgets.
     """
-    if not module.startswith("ipywidgets."):
-        raise ValueError(f"{module} is no module of ipywidgets")
-    made: Any = importlib.import_module(module)
+    cls: Any = getattr(importlib.import_module(module), name, None) if module.startswith("ipywidgets.") else None
+    if not (is_kind(class_of(cls), type) and is_kind(cls, sys.modules["ipywidgets"].Widget)):
+        raise ValueError(f"{module}.{name} is no widget of ipywidgets")
     known = living_widgets().get(model_id)
-    return known if known is not None else getattr(made, name)(model_id=model_id)
+    return known if known is not None else cls(model_id=model_id)
 
 
 def living_widgets() -> dict[str, Any]:
