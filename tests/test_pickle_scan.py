@@ -76,9 +76,14 @@ def test_reading_the_opcodes_of_many_numbers_takes_less_time_than_packing_them_w
     import io
 
     stream = pickle.dumps(numbers, 5)
-    begun = time.process_time()
-    assert not needs_identities([stream])
-    scan, begun = time.process_time() - begun, time.process_time()
-    Tokens(io.BytesIO(), 5).dump(numbers)
+    scans: list[float] = []
+    packs: list[float] = []
+    for _ in range(7):  # the fastest of each: another process may take the processor's caches
+        begun = time.process_time()
+        assert not needs_identities([stream])
+        scans.append(time.process_time() - begun)
+        begun = time.process_time()
+        Tokens(io.BytesIO(), 5).dump(numbers)
+        packs.append(time.process_time() - begun)
 
-    assert scan < time.process_time() - begun
+    assert min(scans) < min(packs)
