@@ -79,6 +79,22 @@ def test_a_change_of_such_an_object_is_told(kind: str, change: str):
     assert "o" in notebook.run(change).changed
 
 
+def test_a_cache_of_a_class_of_the_user_s_is_content_also_where_the_class_leaves_it_out():
+    notebook = Notebook(
+        """
+        class Own:
+            def __init__(self):
+                self.cache, self.count = {}, 0
+            def __reduce__(self):
+                return Own, ()
+        o = Own()
+        """
+    )
+
+    assert "o" in notebook.run("o.cache['a'] = 1").changed
+    assert "o" in notebook.run("o.count = 5").changed
+
+
 def test_a_figure_that_is_drawn_again_is_not_told_as_changed_and_one_with_a_title_is():
     notebook = Notebook(FIGURE, "import io\nfig = Figure()\nax = fig.add_subplot()\nline, = ax.plot([1, 2, 3])")
     notebook.run("fig.savefig(io.BytesIO())")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
+
+from ctxkernel.core.reflection import AttributePlan, class_module, class_qualname
 
 _MADE_BY_READING: dict[str, frozenset[str]] = {
     # A transform is computed where it is asked for; those that hold it themselves are `_OF_ITSELF`.
@@ -27,3 +30,9 @@ def made_by_reading(name: str) -> frozenset[str]:
 def is_cache(name: object) -> bool:
     """Return whether an attribute of a library's object has the name of a cache."""
     return isinstance(name, str) and ("cache" in name or name in ("stale", "_stale") or name.startswith("_has_"))
+
+
+def content_attributes(plan: AttributePlan, obj: Any) -> list[tuple[str, Any]]:
+    """Return the attributes of an object that do not follow from others."""
+    made = made_by_reading(f"{class_module(plan.cls)}.{class_qualname(plan.cls)}")
+    return [(name, value) for name, value in plan.attributes(obj) if not is_cache(name) and name not in made]

@@ -36,7 +36,7 @@ from ctxkernel.core.reflection import (
     module_dict,
     python_made,
 )
-from ctxkernel.state.types.derived_attributes import is_cache, made_by_reading
+from ctxkernel.state.types.derived_attributes import content_attributes
 from ctxkernel.state.types.enums import enum_key
 from ctxkernel.state.types.pack_state import Kind, PackState
 from ctxkernel.state.types.parts import PARTS, Reduction, StreamConstructors
@@ -186,11 +186,14 @@ def careful(pack: PackState, obj: Any) -> Reduction:
     reduction = checked_reduction(pack, obj, reducer(obj) if reducer is not None else obj.__reduce_ex__(5))
     if class_of(reduction) is tuple and not pack.claimed and not _holds_all(pack.plan(cls), obj, reduction):
         pack.unproven.append((obj, f"{class_qualname(cls)} says itself how it is stored"))
+        plan = pack.plan(cls)
+        of_user = plan.own or class_module(cls) in pack.packer.own_modules
         # A change of an attribute that it left out would not be found.
-        attributes = {str(name): _seen(one, 3) for name, one in _content(pack.plan(cls), obj)}
+        left_out = plan.attributes(obj) if of_user else content_attributes(plan, obj)
+        attributes = {str(name): _seen(one, 3) for name, one in left_out}
         if len(reduction) == 2:
             return (*reduction, attributes, None, None, PARTS.skip)
-        if pack.plan(cls).own or class_module(cls) in pack.packer.own_modules:
+        if of_user:
             func, args, *rest = reduction
             return PARTS.made_by, (func, args, attributes), *rest
     return reduction
@@ -232,7 +235,7 @@ def _holds_all(plan: AttributePlan, obj: Any, reduction: tuple[Any, ...]) -> boo
     """Return whether a reduction holds all attributes of an object, as the same objects."""
     if not python_made(plan.cls) or class_module(plan.cls).partition(".")[0] in _TRUSTED:
         return True  # to ask an object made in C for its attributes could give it some
-    attributes = _content(plan, obj)
+    attributes = content_attributes(plan, obj)
     if not attributes:
         return True
     there: set[int] = set()
@@ -249,12 +252,6 @@ def _holds_all(plan: AttributePlan, obj: Any, reduction: tuple[Any, ...]) -> boo
     return all(
         (name, id(one)) in named or (id(one) in there and class_of(one) not in by_name) for name, one in attributes
     )
-
-
-def _content(plan: AttributePlan, obj: Any) -> list[tuple[str, Any]]:
-    """Return the attributes of an object that do not follow from others."""
-    made = made_by_reading(f"{class_module(plan.cls)}.{class_qualname(plan.cls)}")
-    return [(name, value) for name, value in plan.attributes(obj) if not is_cache(name) and name not in made]
 
 
 def _careful_own(pack: PackState, obj: Any) -> Reduction:
