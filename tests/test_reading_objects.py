@@ -79,6 +79,18 @@ def test_a_change_of_such_an_object_is_told(kind: str, change: str):
     assert "o" in notebook.run(change).changed
 
 
+@pytest.mark.parametrize("kind", ["u1", "i2", "f2", "f8", "?", "S3", "U4", "M8[ns]", "c16"])
+def test_the_fill_value_of_a_masked_array_of_any_type_is_no_change(kind: str, recwarn: pytest.WarningsRecorder):
+    notebook = Notebook("import numpy as np", f"o = np.ma.masked_array(np.zeros(3, {kind!r}), mask=[0, 1, 0])")
+    before = len(recwarn)
+
+    found = notebook.run("value = o.fill_value")
+
+    assert "o" not in found.changed
+    assert [str(one.message) for one in recwarn][before:] == []
+    assert "o" in notebook.run("o[0] = np.ones(1, o.dtype)[0]").changed
+
+
 def test_a_cache_of_a_class_of_the_user_s_is_content_also_where_the_class_leaves_it_out():
     notebook = Notebook(
         """

@@ -7,6 +7,7 @@ how a set is ordered, which texts are one object, what a library keeps in caches
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import marshal
@@ -309,7 +310,7 @@ class _Walker:
                 return None
             case "make_class":  # without its uid
                 return itertools.chain(self.class_of(one), one.args[5:] if self.exact else ())
-            case "dask._expr.Expr._reconstruct" if not self.exact and class_of(one.args[-1]) is dict:
+            case "dask._expr.Expr._reconstruct" if not self.exact and one.args and class_of(one.args[-1]) is dict:
                 return iter(one.args[:-1])  # the last one has cached properties
             case "remembering" | "cached_property" if not self.exact:
                 return iter(one.args[:1])
@@ -380,10 +381,16 @@ def _is_derived(name: str, value: Any) -> bool:
     xarray makes empty attributes, and a masked array of NumPy the fill value of its type.
     """
     if name == "_fill_value" and getattr(value, "made", "") == "array" and class_of(value.args[0]) is bytes:
-        numpy: Any = sys.modules["numpy"]
-        kind = numpy.dtype(value.args[1])
-        return value.args[0] == numpy.array(numpy.ma.default_fill_value(kind), kind).tobytes()
+        return _is_default_fill(*value.args[:2])
     return is_cache(name) or (name in ("_attrs", "_encoding", "_fill_value") and value in (None, {}))
+
+
+def _is_default_fill(content: bytes, kind: Any) -> bool:
+    numpy: Any = sys.modules["numpy"]
+    with contextlib.suppress(Exception), numpy.errstate(all="ignore"):  # NumPy's own: its default overflows small types
+        masked = numpy.ma.MaskedArray(numpy.empty(0, numpy.dtype(kind)))
+        return content == numpy.asarray(masked.fill_value, masked.dtype).tobytes()
+    return False
 
 
 def _class_name(one: Node) -> str:
@@ -392,10 +399,14 @@ def _class_name(one: Node) -> str:
     return made.__name__ if isinstance(made, type) else one.made
 
 
-@functools.lru_cache(5000)
 def _cached_properties(name: str) -> frozenset[str]:
     """Return the cached properties of a class of a library: reading them gives an instance more attributes."""
     module, _, path = name.rpartition(".")
+    return _cached_properties_in(module, path) if module in sys.modules else frozenset()
+
+
+@functools.lru_cache(5000)
+def _cached_properties_in(module: str, path: str) -> frozenset[str]:
     cls = loaded(module).get(path)
     return AttributePlan(cast("type", cls), own=False).skip if is_kind(class_of(cls), type) else frozenset()
 

@@ -84,7 +84,7 @@ def index(pack: PackState, obj: Any) -> Reduction:
 def extension_array(pack: PackState, obj: Any) -> Reduction:
     """An array of pandas, without the results that it keeps: reading fills them."""
     made = careful(pack, obj)
-    if class_of(made) is not tuple or not class_module(class_of(obj)).startswith("pandas.") or len(made) < 3:
+    if class_of(made) is not tuple or class_module(class_of(obj)).partition(".")[0] != "pandas" or len(made) < 3:
         return made
     state = made[2]
     if class_of(state) is dict:
