@@ -5,8 +5,7 @@ A progress bar of `tqdm.notebook` is a widget whose display is sent at 0 %, and 
 
 from __future__ import annotations
 
-import sys
-from typing import Any
+from ctxkernel.state.types.widget_models import living_widgets
 
 _LIBRARIES = ("ipywidgets", "tqdm")
 """Only their widgets are asked: the representation of a class of the user's may do anything."""
@@ -15,11 +14,7 @@ MOST_CHARS = 2000
 
 def widget_text(model_id: object) -> str | None:
     """Return the text of the living widget with this id, as IPython shows it; None if there is none."""
-    module: Any = sys.modules.get("ipywidgets.widgets.widget")
-    if module is None or not isinstance(model_id, str):
-        return None
-    instances: Any = getattr(module, "_instances", None) or getattr(module.Widget, "widgets", {})
-    widget = instances.get(model_id)
+    widget = living_widgets().get(model_id) if isinstance(model_id, str) else None
     if widget is None or type(widget).__module__.partition(".")[0] not in _LIBRARIES:
         return None
     try:

@@ -154,9 +154,12 @@ class LiveState:
         self.ambient_start = dict(self.ambient_first)
         self.ambient_known.update(first)
 
-    def watch_libraries(self, request: CellRequest) -> None:
-        """Read the attributes of libraries that a cell is about to set: a return sets them as they were."""
-        WIDGETS.settle()  # what came between the cells
+    def before_cell(self, request: CellRequest) -> None:
+        """Take in what came to widgets since the last cell, and what libraries have that a cell is about to set.
+
+        A return sets the attributes of libraries as they were.
+        """
+        WIDGETS.settle()
         found = set_attributes(request.code, self._session.shell.transform_cell)
         if found.paths or LIBRARY_ATTRIBUTES.active:
             LIBRARY_ATTRIBUTES.watch(found.paths, self._session.namespace, found.imports)

@@ -227,7 +227,7 @@ class Turns:
         Step("checkpoints", "checkpoints.before_first", when="checkpoints.is_first"),
         Step(
             "checkpoints",
-            "checkpoints.returning.live.watch_libraries",
+            "checkpoints.returning.live.before_cell",
             needs=("request",),
             when="checkpoints.returning",
         ),

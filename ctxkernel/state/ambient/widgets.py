@@ -73,10 +73,8 @@ class WidgetValues(Part):
                 now = self._outputs(model_id, widget)
                 before = [] if model_id in cleared else [*now]
                 if before and outputs and _is_continued(before[-1], outputs[0]):  # as the front end joins them
-                    before[-1:], outputs = (
-                        [{**before[-1], "text": before[-1]["text"] + outputs[0]["text"]}],
-                        outputs[1:],
-                    )
+                    before[-1] = {**before[-1], "text": before[-1]["text"] + outputs[0]["text"]}
+                    outputs = outputs[1:]
                 self._expected[model_id] = widget.__dict__["_trait_values"].get("outputs"), (*before, *outputs)
 
     def settle(self) -> None:
@@ -162,13 +160,8 @@ class WidgetValues(Part):
 
     def _lacks(self, widget: Any, told: dict[str, Any]) -> bool:
         """Return whether a widget that was just opened has fewer observers or callbacks than it had."""
-        now = self._told(widget)
-        then = [*told.get("observers", ()), *told.get("callbacks", {}).items()]
-        have = {
-            tuple(names): len(tokens)
-            for *names, tokens in [*now.get("observers", ()), *now.get("callbacks", {}).items()]
-        }
-        return any(len(tokens) > have.get(tuple(names), 0) for *names, tokens in then)
+        have = {tuple(names): len(tokens) for *names, tokens in _called(self._told(widget))}
+        return any(len(tokens) > have.get(tuple(names), 0) for *names, tokens in _called(told))
 
     def _differs(self, widget: Any, told: dict[str, Any]) -> bool:
         now = self._told(widget)
@@ -176,8 +169,7 @@ class WidgetValues(Part):
 
     def _is_own(self, told: dict[str, Any]) -> bool:
         """Return whether the observers and callbacks of a state are of this process."""
-        held = [*told.get("observers", ()), *told.get("callbacks", {}).items()]
-        return all(self.live.here(token) for *_, tokens in held for token in tokens)
+        return all(self.live.here(token) for *_, tokens in _called(told) for token in tokens)
 
     def _told(self, widget: Any) -> dict[str, Any]:
         own, defaults = widget.__dict__, getattr(class_of(widget), _DEFAULTS, {})
@@ -262,6 +254,11 @@ class WidgetValues(Part):
         if kind == _TOKEN:
             return self.live.get(content)
         return (tuple if kind == _TUPLE else list)(map(self._value, content))
+
+
+def _called(told: Mapping[str, Any]) -> list[Any]:
+    """Return the observers and callbacks of a widget: the names for which they are called, and their tokens last."""
+    return [*told.get("observers", ()), *told.get("callbacks", {}).items()]
 
 
 def _follows_handle(widget: Any) -> bool:

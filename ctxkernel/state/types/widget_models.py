@@ -29,7 +29,7 @@ def open_widget(name: str, module: str, model_id: str) -> Any:
 
 
 def living_widgets() -> dict[str, Any]:
-    """Return the widgets that are open, by id; ipywidgets must be imported."""
-    module = sys.modules["ipywidgets.widgets.widget"]
-    found = getattr(module, "_instances", None)
-    return found if found is not None else module.Widget.widgets  # type: ignore[attr-defined]
+    """Return the widgets that are open, by id."""
+    module: Any = sys.modules.get("ipywidgets.widgets.widget")
+    found: Any = getattr(module, "_instances", None)
+    return found if found is not None else getattr(getattr(module, "Widget", None), "widgets", {})
