@@ -103,6 +103,20 @@ def test_a_cell_is_recalled_from_another_branch_if_the_setting_is_on(kernel):
     assert last["executions"][-1]["notices"][0].startswith("recalled from s")
 
 
+def test_a_recalled_cell_has_only_the_changes_that_it_makes_now(kernel):
+    put(kernel, a="x = 1", b="y = x + 1; z = [x]", c="del z")
+    kernel.run("%ctx config recall on")
+    put(kernel, b="y = x + 1; z = [x]", b2="y = x + 1; z = [x]")
+
+    statements = json.loads(kernel.run("%ctx timeline --json").stdout)["statements"]
+
+    changes = [one["executions"][-1]["state_diff"] for one in statements if one["source"].startswith("y =")]
+    assert [(set(one["added"]), set(one["changed"]), one["deleted"]) for one in changes[-2:]] == [
+        ({"z"}, set(), []),
+        (set(), set(), []),
+    ]
+
+
 def test_a_cell_with_other_inputs_or_an_opaque_one_is_not_recalled(kernel):
     kernel.run("%ctx config recall on")
     put(kernel, a="x = [1]", b="y = x + [2]", c="import time; t = time.time()", d="x.append(3)")

@@ -103,18 +103,23 @@ class KeptResults:
         for number in live.result_numbers(run.effects):
             live.show_result(number)
         self.source = execution.execution_id
-        session.tracker.tell(self._changes(execution, before))
+        equal = (set(run.effects) | set(run.gone)) - before.keys()
+        session.tracker.tell(self._changes(execution, before, equal))
 
     @staticmethod
-    def _changes(execution: Execution, before: Mapping[str, Any]) -> NamespaceDiff:
-        """Return the changes of an execution where other names may have had values before it."""
+    def _changes(execution: Execution, before: Mapping[str, Any], equal: Collection[str]) -> NamespaceDiff:
+        """Return the changes of an execution where other names may have had values before it.
+
+        `equal`: names that had the same values as after it, or did not exist either.
+        """
         diff = execution.changes
         there = {name for name in diff.added if before.get(name, NOTHING) is not NOTHING}
         changed = {
             name: ChangeInfo(info.type, info.repr, info.size) for name, info in diff.added.items() if name in there
         }
-        added = {name: info for name, info in diff.added.items() if name not in there}
-        return NamespaceDiff(added, {**diff.changed, **changed}, diff.deleted)
+        added = {name: info for name, info in diff.added.items() if name not in there and name not in equal}
+        changed |= {name: info for name, info in diff.changed.items() if name not in equal}
+        return NamespaceDiff(added, changed, tuple(name for name in diff.deleted if name not in equal))
 
     def take_facts(self, execution_id: str) -> bool:
         """Take the facts about the execution whose result was just taken; return whether there is one."""
