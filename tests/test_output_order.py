@@ -57,6 +57,13 @@ def test_a_cell_keeps_the_order_of_its_outputs_and_the_number_of_its_result(kern
     assert cell["outputs"][-1]["execution_count"] == cell["count"] == 2
 
 
+def test_a_figure_that_is_drawn_after_an_error_follows_it(kernel):
+    kernel.run("import matplotlib.pyplot as plt\n_ = plt.plot([1, 2])\n1 / 0", metadata={"cellId": "a"})
+    outputs = cells_of(kernel)["a"]["outputs"]
+    assert [one["output_type"] for one in outputs] == ["error", "display_data"]
+    assert outputs[0]["ename"] == "ZeroDivisionError"
+
+
 def test_cleared_outputs_stay_away(kernel):
     kernel.run(
         "from IPython.display import clear_output\nprint('gone')\nclear_output()\nprint('stays')\n7",

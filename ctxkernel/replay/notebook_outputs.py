@@ -11,18 +11,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from ctxkernel.core.timeline import Execution
+from ctxkernel.core.timeline import ExceptionInfo, Execution
 
 MOST = 1000
 """Most parts of an order that is kept; a cell that alternates more often has the usual one."""
 STREAMS = ("stdout", "stderr")
+ERROR = "error"
+"""The name of the part that is the traceback, in an order where something follows it: figures are drawn at the end."""
 RESULT, CLEARED, CAPTURED = "result", "cleared", "widget:"
 """Marks of parts; the last one begins the mark of a part that an Output widget shows, and its identifier follows."""
 KIND, DISPLAYS = "order", "displays"
 
 OutputPart = tuple[str, int, str]
 """A stream, the length of its text in characters, and whether it was cleared; or a display, 0, and whether it is the
-result of the cell."""
+result of the cell; or the traceback."""
 Output = dict[str, Any]
 
 
@@ -118,25 +120,34 @@ def _identified(execution: Execution, count: int | None) -> Iterator[tuple[str, 
             displays.setdefault(one.name, {})[one.mime] = one.data
     about = {name: (display_id, metadata) for name, display_id, metadata in _about(execution, "about")}
     texts = {name: text for name in STREAMS if (text := getattr(execution, name))}
-    for name, mark, output in _in_order(_parts(execution), texts, displays, count):
+    for name, mark, output in _in_order(_parts(execution), texts, displays, _error(execution.exception), count):
         display_id, metadata = about.get(name, ("", {}))
         if "metadata" in output:
             output["metadata"] = metadata
         yield display_id, mark.removeprefix(CAPTURED) if mark.startswith(CAPTURED) else "", output
-    if (fault := execution.exception) is not None:
-        trace = fault.trace_summary.splitlines()
-        yield "", "", {"output_type": "error", "ename": fault.type, "evalue": fault.message, "traceback": trace}
+
+
+def _error(fault: ExceptionInfo | None) -> dict[str, Output]:
+    """Return the output that shows an exception, by its name; empty if there is none."""
+    if fault is None:
+        return {}
+    trace = fault.trace_summary.splitlines()
+    return {ERROR: {"output_type": "error", "ename": fault.type, "evalue": fault.message, "traceback": trace}}
 
 
 def _in_order(
-    parts: list[OutputPart], texts: Mapping[str, str], displays: Mapping[str, Output], count: int | None
+    parts: list[OutputPart],
+    texts: Mapping[str, str],
+    displays: Mapping[str, Output],
+    error: Mapping[str, Output],
+    count: int | None,
 ) -> Iterator[tuple[str, str, Output]]:
     """Yield the outputs in their order, each after its name and its mark."""
     lengths = {name: sum(length for one, length, _ in parts if one == name) for name in texts}
     exact = {name for name, text in texts.items() if lengths[name] == len(text)}
     read = dict.fromkeys(texts, 0)
-    left = {**texts, **displays}
-    for name, length, mark in [*parts, *((name, 0, "") for name in (*texts, *displays))]:
+    left = {**texts, **displays, **error}
+    for name, length, mark in [*parts, *((name, 0, "") for name in (*texts, *displays, *error))]:
         if name in exact and length:
             start = read[name]
             read[name] += length
@@ -148,6 +159,8 @@ def _in_order(
             continue
         elif isinstance(output, str):
             yield name, "", {"output_type": "stream", "name": name, "text": output}
+        elif name == ERROR:
+            yield name, "", output
         else:
             kind = {"output_type": "execute_result", "execution_count": count} if mark == RESULT else {}
             yield name, mark, {"output_type": "display_data", "data": output, "metadata": {}, **kind}

@@ -193,6 +193,8 @@ class Collector:
             if stream is not None:
                 stream.add(content.get("text", ""))
                 self.order.stream(content["name"], content.get("text", ""), widget)
+        elif msg_type == "error":
+            self.order.error()
         elif msg_type != "clear_output":
             self._display(msg_type, content, widget)
 
@@ -314,9 +316,8 @@ def _artifact(name: str, mime: str, payload: Any, bound: int) -> Artifact:
 
 
 WIDGET_STATE = "comm_msg"
-_OUTPUTS = frozenset(("stream", "display_data", "execute_result", "update_display_data", "clear_output"))
-KEPT = _OUTPUTS | {WIDGET_STATE}
-SHOWN = _OUTPUTS | {"error"}
+SHOWN = frozenset(("stream", "display_data", "execute_result", "update_display_data", "clear_output", "error"))
+KEPT = SHOWN | {WIDGET_STATE}
 
 
 class Capture:

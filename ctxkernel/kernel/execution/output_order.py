@@ -1,6 +1,6 @@
 """The order of the outputs of a cell. `replay.notebook_outputs` reads it.
 
-Rule 1: An order is kept only if it is not the usual one: stdout, stderr, then displays that are no result.
+Rule 1: An order is kept only if it is not the usual one: stdout, stderr, displays that are no result, the traceback.
 Rule 2: It holds lengths, no text. Where they do not fit the kept text (it was truncated, or a secret in it was masked),
         each stream stands as a whole at its first place.
 """
@@ -12,7 +12,17 @@ import json
 from typing import Any, Literal
 
 from ctxkernel.core.timeline import Artifact
-from ctxkernel.replay.notebook_outputs import CAPTURED, CLEARED, DISPLAYS, KIND, MOST, RESULT, STREAMS, OutputPart
+from ctxkernel.replay.notebook_outputs import (
+    CAPTURED,
+    CLEARED,
+    DISPLAYS,
+    ERROR,
+    KIND,
+    MOST,
+    RESULT,
+    STREAMS,
+    OutputPart,
+)
 
 
 class OutputOrder:
@@ -33,6 +43,10 @@ class OutputOrder:
     def display(self, name: str, *, is_result: bool, widget: str = "") -> None:
         """Note a rich output."""
         self._add((name, 0, _mark(widget) or (RESULT if is_result else "")))
+
+    def error(self) -> None:
+        """Note the traceback of the cell."""
+        self._add((ERROR, 0, ""))
 
     def clear(self, widget: str = "") -> None:
         """Note that the cell's own outputs, or those of an Output widget, are removed: text stays in the record."""
@@ -63,6 +77,7 @@ class OutputOrder:
         streams = [name for name, *_ in self._parts if name in STREAMS]
         first = [name for name, *_ in self._parts[: len(streams)]]
         usual = first == streams and streams == [name for name in STREAMS if name in streams]
+        usual = usual and not any(name == ERROR for name, *_ in self._parts[:-1])
         if self._too_many or (usual and not any(mark for *_, mark in self._parts)):
             return None
         return _json_artifact(KIND, "outputs", [list(part) for part in self._parts])
