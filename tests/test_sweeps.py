@@ -1127,6 +1127,19 @@ def test_a_sweep_in_a_notebook_is_a_value_and_can_be_interrupted(kernel):
     assert kernel.run("alpha + r2").data[0]["text/plain"] == "0"
 
 
+def test_a_sweep_from_python_runs_the_cells_of_heads_branch(kernel):
+    """A longer branch that the user left is no part of it. The cell that sweeps runs, so it is on HEAD's branch itself."""
+    for source in ("a = 1", "b = a + 1", "c = b * 10", "d = c", "%ctx goto 2", "c = b * 100"):
+        assert kernel.run(source).status == "ok"
+    planned = kernel.run(
+        "from ctxkernel.kernel.commands import sweep as command\n"
+        "request = command._made({'--from': '1'}, set(), [{'b': 5}])\n"
+        "[one.source for one in command._sweeper(command._context()).plan(request)[1]]"
+    )
+
+    assert ast.literal_eval(planned.data[-1]["text/plain"]) == ["b = a + 1", "c = b * 100"]
+
+
 def test_a_row_of_an_earlier_sweep_counts_only_while_its_files_are_as_they_were(kernel):
     """And the installed packages. Files that it wrote itself do not count. What all combinations share runs again, too.
 
