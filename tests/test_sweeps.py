@@ -1140,6 +1140,24 @@ def test_a_sweep_from_python_runs_the_cells_of_heads_branch(kernel):
     assert ast.literal_eval(planned.data[-1]["text/plain"]) == ["b = a + 1", "c = b * 100"]
 
 
+def test_a_worker_has_the_environment_of_the_state_and_not_that_of_later_cells(kernel):
+    """Its states, too: a return to a row sets what the cells above it have set."""
+    for source in (
+        "import os; os.environ['FIRST'] = 'a'; os.environ['SOME_TOKEN'] = 'not stored'",
+        "alpha = 1",
+        "os.environ['LATER'] = os.environ.get('LATER', '') + str(alpha)",
+        "r = [os.environ['FIRST'], os.environ['LATER'], len(os.environ['SOME_TOKEN'])]",
+    ):
+        assert kernel.run(source).status == "ok"
+
+    ran = kernel.run("%ctx sweep --from 1 alpha=2,3 --collect r --workers 1 --json", timeout=120)
+    rows = json.loads(ran.stdout)["rows"]
+
+    assert [row["collected"]["r"] for row in rows] == [["a", n, 10] for n in "23"], rows
+    assert kernel.run(f"%ctx goto {rows[0]['branch']}").status == "ok"
+    assert kernel.evaluate("os.environ['FIRST'], os.environ['LATER']") == "('a', '2')"
+
+
 def test_a_row_of_an_earlier_sweep_counts_only_while_its_files_are_as_they_were(kernel):
     """And the installed packages. Files that it wrote itself do not count. What all combinations share runs again, too.
 

@@ -31,6 +31,7 @@ from ctxkernel.kernel.sweeps.swept_cells import swept_cells
 from ctxkernel.kernel.sweeps.task_loop import TaskLoop, Tell
 from ctxkernel.kernel.sweeps.task_runs import is_worker
 from ctxkernel.kernel.sweeps.task_states import TaskStates
+from ctxkernel.state.ambient.process import ENVIRONMENT
 from ctxkernel.store import signatures
 from ctxkernel.store.chunks import quota
 from ctxkernel.store.chunks.data_folder import folder_name
@@ -146,7 +147,11 @@ class Sweeper:
             self._store.session_id, self._notebook, self._back, self._loop, _needed(cells, request), key, chunks, memory
         )
         messages = Messages(context, plan, request, store)
-        driver = DriverClient(scheduler=request.scheduler, workers=workers, memory=memory, key=key)
+        # States have the changes of the environment since the kernel started; later changes are not theirs.
+        variables = ENVIRONMENT.for_child()
+        driver = DriverClient(
+            scheduler=request.scheduler, workers=workers, memory=memory, key=key, variables=variables
+        )
         branches = Branches(self._loop, self._store, self._back)
         loop = TaskLoop(driver, messages, branches, states, self._interrupts, tell)
         finished = False
