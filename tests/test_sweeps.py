@@ -1099,6 +1099,24 @@ def test_a_combination_whose_last_cell_failed_as_before_is_no_success(tmp_path, 
     assert [row["status"] for row in rows] == ["error", "error"], errors
 
 
+def test_a_combination_that_fails_has_its_time_its_output_and_its_divergence(tmp_path, scheduler):
+    """Also one whose failed cell is shared with others."""
+    notebook = write(
+        tmp_path / "fails.ipynb",
+        "import time",
+        "n = 1; beta = 1",
+        "print('n is', n); time.sleep(0.2)\nif n > 1:\n    raise ValueError(n)",
+        "beta",
+    )
+    assert main(["run", str(notebook)]) == 0
+
+    rows, errors = shared_rows(scheduler, notebook, "--from", "1", "n=1,2", "beta=1,2")
+
+    assert [row["status"] for row in rows] == ["ok", "ok", "error", "error"], errors
+    assert all(0.2 < row["seconds"] < 20 for row in rows), rows
+    assert [row["diverged"] for row in rows[2:]] == [True, True]
+
+
 def test_a_sweep_in_a_notebook_is_a_value_and_can_be_interrupted(kernel):
     """An interrupt cancels, the branches that are there stay, and the same sweep goes on."""
     for source in ("alpha = 0", "import time\ntime.sleep(alpha)\nr2 = alpha * 10"):
@@ -1155,7 +1173,7 @@ def test_a_worker_has_the_environment_of_the_state_and_not_that_of_later_cells(k
 
     assert [row["collected"]["r"] for row in rows] == [["a", n, 10] for n in "23"], rows
     assert kernel.run(f"%ctx goto {rows[0]['branch']}").status == "ok"
-    assert kernel.evaluate("os.environ['FIRST'], os.environ['LATER']") == "('a', '2')"
+    assert kernel.evaluate("(os.environ['FIRST'], os.environ['LATER'])") == "('a', '2')"
 
 
 def test_a_row_of_an_earlier_sweep_counts_only_while_its_files_are_as_they_were(kernel):
