@@ -306,6 +306,25 @@ def test_a_collected_name_that_no_cell_with_the_parameters_changes_is_named():
     assert notes("done", "n", "alpha") == ()
 
 
+def test_a_collected_name_that_is_nowhere_is_named_before_anything_runs():
+    cells = cells_of("before = 1", "print(alpha)", "if alpha > 2:\n    n = 1")
+
+    plan = make_plan(
+        cells,
+        combine({"alpha": [1, 2]}),
+        place="s7.1",
+        root="",
+        collected=("n", "before", "r2", "nowhere"),
+        defined=["alpha", "r2"],
+    )
+
+    assert plan.absent == ("nowhere",)
+    assert [note.partition(":")[0] for note in plan.notes] == [
+        "no combination has a value of nowhere",
+        "no cell that runs with the parameters changes before, r2",
+    ]
+
+
 def test_keys_depend_on_state_and_texts_alone():
     cells = cells_of("a = 1", "b = alpha")
     first, again, other = plan_of(cells, alpha=[1, 2]), plan_of(cells, alpha=[2, 1]), plan_of(cells, alpha=[1, 3])
@@ -1146,7 +1165,7 @@ def test_a_sweep_in_a_notebook_is_a_value_and_can_be_interrupted(kernel):
 
 
 def test_a_sweep_from_python_runs_the_cells_of_heads_branch(kernel):
-    """A longer branch that the user left is no part of it. The cell that sweeps runs, so it is on HEAD's branch itself."""
+    """A longer branch that the user left is no part of it. The cell that calls `sweep` is on HEAD's branch, too."""
     for source in ("a = 1", "b = a + 1", "c = b * 10", "d = c", "%ctx goto 2", "c = b * 100"):
         assert kernel.run(source).status == "ok"
     planned = kernel.run(

@@ -68,7 +68,7 @@ class Environment(Part):
             time.tzset()
 
     def for_child(self) -> dict[str, str]:
-        """Return the environment for another kernel that restores states: that of the start, with credentials of now."""
+        """Return the environment for a kernel that restores states: that of the start, with the credentials of now."""
         now = {name: text for name, text in os.environ.items() if self.secret(name, text)}
         return {name: text for name, text in self._start.items() if not self.secret(name, text)} | now
 
