@@ -1195,6 +1195,24 @@ def test_a_worker_has_the_environment_of_the_state_and_not_that_of_later_cells(k
     assert kernel.evaluate("(os.environ['FIRST'], os.environ['LATER'])") == "('a', '2')"
 
 
+def test_a_module_that_the_cells_import_is_new_for_each_combination(kernel):
+    """A worker runs many combinations in one process. A module that the state has keeps the values of the state."""
+    (kernel.folder / "before.py").write_text("seen = []\n")
+    (kernel.folder / "helper.py").write_text("import before\nseen = []\nclass Count:\n    total = 0\n")
+    for source in (
+        "import before; before.seen.append('base')",
+        "alpha = 1",
+        "import helper\nhelper.seen.append(alpha); helper.Count.total += alpha; helper.before.seen.append(alpha)",
+        "r = [helper.seen, helper.Count().total, before.seen]",
+    ):
+        assert kernel.run(source).status == "ok"
+
+    ran = kernel.run("%ctx sweep --from 1 alpha=2,3,4 --collect r --workers 1 --json", timeout=120)
+
+    rows = json.loads(ran.stdout)["rows"]
+    assert [row["collected"]["r"] for row in rows] == [[[n], n, ["base", n]] for n in (2, 3, 4)], ran.stderr
+
+
 def test_a_row_of_an_earlier_sweep_counts_only_while_its_files_are_as_they_were(kernel):
     """And the installed packages. Files that it wrote itself do not count. What all combinations share runs again, too.
 
