@@ -325,6 +325,17 @@ def test_a_collected_name_that_is_nowhere_is_named_before_anything_runs():
     ]
 
 
+def test_a_parameter_that_no_cell_mentions_is_named_if_the_reads_of_cells_are_unknown():
+    cells = [replace(one, reads=None) for one in cells_of("print(alpha)", "f()")]
+
+    def notes(*defined: str) -> tuple[str, ...]:
+        made = make_plan(cells, combine({"alpha": [1], "alhpa": [2]}), place="s7.1", root="", defined=defined)
+        return made.notes
+
+    assert [note.partition(",")[0] for note in notes("f")] == ["no cell mentions alhpa"]
+    assert notes("f", "alhpa") == ()  # `f` may read it
+
+
 def test_keys_depend_on_state_and_texts_alone():
     cells = cells_of("a = 1", "b = alpha")
     first, again, other = plan_of(cells, alpha=[1, 2]), plan_of(cells, alpha=[2, 1]), plan_of(cells, alpha=[1, 3])

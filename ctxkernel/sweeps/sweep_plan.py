@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -147,7 +148,7 @@ def make_plan(
         sum(task.seconds for task in growing.tasks),
         places,
         frozenset(name for name, (_, replaced) in changes.items() if replaced),
-        (*_doubts(cells, places), *_constants(same, absent)),
+        (*_doubts(cells, places), *_unmentioned(cells, names, defined), *_constants(same, absent)),
         absent,
     )
 
@@ -186,6 +187,17 @@ def _doubts(cells: Sequence[SweptCell], places: Mapping[str, int]) -> Iterator[s
             continue
         if name in read_cell(cell.source).replaced:
             yield f"{_named(cells, at)} binds {name} in a block: where that runs, its values have no effect"
+
+
+def _unmentioned(cells: Sequence[SweptCell], names: Sequence[str], defined: Collection[str] | None) -> Iterator[str]:
+    """Yield which parameters may be misspelt: cells that have not run may read any name."""
+    for name in names:
+        mentioned = any(re.search(rf"\b{re.escape(name)}\b", cell.source) for cell in cells)
+        if defined is not None and name not in defined and not mentioned:
+            yield (
+                f"no cell mentions {name}, and the state after the statement of --from has no such variable: its "
+                "values may change nothing"
+            )
 
 
 def _unchanged(cells: Sequence[SweptCell], names: Sequence[str]) -> list[str]:
