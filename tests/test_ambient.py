@@ -361,6 +361,25 @@ def test_a_library_that_was_not_loaded_then_gets_what_it_began_with():
     assert matplotlib.rcParams["figure.dpi"] == matplotlib.rcParamsOrig["figure.dpi"]
 
 
+def test_a_new_process_gets_the_backend_of_matplotlib_that_cells_chose(start_kernel):
+    """With the inline one, which closes figures after each cell, the next cell would find none."""
+    pytest.importorskip("matplotlib")
+    first = start_kernel()
+    first.run("import matplotlib; matplotlib.use('agg'); import matplotlib.pyplot as plt")
+    first.run("x = 1")
+    first.stop()
+    second = start_kernel()
+    assert second.run("%ctx resume").status == "ok"
+    second.run("plt.plot([1, 2])")
+
+    assert second.evaluate("(plt.get_backend().lower(), len(plt.gcf().axes))") == "('agg', 1)"
+    second.run("%matplotlib inline\nplt.close('all')")
+    second.stop()
+    third = start_kernel()
+    assert third.run("%ctx resume").status == "ok"
+    assert third.run("plt.plot([1, 2])").data[-1].keys() >= {"image/png"}
+
+
 def test_figures_are_shown_after_a_return_to_before_the_first_one(monkeypatch: pytest.MonkeyPatch):
     """`interactive`, without which none is, is switched on when the first is drawn; from then on it comes back."""
     matplotlib = pytest.importorskip("matplotlib")

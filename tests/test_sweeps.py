@@ -306,6 +306,36 @@ def test_a_collected_name_that_no_cell_with_the_parameters_changes_is_named():
     assert notes("done", "n", "alpha") == ()
 
 
+def test_a_collected_name_that_is_nowhere_is_named_before_anything_runs():
+    cells = cells_of("before = 1", "print(alpha)", "if alpha > 2:\n    n = 1")
+
+    plan = make_plan(
+        cells,
+        combine({"alpha": [1, 2]}),
+        place="s7.1",
+        root="",
+        collected=("n", "before", "r2", "nowhere"),
+        defined=["alpha", "r2"],
+    )
+
+    assert plan.absent == ("nowhere",)
+    assert [note.partition(":")[0] for note in plan.notes] == [
+        "no combination has a value of nowhere",
+        "no cell that runs with the parameters changes before, r2",
+    ]
+
+
+def test_a_parameter_that_no_cell_mentions_is_named_if_the_reads_of_cells_are_unknown():
+    cells = [replace(one, reads=None) for one in cells_of("print(alpha)", "f()")]
+
+    def notes(*defined: str) -> tuple[str, ...]:
+        made = make_plan(cells, combine({"alpha": [1], "alhpa": [2]}), place="s7.1", root="", defined=defined)
+        return made.notes
+
+    assert [note.partition(",")[0] for note in notes("f")] == ["no cell mentions alhpa"]
+    assert notes("f", "alhpa") == ()  # `f` may read it
+
+
 def test_keys_depend_on_state_and_texts_alone():
     cells = cells_of("a = 1", "b = alpha")
     first, again, other = plan_of(cells, alpha=[1, 2]), plan_of(cells, alpha=[2, 1]), plan_of(cells, alpha=[1, 3])
@@ -1099,6 +1129,24 @@ def test_a_combination_whose_last_cell_failed_as_before_is_no_success(tmp_path, 
     assert [row["status"] for row in rows] == ["error", "error"], errors
 
 
+def test_a_combination_that_fails_has_its_time_its_output_and_its_divergence(tmp_path, scheduler):
+    """Also one whose failed cell is shared with others."""
+    notebook = write(
+        tmp_path / "fails.ipynb",
+        "import time",
+        "n = 1; beta = 1",
+        "print('n is', n); time.sleep(0.2)\nif n > 1:\n    raise ValueError(n)",
+        "beta",
+    )
+    assert main(["run", str(notebook)]) == 0
+
+    rows, errors = shared_rows(scheduler, notebook, "--from", "1", "n=1,2", "beta=1,2")
+
+    assert [row["status"] for row in rows] == ["ok", "ok", "error", "error"], errors
+    assert all(0.2 < row["seconds"] < 20 for row in rows), rows
+    assert [row["diverged"] for row in rows[2:]] == [True, True]
+
+
 def test_a_sweep_in_a_notebook_is_a_value_and_can_be_interrupted(kernel):
     """An interrupt cancels, the branches that are there stay, and the same sweep goes on."""
     for source in ("alpha = 0", "import time\ntime.sleep(alpha)\nr2 = alpha * 10"):
@@ -1125,6 +1173,55 @@ def test_a_sweep_in_a_notebook_is_a_value_and_can_be_interrupted(kernel):
     assert "3 combinations, 2 ok" in table
     assert "run the same sweep again to continue" in second.stderr
     assert kernel.run("alpha + r2").data[0]["text/plain"] == "0"
+
+
+def test_a_sweep_from_python_runs_the_cells_of_heads_branch(kernel):
+    """A longer branch that the user left is no part of it. The cell that calls `sweep` is on HEAD's branch, too."""
+    for source in ("a = 1", "b = a + 1", "c = b * 10", "d = c", "%ctx goto 2", "c = b * 100"):
+        assert kernel.run(source).status == "ok"
+    planned = kernel.run(
+        "from ctxkernel.kernel.commands import sweep as command\n"
+        "request = command._made({'--from': '1'}, set(), [{'b': 5}])\n"
+        "[one.source for one in command._sweeper(command._context()).plan(request)[1]]"
+    )
+
+    assert ast.literal_eval(planned.data[-1]["text/plain"]) == ["b = a + 1", "c = b * 100"]
+
+
+def test_a_worker_has_the_environment_of_the_state_and_not_that_of_later_cells(kernel):
+    """Its states, too: a return to a row sets what the cells above it have set."""
+    for source in (
+        "import os; os.environ['FIRST'] = 'a'; os.environ['SOME_TOKEN'] = 'not stored'",
+        "alpha = 1",
+        "os.environ['LATER'] = os.environ.get('LATER', '') + str(alpha)",
+        "r = [os.environ['FIRST'], os.environ['LATER'], len(os.environ['SOME_TOKEN'])]",
+    ):
+        assert kernel.run(source).status == "ok"
+
+    ran = kernel.run("%ctx sweep --from 1 alpha=2,3 --collect r --workers 1 --json", timeout=120)
+    rows = json.loads(ran.stdout)["rows"]
+
+    assert [row["collected"]["r"] for row in rows] == [["a", n, 10] for n in "23"], rows
+    assert kernel.run(f"%ctx goto {rows[0]['branch']}").status == "ok"
+    assert kernel.evaluate("(os.environ['FIRST'], os.environ['LATER'])") == "('a', '2')"
+
+
+def test_a_module_that_the_cells_import_is_new_for_each_combination(kernel):
+    """A worker runs many combinations in one process. A module that the state has keeps the values of the state."""
+    (kernel.folder / "before.py").write_text("seen = []\n")
+    (kernel.folder / "helper.py").write_text("import before\nseen = []\nclass Count:\n    total = 0\n")
+    for source in (
+        "import before; before.seen.append('base')",
+        "alpha = 1",
+        "import helper\nhelper.seen.append(alpha); helper.Count.total += alpha; helper.before.seen.append(alpha)",
+        "r = [helper.seen, helper.Count().total, before.seen]",
+    ):
+        assert kernel.run(source).status == "ok"
+
+    ran = kernel.run("%ctx sweep --from 1 alpha=2,3,4 --collect r --workers 1 --json", timeout=120)
+
+    rows = json.loads(ran.stdout)["rows"]
+    assert [row["collected"]["r"] for row in rows] == [[[n], n, ["base", n]] for n in (2, 3, 4)], ran.stderr
 
 
 def test_a_row_of_an_earlier_sweep_counts_only_while_its_files_are_as_they_were(kernel):

@@ -28,10 +28,13 @@ _END_SECONDS = 20.0
 class DriverClient:
     """A running driver. Raises CtxError if it does not start."""
 
-    def __init__(self, *, scheduler: str | None, workers: int, memory: int, key: bytes) -> None:
+    def __init__(
+        self, *, scheduler: str | None, workers: int, memory: int, key: bytes, variables: Mapping[str, str]
+    ) -> None:
+        """Start it with these environment variables, which its own workers inherit."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed with the driver
         options = {"scheduler": scheduler, "workers": workers, "memory": memory}
-        environment = {**os.environ}
+        environment = {**variables}
         if scheduler is None:
             environment[SECRET] = key.hex()  # the workers are children of the driver
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [*_own_folder(), environment.get("PYTHONPATH")]))

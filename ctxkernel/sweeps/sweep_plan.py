@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,7 +101,9 @@ class SweepPlan:
     replaced: frozenset[str] = frozenset()
     """Parameters whose value replaces the one in the statement that sets them."""
     notes: tuple[str, ...] = ()
-    """Why values of a parameter may have no effect, for people."""
+    """Why values of a parameter may have no effect, or collected names are of no use, for people."""
+    absent: tuple[str, ...] = ()
+    """Collected names that neither the state nor a cell defines."""
 
 
 def make_plan(
@@ -110,10 +113,12 @@ def make_plan(
     place: str | None,
     root: str,
     collected: Sequence[str] = (),
+    defined: Collection[str] | None = None,
 ) -> SweepPlan:
     """Return the tasks of a sweep. Raises BadCommand.
 
-    `place` is the execution with whose state it begins; `root` names what all keys depend on.
+    `place` is the execution with whose state it begins, which has the variables `defined` (None: not known); `root`
+    names what all keys depend on.
     """
     names = list(combinations[0])
     changes = {name: _change(cells, name, name in collected) for name in names}
@@ -132,6 +137,8 @@ def make_plan(
     growing.grow(levels, 0, top, begin, f"{root} {begin}", range(len(combinations)))
     run = sum(1 for task in growing.tasks for one in task.cells if one.origin)
     places = {name: at for name, (at, _) in changes.items()}
+    same = _unchanged(cells[levels[0] :], [name for name in collected if name not in names])
+    absent = tuple(name for name in _unchanged(cells, same) if defined is not None and name not in defined)
     return SweepPlan(
         combinations,
         growing.tasks,
@@ -141,7 +148,8 @@ def make_plan(
         sum(task.seconds for task in growing.tasks),
         places,
         frozenset(name for name, (_, replaced) in changes.items() if replaced),
-        (*_doubts(cells, places), *_constants(cells[levels[0] :], collected, names)),
+        (*_doubts(cells, places), *_unmentioned(cells, names, defined), *_constants(same, absent)),
+        absent,
     )
 
 
@@ -181,13 +189,32 @@ def _doubts(cells: Sequence[SweptCell], places: Mapping[str, int]) -> Iterator[s
             yield f"{_named(cells, at)} binds {name} in a block: where that runs, its values have no effect"
 
 
-def _constants(cells: Sequence[SweptCell], collected: Sequence[str], parameters: Sequence[str]) -> Iterator[str]:
-    """Yield which collected names no cell changes that runs with the values of the parameters."""
-    found = [name for name in collected if name not in parameters]
-    found = [name for name in found if not any(_binds(cell, name) or _may_read(cell, name) for cell in cells)]
-    if found:
+def _unmentioned(cells: Sequence[SweptCell], names: Sequence[str], defined: Collection[str] | None) -> Iterator[str]:
+    """Yield which parameters may be misspelt: cells that have not run may read any name."""
+    for name in names:
+        mentioned = any(re.search(rf"\b{re.escape(name)}\b", cell.source) for cell in cells)
+        if defined is not None and name not in defined and not mentioned:
+            yield (
+                f"no cell mentions {name}, and the state after the statement of --from has no such variable: its "
+                "values may change nothing"
+            )
+
+
+def _unchanged(cells: Sequence[SweptCell], names: Sequence[str]) -> list[str]:
+    """Return the names that no cell can change."""
+    return [name for name in names if not any(_binds(cell, name) or _may_read(cell, name) for cell in cells)]
+
+
+def _constants(same: Sequence[str], absent: Sequence[str]) -> Iterator[str]:
+    """Yield which collected names have no value, and which ones have the same value for all combinations."""
+    if absent:
         yield (
-            f"no cell that runs with the parameters changes {join_names(found, 5)}: all rows have the same value; let "
+            f"no combination has a value of {join_names(absent, 5)}: neither the state after the statement of --from "
+            "nor a cell that follows has it; see --collect"
+        )
+    if same := [name for name in same if name not in absent]:
+        yield (
+            f"no cell that runs with the parameters changes {join_names(same, 5)}: all rows have the same value; let "
             "--from name a statement before the cell that computes it"
         )
 

@@ -23,6 +23,7 @@ from ctxkernel.core.loop import Loop
 from ctxkernel.core.text import join_names
 from ctxkernel.kernel.execution.interrupts import Interrupts
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
+from ctxkernel.kernel.returning.live_state import is_variable
 from ctxkernel.kernel.returning.returns import Returning
 from ctxkernel.kernel.sweeps.branches import Branches
 from ctxkernel.kernel.sweeps.earlier_tasks import recall_tasks
@@ -31,6 +32,7 @@ from ctxkernel.kernel.sweeps.swept_cells import swept_cells
 from ctxkernel.kernel.sweeps.task_loop import TaskLoop, Tell
 from ctxkernel.kernel.sweeps.task_runs import is_worker
 from ctxkernel.kernel.sweeps.task_states import TaskStates
+from ctxkernel.state.ambient.process import ENVIRONMENT
 from ctxkernel.store import signatures
 from ctxkernel.store.chunks import quota
 from ctxkernel.store.chunks.data_folder import folder_name
@@ -79,7 +81,11 @@ class Sweeper:
         if not cells:
             raise BadCommand(f"no cell follows on {target.told}: a sweep runs the cells after the statement of --from")
         root = digest(self._store.session_id, place, installed_here())
-        return make_plan(cells, request.combinations, place=place, root=root, collected=request.collect), cells
+        defined = [name for name in self._back.checkpoints.state(place) if is_variable(name)]
+        plan = make_plan(
+            cells, request.combinations, place=place, root=root, collected=request.collect, defined=defined
+        )
+        return plan, cells
 
     def remaining(self, request: SweepRequest) -> tuple[SweepPlan, list[SweptCell]]:
         """Return what `run` would run: the plan without the tasks that an earlier sweep has done. Raises CtxError."""
@@ -110,7 +116,7 @@ class Sweeper:
             self._run_tasks(request, plan, cells, todo, states, tell)
         table.seconds = time.monotonic() - began
         table.notes += plan.notes
-        if absent := table.absent(request.collect):
+        if absent := [name for name in table.absent(request.collect) if name not in plan.absent]:
             table.notes.append(f"no combination has a value of {join_names(absent, 5)}: see --collect")
         if clashes := states.written_twice():
             table.notes.append(
@@ -146,7 +152,9 @@ class Sweeper:
             self._store.session_id, self._notebook, self._back, self._loop, _needed(cells, request), key, chunks, memory
         )
         messages = Messages(context, plan, request, store)
-        driver = DriverClient(scheduler=request.scheduler, workers=workers, memory=memory, key=key)
+        # States have the changes of the environment since the kernel started; later changes are not theirs.
+        variables = ENVIRONMENT.for_child()
+        driver = DriverClient(scheduler=request.scheduler, workers=workers, memory=memory, key=key, variables=variables)
         branches = Branches(self._loop, self._store, self._back)
         loop = TaskLoop(driver, messages, branches, states, self._interrupts, tell)
         finished = False

@@ -71,6 +71,7 @@ def _path_after(loop: Loop, place: str | None) -> list[Run]:
     log = loop.log
     running = loop.opened.execution.execution_id if loop.opened is not None else None
     head = [run.execution_id for statement, run in log.path() if not _is_left_out(statement)]
+    head = [one for one in head if one != running]  # a cell that calls `sweep` is not left out
     best: list[Run] = []
     rank = (False, False, 0)
     for leaf in [log.head, *(branch.leaf for branch in log.branches())]:

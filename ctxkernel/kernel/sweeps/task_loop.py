@@ -157,6 +157,8 @@ class TaskLoop:
             self.cells_run += sum(1 for one in records if one.origin)
         if status == "ok":
             states.end(task, ids, mark)
+        else:
+            states.measure(task, ids, mark)
         if ids:
             return ids[-1]
         return states.start(task) if status == "ok" or task.parent is not None else None
@@ -164,6 +166,7 @@ class TaskLoop:
     def _fail(self, task: SweepTask, status: str) -> None:
         """Close the rows of a task that cannot begin, and of those below it."""
         self._done += 1
+        self._states.measure(task, (), {})
         self._states.close_rows(task, status, "a cell that it shares with other combinations failed", {}, None)
         for child in self._children.get(task.key, ()):
             self._fail(child, status)

@@ -27,6 +27,7 @@ from ctxkernel.kernel.sweeps.collected_values import collect
 from ctxkernel.kernel.sweeps.run_records import RunRecord, manifest_of
 from ctxkernel.kernel.turn.reruns import Execute
 from ctxkernel.kernel.turn.turns import Turns
+from ctxkernel.state.base.own_modules import PREFIX
 from ctxkernel.sweeps.seal import seal, unseal
 from ctxkernel.sweeps.worker import FOLDER, SECRET
 
@@ -128,7 +129,10 @@ class TaskRun:
         difference = back.restorer.compare(place)
         lose = frozenset(difference.absent)
         job = ReturnJob("goto", Target(place, "the state of the task"), difference, as_json=True, lose=lose)
-        move, restored = back.commit(back.prepare(job))
+        prepared = back.prepare(job)
+        # An import among the cells runs the file of its module, also after an earlier task that imported it.
+        back.live.unload_modules([name for name in back.live.own_modules if PREFIX + name not in difference.target])
+        move, restored = back.commit(prepared)
         loop.move(move, restored)
         return restored
 

@@ -63,14 +63,18 @@ class TaskStates:
         """Return the execution with whose state a task begins."""
         return self.ends[task.parent] if task.parent is not None else task.place
 
-    def end(self, task: SweepTask, ids: Sequence[str], mark: Mapping[str, Any]) -> None:
-        """Note that a task ended well, with these executions; `mark` says what it took."""
+    def measure(self, task: SweepTask, ids: Sequence[str], mark: Mapping[str, Any]) -> None:
+        """Note the time, the output and the divergence of a task with these executions, and of the tasks above it."""
         above, seconds, diverged = task.parent or "", float(mark.get("own", 0.0)), bool(mark.get("diverged"))
         self.cpu[task.key] = self.cpu.get(above, 0.0) + float(mark.get("cpu", 0.0))
         printed = (_last_line(self._loop.log.execution(one).stdout) for one in reversed(ids))
         self.outputs[task.key] = next(filter(None, printed), self.outputs.get(above, ""))
         self.seconds[task.key] = self.seconds.get(above, 0.0) + seconds
         self.diverged[task.key] = diverged or self.diverged.get(above, False)
+
+    def end(self, task: SweepTask, ids: Sequence[str], mark: Mapping[str, Any]) -> None:
+        """Note that a task ended well, with these executions; `mark` says what it took."""
+        self.measure(task, ids, mark)
         self.wrote[task.key] = list(mark.get("wrote") or ())
         self.ends[task.key] = ids[-1] if ids else self.start(task)
         self.paths[task.key] = [self._path_json(one) for one in ids]

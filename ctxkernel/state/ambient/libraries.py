@@ -79,6 +79,39 @@ class _MatplotlibOptions(_Options):
         return None if first is None else self._told(first, drawing=False)
 
 
+class _MatplotlibBackend(Part):
+    """The backend that cells chose by `matplotlib.use`, `%matplotlib` or a setting, such as Agg.
+
+    Rule: it is captured from the first one on that is not the usual one of a kernel, which shows figures below a cell
+    and closes them. It is restored only before a process has drawn: a switch closes figures.
+    """
+
+    name = "matplotlib backend"
+    needs = "matplotlib"
+    _was_chosen = False
+
+    @property
+    def active(self) -> bool:  # type: ignore[override]
+        self._was_chosen = self._was_chosen or self.capture() != _INLINE
+        return self._was_chosen
+
+    def capture(self) -> Any:
+        name = _DICT.get(sys.modules["matplotlib"].rcParams, "backend")  # type: ignore[attr-defined]
+        # By dict's own method: RcParams chooses a backend when it is asked for one that is still open.
+        return _INLINE if not isinstance(name, str) or name.endswith("backend_inline") else name
+
+    def matches(self, value: Any) -> bool:
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        return getattr(pyplot, "_backend_mod", None) is not None or self.capture() == value
+
+    def restore(self, value: Any) -> None:
+        """Choose the backend; one that does not work here, such as one with windows, is left out."""
+        sys.modules["matplotlib"].use(value, force=False)  # type: ignore[attr-defined]
+
+
+_INLINE = "inline"
+
+
 def _plain(value: Any) -> Any:
     if value is None or type(value) in (bool, int, float, str):
         return value
@@ -213,6 +246,7 @@ def _set_numpy_options(value: Any) -> None:
 
 
 PARTS: list[Part] = [
+    _MatplotlibBackend(),  # before the options, which load it
     _MatplotlibOptions(),
     _PandasOptions(),
     Setting("numpy", _numpy_options, _set_numpy_options, needs="numpy"),

@@ -67,6 +67,11 @@ class Environment(Part):
         if hasattr(time, "tzset"):
             time.tzset()
 
+    def for_child(self) -> dict[str, str]:
+        """Return the environment for a kernel that restores states: that of the start, with the credentials of now."""
+        now = {name: text for name, text in os.environ.items() if self.secret(name, text)}
+        return {name: text for name, text in self._start.items() if not self.secret(name, text)} | now
+
     def secret(self, name: str, text: str) -> bool:
         """Return whether a variable is left out: it may be a credential, or decides where requests to models go."""
         return is_connection_name(name) or may_be_credential(name, text)
@@ -314,9 +319,10 @@ def _named(word: str, names: list[str]) -> str:
     return f"{word}{plural if len(names) > 1 else ''} {some_of(names, 6)}"
 
 
+ENVIRONMENT = Environment()
 PARTS: list[Part] = [
     Setting("working folder", _folder, lambda value: value and os.chdir(value)),
-    Environment(),
+    ENVIRONMENT,
     ImportPath(),
     WarningFilters(),
     Setting("interpreter", read_interpreter, _set_interpreter),
