@@ -8,6 +8,7 @@ runs all of them. The answer says what differs, and which cells ran though nothi
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import random
@@ -15,6 +16,7 @@ import re
 import shutil
 import sys
 import tempfile
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,25 @@ from oracle_graph import Difference, Snapshot, Tags, differences, snapshot
 
 Cells = list[tuple[str, str]]
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
+_BY_CHANCE = re.compile(
+    r"(?<=0x)[0-9a-f]+|^CPU times: .*|^Wall time: .*|^(?:Overw|W)riting (?=\w+\.\w+$)", re.MULTILINE
+)
+"""What a cell prints otherwise when it runs again: addresses, times, and whether a file was there."""
+
+
+class Printed(io.StringIO):
+    """Sends what cells print as messages, as ipykernel's stream does."""
+
+    def __init__(self, kernel: Any) -> None:
+        super().__init__()
+        self._kernel = kernel
+
+    def write(self, text: str) -> int:
+        """Send a text."""
+        kernel = self._kernel
+        content = {"name": "stdout", "text": text}
+        kernel.session.send(kernel.iopub_socket, "stream", content, parent=kernel.get_parent("shell"))
+        return len(text)
 
 
 class Desk:
@@ -35,6 +56,7 @@ class Desk:
         random.seed(5)
         self.kernel, self.folder = kernel, folder
         kernel.switch_on()
+        sys.stdout = Printed(kernel.kernel)
         self._tags = Tags()
 
     @property
@@ -45,6 +67,7 @@ class Desk:
         """Run a cell; return what it printed."""
         self.kernel._sent.seek(0)
         self.kernel._sent.truncate()
+        self.kernel.kernel.set_parent([], {"header": {"msg_id": uuid.uuid4().hex}, "metadata": {}, "content": {}})
         running = self.kernel.kernel.do_execute(source, False, True, cell_id=cell)
         asyncio.get_event_loop().run_until_complete(running)
         return self.kernel._sent.getvalue()
@@ -69,7 +92,7 @@ class Desk:
         one = self.log.execution(execution_id)
         shown = [json.dumps(a.data, sort_keys=True, default=str) for a in one.artifacts if a.kind == "display"]
         told = f"{one.exception.type}: {one.exception.message}" if one.exception is not None else ""
-        return [_ADDRESS.sub("0x", text) for text in (one.stdout, *shown, told)]
+        return [_BY_CHANCE.sub("", text) for text in (one.stdout, *shown, told)]
 
     def run_all(self, cells: Cells) -> tuple[list[Snapshot], list[str]]:
         """Run cells in order; return what was there before each of them, and their executions."""

@@ -125,6 +125,8 @@ import decimal\ndecimal.getcontext().prec = {n} + 3
 import decimal\n{s} = str(decimal.Decimal(1) / 3)
 import os\nos.environ['AFFECTED'] = '{n}'
 import os\n{s} = os.environ.get('AFFECTED')
+import sys; sys.argv.append(str({n}))
+import sys; print(sys.argv[-1:])
 h = view({s})
 _ = {n}
 {l} = [_, {n}]

@@ -382,6 +382,49 @@ def test_a_changed_setting_of_the_process_makes_all_later_cells_run(kernel, tmp_
     assert kernel.evaluate("t") == "'0.333'"
 
 
+@pytest.mark.parametrize("edit", ["edited", "inserted", "deleted"])
+@pytest.mark.parametrize(
+    ("change", "use"),
+    [
+        ("import csv; csv.register_dialect('narrow', delimiter=';')", "next(csv.reader(['1;2,3'], 'narrow'))"),
+        ("import math; math.tau2 = 6", "math.tau2"),
+        ("import sys; sys.argv.append('q6')", "sys.argv[-1]"),
+        ("import sys; sys.argv[0] = 'q6'", "sys.argv[0]"),
+        ("from sys import argv; argv.append('q6')", "sys.argv[-1]"),
+        ("import sys; sys.argv = ['q6']", "sys.argv[-1]"),
+        ("if True: import keyword; keyword.kwlist.append('q6')", "keyword.kwlist[-1]"),
+    ],
+)
+def test_what_a_cell_changes_of_a_library_affects_the_cells_below(kernel, tmp_path, change, use, edit):
+    other = change.replace("';'", "','").replace("6", "7")
+    above, below = {"a": "import csv, keyword, math, sys", "b": change}, {"d": f"rows = {use}", "e": "rows"}
+    first, then = {
+        "edited": ({**above, **below}, {**above, "b": other, **below}),
+        "inserted": ({**above, **below}, {**above, "c": other, **below}),
+        "deleted": ({**above, "c": other, **below}, {**above, **below}),
+    }[edit]
+    put(kernel, **first)
+
+    told = affected(kernel, "--notebook", edited_notebook(tmp_path, then))
+
+    assert told["ran"][-2:] == [len(then) - 2, len(then) - 1]
+    assert told["kept"][0] == 0
+    assert edit == "deleted" or kernel.evaluate("rows") == kernel.evaluate(use)
+
+
+def test_the_first_call_for_its_effect_on_a_library_affects_the_cells_below(kernel, tmp_path):
+    put(kernel, a="import csv", b="'narrow' in csv.list_dialects()")
+    cells = {
+        "a": "import csv",
+        "n": "csv.register_dialect('narrow', delimiter=';')",
+        "b": "'narrow' in csv.list_dialects()",
+    }
+
+    told = affected(kernel, "--notebook", edited_notebook(tmp_path, cells))
+
+    assert (told["ran"], told["kept"]) == ([1, 2], [0])
+
+
 MADE_AGAIN = {
     "a class": (
         ["class K:\n    k = 1\n    def get(self): return self.k", "o = K()", "o.get()", "p = [o, o]"],
@@ -635,6 +678,18 @@ def test_the_first_cell_that_runs_in_a_new_process_is_known_to_draw_random_numbe
         assert (told["ran"], told["kept"]) == (ran, [at for at in range(3) if at not in ran])
 
 
+def test_a_style_that_the_first_cell_of_a_process_sets_affects_the_cells_below(tmp_path, capsys):
+    path = tmp_path / "note.ipynb"
+    style = "import matplotlib.pyplot as plt; plt.style.use('{}')"
+    sources = style.format("ggplot"), "plt.rcParams['axes.facecolor']", "z = 3"
+    nbformat.write(new_notebook(cells=[new_code_cell(one) for one in sources]), path)
+    assert main(["run", str(path), "--inplace"]) == 0
+    for name in ("default", "dark_background", "ggplot"):
+        told = rerun_edited(path, 0, style.format(name), capsys)
+
+        assert told["ran"] == [0, 1, 2]
+
+
 def test_a_cell_tells_each_reason_why_it_runs(kernel):
     put(kernel, a="x = 1", b="y = 2", c="z = x if y == 2 else y")
     put(kernel, a="pass", b="y = 3")
@@ -807,3 +862,45 @@ def test_a_file_that_later_cells_changed_is_written_anew_for_a_cell_that_uses_it
     whole = [kernel.run(source).stdout for source in edited.values()]
 
     assert [part[n] for n in range(len(whole))] == whole, told
+
+
+SLOW_TO_STORE = """
+class Slow:
+    def __reduce__(self):
+        for _ in range(60_000): pass
+        return Slow, ()
+s = []
+"""
+
+
+def test_a_cell_whose_state_was_lost_with_its_kernel_runs_again(start_kernel):
+    kernel = start_kernel()
+    cells = {
+        "a": SLOW_TO_STORE,
+        "b": "x = 1",
+        "c": "s = [Slow() for _ in range(1000)]",
+        "d": "r = len(s)",
+        "e": "t = 1",
+    }
+    put(kernel, **cells)
+    kernel.manager.shutdown_kernel(now=True)
+    kernel = start_kernel(kernel.folder)
+    kernel.run("%ctx resume")
+    cells["e"] = "t = 2"
+
+    told = affected(kernel, "--notebook", edited_notebook(kernel.folder, cells))
+
+    assert kernel.evaluate("(len(s), r, t)") == "(1000, 1000, 2)", told
+
+
+@pytest.mark.long
+def test_the_command_line_waits_until_all_states_are_written(tmp_path, capsys):
+    path = tmp_path / "note.ipynb"
+    slow = SLOW_TO_STORE.replace("60_000", "200_000") + "s = [Slow() for _ in range(3000)]"
+    nbformat.write(new_notebook(cells=[new_code_cell(slow)]), path)
+    assert main(["run", str(path)]) == 0
+    capsys.readouterr()
+
+    assert main(["verify", str(path)]) == 0
+
+    assert "restorable: 1 of 1 checkpoints\n" in capsys.readouterr().out

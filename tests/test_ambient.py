@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from ctxkernel.state import ambient
 from ctxkernel.state.ambient import PARTS, UNKNOWN, Ambient, NotRestored, Part, generators, register
-from ctxkernel.state.ambient.process import Environment, ImportPath, WarningFilters
+from ctxkernel.state.ambient.process import Environment, ProcessList, WarningFilters
 
 np = pytest.importorskip("numpy")
 
@@ -214,7 +214,7 @@ def test_the_environment_comes_back_but_for_credentials(monkeypatch):
 
 @given(st.lists(st.sampled_from([*range(4), "/x", "/y"]), max_size=8))
 def test_any_import_path_comes_back_and_that_of_the_start_is_the_same_everywhere(told):
-    part, before = ImportPath(), list(sys.path)
+    part, before = ProcessList("sys.path"), list(sys.path)
     try:
         path = [
             before[one] if isinstance(one, int) else one for one in told if one in ("/x", "/y") or one < len(before)
@@ -236,11 +236,11 @@ def test_changes_of_the_import_path_are_made_to_that_of_another_environment():
     before = list(sys.path)
     try:
         sys.path[:] = ["/env/one", "/env/lib"]
-        part = ImportPath()
+        part = ProcessList("sys.path")
         sys.path[:] = ["/mine", "/env/one", "/env/lib", "/last"]
         value = part.capture()
         sys.path[:] = ["/other/one", "/other/lib", "/other/more"]
-        ImportPath().restore(value)
+        ProcessList("sys.path").restore(value)
         assert sys.path == ["/mine", "/other/one", "/other/lib", "/last", "/other/more"]
     finally:
         sys.path[:] = before

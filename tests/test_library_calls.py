@@ -32,6 +32,8 @@ def named(source: str, **namespace: Any) -> list[str]:
         ("tracemalloc.start()", "tracemalloc.start"),
         ("old = csv.field_size_limit(10)", "csv.field_size_limit"),
         ("if True:\n    csv.register_dialect('tabs')", "csv.register_dialect"),
+        ("import csv; csv.register_dialect('tabs')", "csv.register_dialect"),
+        ("if csv: csv.register_dialect('tabs')", "csv.register_dialect"),
         ("register_dialect('tabs')", "_csv.register_dialect"),
         ("json.decoder.BACKSLASH['x'] = 'y'", "json.decoder.BACKSLASH"),
         ("json.decoder.BACKSLASH.update(x='y')", "json.decoder.BACKSLASH.update"),
@@ -96,6 +98,24 @@ def test_going_back_and_a_new_kernel_say_what_they_do_not_restore(start_kernel: 
     assert "csv.register_dialect: called or set then, but not in this process" in kernel.run("%ctx resume").stdout
 
 
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [("words", "from keyword import kwlist as words"), ("table", "import html\ntable = html.entities.html5")],
+)
+@pytest.mark.parametrize("place", [1, 2])
+def test_a_return_names_the_container_of_a_library_that_a_variable_changed(kernel: Any, name, first, place):
+    change = {"words": "words.append('mine')", "table": "table['mine'] = 'x'"}[name]
+    for source in ("x = 1", first, change):
+        kernel.run(source)
+
+    told = kernel.run(f"%ctx goto {place}").stdout
+
+    full = {"words": "keyword.kwlist", "table": "html.entities.html5"}[name]
+    assert f"library: {full} (as {name}): changed since, and left as it is" in told
+    assert "left as it is" not in kernel.run("%ctx undo").stdout + kernel.run("%ctx goto 2").stdout.replace(full, "")
+    assert kernel.evaluate(f"'mine' in {name}") == "False"
+
+
 def test_a_cell_that_calls_one_runs_again_after_an_edit_before_it(kernel: Any):
     """Its effect cannot be taken from its checkpoint; cells after it are kept where it calls the same."""
     put(kernel, a="x = 1", b=DIALECT, c="rows = [*csv.reader(['1;2'], 'mine')]", d="y = x * 2")
@@ -103,7 +123,7 @@ def test_a_cell_that_calls_one_runs_again_after_an_edit_before_it(kernel: Any):
 
     told = affected(kernel)
 
-    assert (told["opaque"], told["ran"]) == ([1], [0, 3])
+    assert (told["opaque"], told["ran"]) == ([1], [0, 3]), told
     assert kernel.evaluate("(rows, y)") == "([['1', '2']], 4)"
 
 

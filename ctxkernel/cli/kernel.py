@@ -51,6 +51,8 @@ _ABOUT = (
     "'notices': ctx.notices.kept, 'head': ctx.loop.log.head})"
     ")(get_ipython().kernel.ctx)"
 )
+_WRITTEN = "(lambda ctx: ctx is None or ctx.checkpoints.wait_for_data(1.0))(get_ipython().kernel.ctx)"
+"""True if no data of checkpoints are being written, after a second at most."""
 
 
 class _CellClient(KernelClient):
@@ -145,6 +147,7 @@ class OwnKernel(NotebookClient):
             if kernel.interrupted:
                 raise Interrupted("before the kernel was there")
             yield kernel
+            await kernel.wait_for_data()
 
     @classmethod
     def _made(cls, notebook: nbformat.NotebookNode, folder: Path, seconds: int | None) -> OwnKernel:
@@ -209,6 +212,13 @@ class OwnKernel(NotebookClient):
                 return {}
             return json.loads(ast.literal_eval(await self.ask(_ABOUT)))
         return {}
+
+    async def wait_for_data(self) -> None:
+        """Wait until the data of all checkpoints are written, or the user presses Ctrl-C: a kernel's end waits less."""
+        with contextlib.suppress(Exception):  # it is dead or broken
+            while not self.interrupted and self.km is not None and await ensure_async(self.km.is_alive()):
+                if await self.ask(_WRITTEN) == "True":
+                    break
 
     async def limit(self, seconds: float | None) -> None:
         """Limit the time of each cell; None is no limit."""

@@ -224,8 +224,11 @@ class AffectedPlanner:
 
     def _same(self, one: Any, other: Any) -> bool:
         """Return whether two units, or None for no value, are known to hold equal content."""
-        if one is None or other is None or one is MAYBE or other is MAYBE:
-            return one is None and other is None
+        if one is MAYBE or other is MAYBE:
+            return False
+        if one is None or other is None:
+            unit = one or other
+            return unit is None or (unit.names == (CALLS,) and not self._back.restorer.plain(unit))
         if one.names[0].startswith(AMBIENT) and other.names == one.names and one.digest != other.digest:
             plain = self._back.restorer.plain  # equal values of settings need not have equal bytes
             return bool(plain(one) == plain(other))

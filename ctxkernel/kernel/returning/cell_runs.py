@@ -137,7 +137,7 @@ class CellFacts:
     draws: bool = False
     """Whether it may use the global random generators."""
     settings: frozenset[str] = frozenset()
-    """Parts of the ambient state that it changed."""
+    """Parts of the ambient state that it changed, and those of libraries that it loaded."""
     modules: Mapping[str, str] = field(default_factory=dict[str, str])
     """Files of the user's modules, and files that it names, that it may have used, with their versions."""
     taken_from: str = ""
@@ -188,8 +188,10 @@ class CellReader:
         self._own_modules = own_modules
         self._codes: dict[int, tuple[types.CodeType, frozenset[str]]] = {}
 
-    def facts(self, statement: Statement, execution: Execution, ambient: Collection[str]) -> CellFacts:
-        """Return the facts; `ambient` are the parts of the ambient state that it changed."""
+    def facts(
+        self, statement: Statement, execution: Execution, ambient: Collection[str], loaded: Collection[str] = ()
+    ) -> CellFacts:
+        """Return the facts; `ambient` are the parts of the ambient state that it changed, `loaded` the new ones."""
         tracker, diff = self._tracker, execution.changes
         parts = (*tracker.altered_parts, *(_PARTS[one] for one in ambient if one in _PARTS))
         if statement.tags.get("outside"):
@@ -226,7 +228,7 @@ class CellReader:
             None if beyond is None else shared_names(beyond),
             opaque,
             draws,
-            shared_names(frozenset(ambient)),
+            shared_names(frozenset((*ambient, *loaded))),
             self._unseen_files(paths, execution),
         )
 

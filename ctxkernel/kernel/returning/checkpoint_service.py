@@ -197,6 +197,12 @@ class CheckpointService:
             self.run(lambda back: back.wait(), _BACKGROUND)
             self.settle()
 
+    def wait_for_data(self, seconds: float) -> bool:
+        """Wait for data that are being written, for some time at most; return whether all are."""
+        self.run(lambda back: back.background.wait(seconds), _BACKGROUND)
+        self.settle()
+        return not self.writing
+
     def rest(self) -> None:
         """Have `rested` called when no cell has come for a moment, if work is left."""
         loop = getattr(self.kernel, "io_loop", None)

@@ -70,6 +70,8 @@ class LiveState:
         self.ambient_known = set(self.ambient_first)
         """The parts that were captured or restored: a cell after that changed them, where they differ."""
         self.ambient_changed: dict[str, tuple[str, ...]] = {}
+        self.ambient_loaded: frozenset[str] = frozenset()
+        """The parts of the libraries that the newest execution loaded."""
         """Execution → ambient parts that it changed."""
         self._outs: set[int] = set()
         """Numbers of the watched entries of `Out`."""
@@ -138,6 +140,7 @@ class LiveState:
         if WIDGETS.loaded and not idle:
             WIDGETS.expect(*captured_outputs(self._session.loop.log.execution(execution_id)))
         parts = {} if idle else self.ambient.capture(bound=self._tracker.take_bound())
+        self.ambient_loaded = frozenset(parts.keys() - self.ambient_known)
         if not parts and not self.ambient_first:
             return {}
         if others := tuple(name for name in parts if name in self.ambient_known and not passive(name)):

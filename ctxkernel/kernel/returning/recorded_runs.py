@@ -47,7 +47,7 @@ class RecordedRuns:
         self._state, self._options, self._classes = {}, {}, {}
         self._take(self.first_settings(path), ())
         known = [one for _, run in path if (one := self.states.known.get(run.execution_id)) is not None]
-        made = (unit for one in known for each in one.units for unit in self.states.made_of(each) or ())
+        made = (unit for one in known for unit in self.states.changes(one))
         self._absent = frozenset(self.absent({address for unit in made for address in unit.addresses if address}))
         at: str | None = None
         runs: list[RecordedRun] = []
@@ -56,7 +56,7 @@ class RecordedRuns:
             if known is None or (known.base != at and not self._jump(execution.parent_execution_id)):
                 runs.append(self._plain(statement, execution, opaque="its state is not known"))
                 continue
-            made = [unit for one in known.units for unit in self.states.made_of(one) or ()]
+            made = [*self.states.changes(known)]
             runs.append(self._run(statement, execution, made, known.gone))
             self._take(made, known.gone)
             at = execution.execution_id
@@ -69,9 +69,8 @@ class RecordedRuns:
             return []
         facts = self.facts.cells.get(path[0][1].execution_id)
         changed = facts.settings if facts is not None else frozenset(("every", *GENERATORS))
-        made = (unit for one in known.units for unit in self.states.made_of(one) or ())
-        settings = (one for one in made if one.names[0].startswith(AMBIENT) and one.names[0] != LAST)
-        return [one for one in settings if one.names[0].removeprefix(AMBIENT) not in changed]
+        settings = (one for one in self.states.changes(known) if one.names[0].startswith(AMBIENT))
+        return [one for one in settings if one.names[0].removeprefix(AMBIENT) not in changed and one.names[0] != LAST]
 
     def _jump(self, execution_id: str | None) -> bool:
         """Take the state after an execution; return whether it is known."""
@@ -134,7 +133,7 @@ class RecordedRuns:
         }
         gone = [name for name in removed if not name.startswith(LABELS)]
         inputs = self._inputs(facts, effects, gone)
-        parts: Mapping[str, Unit] = self._options
+        parts: Mapping[str, Unit | None] = self._options if CALLS in self._options else {**self._options, CALLS: None}
         if facts.draws:
             parts = {**parts, **{name: state[name] for name in _RANDOM if name in state}}
         return self._plain(

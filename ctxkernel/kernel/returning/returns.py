@@ -36,6 +36,7 @@ from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.comparison import Difference
 from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, Storage, own_classes
+from ctxkernel.state.tracking.library_containers import library_containers
 from ctxkernel.state.types import connections
 from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.store.chunks import quota
@@ -134,7 +135,7 @@ class Returning:
             self.facts.touched[execution_id] = shared_names(tracker.touched)
         ambient = self.live.ambient_changed.get(execution_id, ())
         statement = self._session.loop.log.statement(execution.statement_id)
-        self.facts.cells[execution_id] = self._reader.facts(statement, execution, ambient)
+        self.facts.cells[execution_id] = self._reader.facts(statement, execution, ambient, self.live.ambient_loaded)
 
     def _note_log(self) -> None:
         """Note beside the data which log they belong to: `ctxkernel gc` removes data that nobody can need."""
@@ -325,6 +326,7 @@ class Returning:
             session.tracker.store_again(PREFIX + name)
         self._restore_handles(mementos, job.difference, fetched.values, done)
         self._restore_ambient(job, fetched.values, done)
+        done.notices += self._changed_containers(before, job.target.execution_id)
         alive.clear()
         done.lost |= self._release(before)
         before.clear()
@@ -419,6 +421,18 @@ class Returning:
         for name in changed:
             tracker.store_again(name)
         return dict.fromkeys(sorted(changed), "the __del__ of an object that this return replaced changed it")
+
+    def _changed_containers(self, before: Mapping[str, Any], target: str | None) -> list[str]:
+        """Name the containers of libraries that cells changed through the names of these values."""
+        held = library_containers(before)
+        if not held:
+            return []
+        log = self._session.loop.log
+        one, other = ({run.execution_id: run for _, run in log.path(at)} for at in (log.head, target))
+        between = [run for at, run in {**one, **other}.items() if at not in one or at not in other]
+        changed = {name for run in between for name, info in run.changes.changed.items() if info.how == "mutated"}
+        found = sorted(f"{full} (as {name})" for name, full in held.items() if name in changed)
+        return [f"library: {some_of(found, 6)}: changed since, and left as it is"] if found else []
 
     def _other_subclasses(self, target: Mapping[str, Any]) -> list[str]:
         """Free the classes of other states where cells ask for subclasses; name those that are still listed."""

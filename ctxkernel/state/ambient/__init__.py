@@ -76,6 +76,7 @@ def read_witnesses() -> dict[str, object]:
         # Decoding each variable takes a hundred times as long as copying the dict of encoded ones.
         "environment": environ._data.copy(),
         "sys.path": [*map(str, sys.path)],
+        "sys.argv": [*map(str, sys.argv)],
         "warnings": tuple(warnings.filters),
         "interpreter": read_interpreter(),
         "locale": locale.setlocale(locale.LC_ALL),
@@ -190,9 +191,10 @@ class Ambient:
                 continue
             try:
                 if name in gone and name not in wanted and part.loaded:
-                    if (default := part.default()) is not None:
-                        wanted[name] = default
-                    else:  # it stays as it is, so the states from here on have it
+                    default = part.default()
+                    if default is not None and (told := self._restore(part, default)):
+                        notices[name] = told
+                    if default is None or part.needs:  # its library stays loaded: the states from here on have it
                         self._forget(name)
                 if part.always and name not in wanted and name in self._values and part.loaded:
                     wanted[name] = self._values[name]

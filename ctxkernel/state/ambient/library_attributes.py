@@ -28,7 +28,7 @@ from ctxkernel.state.base.namespace import NOTHING, some_of
 from ctxkernel.state.base.own_modules import ATTRIBUTES, is_own
 
 _ATOMS = frozenset((str, bytes, int, float, complex, bool, type(None)))
-_OF_OTHER_PARTS = frozenset(("sys.path", "sys.modules", "os.environ"))
+_OF_OTHER_PARTS = frozenset(("sys.path", "sys.argv", "sys.modules", "os.environ"))
 _UNKNOWN: Any = object()
 """The value of an attribute before a cell that imported its library."""
 _OBJECT = True

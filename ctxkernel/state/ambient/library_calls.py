@@ -24,7 +24,7 @@ from ctxkernel.state.tracking.set_attributes import Call
 _OF_OTHER_PARTS = re.compile(
     r"(?:builtins|ctxkernel|gc|IPython|ipywidgets|locale|matplotlib_inline|pandas|random|seaborn|signal|sklearn)\."
     r"|(?:threading|torch|warnings)\.|.*\.disable_warnings$|os\.(?!umask)|logging\.(?!addLevelName|setLoggerClass)"
-    r"|polars\.Config\.|decimal\.(?!\w+Context)|sys\.(?:set|path\.|modules|std)|socket\.setdefaulttimeout"
+    r"|polars\.Config\.|decimal\.(?!\w+Context)|sys\.(?:set|path\.|argv|modules|std)|socket\.setdefaulttimeout"
     r"|xarray\.set_options|scipy\.special\.seterr|numpy\.(?:random\.|set_printoptions|seterr$)"
     r"|matplotlib\.(?!colormaps\.|units\.|scale\.|projections\.)"
 )

@@ -77,37 +77,37 @@ class Environment(Part):
         return is_connection_name(name) or may_be_credential(name, text)
 
 
-class ImportPath(Part):
-    """The changes of `sys.path` since the kernel started.
+class ProcessList(Part):
+    """The changes of `sys.path` or `sys.argv` since the kernel started.
 
     A value has the entries of the start by their place: in another environment, or on another machine, they are others.
     """
 
-    name = "sys.path"
-
-    def __init__(self) -> None:
-        self._start = _import_path()
+    def __init__(self, name: str) -> None:
+        """Begin with what is there now; `name` is the full name."""
+        self.name = name
+        self._start = self._now()
 
     def begin(self) -> None:
         """Count what ipykernel has added as the start's."""
-        self._start = _import_path()
+        self._start = self._now()
+
+    def _now(self) -> list[str]:
+        return [*map(str, getattr(sys, self.name.removeprefix("sys.")))]
 
     def capture(self) -> Any:
-        """Return `{}` for the path of the start, else `{"path": entries, "of": length of the start}`."""
-        return self._relative(_import_path())
-
-    def _relative(self, path: list[str]) -> dict[str, Any]:
-        start = self._start
-        told = [start.index(entry) if entry in start else entry for entry in path]
-        return {} if path == start else {"path": told, "of": len(start)}
+        """Return `{}` for the list of the start, else `{"path": entries, "of": length of the start}`."""
+        start, now = self._start, self._now()
+        told = [start.index(entry) if entry in start else entry for entry in now]
+        return {} if now == start else {"path": told, "of": len(start)}
 
     def restore(self, value: Any) -> None:
-        """Set the path; entries that the start has beyond those of the value are added at its end."""
-        sys.path[:] = self._absolute(value)
+        """Set the list; entries that the start has beyond those of the value are added at its end."""
+        getattr(sys, self.name.removeprefix("sys."))[:] = self._absolute(value)
 
     def matches(self, value: Any) -> bool:
-        """Return whether the path is that of the value."""
-        return self._absolute(value) == _import_path()
+        """Return whether the list is that of the value."""
+        return self._absolute(value) == self._now()
 
     def _absolute(self, value: Any) -> list[str]:
         start = self._start
@@ -119,10 +119,6 @@ class ImportPath(Part):
         entries = cast("list[str | int]", told)
         path = [entry if isinstance(entry, str) else start[entry] for entry in entries if _is_there(entry, start)]
         return path + start[int(value["of"]) :]
-
-
-def _import_path() -> list[str]:
-    return [*map(str, sys.path)]
 
 
 def _is_there(entry: object, start: list[str]) -> bool:
@@ -323,7 +319,8 @@ ENVIRONMENT = Environment()
 PARTS: list[Part] = [
     Setting("working folder", _folder, lambda value: value and os.chdir(value)),
     ENVIRONMENT,
-    ImportPath(),
+    ProcessList("sys.path"),
+    ProcessList("sys.argv"),
     WarningFilters(),
     Setting("interpreter", read_interpreter, _set_interpreter),
     Setting("locale", lambda: locale.setlocale(locale.LC_ALL), lambda value: locale.setlocale(locale.LC_ALL, value)),

@@ -125,12 +125,16 @@ class States:
         for known in reversed(chain):
             for name in known.gone:
                 state.pop(name, None)
-            for unit in known.units:  # in their order: each job also gives the classes as they were then
-                if (made := self.made_of(unit)) is None:
-                    why = "it was still being stored when the kernel ended"
-                    made = [Unit((name,), missing={name: why}) for name in unit.names]
-                state |= units.units_by_name(made)
+            state |= units.units_by_name(self.changes(known))
         return _without_earlier(state)
+
+    def changes(self, known: Known) -> Iterator[Unit]:
+        """Yield what an execution changed, in order: each job also gives the classes as they were then."""
+        for unit in known.units:
+            if (made := self.made_of(unit)) is None:
+                why = "it was still being stored when the kernel ended"
+                made = [Unit((name,), missing={name: why}) for name in unit.names]
+            yield from made
 
     def chunks(self) -> Iterator[str]:
         """Yield the chunks of all states."""

@@ -27,8 +27,8 @@ _CHANGES = r"append|insert|extend|update|clear|pop|remove|setdefault"
 """Functions that are called for their effect, and methods of objects in modules: `nltk.data.path.append`."""
 _SETTER, _VERB, _CHANGE = map(re.compile, (_SETTERS, _VERBS, _CHANGES))
 _CALLS = re.compile(
-    rf"^[ \t]*(?:[\w.]+\.)?(?:{_VERBS})\(|=[ \t]*(?:[\w.]+\.)?(?:{_SETTERS})\(|^[ \t]*\w+\.[\w.]+\.(?:{_CHANGES})\("
-    r"|^[ \t]*\w+(?:\.(?!i?loc\b|i?at\b)\w+)+\[[^\]\n]*\][ \t]*=(?!=)",
+    rf"(?:^|[;:])[ \t]*(?:(?:[\w.]+\.)?(?:{_VERBS})\(|\w+\.[\w.]+\.(?:{_CHANGES})\("
+    rf"|\w+(?:\.(?!i?loc\b|i?at\b)\w+)+\[[^\]\n]*\][ \t]*=(?!=))|=[ \t]*(?:[\w.]+\.)?(?:{_SETTERS})\(",
     re.MULTILINE,
 )
 """Text that may be a statement of such a call, or that sets an item of an attribute."""

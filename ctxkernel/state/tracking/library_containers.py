@@ -1,0 +1,32 @@
+"""Containers of installed libraries that the user's names refer to: `from keyword import kwlist`.
+
+A return restores such a name as a copy if cells changed the container. The library keeps the changed one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from ctxkernel.core.reflection import class_of, is_kind, module_dict
+from ctxkernel.state.base.own_modules import is_own
+
+_TYPES = frozenset((list, dict, set, bytearray, deque, defaultdict, OrderedDict, Counter))
+
+
+def library_containers(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names whose value is an attribute of a library's module → `keyword.kwlist`."""
+    names = {id(value): name for name, value in values.items() if class_of(value) in _TYPES}
+    found: dict[str, str] = {}
+    for full, module in tuple(sys.modules.items()) if names else ():
+        if full == "__main__" or not is_kind(class_of(module), ModuleType):
+            continue
+        attributes = module_dict(module)
+        if not names.keys().isdisjoint(map(id, tuple(attributes.values()))) and not is_own(module):
+            for attribute, value in tuple(attributes.items()):
+                if (name := names.get(id(value))) is not None:
+                    found.setdefault(name, f"{full}.{attribute}")
+    return found
