@@ -2,7 +2,7 @@
 
 Rule 1: the tests of a file share a worker, and with it what the file's fixtures made and what the file imports. Tests
         that share nothing and take long are scheduled one by one (`APART`).
-Rule 2: the files of the browser are in two groups. Each group has one JupyterLab and one Chromium.
+Rule 2: the files of the browser are in a few groups. Each group has one JupyterLab and one Chromium.
 Rule 3: what takes longest comes first, so that at the end of a run no worker is left alone with it.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from scale import QUICK
 from xdist.scheduler import LoadFileScheduling
 
 LONGEST = (
@@ -27,6 +28,8 @@ APART = (
 """The beginnings of the ids of tests that share nothing with the other tests of their file."""
 HALF = "test_i"
 """Where the names of the browser's files are divided: each half takes about as long."""
+ALONE = () if QUICK else ("test_hostile.py",)
+"""The browser's files that are a group of their own: in the full run this one takes as long as a half of the others."""
 
 
 def scope(nodeid: str) -> str:
@@ -34,7 +37,7 @@ def scope(nodeid: str) -> str:
     path, _, test = nodeid.partition("::")
     folder, _, name = path.rpartition("/")
     if folder.rpartition("/")[2] == "browser":
-        return "browser: the first half" if name < HALF else "browser: the second half"
+        return f"browser: {name if name in ALONE else 'the first half' if name < HALF else 'the second half'}"
     return nodeid if f"{name}::{test}".startswith(APART) else path
 
 
