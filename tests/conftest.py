@@ -20,6 +20,7 @@ import long_tests
 import mutate_rules
 import pytest
 import scale
+import schedule
 import warm
 from hypothesis import HealthCheck, settings
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
@@ -32,9 +33,6 @@ with without_grammars():  # for all tests of this process: three seconds
     import nbformat  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
-LONGEST = ("test_strict_histories.py", "test_sweeps.py")
-"""Files that take minutes in the long run, and stand late in the order of names."""
-
 # The same examples at every run, so that a red run can be repeated; `thorough` searches further.
 _quiet: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("quick", derandomize=True, max_examples=scale.examples(100), **_quiet)
@@ -91,19 +89,10 @@ if mutate_rules.WITHOUT in os.environ:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile` the browser's files go to one worker, too: one JupyterLab, which is loaded once."""
+    """Distribute the tests by the scopes of `schedule.py` where `--dist loadfile` is given."""
     if config.getoption("dist") != "loadfile":
         return None
-    from xdist.scheduler import LoadFileScheduling
-
-    class ByFile(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = super()._split_scope(nodeid)
-            if "/test_oracle.py::test_no_return_" in f"/{nodeid}":
-                return nodeid  # its parts share nothing, and take longest
-            return "browser" if "/browser/" in file else file
-
-    return ByFile(config, log)
+    return schedule.ByFile(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -122,11 +111,11 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that take long; put the files that take longest first, so that no worker is left with one."""
+    """Mark the tests that take long; put the files that take longest first."""
     for item in items:
         if long_tests.is_long(item.nodeid):
             item.add_marker(pytest.mark.long)
-    items.sort(key=lambda item: item.path.parent.name != "browser" and item.path.name not in LONGEST)
+    items.sort(key=schedule.rank)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

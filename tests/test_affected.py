@@ -565,7 +565,7 @@ HOLDERS = [("[g]", "0"), ("(g, 1)", "0"), ("{1: g}", "1")]
 
 
 @pytest.mark.scaled
-@pytest.mark.parametrize(("value", "holder"), share(itertools.product(MADE_ANEW, HOLDERS), 9))
+@pytest.mark.parametrize(("value", "holder"), share(itertools.product(MADE_ANEW, HOLDERS), 4))
 def test_an_equal_object_that_a_cell_makes_anew_is_not_the_one_that_another_name_holds_now(kernel, value, holder):
     """Though its content is that of the object before it."""
     holds, at = holder

@@ -386,7 +386,7 @@ def evaluate(kernel: Any, expression: str) -> Any:
 
 
 @pytest.mark.scaled
-@pytest.mark.parametrize("seed", share(range(60), 4))
+@pytest.mark.parametrize("seed", share(range(60), 2))
 def test_a_fresh_cell_gives_its_values_again_and_one_whose_input_changed_is_stale(book, kernel, seed):
     """Random notebooks, whose cells are edited and run in any order.
 

@@ -10,6 +10,7 @@ Rule 3: stock ipykernels, kernels of other programs (nbconvert, `python -m ctxke
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import atexit
 import contextlib
@@ -17,6 +18,7 @@ import functools
 import gc
 import importlib
 import inspect
+import io
 import itertools
 import json
 import os
@@ -27,6 +29,7 @@ import subprocess
 import sys
 import threading
 import time
+import tokenize
 from collections.abc import Mapping
 from typing import Any, TextIO
 
@@ -255,10 +258,14 @@ def become(arguments: list[str], env: dict[str, str], cwd: str, outputs: list[st
 
 
 def fill_caches() -> None:
-    """Compute what the first traceback of each kernel would compute: the files of all modules, the lexer of Python.
+    """Compute once what each kernel would compute anew.
 
-    And the certificates of this machine, where the SDK of the model is imported.
+    For its start and its first cell: the patterns of the tokenizer and of the command line. For its first traceback:
+    the files of all modules, and the lexer of Python. Where the SDK of the model is imported, the certificates of this
+    machine.
     """
+    list(tokenize.generate_tokens(io.StringIO("a = 'b'\n").readline))
+    argparse.ArgumentParser().format_help()
     inspect.getmodule(compile("", "<of no module>", "exec"))
     get_lexer_by_name("python3")
     if "httpcore2" in sys.modules:

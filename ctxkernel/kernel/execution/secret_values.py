@@ -184,6 +184,8 @@ def _texts(name: str, value: ast.expr) -> Iterator[tuple[str, str]]:
 
 _ATOMS = Classes(int, float, bool, complex, type(None), type, range, slice)
 _LISTS = Classes(list, tuple, set, frozenset)
+_NOT_SEARCHED = frozenset({"IPython", "ipykernel", "pandas"})
+"""Packages whose objects are not searched. IPython's `exit` refers to the shell, and so to a thousand objects."""
 
 
 def _entries(name: str, value: Any, depth: int) -> Iterable[tuple[str, Any]]:
@@ -203,7 +205,7 @@ def _entries(name: str, value: Any, depth: int) -> Iterable[tuple[str, Any]]:
     if kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] == "pandas":
         named = [column for column in value.columns if type(column) is str and names_secret(column)]
         return [(column, item) for column in named for item in value[column].head(_MOST_LISTED).tolist()]
-    if kind.__module__ in ("builtins", "numpy") or kind.__module__.partition(".")[0] == "pandas":
+    if kind.__module__ in ("builtins", "numpy") or kind.__module__.partition(".")[0] in _NOT_SEARCHED:
         return []
     try:
         return _items(object.__getattribute__(value, "__dict__"))
