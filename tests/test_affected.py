@@ -139,6 +139,18 @@ def test_an_error_that_was_not_there_before_stops_the_re_run(kernel):
     assert "1 not run" in ran.stdout
 
 
+def test_an_error_of_the_display_of_a_result_that_stops_the_rerun_is_named(kernel):
+    shown = "class Shown:\n    def _repr_html_(self): return '{%d}'.format(1)"
+    put(kernel, a=shown % 0, b="Shown()", c="x = 1")
+    put(kernel, a=shown % 1)
+
+    ran = kernel.run("%ctx rerun --affected")
+
+    assert "stopped at cell 2: IndexError: Replacement index 1 out of range" in ran.stdout
+    assert (ran.reply["ename"], ran.reply["evalue"][:19]) == ("IndexError", "Replacement index 1")
+
+
+
 def test_the_re_run_is_one_step_that_an_undo_takes_back(kernel):
     put(kernel, a="x = 1", b="y = x + 1", c="z = y")
     put(kernel, a="x = 2")
