@@ -156,3 +156,13 @@ def test_a_kept_cell_repeats_its_updates_of_the_displays_of_earlier_cells(kernel
         ("display_data", "'other'", "second"),
     ]
     assert found[1]["metadata"] == {"w": 3}
+
+
+def test_a_recalled_instance_is_one_of_the_class_that_has_the_name_now(kernel):
+    kernel.run("%ctx config recall on")
+    put(kernel, a="class A: k = 1", b="a = A()", a2="class A: k = 1", c="old = isinstance(a, A)")
+
+    recalled = kernel.run("a = A()")
+
+    assert "recalled" in recalled.stderr
+    assert kernel.evaluate("(old, isinstance(a, A), type(a) is A)") == "(False, True, True)"
