@@ -166,3 +166,22 @@ def test_a_recalled_instance_is_one_of_the_class_that_has_the_name_now(kernel):
 
     assert "recalled" in recalled.stderr
     assert kernel.evaluate("(old, isinstance(a, A), type(a) is A)") == "(False, True, True)"
+
+
+def test_a_cell_that_reads_the_clock_or_makes_random_numbers_by_another_name_is_not_recalled(kernel):
+    """The cells that import do not stand for those that use what they imported."""
+    imports = (
+        "from datetime import datetime as D",
+        "now = D.now",
+        "from time import perf_counter as tick",
+        "from numpy.random import default_rng as make, default_rng",
+        "def late(): return tick()",
+    )
+    uses = ("D.now()", "now()", "tick()", "late()", "make().normal()", "default_rng().normal()")
+    proven = ("D(2020, 1, 1)", "make(0).normal()", "default_rng(0).normal()")
+    put(kernel, **{f"i{at}": source for at, source in enumerate(imports)})
+    kernel.run("%ctx config recall on")
+
+    recalled = {source for source in (*uses, *proven, *uses, *proven) if "recalled" in kernel.run(source).stderr}
+
+    assert recalled == {*proven}
