@@ -150,7 +150,6 @@ def test_an_error_of_the_display_of_a_result_that_stops_the_rerun_is_named(kerne
     assert (ran.reply["ename"], ran.reply["evalue"][:19]) == ("IndexError", "Replacement index 1")
 
 
-
 def test_the_re_run_is_one_step_that_an_undo_takes_back(kernel):
     put(kernel, a="x = 1", b="y = x + 1", c="z = y")
     put(kernel, a="x = 2")
