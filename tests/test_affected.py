@@ -229,6 +229,20 @@ open('in.txt', 'w').write('1')
     assert told["opaque"] == []
 
 
+def test_a_cell_of_a_file_that_is_not_to_be_executed_is_passed_over(kernel, tmp_path):
+    put(kernel, a="x = 1", c="print(x)")
+    path = Path(edited_notebook(tmp_path, {"a": "x = 2", "b": "x = 3", "c": "print(x)"}))
+    notebook = json.loads(path.read_text())
+    notebook["cells"][1]["metadata"] = {"tags": ["skip-execution"]}
+    path.write_text(json.dumps(notebook))
+
+    told = affected(kernel, "--notebook", str(path))
+
+    assert (told["ran"], told["kept"]) == ([0, 2], [1])
+    assert "1" not in told["executions"]
+    assert kernel.evaluate("x") == "2"
+
+
 def test_the_cells_that_are_marked_stale_are_those_that_the_plan_runs(kernel):
     put(kernel, a="x = 1", b="y = [x]", c="z = 2", d="w = y + [z]", e="q = z", f="def f(): return w", g="f()")
     for edit in ({"a": "x = 5"}, {"c": "z = 7"}, {"f": "def f(): return q"}):
