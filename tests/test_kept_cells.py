@@ -185,3 +185,20 @@ def test_a_cell_that_reads_the_clock_or_makes_random_numbers_by_another_name_is_
     recalled = {source for source in (*uses, *proven, *uses, *proven) if "recalled" in kernel.run(source).stderr}
 
     assert recalled == {*proven}
+
+
+def test_cells_that_a_resumed_kernel_recalls_have_numbers_of_their_own(start_kernel, tmp_path):
+    """The numbers that the earlier kernel gave are known for results only."""
+    first = start_kernel(tmp_path)
+    put(first, a="x = [1]", b="y = [2]", c="[*x, *y]")
+    first.stop()
+    resumed = start_kernel(tmp_path, env={"CTXKERNEL_RESUME": "1"})
+    resumed.run("%ctx config recall on")
+
+    ran = [resumed.run(source) for source in ("x = [1]", "y = [2]", "[*x, *y]", "z = 3")]
+
+    assert [bool(one.reply.get("ctxkernel")) for one in ran] == [True, True, True, False]
+    numbers = [one.reply["execution_count"] for one in ran]
+    assert len({*numbers}) == 4
+    assert resumed.evaluate(f"Out[{numbers[2]}]") == "[1, 2]"
+    assert resumed.evaluate(f"(In[{numbers[0]}], In[{numbers[3]}])") == "('x = [1]', 'z = 3')"
