@@ -648,6 +648,53 @@ def test_the_first_cell_that_runs_in_a_new_process_is_not_said_to_change_its_set
         assert (told["ran"], told["opaque"]) == ([at], [])
 
 
+def test_a_cell_is_kept_after_two_edits_of_the_first_cell_with_another_between_them(tmp_path, capsys):
+    """Each re-run is a new process; the path to HEAD begins with a cell that ran in an earlier re-run."""
+    path = tmp_path / "note.ipynb"
+    nbformat.write(new_notebook(cells=[new_code_cell(one) for one in ("x = 1", "y = 2", "z = x", "w = 5")]), path)
+    assert main(["run", str(path), "--inplace"]) == 0
+    for at, source, ran in ((0, "x = 11", [0, 2]), (2, "z = x + 3", [2]), (0, "x = 111", [0, 2])):
+        told = rerun_edited(path, at, source, capsys)
+
+        assert (told["ran"], told["opaque"]) == (ran, [])
+        assert {*told["why"].values()} <= {"its text was edited", "x changed"}
+
+
+def test_the_command_line_tells_the_progress_and_which_cells_are_opaque(tmp_path, capfd):
+    path = tmp_path / "note.ipynb"
+    sources = "x = 1", "import time\nt = time.time()", "y = x", "z = 3"
+    nbformat.write(new_notebook(cells=[new_code_cell(one) for one in sources]), path)
+    assert main(["run", str(path), "--inplace"]) == 0
+    for source, options in (("x = 2", []), ("x = 3", ["--json"])):
+        book = nbformat.read(path, as_version=4)
+        book.cells[0].source = source
+        nbformat.write(book, path)
+        capfd.readouterr()
+
+        assert main(["rerun", str(path), "--affected", *options]) == 0
+
+        told = capfd.readouterr()
+        assert "running cell 1 of 4: x = " in told.err
+        assert "running cell 3 of 4: y = x" in told.err
+        assert options or "cell 2 ran: it may read the clock (opaque)" in told.out
+
+
+def test_the_output_of_a_kept_cell_that_prints_after_a_display_stays_in_the_notebook(tmp_path, capsys):
+    path = tmp_path / "note.ipynb"
+    sources = "x = 1", "display(7); print('one'); display(8); print('two'); print('three')\n9"
+    nbformat.write(new_notebook(cells=[new_code_cell(one) for one in sources]), path)
+    assert main(["run", str(path), "--inplace"]) == 0
+    before = nbformat.read(path, as_version=4)
+    before.cells[0].source = "x = 2"
+    nbformat.write(before, path)
+    capsys.readouterr()
+
+    assert main(["rerun", str(path), "--affected", "--inplace", "--json"]) == 0
+
+    assert json.loads(capsys.readouterr().out)["kept"] == [1]
+    assert nbformat.read(path, as_version=4).cells[1].outputs == before.cells[1].outputs
+
+
 def test_the_first_cell_that_runs_in_a_new_process_is_known_to_draw_random_numbers(tmp_path, capsys):
     """Though its library was not loaded when the process began. After another seed the cell runs again."""
     path = tmp_path / "note.ipynb"
