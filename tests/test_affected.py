@@ -243,6 +243,19 @@ def test_a_cell_of_a_file_that_is_not_to_be_executed_is_passed_over(kernel, tmp_
     assert kernel.evaluate("x") == "2"
 
 
+def test_cells_that_a_stopped_rerun_did_not_reach_are_kept_by_the_next_one(kernel):
+    put(kernel, a="x = 1", b="y = 1 / x", c="z = 5", d="w = [x]", e="v = [z]")
+    put(kernel, a="x = 0")
+    assert "stopped at cell 2: ZeroDivisionError" in kernel.run("%ctx rerun --affected").stdout
+    put(kernel, a="x = 4")
+
+    told = affected(kernel)
+
+    assert (told["ran"], told["opaque"], told["kept"]) == ([3], [1], [0, 2, 4])
+    assert told["why"]["3"] == "x changed"
+    assert kernel.evaluate("(x, y, z, w)") == "(4, 0.25, 5, [4])"
+
+
 def test_the_cells_that_are_marked_stale_are_those_that_the_plan_runs(kernel):
     put(kernel, a="x = 1", b="y = [x]", c="z = 2", d="w = y + [z]", e="q = z", f="def f(): return w", g="f()")
     for edit in ({"a": "x = 5"}, {"c": "z = 7"}, {"f": "def f(): return q"}):
@@ -658,6 +671,27 @@ def test_a_cell_is_kept_after_two_edits_of_the_first_cell_with_another_between_t
 
         assert (told["ran"], told["opaque"]) == (ran, [])
         assert {*told["why"].values()} <= {"its text was edited", "x changed"}
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_the_command_line_continues_a_stopped_rerun_and_keeps_what_it_did_not_reach(tmp_path, capsys, with_ids):
+    path = tmp_path / "note.ipynb"
+    book = new_notebook(cells=[new_code_cell(one) for one in ("x = 1", "y = 1 / x", "z = 5", "w = [x]")])
+    if not with_ids:
+        book.nbformat_minor = 4
+        for cell in book.cells:
+            del cell["id"]
+    nbformat.write(book, path)
+    assert main(["run", str(path), "--inplace"]) == 0
+    for source, status in (("x = 0", 1), ("x = 4", 0)):
+        book = nbformat.read(path, as_version=4)
+        book.cells[0].source = source
+        nbformat.write(book, path)
+        capsys.readouterr()
+        assert main(["rerun", str(path), "--affected", "--json"]) == status
+
+    told = json.loads(capsys.readouterr().out)
+    assert (told["ran"], told["opaque"], told["kept"]) == ([0, 3], [1], [2])
 
 
 def test_the_command_line_tells_the_progress_and_which_cells_are_opaque(tmp_path, capfd):

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from ctxkernel.state.checkpoints.units import Unit
 
 _BLOCK = 1 << 20
+_MOST_BRANCHES = 3
+"""Other branches of which the executions are read for one plan."""
 
 
 class AffectedPlanner:
@@ -60,9 +62,32 @@ class AffectedPlanner:
         back = self._back
         back.checkpoints.state(back.checkpoints.base)  # waits for what is still being compared
         found = AffectedNotebook(cells, path, self._recorded.of(path), self._first_settings(path))
+        self._add_unreached(found)
         self._find_first(found)
         self._plan_from(found, found.first)
         return found
+
+    def _add_unreached(self, found: AffectedNotebook) -> None:
+        """Add the newest executions of cells that have none on the path: a re-run that was stopped left these out."""
+        wanted = {cell.cell: cell for cell in found.cells if cell.source not in found.by_text and not is_command(cell)}
+        if not wanted:
+            return
+        log, newest = self._back.log, dict[str, tuple[Statement, Execution]]()
+        pairs = ((statement, run) for statement in log for run in log.executions(statement.statement_id))
+        by_text = {cell.source: name for name, cell in wanted.items() if name.startswith("#")}  # it has no id
+        for statement, run in sorted(pairs, key=lambda one: one[1].started_at):
+            name = by_text.get(statement.source) or statement.cell_id or statement.statement_id
+            if name in wanted and not is_silent(statement):
+                newest[name] = statement, run
+        left = {run.execution_id: name for name, (one, run) in newest.items() if one.source == wanted[name].source}
+        for _ in range(_MOST_BRANCHES):
+            if not left:
+                return
+            path = log.path(max(left, key=lambda name: log.execution(name).started_at))
+            for (statement, execution), run in zip(path, self._recorded.of(path), strict=True):
+                if (name := left.pop(execution.execution_id, None)) is not None:
+                    found.by_text.setdefault(run.source, []).append(run)
+                    found.newest[name] = statement, execution
 
     def _first_settings(self, path: Path) -> dict[str, Unit]:
         """Return the settings of the process with which a path begins.
