@@ -91,7 +91,7 @@ class AffectedNotebook:
                 opaque = "opaque: " if one.action == "opaque" else ""
                 lines.append(f"cell {at + 1} runs: {opaque}{'; '.join(one.why)}{took}")
         kept = self.first + sum(one.action == "keep" for one in self.planned)
-        return [*lines, f"{plural(len(lines), 'cells')} may run, {kept} are kept"]
+        return [*lines, f"{plural(len(lines), 'cells')} may run, {kept} {'is' if kept == 1 else 'are'} kept"]
 
 
 def is_command(cell: NotebookCell) -> bool:
