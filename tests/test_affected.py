@@ -139,6 +139,17 @@ def test_an_error_that_was_not_there_before_stops_the_re_run(kernel):
     assert "1 not run" in ran.stdout
 
 
+def test_an_error_of_the_display_of_a_result_that_stops_the_rerun_is_named(kernel):
+    shown = "class Shown:\n    def _repr_html_(self): return '{%d}'.format(1)"
+    put(kernel, a=shown % 0, b="Shown()", c="x = 1")
+    put(kernel, a=shown % 1)
+
+    ran = kernel.run("%ctx rerun --affected")
+
+    assert "stopped at cell 2: IndexError: Replacement index 1 out of range" in ran.stdout
+    assert (ran.reply["ename"], ran.reply["evalue"][:19]) == ("IndexError", "Replacement index 1")
+
+
 def test_the_re_run_is_one_step_that_an_undo_takes_back(kernel):
     put(kernel, a="x = 1", b="y = x + 1", c="z = y")
     put(kernel, a="x = 2")
@@ -218,6 +229,40 @@ open('in.txt', 'w').write('1')
     assert told["opaque"] == []
 
 
+def test_a_cell_of_a_file_that_is_not_to_be_executed_is_passed_over(kernel, tmp_path):
+    put(kernel, a="x = 1", c="print(x)")
+    path = Path(edited_notebook(tmp_path, {"a": "x = 2", "b": "x = 3", "c": "print(x)"}))
+    notebook = json.loads(path.read_text())
+    notebook["cells"][1]["metadata"] = {"tags": ["skip-execution"]}
+    path.write_text(json.dumps(notebook))
+
+    told = affected(kernel, "--notebook", str(path))
+
+    assert (told["ran"], told["kept"]) == ([0, 2], [1])
+    assert "1" not in told["executions"]
+    assert kernel.evaluate("x") == "2"
+
+
+def test_the_plan_for_people_counts_one_kept_cell(kernel):
+    put(kernel, a="x = 3", b="y = x", c="z = x")
+    put(kernel, a="x = 4")
+
+    assert "2 cells may run, 1 is kept" in kernel.run("%ctx rerun --affected --dry-run").data[0]["text/plain"]
+
+
+def test_cells_that_a_stopped_rerun_did_not_reach_are_kept_by_the_next_one(kernel):
+    put(kernel, a="x = 1", b="y = 1 / x", c="z = 5", d="w = [x]", e="v = [z]")
+    put(kernel, a="x = 0")
+    assert "stopped at cell 2: ZeroDivisionError" in kernel.run("%ctx rerun --affected").stdout
+    put(kernel, a="x = 4")
+
+    told = affected(kernel)
+
+    assert (told["ran"], told["opaque"], told["kept"]) == ([3], [1], [0, 2, 4])
+    assert told["why"]["3"] == "x changed"
+    assert kernel.evaluate("(x, y, z, w)") == "(4, 0.25, 5, [4])"
+
+
 def test_the_cells_that_are_marked_stale_are_those_that_the_plan_runs(kernel):
     put(kernel, a="x = 1", b="y = [x]", c="z = 2", d="w = y + [z]", e="q = z", f="def f(): return w", g="f()")
     for edit in ({"a": "x = 5"}, {"c": "z = 7"}, {"f": "def f(): return q"}):
@@ -255,7 +300,8 @@ def test_the_setting_makes_the_re_run_stop_before_an_opaque_cell(kernel):
 
     assert told["kept"] == [0]
     assert "stopped before a cell that is opaque: it may read the clock" in told["stopped"]
-    assert affected(kernel, "--yes")["ran"] == [1, 2]
+    told = affected(kernel, "--yes")
+    assert (told["ran"], told["opaque"]) == ([2], [1])
     assert kernel.evaluate("y") == "2"
 
 
@@ -664,6 +710,74 @@ def test_the_first_cell_that_runs_in_a_new_process_is_not_said_to_change_its_set
         told = rerun_edited(path, at, source, capsys)
 
         assert (told["ran"], told["opaque"]) == ([at], [])
+
+
+def test_a_cell_is_kept_after_two_edits_of_the_first_cell_with_another_between_them(tmp_path, capsys):
+    """Each re-run is a new process; the path to HEAD begins with a cell that ran in an earlier re-run."""
+    path = tmp_path / "note.ipynb"
+    nbformat.write(new_notebook(cells=[new_code_cell(one) for one in ("x = 1", "y = 2", "z = x", "w = 5")]), path)
+    assert main(["run", str(path), "--inplace"]) == 0
+    for at, source, ran in ((0, "x = 11", [0, 2]), (2, "z = x + 3", [2]), (0, "x = 111", [0, 2])):
+        told = rerun_edited(path, at, source, capsys)
+
+        assert (told["ran"], told["opaque"]) == (ran, [])
+        assert {*told["why"].values()} <= {"its text was edited", "x changed"}
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_the_command_line_continues_a_stopped_rerun_and_keeps_what_it_did_not_reach(tmp_path, capsys, with_ids):
+    path = tmp_path / "note.ipynb"
+    book = new_notebook(cells=[new_code_cell(one) for one in ("x = 1", "y = 1 / x", "z = 5", "w = [x]")])
+    if not with_ids:
+        book.nbformat_minor = 4
+        for cell in book.cells:
+            del cell["id"]
+    nbformat.write(book, path)
+    assert main(["run", str(path), "--inplace"]) == 0
+    for source, status in (("x = 0", 1), ("x = 4", 0)):
+        book = nbformat.read(path, as_version=4)
+        book.cells[0].source = source
+        nbformat.write(book, path)
+        capsys.readouterr()
+        assert main(["rerun", str(path), "--affected", "--json"]) == status
+
+    told = json.loads(capsys.readouterr().out)
+    assert (told["ran"], told["opaque"], told["kept"]) == ([0, 3], [1], [2])
+
+
+def test_the_command_line_tells_the_progress_and_which_cells_are_opaque(tmp_path, capfd):
+    path = tmp_path / "note.ipynb"
+    sources = "x = 1", "import time\nt = time.time()", "y = x", "z = 3"
+    nbformat.write(new_notebook(cells=[new_code_cell(one) for one in sources]), path)
+    assert main(["run", str(path), "--inplace"]) == 0
+    for source, options in (("x = 2", []), ("x = 3", ["--json"])):
+        book = nbformat.read(path, as_version=4)
+        book.cells[0].source = source
+        nbformat.write(book, path)
+        capfd.readouterr()
+
+        assert main(["rerun", str(path), "--affected", *options]) == 0
+
+        told = capfd.readouterr()
+        assert "running cell 1 of 4: x = " in told.err
+        assert "running cell 3 of 4: y = x" in told.err
+        assert options or "cell 2 ran: it may read the clock (opaque)" in told.out
+
+
+def test_the_output_of_a_kept_cell_that_prints_after_a_display_stays_in_the_notebook(tmp_path, capsys):
+    path = tmp_path / "note.ipynb"
+    sources = "x = 1", "display(7); print('one'); display(8); print('two'); print('three')\n9"
+    nbformat.write(new_notebook(cells=[new_code_cell(one) for one in sources]), path)
+    assert main(["run", str(path), "--inplace"]) == 0
+    before = nbformat.read(path, as_version=4)
+    before.cells[0].source = "x = 2"
+    nbformat.write(before, path)
+    capsys.readouterr()
+
+    assert main(["rerun", str(path), "--affected", "--inplace", "--json"]) == 0
+
+    assert json.loads(capsys.readouterr().out)["kept"] == [1]
+    assert nbformat.read(path, as_version=4).cells[1].outputs == before.cells[1].outputs
 
 
 def test_the_first_cell_that_runs_in_a_new_process_is_known_to_draw_random_numbers(tmp_path, capsys):

@@ -156,3 +156,49 @@ def test_a_kept_cell_repeats_its_updates_of_the_displays_of_earlier_cells(kernel
         ("display_data", "'other'", "second"),
     ]
     assert found[1]["metadata"] == {"w": 3}
+
+
+def test_a_recalled_instance_is_one_of_the_class_that_has_the_name_now(kernel):
+    kernel.run("%ctx config recall on")
+    put(kernel, a="class A: k = 1", b="a = A()", a2="class A: k = 1", c="old = isinstance(a, A)")
+
+    recalled = kernel.run("a = A()")
+
+    assert "recalled" in recalled.stderr
+    assert kernel.evaluate("(old, isinstance(a, A), type(a) is A)") == "(False, True, True)"
+
+
+def test_a_cell_that_reads_the_clock_or_makes_random_numbers_by_another_name_is_not_recalled(kernel):
+    """The cells that import do not stand for those that use what they imported."""
+    imports = (
+        "from datetime import datetime as D",
+        "now = D.now",
+        "from time import perf_counter as tick",
+        "from numpy.random import default_rng as make, default_rng",
+        "def late(): return tick()",
+    )
+    uses = ("D.now()", "now()", "tick()", "late()", "make().normal()", "default_rng().normal()")
+    proven = ("D(2020, 1, 1)", "make(0).normal()", "default_rng(0).normal()")
+    put(kernel, **{f"i{at}": source for at, source in enumerate(imports)})
+    kernel.run("%ctx config recall on")
+
+    recalled = {source for source in (*uses, *proven, *uses, *proven) if "recalled" in kernel.run(source).stderr}
+
+    assert recalled == {*proven}
+
+
+def test_cells_that_a_resumed_kernel_recalls_have_numbers_of_their_own(start_kernel, tmp_path):
+    """The numbers that the earlier kernel gave are known for results only."""
+    first = start_kernel(tmp_path)
+    put(first, a="x = [1]", b="y = [2]", c="[*x, *y]")
+    first.stop()
+    resumed = start_kernel(tmp_path, env={"CTXKERNEL_RESUME": "1"})
+    resumed.run("%ctx config recall on")
+
+    ran = [resumed.run(source) for source in ("x = [1]", "y = [2]", "[*x, *y]", "z = 3")]
+
+    assert [bool(one.reply.get("ctxkernel")) for one in ran] == [True, True, True, False]
+    numbers = [one.reply["execution_count"] for one in ran]
+    assert len({*numbers}) == 4
+    assert resumed.evaluate(f"Out[{numbers[2]}]") == "[1, 2]"
+    assert resumed.evaluate(f"(In[{numbers[0]}], In[{numbers[3]}])") == "('x = [1]', 'z = 3')"

@@ -119,7 +119,10 @@ def _rerun_affected(arguments: argparse.Namespace) -> int:
 
 
 def _affected_text(told: dict[str, Any]) -> str:
-    lines = [f"cell {int(at) + 1} ran: {why}" for at, why in told["why"].items()]
+    lines = [
+        f"cell {int(at) + 1} ran: {why}" + (" (opaque)" if int(at) in told["opaque"] else "")
+        for at, why in told["why"].items()
+    ]
     lines += [safe_line(told["stopped"])] if told["stopped"] else []
     ran = len(told["ran"]) + len(told["opaque"])
     lines.append(f"{plural(ran, 'cells')} ran, {len(told['kept'])} kept · HEAD is {told['head']}")
@@ -168,10 +171,10 @@ def _content(outputs: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Return what outputs show, without their metadata; the text of neighbouring streams is one."""
     found: list[Any] = []
     for one in outputs:
-        if one["output_type"] == "stream" and found and found[-1][0] == one["name"]:
-            found[-1] = (one["name"], found[-1][1] + one["text"])
-        elif one["output_type"] == "stream":
-            found.append((one["name"], one["text"]))
+        if one["output_type"] == "stream":
+            is_more = bool(found) and isinstance(found[-1], tuple) and found[-1][0] == one["name"]
+            before = found.pop()[1] if is_more else ""
+            found.append((one["name"], before + one["text"]))
         else:
             found.append({key: one[key] for key in ("data", "ename", "evalue") if key in one})
     return found

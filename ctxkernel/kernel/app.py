@@ -28,6 +28,7 @@ from ctxkernel.kernel.execution.authority import AUTHOR
 from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply, asks, only_reads
 from ctxkernel.kernel.messages.page_input import short_text
 from ctxkernel.kernel.runtime import Runtime
+from ctxkernel.kernel.turn.cell_turn import with_named_error
 from ctxkernel.replay.notebook_outputs import notebook_outputs
 
 META = "ctxkernel"
@@ -226,7 +227,7 @@ class CtxKernelMixin:
                     if cell.recorded and ctx.timeout.seconds is not None:
                         ctx.guard("time-out", ctx.timeout.start, None)
                     ctx.transform.expected = True
-                    reply = await run(cell.code, keeps_number=cell.keeps_number)
+                    reply = with_named_error(await run(cell.code, keeps_number=cell.keeps_number))
                     if ctx.checkpoints.job is not None and reply.get("status") == "ok":
                         done, reply = reply, None  # an interrupt while it loads is the cell's outcome
                         reply = ctx.checkpoints.load_job(done)

@@ -17,6 +17,8 @@ from ctxkernel.kernel.messages.page_input import short_text
 from ctxkernel.replay.affected import NotebookCell, PlannedCell, RecordedRun
 
 _MOST_CELLS = 10_000
+_SKIPPED = "skip-execution"
+"""The tag of a cell that `ctxkernel run` and nbclient pass over."""
 
 
 @dataclass(slots=True)
@@ -89,7 +91,7 @@ class AffectedNotebook:
                 opaque = "opaque: " if one.action == "opaque" else ""
                 lines.append(f"cell {at + 1} runs: {opaque}{'; '.join(one.why)}{took}")
         kept = self.first + sum(one.action == "keep" for one in self.planned)
-        return [*lines, f"{plural(len(lines), 'cells')} may run, {kept} are kept"]
+        return [*lines, f"{plural(len(lines), 'cells')} may run, {kept} {'is' if kept == 1 else 'are'} kept"]
 
 
 def is_command(cell: NotebookCell) -> bool:
@@ -123,7 +125,7 @@ def cells_of_page(value: object) -> list[NotebookCell] | None:
 
 
 def cells_of_notebook(path: FilePath) -> list[NotebookCell]:
-    """Return the code cells of a notebook's file. Raises BadCommand."""
+    """Return the code cells of a notebook's file; one that is not to be executed is empty. Raises BadCommand."""
     try:
         found: Any = json.loads(path.read_text("utf-8"))
         listed: list[Any] = [one for one in found["cells"] if one["cell_type"] == "code"]
@@ -131,6 +133,7 @@ def cells_of_notebook(path: FilePath) -> list[NotebookCell]:
         for at, one in enumerate(listed):
             source = one["source"] if isinstance(one["source"], str) else "".join(one["source"])
             tags = cell_tags(one.get("metadata"))
+            source = "" if _SKIPPED in tags else source
             known = statement_tags(tags)
             cells.append(NotebookCell(str(one.get("id") or f"#{at}"), source, known, "raises-exception" in tags))
     except OSError as fault:

@@ -21,7 +21,7 @@ from ctxkernel.kernel.execution.cell import asks
 from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.returning.affected_notebook import AffectedNotebook, is_command, is_silent
 from ctxkernel.kernel.returning.live_state import AMBIENT
-from ctxkernel.kernel.returning.recorded_runs import CALLS, RecordedRuns
+from ctxkernel.kernel.returning.recorded_runs import CALLS, RecordedRuns, is_option
 from ctxkernel.kernel.returning.return_plans import name_of
 from ctxkernel.kernel.returning.targets import ReturnJob, Target
 from ctxkernel.replay.affected import (
@@ -41,8 +41,11 @@ from ctxkernel.state.tracking.read_names import names_read_first
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.returning.returns import Returning
+    from ctxkernel.state.checkpoints.units import Unit
 
 _BLOCK = 1 << 20
+_MOST_BRANCHES = 3
+"""Other branches of which the executions are read for one plan."""
 
 
 class AffectedPlanner:
@@ -58,11 +61,46 @@ class AffectedPlanner:
         """Return what must run so that the notebook is as if all its cells had run in order. Reads only."""
         back = self._back
         back.checkpoints.state(back.checkpoints.base)  # waits for what is still being compared
-        first = {unit.names[0]: unit for unit in self._recorded.first_settings(path)}
-        found = AffectedNotebook(cells, path, self._recorded.of(path), first)
+        found = AffectedNotebook(cells, path, self._recorded.of(path), self._first_settings(path))
+        self._add_unreached(found)
         self._find_first(found)
         self._plan_from(found, found.first)
         return found
+
+    def _add_unreached(self, found: AffectedNotebook) -> None:
+        """Add the newest executions of cells that have none on the path: a re-run that was stopped left these out."""
+        wanted = {cell.cell: cell for cell in found.cells if cell.source not in found.by_text and not is_command(cell)}
+        if not wanted:
+            return
+        log, newest = self._back.log, dict[str, tuple[Statement, Execution]]()
+        pairs = ((statement, run) for statement in log for run in log.executions(statement.statement_id))
+        by_text = {cell.source: name for name, cell in wanted.items() if name.startswith("#")}  # it has no id
+        for statement, run in sorted(pairs, key=lambda one: one[1].started_at):
+            name = by_text.get(statement.source) or statement.cell_id or statement.statement_id
+            if name in wanted and not is_silent(statement):
+                newest[name] = statement, run
+        left = {run.execution_id: name for name, (one, run) in newest.items() if one.source == wanted[name].source}
+        for _ in range(_MOST_BRANCHES):
+            if not left:
+                return
+            path = log.path(max(left, key=lambda name: log.execution(name).started_at))
+            for (statement, execution), run in zip(path, self._recorded.of(path), strict=True):
+                if (name := left.pop(execution.execution_id, None)) is not None:
+                    found.by_text.setdefault(run.source, []).append(run)
+                    found.newest[name] = statement, execution
+
+    def _first_settings(self, path: Path) -> dict[str, Unit]:
+        """Return the settings of the process with which a path begins.
+
+        A cell that ran first after a return to before all statements is recorded without those that it did not change:
+        they are as they were before the first cells of earlier branches.
+        """
+        log = self._back.log
+        runs = ((statement, run) for statement in log for run in log.executions(statement.statement_id))
+        first = [one for one in runs if one[1].parent_execution_id is None] if path else []
+        units = (unit for one in first for unit in self._recorded.first_settings([one]))
+        options = {unit.names[0]: unit for unit in units if is_option(unit.names[0])}
+        return options | {unit.names[0]: unit for unit in self._recorded.first_settings(path)}
 
     def _plan_from(self, found: AffectedNotebook, first: int | None) -> None:
         """Plan the cells from `first` on, or from above it, where a file must be written anew for one that runs."""
@@ -201,8 +239,7 @@ class AffectedPlanner:
 
     def recall(self, runs: Iterable[RecordedRun], path: Path) -> CellDecision:
         """Return whether the result of one of these executions holds in the present state."""
-        settings = {unit.names[0]: unit for unit in self._recorded.first_settings(path)}
-        world = self._present_world({**settings, **self._back.checkpoints.known_now()})
+        world = self._present_world({**self._first_settings(path), **self._back.checkpoints.known_now()})
         kept = (found for run in runs if (found := decide([run], world, missing="")).action == "keep")
         return next(kept, CellDecision("run"))
 

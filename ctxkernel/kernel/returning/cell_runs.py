@@ -24,6 +24,7 @@ from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.timeline_events import MethodCalled
 from ctxkernel.kernel.execution.cell import only_commands
 from ctxkernel.kernel.execution.read_files import FileReads
+from ctxkernel.kernel.returning.dotted_names import dotted_name
 from ctxkernel.replay.dependencies import CellRun
 from ctxkernel.state.base.code_objects import attribute_names, string_constants, used_names
 from ctxkernel.state.base.own_modules import PREFIX
@@ -333,11 +334,14 @@ class CellReader:
         if _FILE_MOVES.search(source):
             return MOVES_FILES
         source = _TIMED.sub("", source)
-        own = set(_WORDS.findall(source))
-        called = self._called_words()
+        dotted = {name: dotted_name(value) for name, value in self._values(self._tracker.read)}
+        dotted = {name: one for name, one in dotted.items() if one and not one.startswith("__main__.")}
+        named, renamed = self._renamed_words(source, dotted)
+        own = {*_WORDS.findall(source), *named}
+        called = self._called_words() | renamed
         if not own and not called:
             return ""
-        found = self._causes(source) if own else frozenset[str]()
+        found = _causes(source, dotted) if own else frozenset[str]()
         for told, words in _REASONS:
             exact = [cause for cause, text in _FLOW.items() if text == told]
             hits = any(map(words.fullmatch, own)) and (not exact or not found.isdisjoint((*exact, "unreadable")))
@@ -352,17 +356,16 @@ class CellReader:
             )
         return "it may read a file that the kernel does not see" if any(map(_UNSEEN_WORDS.fullmatch, files)) else ""
 
-    def _causes(self, source: str) -> frozenset[str]:
-        from ctxkernel.replay.causes import flow, parse
+    @staticmethod
+    def _renamed_words(source: str, dotted: Mapping[str, str]) -> tuple[set[str], set[str]]:
+        """Return the words of `_WORDS` that have another name here: in the cell, and in functions that it may call.
 
-        if parse(source) is None:
-            return frozenset(("unreadable",))
-        modules = {
-            name: str(value.__name__)
-            for name, value in self._values(self._tracker.read)
-            if type(value) is types.ModuleType
-        }
-        return flow(source, meaning=modules).anything
+        `from time import perf_counter as clock` is an example.
+        """
+        words = {name: one.rpartition(".")[2] for name, one in dotted.items()}
+        renamed = {name: word for name, word in words.items() if word != name and _WORDS.fullmatch(word)}
+        own = renamed.keys() & set(_WORD.findall(source)) if renamed else set[str]()
+        return {renamed[name] for name in own}, {word for name, word in renamed.items() if name not in own}
 
     def _called_words(self) -> set[str]:
         """Return the words of `_WORDS` in the functions and classes that the cell may have called."""
@@ -394,6 +397,12 @@ class CellReader:
         for name in names:
             if name in self._namespace:
                 yield name, self._namespace[name]
+
+
+def _causes(source: str, meaning: Mapping[str, str]) -> frozenset[str]:
+    from ctxkernel.replay.causes import flow, parse
+
+    return frozenset(("unreadable",)) if parse(source) is None else flow(source, meaning=meaning).anything
 
 
 def _exists(text: str) -> bool:

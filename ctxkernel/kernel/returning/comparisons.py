@@ -18,11 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.reflection import (
     SETS,
-    Classes,
     class_dict,
-    class_module,
     class_name,
-    class_qualname,
     is_kind,
     is_own_class,
 )
@@ -32,6 +29,7 @@ from ctxkernel.core.timeline_events import MethodCalled
 from ctxkernel.core.value_difference import ValueDifference
 from ctxkernel.kernel.execution.cell import CellRequest, on_handles, only_commands
 from ctxkernel.kernel.returning.cell_runs import CellFacts, cell_run
+from ctxkernel.kernel.returning.dotted_names import dotted_name
 from ctxkernel.kernel.returning.live_state import AMBIENT, LiveState, without
 from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.kernel.returning.value_differences import ComparedPlace, StateDifferences, StateValues
@@ -50,7 +48,6 @@ DETAIL_SECONDS = 1.0
 _MOST_BACK = 200
 """Executions before a re-run in which the values of its inputs are looked for."""
 _MOST_FUNCTIONS = 50
-_FUNCTIONS = Classes(types.FunctionType, types.BuiltinFunctionType)
 _MAKERS = frozenset(("view", "group", "note"))
 
 _MOST_TOUCHED = 200
@@ -327,24 +324,12 @@ def details(namespace: Mapping[str, Any], source: str, old_source: str, upstream
             if text := _source(value):
                 functions[name] = text
                 todo += names_used(text)
-        elif type(value) is types.ModuleType:
-            meaning[name] = str(value.__dict__.get("__name__", name))
-        elif type(value) in _FUNCTIONS:
-            meaning[name] = _dotted(value)
-        elif is_class:
-            meaning[name] = f"{class_module(cast('type', value))}.{class_qualname(cast('type', value))}"
+        elif dotted := dotted_name(value):
+            meaning[name] = dotted
         elif type(value) in SETS:
             kinds[name] = type(value).__name__
     old = old_source if old_source != source else None
     return Details(source=source, old_source=old, functions=functions, meaning=meaning, upstream=upstream, types=kinds)
-
-
-def _dotted(value: Any) -> str:
-    """Return the module and name of a function; a bound one of C, `f = random.random`, has its class's module."""
-    owner: Any = None if type(value) is types.FunctionType else value.__self__
-    if owner is None or type(owner) is types.ModuleType:
-        return f"{value.__module__ or 'builtins'}.{value.__name__}"
-    return f"{class_module(cast('type[object]', type(owner)))}.{value.__name__}"
 
 
 def _source(value: Any) -> str:

@@ -65,7 +65,9 @@ class KeptResults:
             effects = {name: effects[unit.names[0]] for name, unit in effects.items()}  # one object for a unit
         gone = {name: "it is deleted" for name in run.gone if name in now}
         target = {**now, **effects}
-        load = {id(unit): unit for name, unit in effects.items() if not unit.equals(now.get(name))}
+        # A unit with renames has the bytes of then: equal bytes may hold the class of then.
+        changed = (unit for name, unit in effects.items() if unit.renames or not unit.equals(now.get(name)))
+        load = {id(unit): unit for unit in changed}
         while more := {id(unit): unit for unit in target.values() if id(unit) not in load and _refers(unit, load)}:
             load |= more
         again = (name for unit in load.values() for name in unit.names if name not in run.binds)

@@ -20,7 +20,7 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.masking import Mask
 from ctxkernel.core.reflection import class_qualname
 from ctxkernel.core.replay import HeadMove, Restored
-from ctxkernel.core.timeline import Execution, Statement, run_name
+from ctxkernel.core.timeline import Execution, Statement, StatementLog, run_name
 from ctxkernel.kernel.messages import plan_messages as messages
 from ctxkernel.kernel.returning.cell_runs import CellReader, shared_names
 from ctxkernel.kernel.returning.comparisons import Comparisons, RunFacts
@@ -97,6 +97,11 @@ class Returning:
         """The log that is noted beside the data."""
         self._entries = connections.REGISTRY.entries
         """The descriptions of connections as of the last checkpoint."""
+
+    @property
+    def log(self) -> StatementLog:
+        """All statements and executions of the session."""
+        return self._session.loop.log
 
     def _last_ended(self) -> str | None:
         """Return the execution that ended last on the way to HEAD; the command that returns still runs."""

@@ -54,7 +54,7 @@ class AffectedReplay(Replay):
     async def carry_out(self, execute: Execute, outer: CellRequest, reply: ExecuteReply) -> ExecuteReply:
         """Run or keep the cells in order, show the result, and return the reply of the cell that asked for it."""
         found = self._found
-        progress = "" if self._job.as_json or len(found.cells) - found.first < 3 else uuid.uuid4().hex
+        progress = "" if len(found.cells) - found.first < 3 else uuid.uuid4().hex
         for at, cell in enumerate(found.cells):
             if at < found.first or is_command(cell):
                 self._keep_above(at)

@@ -99,6 +99,15 @@ def outcome_of_kept(execution: Execution, recalled: str = "") -> Outcome:
     )
 
 
+def with_named_error(reply: ExecuteReply) -> ExecuteReply:
+    """Return a reply with the error that was raised while the result was displayed: ipykernel knows its trace only."""
+    if reply.get("ename") != "NoneType":
+        return reply
+    trace = strip_ansi("\n".join(map(str, reply.get("traceback", ()))))
+    name, _, message = trace.rstrip().rpartition("\n")[2].partition(": ")
+    return {**reply, "ename": name, "evalue": message}
+
+
 def status_of(
     reply: ExecuteReply, interrupted: bool, timed_out: bool, *, none_came: bool = False
 ) -> tuple[Status, ExceptionInfo | None]:
@@ -110,8 +119,6 @@ def status_of(
         return "ok", None
     name, message = str(reply.get("ename", "")), str(reply.get("evalue", ""))
     trace = strip_ansi("\n".join(map(str, reply.get("traceback", ()))))
-    if name == "NoneType":  # raised while the result was displayed: ipykernel knows the trace only
-        name, _, message = trace.rstrip().rpartition("\n")[2].partition(": ")
     info = ExceptionInfo(name, message[:2000], truncate_middle(trace, TRACE_CHARS))
     if timed_out:
         return "timeout", info

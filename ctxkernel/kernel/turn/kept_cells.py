@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from ctxkernel.core.text import format_duration
 from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply
 from ctxkernel.kernel.execution.guard import line_of
+from ctxkernel.kernel.returning.live_state import LiveState
 from ctxkernel.kernel.turn.turns import Turns
 
 if TYPE_CHECKING:
     from ctxkernel.core.timeline import Execution
     from ctxkernel.kernel.returning.returns import Returning
-    from ctxkernel.replay.affected import CellDecision
+    from ctxkernel.replay.affected import CellDecision, RecordedRun
 
 MOST_RUNS = 5
 """The most executions of one text that are compared, newest first."""
@@ -84,14 +85,26 @@ class KeptCells:
             return turns.notices.refuse(why)
         cell.kept, cell.against = execution, ""
         cell.recalled = "" if cell.affected else format_duration(run.seconds)
-        self._show(cell, execution)
-        count = turns.panel.marks.counts.get(run.execution_id) or self._kernel.execution_count
+        count = self._number(cell, run)
+        self._show(cell, execution, count)
         if (opened := turns.loop.opened) is not None:
             turns.panel.marks.counts[opened.execution.execution_id] = count
         told = {"kept": run.execution_id, "seconds": round(run.seconds, 3)}
         return {"status": "ok", "execution_count": count, "user_expressions": {}, "payload": [], "ctxkernel": told}
 
-    def _show(self, cell: CellRequest, execution: Execution) -> None:
+    def _number(self, cell: CellRequest, run: RecordedRun) -> int:
+        """Return the prompt number of an execution; the next one if an earlier kernel gave it and it has no result."""
+        if known := self._turns.panel.marks.counts.get(run.execution_id):
+            return known
+        if results := LiveState.result_numbers(run.effects):
+            return results[-1]
+        shell = self._kernel.shell
+        number: int = shell.execution_count
+        shell.history_manager.store_inputs(number, cell.code, cell.code)
+        shell.execution_count += 1
+        return number
+
+    def _show(self, cell: CellRequest, execution: Execution, count: int) -> None:
         """Show the outputs of the execution in the cell."""
         from ctxkernel.replay.notebook_outputs import output_messages
 
@@ -99,8 +112,5 @@ class KeptCells:
         if not cell.affected:
             turns.notices.tell(f"recalled from {execution.execution_id}, not run: {cell.recalled} saved")
         with turns.capture.ours():
-            count = turns.panel.marks.counts.get(execution.execution_id)
             for kind, content in output_messages(execution, count):
-                if kind == "execute_result" and content.get("execution_count") is None:
-                    content["execution_count"] = kernel.execution_count
                 kernel.send_response(kernel.iopub_socket, kind, content)
