@@ -458,13 +458,17 @@ def test_what_a_cell_changes_of_a_library_affects_the_cells_below(kernel, tmp_pa
     assert edit == "deleted" or kernel.evaluate("rows") == kernel.evaluate(use)
 
 
-def test_the_first_call_for_its_effect_on_a_library_affects_the_cells_below(kernel, tmp_path):
-    put(kernel, a="import csv", b="'narrow' in csv.list_dialects()")
-    cells = {
-        "a": "import csv",
-        "n": "csv.register_dialect('narrow', delimiter=';')",
-        "b": "'narrow' in csv.list_dialects()",
-    }
+@pytest.mark.parametrize(
+    ("change", "use"),
+    [
+        ("csv.register_dialect('narrow', delimiter=';')", "'narrow' in csv.list_dialects()"),
+        ("csv.mine = 6", "hasattr(csv, 'mine')"),
+        ("import matplotlib; matplotlib.use('Agg')", "import matplotlib; matplotlib.rcParams['backend'] == 'agg'"),
+    ],
+)
+def test_the_first_change_of_a_library_affects_the_cells_below(kernel, tmp_path, change, use):
+    put(kernel, a="import csv", b=use)
+    cells = {"a": "import csv", "n": change, "b": use}
 
     told = affected(kernel, "--notebook", edited_notebook(tmp_path, cells))
 

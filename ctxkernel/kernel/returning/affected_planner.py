@@ -34,7 +34,8 @@ from ctxkernel.replay.affected import (
     decide,
     foresee,
 )
-from ctxkernel.state.ambient import LIBRARY_CALLS
+from ctxkernel.state.ambient import LIBRARY_CALLS, appearing
+from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints.unit_contents import Matching
 from ctxkernel.state.tracking.cell_names import read_cell
 from ctxkernel.state.tracking.read_names import names_read_first
@@ -265,7 +266,8 @@ class AffectedPlanner:
             return False
         if one is None or other is None:
             unit = one or other
-            return unit is None or (unit.names == (CALLS,) and not self._back.restorer.plain(unit))
+            first = appearing().get(unit.names[0].removeprefix(AMBIENT), NOTHING) if unit is not None else NOTHING
+            return unit is None or (first is not NOTHING and bool(self._back.restorer.plain(unit) == first))
         if one.names[0].startswith(AMBIENT) and other.names == one.names and one.digest != other.digest:
             plain = self._back.restorer.plain  # equal values of settings need not have equal bytes
             return bool(plain(one) == plain(other))

@@ -15,7 +15,7 @@ from ctxkernel.kernel.returning.cell_runs import DRAWS, GENERATORS, CellFacts
 from ctxkernel.kernel.returning.comparisons import RunFacts
 from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, LAST, TARGET
 from ctxkernel.replay.affected import RecordedRun
-from ctxkernel.state.ambient import LIBRARY_CALLS, passive
+from ctxkernel.state.ambient import LIBRARY_CALLS, appearing, passive
 from ctxkernel.state.base.own_modules import ATTRIBUTES, PREFIX, SHELL
 from ctxkernel.state.checkpoints.states import States
 from ctxkernel.state.checkpoints.units import Unit, missing_of
@@ -36,6 +36,7 @@ class RecordedRuns:
     absent: Callable[[Iterable[str]], list[str]]
     """Returns which data are not stored."""
     _absent: frozenset[str] = frozenset()
+    _appearing: Mapping[str, None] = field(default_factory=lambda: {AMBIENT + name: None for name in appearing()})
     _state: dict[str, Unit] = field(default_factory=dict[str, Unit])
     _options: Mapping[str, Unit] = field(default_factory=dict[str, Unit])
     """The parts of the process in `_state` on which any cell may depend. It is replaced where one differs …"""
@@ -133,7 +134,7 @@ class RecordedRuns:
         }
         gone = [name for name in removed if not name.startswith(LABELS)]
         inputs = self._inputs(facts, effects, gone)
-        parts: Mapping[str, Unit | None] = self._options if CALLS in self._options else {**self._options, CALLS: None}
+        parts: Mapping[str, Unit | None] = {**self._appearing, **self._options}
         if facts.draws:
             parts = {**parts, **{name: state[name] for name in _RANDOM if name in state}}
         return self._plain(

@@ -42,6 +42,7 @@ __all__ = [
     "Ambient",
     "NotRestored",
     "Part",
+    "appearing",
     "passive",
     "reconnect",
     "register",
@@ -239,6 +240,11 @@ def _reason(fault: Exception) -> str:
     if isinstance(fault, NotRestored):
         return str(fault)[:1000]
     return f"{type(fault).__name__}: {fault}"[:200]
+
+
+def appearing() -> dict[str, Any]:
+    """Return the parts that are captured from their first change on, with their values before it."""
+    return {part.name: part.default() for part in PARTS if part.appears}
 
 
 def passive(name: str) -> bool:

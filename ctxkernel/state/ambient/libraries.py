@@ -88,6 +88,7 @@ class _MatplotlibBackend(Part):
 
     name = "matplotlib backend"
     needs = "matplotlib"
+    appears = True
     _was_chosen = False
 
     @property
@@ -99,6 +100,9 @@ class _MatplotlibBackend(Part):
         name = _DICT.get(sys.modules["matplotlib"].rcParams, "backend")  # type: ignore[attr-defined]
         # By dict's own method: RcParams chooses a backend when it is asked for one that is still open.
         return _INLINE if not isinstance(name, str) or name.endswith("backend_inline") else name
+
+    def default(self) -> Any:
+        return _INLINE
 
     def matches(self, value: Any) -> bool:
         pyplot = sys.modules.get("matplotlib.pyplot")

@@ -48,6 +48,7 @@ class LibraryAttributes(Part):
 
     name = ATTRIBUTES
     always = True
+    appears = True
 
     def __init__(self) -> None:
         self._live = LiveObjects()

@@ -37,6 +37,7 @@ class LibraryCalls(Part):
 
     name = "library"
     always = True
+    appears = True
 
     def __init__(self) -> None:
         self.covered: set[str] = set()

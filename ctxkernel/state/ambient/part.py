@@ -37,6 +37,9 @@ class Part:
     passive: ClassVar[bool] = False
     """Whether no other cell, and no other run of the cell, depends on a change of it."""
 
+    appears: ClassVar[bool] = False
+    """Whether it is captured from the first change on that a cell makes; before that it has its default."""
+
     active: Any = True
     """Whether there is anything to capture where `needs` is loaded; a property of some parts."""
 
