@@ -36,7 +36,7 @@ from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.comparison import Difference
 from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, Storage, own_classes
-from ctxkernel.state.tracking.library_containers import library_containers
+from ctxkernel.state.tracking.library_containers import is_container, library_containers
 from ctxkernel.state.types import connections
 from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.store.chunks import quota
@@ -429,14 +429,13 @@ class Returning:
 
     def _changed_containers(self, before: Mapping[str, Any], target: str | None) -> list[str]:
         """Name the containers of libraries that cells changed through the names of these values."""
-        held = library_containers(before)
-        if not held:
+        if not any(map(is_container, before.values())):
             return []
-        log = self._session.loop.log
-        one, other = ({run.execution_id: run for _, run in log.path(at)} for at in (log.head, target))
+        one, other = ({run.execution_id: run for _, run in self.log.path(at)} for at in (self.log.head, target))
         between = [run for at, run in {**one, **other}.items() if at not in one or at not in other]
         changed = {name for run in between for name, info in run.changes.changed.items() if info.how == "mutated"}
-        found = sorted(f"{full} (as {name})" for name, full in held.items() if name in changed)
+        held = library_containers({name: value for name, value in before.items() if name in changed})
+        found = sorted(f"{full} (as {name})" for name, full in held.items())
         return [f"library: {some_of(found, 6)}: changed since, and left as it is"] if found else []
 
     def _other_subclasses(self, target: Mapping[str, Any]) -> list[str]:

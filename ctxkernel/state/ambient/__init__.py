@@ -191,16 +191,15 @@ class Ambient:
             if name in stay:
                 continue
             try:
-                if name in gone and name not in wanted and part.loaded:
-                    default = part.default()
-                    if default is not None and (told := self._restore(part, default)):
-                        notices[name] = told
-                    if default is None or part.needs:  # its library stays loaded: the states from here on have it
-                        self._forget(name)
+                is_new = name in gone and name not in values and part.loaded
+                if is_new and (default := part.default()) is not None:
+                    wanted[name] = default
                 if part.always and name not in wanted and name in self._values and part.loaded:
                     wanted[name] = self._values[name]
                 if name in wanted and (told := self._restore(part, wanted[name])):
                     notices[name] = told
+                if is_new and (part.needs or name not in wanted):
+                    self._forget(name)  # its library stays loaded, so the states from here on have it
             except Exception as fault:
                 notices[name] = _reason(fault)
                 self._forget(name)

@@ -97,7 +97,7 @@ class _MatplotlibBackend(Part):
         return self._was_chosen
 
     def capture(self) -> Any:
-        name = _DICT.get(sys.modules["matplotlib"].rcParams, "backend")  # type: ignore[attr-defined]
+        name = _DICT.get(getattr(sys.modules["matplotlib"], "rcParams", {}), "backend")
         # By dict's own method: RcParams chooses a backend when it is asked for one that is still open.
         return _INLINE if not isinstance(name, str) or name.endswith("backend_inline") else name
 

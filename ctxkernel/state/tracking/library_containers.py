@@ -17,9 +17,14 @@ from ctxkernel.state.base.own_modules import is_own
 _TYPES = frozenset((list, dict, set, bytearray, deque, defaultdict, OrderedDict, Counter))
 
 
+def is_container(value: object) -> bool:
+    """Return whether a value is a container of Python's own, which a library may hold."""
+    return class_of(value) in _TYPES
+
+
 def library_containers(values: Mapping[str, Any]) -> dict[str, str]:
     """Return the names whose value is an attribute of a library's module → `keyword.kwlist`."""
-    names = {id(value): name for name, value in values.items() if class_of(value) in _TYPES}
+    names = {id(value): name for name, value in values.items() if is_container(value)}
     found: dict[str, str] = {}
     for full, module in tuple(sys.modules.items()) if names else ():
         if full == "__main__" or not is_kind(class_of(module), ModuleType):
