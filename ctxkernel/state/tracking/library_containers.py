@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from ctxkernel.core.reflection import class_of, is_kind, module_dict
+from ctxkernel.core.reflection import Classes, class_of, is_kind, module_dict
 from ctxkernel.state.base.own_modules import is_own
 
-_TYPES = frozenset((list, dict, set, bytearray, deque, defaultdict, OrderedDict, Counter))
+_TYPES = Classes(list, dict, set, bytearray, deque, defaultdict, OrderedDict, Counter)
 
 
 def is_container(value: object) -> bool:
