@@ -64,6 +64,13 @@ def test_a_figure_that_is_drawn_after_an_error_follows_it(kernel):
     assert outputs[0]["ename"] == "ZeroDivisionError"
 
 
+@pytest.mark.parametrize("parts", [[], [["error", 0, ""]]])
+def test_a_display_of_a_file_with_the_name_of_the_traceback_is_no_output(parts):
+    shown = Artifact("display", "error", "text/plain", 1, "", "x")
+    order = Artifact("order", "outputs", "application/json", 1, "", parts)
+    assert notebook_outputs(Execution("s1.1", "s1", None, 0.0, artifacts=(shown, order))) == []
+
+
 def test_cleared_outputs_stay_away(kernel):
     kernel.run(
         "from IPython.display import clear_output\nprint('gone')\nclear_output()\nprint('stays')\n7",

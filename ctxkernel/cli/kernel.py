@@ -51,7 +51,7 @@ _ABOUT = (
     "'notices': ctx.notices.kept, 'head': ctx.loop.log.head})"
     ")(get_ipython().kernel.ctx)"
 )
-_WRITTEN = "(lambda ctx: ctx is None or ctx.checkpoints.wait_for_data(1.0))(get_ipython().kernel.ctx)"
+_WRITTEN = "(lambda ctx: ctx is None or ctx.checkpoints.wait_for_all(1.0))(get_ipython().kernel.ctx)"
 """True if no data of checkpoints are being written, after a second at most."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from ctxkernel.core.timeline import ExceptionInfo, Execution
+from ctxkernel.core.timeline import Execution
 
 MOST = 1000
 """Most parts of an order that is kept; a cell that alternates more often has the usual one."""
@@ -115,39 +115,31 @@ def outputs_of_cells(runs: Iterable[tuple[Execution, int | None]]) -> list[Noteb
 def _identified(execution: Execution, count: int | None) -> Iterator[tuple[str, str, Output]]:
     """Yield the outputs of an execution, each after its display id and the Output widget that captured it."""
     displays: dict[str, Output] = {}
+    """The MIME bundles of displays; last, the output that shows an exception."""
     for one in execution.artifacts:
-        if one.kind == "display" and one.data is not None:
+        if one.kind == "display" and one.data is not None and one.name != ERROR:  # a file may hold such a name
             displays.setdefault(one.name, {})[one.mime] = one.data
     about = {name: (display_id, metadata) for name, display_id, metadata in _about(execution, "about")}
     texts = {name: text for name in STREAMS if (text := getattr(execution, name))}
-    for name, mark, output in _in_order(_parts(execution), texts, displays, _error(execution.exception), count):
+    if (fault := execution.exception) is not None:
+        trace = fault.trace_summary.splitlines()
+        displays[ERROR] = {"output_type": "error", "ename": fault.type, "evalue": fault.message, "traceback": trace}
+    for name, mark, output in _in_order(_parts(execution), texts, displays, count):
         display_id, metadata = about.get(name, ("", {}))
         if "metadata" in output:
             output["metadata"] = metadata
         yield display_id, mark.removeprefix(CAPTURED) if mark.startswith(CAPTURED) else "", output
 
 
-def _error(fault: ExceptionInfo | None) -> dict[str, Output]:
-    """Return the output that shows an exception, by its name; empty if there is none."""
-    if fault is None:
-        return {}
-    trace = fault.trace_summary.splitlines()
-    return {ERROR: {"output_type": "error", "ename": fault.type, "evalue": fault.message, "traceback": trace}}
-
-
 def _in_order(
-    parts: list[OutputPart],
-    texts: Mapping[str, str],
-    displays: Mapping[str, Output],
-    error: Mapping[str, Output],
-    count: int | None,
+    parts: list[OutputPart], texts: Mapping[str, str], displays: Mapping[str, Output], count: int | None
 ) -> Iterator[tuple[str, str, Output]]:
     """Yield the outputs in their order, each after its name and its mark."""
     lengths = {name: sum(length for one, length, _ in parts if one == name) for name in texts}
     exact = {name for name, text in texts.items() if lengths[name] == len(text)}
     read = dict.fromkeys(texts, 0)
-    left = {**texts, **displays, **error}
-    for name, length, mark in [*parts, *((name, 0, "") for name in (*texts, *displays, *error))]:
+    left = {**texts, **displays}
+    for name, length, mark in [*parts, *((name, 0, "") for name in (*texts, *displays))]:
         if name in exact and length:
             start = read[name]
             read[name] += length

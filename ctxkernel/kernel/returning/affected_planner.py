@@ -74,9 +74,8 @@ class AffectedPlanner:
         if not wanted:
             return
         log, newest = self._back.log, dict[str, tuple[Statement, Execution]]()
-        pairs = ((statement, run) for statement in log for run in log.executions(statement.statement_id))
         by_text = {cell.source: name for name, cell in wanted.items() if name.startswith("#")}  # it has no id
-        for statement, run in sorted(pairs, key=lambda one: one[1].started_at):
+        for statement, run in log.ended():
             name = by_text.get(statement.source) or statement.cell_id or statement.statement_id
             if name in wanted and not is_silent(statement):
                 newest[name] = statement, run
@@ -97,8 +96,7 @@ class AffectedPlanner:
         they are as they were before the first cells of earlier branches.
         """
         log = self._back.log
-        runs = ((statement, run) for statement in log for run in log.executions(statement.statement_id))
-        first = [one for one in runs if one[1].parent_execution_id is None] if path else []
+        first = [(log.statement(run.statement_id), run) for run in log.children(None)] if path else []
         units = (unit for one in first for unit in self._recorded.first_settings([one]))
         options = {unit.names[0]: unit for unit in units if is_option(unit.names[0])}
         return options | {unit.names[0]: unit for unit in self._recorded.first_settings(path)}

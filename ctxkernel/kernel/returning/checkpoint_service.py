@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 REST_SECONDS = 0.5
 """Seconds without a cell after which the remaining work is done."""
+_LAST_SECONDS = 5.0
+"""Seconds that the end of a kernel waits for data that are still being written."""
 CATCH_UP_SECONDS = 1.0
 """The most that a cell waits for the background to pack variables that it touches."""
 _BACKGROUND = "checkpoints in the background"
@@ -191,16 +193,14 @@ class CheckpointService:
             self.run(lambda back: back.checkpoints.wait_for_names(names, CATCH_UP_SECONDS), _BACKGROUND)
             self.settle()
 
-    def wait_for_all(self) -> None:
-        """Wait until all data are written: what is packed in the background is compared with the present state."""
-        if self.writing:
-            self.run(lambda back: back.wait(), _BACKGROUND)
-            self.settle()
+    def wait_for_all(self, seconds: float | None = None) -> bool:
+        """Wait until all data are written, for `seconds` at most; return whether they are.
 
-    def wait_for_data(self, seconds: float) -> bool:
-        """Wait for data that are being written, for some time at most; return whether all are."""
-        self.run(lambda back: back.background.wait(seconds), _BACKGROUND)
-        self.settle()
+        What is packed in the background is then compared with the present state.
+        """
+        if self.writing:
+            self.run(lambda back: back.wait(seconds), _BACKGROUND)
+            self.settle()
         return not self.writing
 
     def rest(self) -> None:
@@ -221,7 +221,7 @@ class CheckpointService:
 
     def close(self) -> None:
         """Finish what is being written; the kernel ends."""
-        self.run(lambda back: back.wait(last=True), "end")
+        self.run(lambda back: back.wait(_LAST_SECONDS), "end")
         self.settle()
         self.run(lambda back: back.close(), "end")
 

@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
 PANEL_SECONDS = 4.0
 """Time for all values that a panel asks to compare at once."""
-_LAST_SECONDS = 5.0
-"""Seconds that the end of a kernel waits for data that are still being written."""
 
 
 class Returning:
@@ -150,9 +148,9 @@ class Returning:
             with contextlib.suppress(OSError):  # such as a full disk: then the data are kept
                 origin.list_log(folder, log)
 
-    def wait(self, *, last: bool = False) -> None:
-        """Wait for data that are still being written; less long if it is the `last` time."""
-        self.background.wait(_LAST_SECONDS if last else BACKGROUND_SECONDS)
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait for data that are still being written, for `seconds` at most; None: as long as a job may take."""
+        self.background.wait(BACKGROUND_SECONDS if seconds is None else seconds)
 
     def close(self) -> None:
         """Release the store."""

@@ -139,15 +139,13 @@ class States:
     def chunks(self) -> Iterator[str]:
         """Yield the chunks of all states."""
         for known in self.known.values():
-            for unit in known.units:
-                yield from (chunk for one in self.made_of(unit) or () for chunk in one.chunks)
+            yield from (chunk for unit in self.changes(known) for chunk in unit.chunks)
 
     def thin(self, gone: set[str]) -> list[CheckpointInfo]:
         """Note that chunks were deleted for space; return the checkpoints that lost some of their own."""
         out: list[CheckpointInfo] = []
         for known in self.known.values():
-            made = [one for unit in known.units for one in self.made_of(unit) or ()]
-            lost = [one.names[0] for one in made if not gone.isdisjoint(one.chunks)]
+            lost = [unit.names[0] for unit in self.changes(known) if not gone.isdisjoint(unit.chunks)]
             if lost and known.info.state == "durable":
                 told = f"large data were deleted for space: {', '.join(lost[:5])}"
                 known.info = replace(known.info, state="thinned", reason=told)
