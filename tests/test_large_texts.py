@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import time
 from collections import Counter
@@ -488,6 +489,20 @@ def test_in_a_kernel_a_long_file_and_a_large_figure_are_complete_some_cells_late
     assert "it is being drawn" in seen
     assert done == "(True, True)"
     assert kernel.evaluate("'class Ship2999' in code.rendered.text") == "True"
+
+
+def test_cells_that_run_again_in_quick_succession_show_a_large_file_as_a_reader_saw_it(kernel, tmp_path):
+    path = written(tmp_path / "long.py", 4 * CODE)
+    for cell in (f"code = view({str(path)!r}, lod=1).run()", "a = 1", "b = 2", "code"):
+        assert kernel.run(cell).status == "ok"
+        kernel.evaluate("get_ipython().kernel.ctx.worker.wait(60)")
+    assert kernel.evaluate("'so far' in code.rendered.text") == "False"
+
+    told = json.loads(kernel.run("%ctx rerun 1..4 --json").stdout)
+
+    assert [
+        found["summary"] for one in told["comparisons"] for found in one["divergences"] if found["kind"] == "output"
+    ] == []
 
 
 # -- what variants of these showed

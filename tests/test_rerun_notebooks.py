@@ -52,6 +52,8 @@ class Desk:
             if cell.cell_type != "code":
                 continue
             ran = self.kernel.run(cell.source, timeout=120)
+            # A reader takes longer than the background, which looks through large files.
+            self.kernel.evaluate("get_ipython().kernel.ctx.worker.wait(60)")
             may_fail = "raises-exception" in cell.metadata.get("tags", [])
             assert ran.status == "ok" or may_fail, ran.error
 

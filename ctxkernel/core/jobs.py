@@ -114,3 +114,7 @@ class Preparer(Protocol):
     def want(self, jobs: Sequence[Job]) -> Sequence[str]:
         """Do these jobs and cancel all others. Returns notices, such as jobs that hang and what to do."""
         ...
+
+    def wait(self, seconds: float) -> None:
+        """Wait until all jobs have their results, at most `seconds`."""
+        ...

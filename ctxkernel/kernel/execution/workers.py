@@ -2,7 +2,8 @@
 
 Rule 1: a worker gets jobs, never nodes; the result of a job is a payload, or nothing.
 Rule 2: a job that the last tick did not want is given up: it leaves the queue, or its result is dropped.
-Rule 3: nobody waits for a worker. One that hangs is reported, and another one replaces it.
+Rule 3: nobody waits for a worker but a re-run, and that for seconds. One that hangs is reported, and another one
+        replaces it.
 """
 
 from __future__ import annotations
@@ -99,6 +100,11 @@ class Worker:
                 )
         return notices
 
+    def wait(self, seconds: float) -> None:
+        """Wait until all jobs have their results, at most `seconds`."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._queued and not self._running, seconds)
+
     def _start(self) -> None:
         # A daemon thread, not a pool: Python waits for a pool at exit, and so for a rendering that hangs.
         threading.Thread(target=self._work, name="ctxkernel prepare", daemon=True).start()
@@ -156,7 +162,7 @@ class Worker:
                 del self._running[job.key]
             else:
                 self._given_up = [one for one in self._given_up if one is not running]
-            self._changed.notify()  # slow work may begin when a job of its kind has ended
+            self._changed.notify_all()  # slow work may begin when a job of its kind has ended
 
     def _payload(self, job: Job, data: Any, seconds: float) -> UpdatePayload:
         text = data.rendered.text if isinstance(data, PreparedRendering) else ""

@@ -131,6 +131,7 @@ class AffectedReplay(Replay):
         if before is not None:
             log = self._turns.loop.log
             request.rerun_of, request.against = log.statement(log.execution(before).statement_id), before
+        self._wait_for_background()
         reply = await execute(request)
         last, done = self._turns.last, self._done
         if last is not None:

@@ -3,11 +3,14 @@
 Rule 1: the source is that of the log, in the same cell. Commands, and statements that only moved HEAD, are skipped.
 Rule 2: the output goes to the log, not into the notebook; the table at the end says what differs.
 Rule 3: the re-run stops at a new error and at an interrupt. The table says so, and HEAD is the last statement that ran.
+Rule 4: between two cells it waits for the background, as a person does who reads: else cells in quick succession would
+        show handles of which less is known than in the first run.
 """
 
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
 
@@ -19,6 +22,8 @@ from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply
 from ctxkernel.kernel.returning.targets import ReturnJob
 from ctxkernel.kernel.turn.turns import Turns
 
+PREPARED_SECONDS = 5.0
+"""A re-run waits so long, for all its cells together, for what the background finds in the targets of handles."""
 Execute = Callable[[CellRequest], Awaitable[ExecuteReply]]
 
 
@@ -34,6 +39,7 @@ class Replay:
         self._comparisons: list[Comparison] = []
         self._skipped: list[tuple[Statement, str]] = []
         self._stopped = ""
+        self._patience = PREPARED_SECONDS
         self._shown = False
         """Whether the line that tells the progress is shown."""
 
@@ -89,10 +95,17 @@ class Replay:
             return {"status": "ok"}
         if records and statement.author == "model":
             cell.observe = lambda execution: observed_again(records, execution, statement.source)
+        self._wait_for_background()
         reply = await execute(cell)
         if turns.last is not None and turns.last.comparison is not None:
             self._comparisons.append(turns.last.comparison)
         return reply
+
+    def _wait_for_background(self) -> None:
+        preparer, began = self._turns.loop.preparer, time.monotonic()
+        if preparer is not None and self._patience > 0:
+            preparer.wait(self._patience)
+            self._patience -= time.monotonic() - began
 
     def _show(self, display_id: str, text: str) -> None:
         """Show or update the progress line. An empty id means that there is none."""
