@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import http.server
 import json
 import threading
@@ -314,7 +313,18 @@ def test_copies_are_removed(web: Web, tmp_path, monkeypatch: pytest.MonkeyPatch)
 
     assert len(list(tmp_path.iterdir())) == 1
     del view
-    gc.collect()  # the copy may be part of a cycle
+    assert until(lambda: not list(tmp_path.iterdir()))
+
+
+def test_a_copy_that_was_being_fetched_when_its_view_was_deleted_is_removed(web: Web, tmp_path, monkeypatch):
+    monkeypatch.setattr(uris, "_folder", str(tmp_path))
+    for at in range(10):
+        web.pages["/a.csv"] = b"%d" % at, ""
+        view = source(f"{web.at}/a.csv")
+        render(view)
+        render(view)  # begins to look again
+        del view
+
     assert until(lambda: not list(tmp_path.iterdir()))
 
 

@@ -96,6 +96,9 @@ class Remote:
         self._look: threading.Event | None = None
         """Set when the look under way ends."""
         self._began = float("-inf")
+        self._unopened: set[str] = set()
+        """Copies that nobody shows: they are removed with this object, others with what shows them."""
+        weakref.finalize(self, _remove_all, self._unopened)
 
     def look(self) -> None:
         """Begin to look for a change, unless the last look is younger than CHECK_SECONDS. Waits for nothing."""
@@ -105,6 +108,10 @@ class Remote:
     def fetch(self) -> None:
         """Look now, and wait for it: at most `seconds`, then the look goes on without us."""
         self._begin().wait(self._seconds)
+
+    def opened(self, path: str) -> None:
+        """Leave the removal of a copy to the caller, who shows it."""
+        self._unopened.discard(path)
 
     @property
     def fault(self) -> str:
@@ -151,6 +158,7 @@ class Remote:
         if digest == before.digest and there:
             os.unlink(path)
             return replace(before, fault="", token=token)
+        self._unopened.add(path)
         # What a server says of the whole is not what a part of it is known by.
         return replace(before, path=path, fault="", about=about, token="" if about else token, digest=digest)
 
@@ -361,8 +369,14 @@ class UriSource(BaseSource):
         if self._copy is None or self._copy.path != os.path.abspath(path):
             self._copy = self._open_copy(path, label)
             weakref.finalize(self._copy, _remove, path)  # as long as anybody shows it
+            self._remote.opened(path)
         self._copy.label = label
         return self._copy
+
+
+def _remove_all(paths: set[str]) -> None:
+    for path in paths:
+        _remove(path)
 
 
 def _remove(path: str) -> None:
