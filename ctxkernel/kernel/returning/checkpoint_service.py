@@ -22,6 +22,7 @@ from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply, Then
 from ctxkernel.kernel.execution.guard import Guard, line_of
 from ctxkernel.kernel.returning.checkpoint_health import Health, Room
 from ctxkernel.kernel.returning.targets import ReturnJob
+from ctxkernel.store.chunks import late_results
 from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log.session import SessionStore
 
@@ -169,6 +170,7 @@ class CheckpointService:
         for info, rows in done:
             self._tell_stored(info, info.execution_id)
             self.notices.keep(self.guard("session store", self._store_state, None, info, rows))
+            self.run(lambda back, job=info.execution_id: late_results.forget(back.chunks.folder, job), _BACKGROUND)
             shown[info.execution_id] = info
         for info in shown.values():
             self.guard("panel", self.show, None, info)

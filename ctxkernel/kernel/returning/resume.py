@@ -6,9 +6,11 @@ Rule 2: a state that this user's kernels did not sign is loaded only on the user
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from ctxkernel.agent.asks import earlier_state
 from ctxkernel.core.errors import BadCommand, StoreError
@@ -22,11 +24,15 @@ from ctxkernel.kernel.returning.targets import ReturnJob, Target
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.comparison import Difference
+from ctxkernel.store.chunks import late_results
 from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.chunks.manifest import GIVEN_UP, Manifest, advance, some_gaps
 from ctxkernel.store.chunks.presence import Presence
 from ctxkernel.store.log.resumable_runs import IMPORTED, Resumable, load_run, unsettled
 from ctxkernel.store.log.session import SessionReader
+
+_WRITERS_SECONDS = 20.0
+"""The most that a resume waits for processes that write data of the earlier kernel."""
 
 
 class Resumption:
@@ -75,13 +81,48 @@ class Resumption:
         path = self._store.path
         if path is None:
             return None
+        self._take_late_results(path)
         return load_run(path, before=self._store.run, chunks=self._chunks, references=units.references)
+
+    def _wait_for_writers(self) -> None:
+        """Wait for background jobs of the earlier kernel, which may have outlived it. Raises BadCommand."""
+        end = time.monotonic() + _WRITERS_SECONDS
+        self._checkpoints.storage.background.wait(_WRITERS_SECONDS)
+        while self._chunks.growing:
+            if time.monotonic() > end:
+                raise BadCommand(
+                    "data of the earlier kernel are still being written; %ctx resume brings them back in a moment"
+                )
+            time.sleep(0.05)
+
+    def _take_late_results(self, path: Path) -> None:
+        """Store in the log what background jobs of the earlier kernel finished when it had ended."""
+        folder = self._chunks.folder
+        jobs = late_results.jobs(folder)
+        if not jobs:
+            return
+        with SessionReader(path, before=self._store.run) as reader:
+            manifests, infos = list(reader.all_manifests(all_roots=True).values()), reader.checkpoints(all_roots=True)
+        labelled = False
+        """Whether a later checkpoint gives objects labels: which of a job's own they are the earlier kernel knew."""
+        for made in reversed(manifests):
+            job, info, text = made.execution_id, infos.get(made.execution_id), made.text + made.results_text
+            is_lost = info is not None and info.state == "writing" and made.signed and not made.results_text
+            if job in jobs:
+                found = late_results.kept(folder, job) if is_lost and not labelled else None
+                if found is not None and info is not None:
+                    found = units.without_kernel(found)
+                    self._store.checkpoint_state(info.checkpoint_id, "writing", "", time.time(), results=found)
+                    text += json.dumps(found)
+                late_results.forget(folder, job)
+            labelled = labelled or units.SHARED in text
 
     def job(self, difference: Callable[[str | None], Difference], *, trust: bool) -> ReturnJob:
         """Return the job that brings the session back, and take in its checkpoints. Raises BadCommand."""
         if self.done:
             raise BadCommand("the earlier session is back already; %ctx timeline shows it")
         try:
+            self._wait_for_writers()
             if trust:
                 from ctxkernel.agent.logged_asks import trust_log
 

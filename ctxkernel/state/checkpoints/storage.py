@@ -161,6 +161,7 @@ class Storage:
             addresses=tuple(fresh),
             patience=PATIENCE_SECONDS,
             here=any(map(self._only_here, groups)),
+            name=changes.execution_id if groups else "",
         )
         changes.written += nbytes
         changes.tickets.append(ticket)

@@ -25,6 +25,8 @@ from ctxkernel.state.types.connections import Connection
 VERSION = CHECKPOINT_FORMAT
 PLAIN = "p:"
 """The beginning of the digest of a plain value. Many of these share a stream: a dict of the values by digest."""
+SHARED = "shared:"
+"""The beginning of the label of an object that units share."""
 INLINE_CHUNKS = 16
 """A buffer of more chunks is listed in a blob of its own."""
 
@@ -149,6 +151,15 @@ def unit_from_json(made: Mapping[str, Any], recipe: Callable[[str], Sequence[str
         tuple(map(str, made.get("r", ()))),
         tuple(Connection(str(a), str(b), str(c), tuple(map(str, places))) for a, b, c, places in made.get("c", ())),
     )
+
+
+def without_kernel(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return results of background jobs without what only the kernel that began them can use: ids of its objects."""
+    of_kernel = ("i", "u")
+    return {
+        job: {"units": [{key: one for key, one in unit.items() if key not in of_kernel} for unit in made["units"]]}
+        for job, made in results.items()
+    }
 
 
 def references(manifest: Mapping[str, Any], read: Callable[[str], bytes | memoryview]) -> Iterator[str]:

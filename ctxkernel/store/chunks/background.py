@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.text import format_size
 from ctxkernel.core.timeline_events import Json
+from ctxkernel.store.chunks import late_results
 from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.chunks.free_memory import free_memory
 from ctxkernel.store.chunks.packs import PackWriter, write_all
@@ -123,11 +124,12 @@ class Background:
         addresses: Collection[str] = (),
         patience: float = _PATIENCE,
         here: bool = False,
+        name: str = "",
     ) -> Ticket:
         """Start a job and return its ticket; if it cannot start, the ticket is done and has a fault.
 
         The job sees all objects as they are now. Call it on the main thread, between cells. `here`: run it at once, in
-        this process.
+        this process. `name`: keep the result of another process under it, see `late_results`.
         """
         ticket = Ticket(nbytes, frozenset(addresses), time.monotonic())
         if here or not self.can_fork:
@@ -141,7 +143,7 @@ class Background:
                 ticket, f"{format_size(free)} of memory are too few to write {format_size(nbytes)} beside the cell"
             )
         try:
-            self._fork(job, ticket, seconds)
+            self._fork(job, ticket, seconds, name)
         except (OSError, StoreError, RuntimeError) as fault:
             return _refused(ticket, f"it could not be started: {fault}")
         return ticket
@@ -196,7 +198,7 @@ class Background:
         ticket.done, ticket.seconds = True, time.monotonic() - ticket.started
         return ticket
 
-    def _fork(self, job: ChunkJob, ticket: Ticket, seconds: float) -> None:
+    def _fork(self, job: ChunkJob, ticket: Ticket, seconds: float, name: str) -> None:
         """Start the child. Raises OSError, StoreError, RuntimeError."""
         import posix  # the real fork: debuggers and others replace os.fork
 
@@ -213,7 +215,7 @@ class Background:
                 between = posix.fork()
                 if not between:
                     try:
-                        _split(posix.fork, self._store, writer, job, its_end, seconds)
+                        _split(posix.fork, self._store, writer, job, its_end, seconds, name)
                     finally:  # whatever happens, the child must not continue as a second kernel
                         os._exit(1)
         except BaseException:
@@ -326,12 +328,12 @@ def _reason(fault: BaseException) -> str:
 
 
 def _split(
-    fork: Callable[[], int], store: ChunkStore, writer: PackWriter, job: ChunkJob, pipe: int, seconds: float
+    fork: Callable[[], int], store: ChunkStore, writer: PackWriter, job: ChunkJob, pipe: int, seconds: float, name: str
 ) -> NoReturn:
     """Fork once more and end: the grandchild is no child of the kernel."""
     try:
         if not fork():
-            _work(store, writer, job, pipe, seconds)
+            _work(store, writer, job, pipe, seconds, name)
     except BaseException as fault:
         with contextlib.suppress(BaseException):
             os.write(pipe, b"0\n" + json.dumps({"fault": _reason(fault)}).encode())
@@ -339,7 +341,7 @@ def _split(
         os._exit(0)
 
 
-def _work(store: ChunkStore, writer: PackWriter, job: ChunkJob, pipe: int, seconds: float) -> None:
+def _work(store: ChunkStore, writer: PackWriter, job: ChunkJob, pipe: int, seconds: float, name: str) -> None:
     gc.disable()  # a collection writes to every object, and so copies the memory
     # Debuggers and profilers would stop here, or use a socket of the parent.
     # Not sys.settrace: debugpy replaces it by a function that prints a warning, into the user's cell.
@@ -364,6 +366,9 @@ def _work(store: ChunkStore, writer: PackWriter, job: ChunkJob, pipe: int, secon
     try:
         store.write_to(writer)
         result = job(store)
+        if name:
+            with contextlib.suppress(OSError):  # then only the kernel gets it
+                late_results.keep(store.folder, name, result)
         made = json.dumps({"result": result, "records": writer.records}).encode()
     except BaseException as fault:
         made = json.dumps({"fault": _reason(fault)}).encode()

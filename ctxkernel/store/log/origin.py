@@ -21,6 +21,7 @@ from ctxkernel.store.chunks.chunk_index import GIVEN_UP_FILE
 from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.chunks.data_folder import folder_name, is_data_folder
 from ctxkernel.store.chunks.file_contents import is_content
+from ctxkernel.store.chunks.late_results import is_late_result
 from ctxkernel.store.lock import SessionLock
 from ctxkernel.store.log.location import FOLDER
 from ctxkernel.store.log.reader import SessionReader
@@ -111,7 +112,8 @@ def remove_data(folder: Path) -> int:
             return 0
         freed = store.bytes_stored
         for name in os.listdir(folder):
-            if name.startswith(NOTE) or name == GIVEN_UP_FILE or packs.is_pack(name) or is_content(name):
+            ours = name.startswith(NOTE) or name == GIVEN_UP_FILE or packs.is_pack(name) or is_content(name)
+            if ours or is_late_result(name):
                 (folder / name).unlink()
         folder.rmdir()
     return freed
