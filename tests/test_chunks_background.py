@@ -616,6 +616,36 @@ def test_a_store_closed_beside_its_child_has_the_rest_later(store, background):
 
 
 @linux
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os.killpg(0, 9)"])
+def test_a_job_is_done_if_its_kernel_is_killed_before_its_process_is_ready(tmp_path, end):
+    """A server that restarts a kernel kills its process group. Each process of the job is delayed here."""
+    program = f"""
+import os, time
+from pathlib import Path
+from ctxkernel.store.chunks import background
+from ctxkernel.store.chunks.chunk_store import ChunkStore, address_of
+def delayed(function):
+    def wait(*args):
+        time.sleep(0.3)
+        return function(*args)
+    return wait
+background._split, background._work = delayed(background._split), delayed(background._work)
+store = ChunkStore(Path({str(tmp_path / "session")!r}))
+background.Background(store).submit(lambda writer: writer.put(address_of(b"kept"), b"kept"), nbytes=4)
+{end}
+"""
+    assert subprocess.run([sys.executable, "-c", program], process_group=0, check=False).returncode == -signal.SIGKILL
+
+    store = ChunkStore(tmp_path / "session")
+    end_of_wait = time.monotonic() + 20
+    while not store.has(address_of(b"kept")) and time.monotonic() < end_of_wait:
+        time.sleep(0.05)
+        store.refresh()
+    assert store.has(address_of(b"kept"))
+    store.close()
+
+
+@linux
 def test_a_program_that_reads_our_output_need_not_wait_for_the_child(tmp_path):
     """`jupyter nbconvert | tee` ends with the kernel, and not a minute later."""
     code = f"""

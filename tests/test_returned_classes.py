@@ -307,3 +307,28 @@ def test_a_method_with_a_cache_stays_that_of_its_class_where_a_return_changes_th
     for at in (4, 2, 3, 4, 2):
         run_all(kernel, f"%ctx goto {at}")
         assert kernel.evaluate(same) == "(True, True, True, [2])", at
+
+
+def test_a_class_whose_list_holds_an_instance_of_its_subclass_comes_into_a_new_kernel(start_kernel):
+    """The subclass has a pack of its own, and needs its base while the instance is loaded."""
+    kernel = start_kernel()
+    run_all(
+        kernel,
+        """
+        class Shape:
+            parts = []
+            def __init__(self, side): self.side = side; self.parts.append(side)
+        class Square(Shape): pass
+        """,
+        "a = [1]",
+        "b = Square(a)",
+        "Shape.all = [b]",
+    )
+    kernel.stop()
+    kernel = start_kernel()
+
+    told = run_all(kernel, "%ctx resume")
+
+    assert "not restored" not in told
+    same = "(b.side is a, Shape.parts[0] is a, type(b) is Square, Square.__bases__ == (Shape,), Shape.all[0] is b)"
+    assert kernel.evaluate(same) == "(True, True, True, True, True)"

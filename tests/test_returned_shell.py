@@ -45,3 +45,17 @@ def test_a_configurable_object_of_the_user_is_stored(start_kernel: StartKernel):
 
     assert "not restored" not in told and "as it is now" not in told, told
     assert kernel.evaluate("(model.n, config.Model.n)") == "(1, 2)"
+
+
+def test_the_exit_code_of_a_shell_command_is_that_of_the_state(start_kernel):
+    """IPython binds `_exit_code`, and cells read it as a variable."""
+    kernel = start_kernel()
+    for cell in ("!exit 3", "a = 1", "!exit 4", "%ctx goto 2"):
+        assert kernel.run(cell).status == "ok"
+    assert kernel.evaluate("_exit_code") == "3"
+    kernel.stop()
+    kernel = start_kernel()
+
+    kernel.run("%ctx resume")
+
+    assert kernel.evaluate("(a, _exit_code)") == "(1, 3)"

@@ -79,7 +79,7 @@ def some_of(names: Sequence[str], most: int = 8) -> str:
 
 
 _INJECTED_WORDS = """
-In Out exit quit get_ipython _ __ ___ _i _ii _iii _oh _dh _ih _sh _exit_code __name__ __doc__ __package__ __loader__
+In Out exit quit get_ipython _ __ ___ _i _ii _iii _oh _dh _ih _sh __name__ __doc__ __package__ __loader__
 __spec__ __builtin__ __builtins__ __file__ __annotations__ __annotate__ __conditional_annotations__ __warningregistry__
 __session__ __nonzero__ __vsc_ipynb_file__ __IPYTHON__ __pyodide__
 """

@@ -14,6 +14,7 @@ import types
 import typing
 import weakref
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,6 +96,18 @@ _NAMELESS: dict[str, Any] = {
 
 
 _OF_THE_TYPE = frozenset(("__dict__", "__weakref__", "_abc_impl", "__slotnames__"))
+
+
+def bases_first(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the values of a pack in the order of its stream: classes before their subclasses and before instances.
+
+    A class with a pack of its own requests its bases while an instance of it is loaded: they must be made by then.
+    """
+
+    def place(one: tuple[str, Any]) -> int:
+        return len(class_mro(one[1])) if one[0].startswith("class:") else sys.maxsize
+
+    return sorted(values.items(), key=place)
 
 
 def _class_content(pack: PackState, obj: type) -> Reduction:

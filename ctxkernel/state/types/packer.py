@@ -32,7 +32,7 @@ from typing import Any
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import class_of, is_own_class
 from ctxkernel.state.types import arrays, fallbacks, tensors
-from ctxkernel.state.types.classes import Again
+from ctxkernel.state.types.classes import Again, bases_first
 from ctxkernel.state.types.connections import Connection
 from ctxkernel.state.types.memory_blocks import MemoryBlocks
 from ctxkernel.state.types.object_names import ObjectNames
@@ -264,7 +264,7 @@ class Packer(ObjectNames):
         pickler.memo = dict(self._seeds()) if pack.deep else self._seeds()
         faults: list[str] = []
         pack.fault_names = faults
-        named = {BEFORE_NAME + name: value for name, value in values.items()}
+        named = {BEFORE_NAME + name: value for name, value in bases_first(values)}
         pack.temporary |= {id(named), id(faults)}
         pickler.dump((named, faults))
         return pickler

@@ -225,6 +225,8 @@ class Background:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             os.close(its_end)
+        with contextlib.suppress(OSError):
+            os.setpgid(between, 0)  # a server that restarts the kernel kills its group; the job still finishes
         writer.close(keep=True)
         os.set_blocking(pipe, False)
         ticket.pipe, ticket.pack, ticket.limit, ticket.between = pipe, writer.number, seconds, between
@@ -358,7 +360,7 @@ def _work(store: ChunkStore, writer: PackWriter, job: ChunkJob, pipe: int, secon
     signal.setitimer(signal.ITIMER_REAL, seconds)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM, signal.SIGTERM})
     with contextlib.suppress(OSError):
-        os.setsid()  # a server that restarts the kernel kills its group; the job still finishes
+        os.setsid()
     with contextlib.suppress(OSError):
         os.nice(_NICE)
     os.write(pipe, b"%d\n" % os.getpid())
