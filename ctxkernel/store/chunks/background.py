@@ -374,7 +374,8 @@ def _work(store: ChunkStore, writer: PackWriter, job: ChunkJob, pipe: int, secon
         made = json.dumps({"result": result, "records": writer.records}).encode()
     except BaseException as fault:
         made = json.dumps({"fault": _reason(fault)}).encode()
-    write_all(pipe, made)
+    with contextlib.suppress(OSError):  # the kernel has ended: what is kept beside the packs is for the next one
+        write_all(pipe, made)
     os.close(pipe)
     if writer.records:
         writer.sync()  # against a power failure; the parent does not wait for it
