@@ -209,6 +209,22 @@ def test_a_checkpoint_that_comes_to_the_disk_later_is_told(stage):
     expect(foot).to_have_class(re.compile("ctxk-full"))
 
 
+def test_rows_below_a_row_that_was_closed_are_seen_again(stage):
+    """The row that was open was higher than the section, so that the rows below it had left the page."""
+    stage.set_viewport_size({"width": 370, "height": 420})
+    stage.locator(".ctxk-section.ctxk-timeline").evaluate("el => el.scrollTop = 0")
+    toggle = row(stage, "s1.1").locator("[data-part=toggle]")
+    toggle.click()
+    row(stage, "s1.1").locator(".ctxk-details").evaluate("el => el.style.minHeight = '3000px'")
+    expect(row(stage, "s2.1")).to_have_count(1)
+    for top in (1, 2):
+        stage.locator(".ctxk-section.ctxk-timeline").evaluate("(el, top) => el.scrollTop = top", top)
+        stage.wait_for_timeout(100)
+    expect(row(stage, "s4.1")).to_have_count(0)
+    toggle.click()
+    expect(row(stage, "s4.1")).to_have_count(1)
+
+
 def test_what_could_not_be_stored_stands_at_the_foot(stage):
     """Until it is over; the whole text is in the title, and it is text."""
     foot = stage.locator(".ctxk-storage")
