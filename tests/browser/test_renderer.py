@@ -605,7 +605,13 @@ def test_a_session_to_go_on_with_is_offered_with_what_comes_back_and_what_does_n
     expect(banner).to_contain_text("as they were after s40")
     expect(banner).to_contain_text("The state after s41 was still being written.")
     expect(banner).to_contain_text("model = fit(clean)")
+    stage.evaluate("() => { host.holds = new Promise((done) => { host.end = done }) }")
     banner.get_by_role("button", name="Resume").click()
+    expect(banner).to_contain_text("Resuming the session…")
+    expect(banner.get_by_role("button", name="Resume")).to_be_disabled()
+    expect(banner.get_by_role("button", name="Start fresh")).to_be_disabled()
+    expect(stage.locator("[role=tab][aria-selected=true]")).to_be_focused()
+    stage.evaluate("host.end()")
     expect(stage.locator(".ctxk-told")).to_contain_text("Resumed.")
     assert gestures(stage) == ["%ctx resume"]
     banner.get_by_role("button", name="Start fresh").click()
