@@ -95,7 +95,7 @@ SERIALISED = [
     (timeline.ChangeInfo, rows.NameChange, set()),
     (timeline.ExceptionInfo, rows.Failure, set()),
     (timeline.NamespaceDiff, rows.NamespaceDiff, {"more"}),
-    (turn.DeltaItem, rows.DeltaItem, set()),
+    (turn.DeltaItem, rows.DeltaItem, {"execution_id"}),
     (rules.Violation, projection.Violation, {"block", "origin"}),
     (plan.Plan, plan_messages.Plan, {"action", "text", "nbytes", "again"}),
     (plan.Load, plan_messages.Load, set()),

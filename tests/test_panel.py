@@ -171,7 +171,8 @@ def test_a_re_run_tells_what_came_out_differently(front):
     front.run("x = 1", cell_id="a")
     front.run("print(x)", cell_id="b")
     front.run("%ctx goto s1 --before", gesture=True)
-    front.run("x = 2", cell_id="a", rerun=True)
+    edited = front.run("x = 2", cell_id="a", rerun=True)
+    assert {one["execution_id"] for one in edited["deltas"]} == {edited["statement"]["execution_id"]}
     row = front.run("print(x)", cell_id="b", rerun=True)["statement"]
     assert row["execution_id"] == "s2.2"
     assert row["comparison"]["against"] == "s2.1"

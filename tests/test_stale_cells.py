@@ -74,6 +74,20 @@ def test_only_the_marks_that_changed_are_sent(book):
     assert set(book.told) == {"again"}
 
 
+def test_the_runs_of_a_sweep_are_not_what_the_cells_show(book):
+    """A sweep runs cells in other kernels: no output of theirs is in the notebook."""
+    book.run("a", "import math")
+    book.run("b", "x = 1")
+    book.run("c", "print(x)")
+    book.run("d", "%ctx sweep --from 1 x=2,3 --workers 1")
+    assert book.failed is None
+    book.gesture("%ctx goto s3.2")
+    assert (book.marks["c"]["execution_id"], book.marks["c"]["on_head"]) == ("s3.1", "s3.2")
+    book.gesture("%ctx undo")
+    assert (book.marks["c"]["execution_id"], book.marks["c"]["state"]) == ("s3.1", "fresh")
+    assert book.asked() == book.marks
+
+
 def test_a_return_marks_the_cells_of_the_other_branch(book):
     book.run("a", "x = 1")
     book.run("b", "x = x + 1; y = 2")

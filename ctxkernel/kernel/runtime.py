@@ -434,6 +434,7 @@ class Runtime:
             info=self.health.info,
             run=run,
             marks=lambda: self.returning.facts.marks if self.returning is not None else {},
+            swept=lambda: self.returning.facts.swept if self.returning is not None else (),
             uncertain=lambda: self.returning.facts.uncertain if self.returning is not None else (None, ()),
             file_version=self.reads.version,
         )

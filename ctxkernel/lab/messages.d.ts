@@ -290,6 +290,7 @@ export interface Handle {
 /** One line of the feed of changes. */
 export interface DeltaItem {
   statement_id: string;
+  execution_id: string | null;
   kind: 'variable' | 'node' | 'tick' | 'error' | 'file' | 'late' | 'notice' | 'divergence';
   subject: string;
   summary: string;

@@ -4,7 +4,7 @@ async (make) => {
   const session = (0, eval)(`(${make})`)();
   document.getElementById('host').replaceChildren();
   window.S = session;
-  window.host = { plan: 'easy', plans: [], gestures: [], cells: null, ran: [], refuses: null, failsAt: null, went: [], answers: {} };
+  window.host = { plan: 'easy', plans: [], gestures: [], cells: null, ran: [], refuses: null, holds: null, failsAt: null, went: [], answers: {} };
   window.view = mount(document.getElementById('host'), {
     version: session.snapshot.version,
     close() {},
@@ -20,6 +20,7 @@ async (make) => {
     },
     gesture: async (code) => {
       host.gestures.push(code);
+      await host.holds;
       return host.refuses ? { ok: false, text: host.refuses } : { ok: true, text: '' };
     },
     cellsFrom: () => host.cells,

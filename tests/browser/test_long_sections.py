@@ -145,6 +145,20 @@ def test_of_many_changes_only_those_near_the_eyes_are_made(stage):
     expect(groups.nth(400)).to_contain_text("399 → 400")
 
 
+def test_changes_are_grouped_by_execution_also_where_a_statement_ran_twice(stage):
+    """Each run has its own changes, the newest first."""
+    runs = ["s1.1", "s2.1", "s1.2"]
+    deltas = [
+        {"execution_id": run, "statement_id": run[:2], "kind": "variable", "subject": "x", "summary": run}
+        for run in runs
+    ]
+    stage.evaluate("deltas => view.snapshot({ ...S.snapshot, session: 'twice', deltas })", deltas)
+    stage.locator("[data-tab=changes]").click()
+    groups = stage.locator(".ctxk-changes .ctxk-group")
+    expect(groups.locator(".ctxk-index")).to_have_text(["s1.2", "s2", "s1"])
+    expect(groups.first.locator(".ctxk-summary")).to_have_text(["x s1.2"])
+
+
 def test_the_changes_of_an_old_statement_show_its_source_too(stage):
     """The page has only the place of an old row: its content is asked for when it is seen."""
     stage.evaluate(LONG, 900)

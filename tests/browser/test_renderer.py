@@ -209,6 +209,22 @@ def test_a_checkpoint_that_comes_to_the_disk_later_is_told(stage):
     expect(foot).to_have_class(re.compile("ctxk-full"))
 
 
+def test_rows_below_a_row_that_was_closed_are_seen_again(stage):
+    """The row that was open was higher than the section, so that the rows below it had left the page."""
+    stage.set_viewport_size({"width": 370, "height": 420})
+    stage.locator(".ctxk-section.ctxk-timeline").evaluate("el => el.scrollTop = 0")
+    toggle = row(stage, "s1.1").locator("[data-part=toggle]")
+    toggle.click()
+    row(stage, "s1.1").locator(".ctxk-details").evaluate("el => el.style.minHeight = '3000px'")
+    expect(row(stage, "s2.1")).to_have_count(1)
+    for top in (1, 2):
+        stage.locator(".ctxk-section.ctxk-timeline").evaluate("(el, top) => el.scrollTop = top", top)
+        stage.wait_for_timeout(100)
+    expect(row(stage, "s4.1")).to_have_count(0)
+    toggle.click()
+    expect(row(stage, "s4.1")).to_have_count(1)
+
+
 def test_what_could_not_be_stored_stands_at_the_foot(stage):
     """Until it is over; the whole text is in the title, and it is text."""
     foot = stage.locator(".ctxk-storage")
@@ -589,7 +605,13 @@ def test_a_session_to_go_on_with_is_offered_with_what_comes_back_and_what_does_n
     expect(banner).to_contain_text("as they were after s40")
     expect(banner).to_contain_text("The state after s41 was still being written.")
     expect(banner).to_contain_text("model = fit(clean)")
+    stage.evaluate("() => { host.holds = new Promise((done) => { host.end = done }) }")
     banner.get_by_role("button", name="Resume").click()
+    expect(banner).to_contain_text("Resuming the session…")
+    expect(banner.get_by_role("button", name="Resume")).to_be_disabled()
+    expect(banner.get_by_role("button", name="Start fresh")).to_be_disabled()
+    expect(stage.locator("[role=tab][aria-selected=true]")).to_be_focused()
+    stage.evaluate("host.end()")
     expect(stage.locator(".ctxk-told")).to_contain_text("Resumed.")
     assert gestures(stage) == ["%ctx resume"]
     banner.get_by_role("button", name="Start fresh").click()

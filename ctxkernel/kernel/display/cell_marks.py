@@ -1,6 +1,7 @@
 """The marks of the notebook's cells (`CellMark` of `docs/panel-protocol.md`), and the marks that changed.
 
-Rule 1: a mark describes the newest execution of a cell; `on_head` is the newest one on the path to HEAD.
+Rule 1: a mark describes the newest execution of a cell that ran in the notebook, none of a sweep; `on_head` is
+        the newest one on the path to HEAD.
 Rule 2: the work of a turn grows with the cells whose marks change, not with the session. Only a move of HEAD reads all.
 Rule 3: what is told of a turn has at most `MOST_TOLD` bytes.
 """
@@ -11,7 +12,7 @@ import hashlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
@@ -39,6 +40,8 @@ class CellQueries:
     """Returns the reads and writes of an execution."""
     marks: Callable[[], Mapping[str, str]]
     """Returns the marks of a person: statement or cell → `differs` or `asks`."""
+    swept: Callable[[], Collection[str]]
+    """Returns the executions of sweeps, whose outputs the notebook does not have."""
     uncertain: Callable[[], tuple[str | None, tuple[str, ...]]]
     """Returns the place of the last return, and the names that it could not restore."""
     file_version: Callable[[str], str]
@@ -214,10 +217,10 @@ class CellMarks:
         """Forget the graph: HEAD has moved."""
         self.graph, self._on_head, self._at = DependencyGraph(before=self.before), {}, None
         self._files.clear()
-        movers = self.log.movers
+        others = self.log.movers.union(self.queries.swept())
         for statement in tuple(self.log):
             runs = self.log.executions(statement.statement_id)
-            ended = [one for one in runs if one.status != "running" and one.execution_id not in movers]
+            ended = [one for one in runs if one.status != "running" and one.execution_id not in others]
             if statement.cell_id is not None and ended:
                 self._note_newest(statement, ended[-1])
         self._due |= self._newest.keys()
@@ -247,6 +250,8 @@ class CellMarks:
         cell = str(statement.cell_id)
         self._numbers.setdefault(cell, len(self._numbers))
         known = self._newest.get(cell)
+        if known is not None and execution.execution_id in self.queries.swept():
+            return
         if known is None or execution.started_at >= known[1].started_at:
             self._newest[cell] = statement, execution
 

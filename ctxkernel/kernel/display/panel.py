@@ -389,7 +389,9 @@ class Panel:
             "shape": self._timeline.shape(ended, self._verdicts),
             "cells": self.marks.all(),
             # The whole feed, for a page that was reloaded; a turn contains only its own part.
-            "deltas": [rows.panel_delta(item) for one in tuple(self._facts.values()) for item in one.deltas][-DELTAS:],
+            "deltas": [rows.panel_delta(item, run) for run, one in tuple(self._facts.items()) for item in one.deltas][
+                -DELTAS:
+            ],
         }
         if self._swept is None:
             self._swept = len(stored_sweeps(path))
@@ -398,13 +400,14 @@ class Panel:
         return self._masked(message)
 
     def _state(self, result: TurnResult | None) -> messages.State:
+        run = result.execution.execution_id if result else ""
         handles = result.handles if result else ()
         names = {one.obj_id: one.name for one in handles}
         projection = projection_sizes(result.projection) if result and result.projection is not None else None
         state: messages.State = {
             "head": self.loop.log.head,
             "handles": [rows.panel_handle(one, names, self._shares.get(one.obj_id, {})) for one in handles],
-            "deltas": [rows.panel_delta(item) for item in result.deltas] if result else [],
+            "deltas": [rows.panel_delta(item, run) for item in result.deltas] if result else [],
             "projection": projection,
             "notices": self.faults(),
             "storage": self.states.storage(),

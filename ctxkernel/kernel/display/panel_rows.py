@@ -152,9 +152,10 @@ def _short_changes(changes: Mapping[str, messages.NameChange]) -> dict[str, Any]
     return {name: {"type": changes[name]["type"], "repr": "", "size": {}} for name in list(changes)[:_SHORT_NAMES]}
 
 
-def panel_delta(item: DeltaItem) -> messages.DeltaItem:
-    """Return one line of the feed of changes."""
-    return cast("messages.DeltaItem", plain(item))
+def panel_delta(item: DeltaItem, execution_id: str) -> messages.DeltaItem:
+    """Return one line of the feed of changes, of the turn of an execution."""
+    is_own = execution_id.rpartition(".")[0] == item.statement_id
+    return cast("messages.DeltaItem", {**plain(item), "execution_id": execution_id if is_own else None})
 
 
 def comparison_row(found: Comparison) -> messages.Comparison:

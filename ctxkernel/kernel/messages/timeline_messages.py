@@ -282,6 +282,8 @@ class DeltaItem(TypedDict):
     """One line of the feed of changes."""
 
     statement_id: str
+    execution_id: str | None
+    """The execution that made the change; None if the line is about another statement."""
     kind: DeltaKind
     subject: str
     summary: str

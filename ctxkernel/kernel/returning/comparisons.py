@@ -68,6 +68,8 @@ class RunFacts:
     """Execution → what it read."""
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     """Execution → the time that its cell took when it ran."""
+    swept: set[str] = field(default_factory=set[str])
+    """Executions of sweeps: they ran in other kernels."""
     uncertain: tuple[str | None, tuple[str, ...]] = (None, ())
     """The place of the last return, and the names that it could not restore."""
 

@@ -30,6 +30,7 @@ from ctxkernel.store.chunks.manifest import GIVEN_UP, Manifest, advance, some_ga
 from ctxkernel.store.chunks.presence import Presence
 from ctxkernel.store.log.resumable_runs import IMPORTED, Resumable, load_run, unsettled
 from ctxkernel.store.log.session import SessionReader
+from ctxkernel.store.log.session_marks import swept_of
 
 _WRITERS_SECONDS = 20.0
 """The most that a resume waits for processes that write data of the earlier kernel."""
@@ -217,6 +218,7 @@ class Resumption:
         self._session.remember(found.comparisons)
         marks = {subject: str(value) for (subject, mark), value in found.marks.items() if mark == "rerun"}
         self._facts.marks |= marks
+        self._facts.swept.update(swept_of(found.marks))
         for (subject, mark), value in found.marks.items():
             if mark == "ask" and (state := earlier_state(value)) is not None:
                 self._session.account.endings.setdefault(subject, state)

@@ -39,13 +39,14 @@ class Branches:
             raise CtxError(f"data of a branch are missing: {missing[0]}")
         rows = [(one.statement, one.execution, self._row(one)) for one in made]
         last = made[-1].execution.execution_id
-        told = self._store.graft(rows, [(last, MARK, dict(done))], time.time())
+        runs = [one.execution.execution_id for one in made]
+        told = self._store.graft(rows, [(last, MARK, {**done, "runs": runs})], time.time())
         if told:
             raise CtxError(told)
         for one in made:
             self._loop.log.graft(one.statement, one.execution)
             self._take_in(one)
-        return [one.execution.execution_id for one in made]
+        return runs
 
     def mark(self, execution_id: str, done: Mapping[str, Any]) -> None:
         """Replace the mark of a task that is done."""
@@ -93,6 +94,7 @@ class Branches:
         execution_id = one.execution.execution_id
         self._back.checkpoints.load(execution_id, one.manifest, one.info)
         self._back.facts.take_in(execution_id, one.manifest)
+        self._back.facts.swept.add(execution_id)
 
     def differs(self, one: RunRecord, against: str, parameters: Collection[str]) -> bool:
         """Return whether the result of a record differs from that of an execution of the same cell.

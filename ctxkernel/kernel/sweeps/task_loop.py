@@ -154,6 +154,7 @@ class TaskLoop:
             mark["asked"] = self._messages.collect if task.rows else []
             mark["wrote"] = [str(one) for one in ended.get("wrote") or ()]
             ids = self._branches.graft(states.start(task), records, mark)
+            mark["runs"] = ids
             self.cells_run += sum(1 for one in records if one.origin)
         if status == "ok":
             states.end(task, ids, mark)

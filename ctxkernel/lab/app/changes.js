@@ -1,9 +1,9 @@
-/** The section Changes: the delta feed, grouped by the statement that made them. */
+/** The section Changes: the delta feed, grouped by the execution that made them. */
 
 import { emptyState } from './components.js';
 import { h, put } from './elements.js';
 import { madeLater } from './lazylist.js';
-import { keyOf } from './rownames.js';
+import { keyOf, label } from './rownames.js';
 import { headline } from './text.js';
 
 /** @import {DeltaItem} from '../messages.js' */
@@ -23,7 +23,7 @@ const DELTA_WORDS = {
 /** Sources that are not here are asked for when scrolling has paused this long. */
 const PAUSE_MS = 60;
 
-/** What each statement changed, the newest first. @param {View} view */
+/** What each execution changed, the newest first. @param {View} view */
 function drawChanges(view) {
   if (!view.deltas.length)
     return emptyState(
@@ -33,7 +33,7 @@ function drawChanges(view) {
   /** @type {Map<string, Partial<DeltaItem>[]>} */
   const groups = new Map();
   for (const item of view.deltas) {
-    const id = String(item.statement_id ?? '');
+    const id = item.execution_id || item.statement_id ? label(item) : '';
     const items = groups.get(id);
     if (items) items.push(item);
     else groups.set(id, [item]);
@@ -63,7 +63,7 @@ function sourceLines(view) {
   };
   /** @param {string} id */
   return (id) => {
-    const row = view.rowOf(id);
+    const row = view.rows.get(id) ?? view.rows.get(`${id}.1`) ?? view.rowOf(id);
     if (!row) return null;
     const line = h('code', { class: 'ctxk-src' }, row.stub ? '' : headline(row.source));
     if (row.stub) {

@@ -1,7 +1,7 @@
 /** The head of the panel, which is always there, and the banners below it: drawn from what the view knows. */
 
 import { badge, codeLine } from './components.js';
-import { h, put } from './elements.js';
+import { find, h, put } from './elements.js';
 import { firstHint } from './firststeps.js';
 import { historySize } from './history.js';
 import { icon } from './icons.js';
@@ -169,7 +169,10 @@ function drawBanners(view) {
     );
   }
   if (!out.length) out.push(...hintBox(view));
-  view.frame.banners.replaceChildren(...out);
+  const { banners } = view.frame;
+  const had = banners.contains(document.activeElement);
+  banners.replaceChildren(...out);
+  if (had) (find(banners, 'button:not([disabled])') ?? find(view.root, '[role=tab][aria-selected=true]'))?.focus();
 }
 
 /** The first-run hint, where nothing else is to be said. Who has asked or gone back is past it. @param {View} view */

@@ -7,7 +7,7 @@
 import { AskCells } from './askcells.js';
 import { CellVersions } from './cellversions.js';
 import { Connection } from './connection.js';
-import { h } from './elements.js';
+import { find, h } from './elements.js';
 import { Gutter } from './gutter.js';
 import { KeptTexts } from './kepttexts.js';
 import { NotebookHands } from './notebook.js';
@@ -163,11 +163,15 @@ class Link {
    * @param {import('./cellversions.js').Offer | null} offer
    */
   offer(offer) {
+    const had = this.bar?.node.contains(document.activeElement);
     this.bar?.dispose();
     this.bar = null;
     this.view.offer(offer);
     const { contentHeader } = this.notebook;
-    if (!offer || !contentHeader) return;
+    if (!offer || !contentHeader) {
+      if (had) this.notebook.content.activate();
+      return;
+    }
     const bar = new this.lab.Widget();
     bar.addClass('ctxk-nb');
     bar.addClass('ctxk-bar-offer');
@@ -182,6 +186,7 @@ class Link {
     );
     contentHeader.addWidget(bar);
     this.bar = bar;
+    if (had) find(bar.node, 'button')?.focus();
   }
 
   /** @param {any} data a message of the kernel */

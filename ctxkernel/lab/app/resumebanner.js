@@ -19,11 +19,12 @@ function resumeBanner(returning) {
     at === null
       ? ''
       : new Date(at * 1000).toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' });
+  const { resuming } = returning;
   const whole = offer.restorable && offer.restorable === offer.head;
   return h(
     'div',
     { class: 'ctxk-banner ctxk-tone-info ctxk-resume', 'data-banner': 'resume' },
-    h('strong', null, 'This notebook has a session to go on with'),
+    h('strong', { role: 'status' }, resuming ? 'Resuming the session…' : 'This notebook has a session to go on with'),
     h(
       'p',
       null,
@@ -55,6 +56,7 @@ function resumeBanner(returning) {
             {
               class: 'ctxk-button ctxk-primary',
               type: 'button',
+              disabled: resuming,
               onclick: () => returning.resume()
             },
             'Resume'
@@ -65,6 +67,7 @@ function resumeBanner(returning) {
         {
           class: 'ctxk-button',
           type: 'button',
+          disabled: resuming,
           title: 'Nothing is lost: the old timeline stays in the session',
           onclick: () => {
             returning.turnedDown.add(key);

@@ -440,8 +440,16 @@ class Returning {
     this.undoButton.disabled = this.affectedButton.disabled = this.view.busy || !this.view.rows.size;
   }
 
-  resume() {
-    return this.perform('%ctx resume', 'Resumed.');
+  /** Resume the earlier session; its banner tells so until it is there. */
+  async resume() {
+    this.resuming = true;
+    this.view.drawBanners();
+    try {
+      return await this.perform('%ctx resume', 'Resumed.');
+    } finally {
+      this.resuming = false;
+      this.view.drawBanners();
+    }
   }
 }
 

@@ -7,7 +7,7 @@ import { number } from './values.js';
 
 /**
  * What a row is told apart by; kernels that do not tell executions run each statement once.
- * @typedef {Partial<Pick<Row, 'execution_id' | 'statement_id' | 'index'>>} Named
+ * @typedef {Partial<Pick<Row, 'statement_id' | 'index'>> & {execution_id?: string | null}} Named
  */
 
 const AUTHORS = { human: 'you', model: 'the model', agent: 'an agent', panel: 'the panel', kernel: 'the kernel' };

@@ -113,6 +113,6 @@ function joined(known, told) {
 }
 
 /** @param {Partial<DeltaItem> | null | undefined} d */
-const deltaKey = (d) => [d?.statement_id, d?.kind, d?.subject, d?.summary].join('\0');
+const deltaKey = (d) => [d?.execution_id ?? d?.statement_id, d?.kind, d?.subject, d?.summary].join('\0');
 
 export { Session, deltaKey, headOf };

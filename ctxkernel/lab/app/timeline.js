@@ -238,7 +238,10 @@ class Timeline {
     }
     this.pad(first, end);
     this.tabStop(had && !this.ol.contains(document.activeElement));
-    if (this.remeasured()) this.pad(first, end);
+    if (this.remeasured()) {
+      this.pad(first, end);
+      this.frame ||= requestAnimationFrame(() => this.place()); // a row that was closed leaves room for others
+    }
     clearTimeout(this.pause);
     this.pause = setTimeout(() => this.fill(first, end), PAUSE_MS);
   }

@@ -29,6 +29,14 @@ def movers_of(marks: Mapping[tuple[str, str], Json]) -> list[str]:
     return [subject for subject, mark in marks if mark == "moved"]
 
 
+def swept_of(marks: Mapping[tuple[str, str], Json]) -> list[str]:
+    """Return the executions of sweeps."""
+    tasks = [
+        cast("dict[str, Any]", one) for (_, mark), one in marks.items() if mark == "sweep" and isinstance(one, dict)
+    ]
+    return [str(run) for task in tasks for run in task.get("runs") or ()]
+
+
 def late_diffs(found: Iterable[Mapping[str, Any]]) -> dict[str, NamespaceDiff]:
     """Return by execution the changes that were found after its end, from rows of `marks`."""
     diffs: dict[str, NamespaceDiff] = {}
