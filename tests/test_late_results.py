@@ -15,6 +15,11 @@ from ctxkernel.store.chunks import late_results
 
 LARGE = "import os; mark = os.urandom(8); recs = [{'id': i, 'v': 0} for i in range(500_000)]; hit = recs[400_000]"
 """Not made again by a second run."""
+PACKS_FOR_SECONDS = """
+(lambda cls, time: (lambda pack: setattr(
+    cls, "_pack_and_put", lambda self, *given: (time.sleep(4), pack(self, *given))[1]
+))(cls._pack_and_put))(type(get_ipython().kernel.ctx.returning.checkpoints.storage), __import__("time"))
+"""
 SAME = "(len(recs), recs[400_000] is hit, hit['v'])"
 
 
@@ -22,6 +27,7 @@ def killed_while_writing(start_kernel: StartKernel, folder: Path, *later: str) -
     """Run a cell with large data, and others; kill the kernel at once. Return the folder of the data, and `mark`."""
     first = start_kernel(folder=folder)
     first.run("a = 1")
+    first.evaluate(f"({PACKS_FOR_SECONDS})")
     pid = int(first.evaluate("__import__('os').getpid()"))
     data = Path(first.evaluate("str(get_ipython().kernel.ctx.returning.chunks.folder)").strip("'"))
     assert first.run(LARGE).status == "ok"

@@ -87,9 +87,13 @@ class Resumption:
 
     def _wait_for_writers(self) -> None:
         """Wait for background jobs of the earlier kernel, which may have outlived it. Raises BadCommand."""
-        end = time.monotonic() + _WRITERS_SECONDS
+        path, end = self._store.path, time.monotonic() + _WRITERS_SECONDS
         self._checkpoints.storage.background.wait(_WRITERS_SECONDS)
-        while self._chunks.growing:
+        if path is None:
+            return
+        with SessionReader(path, before=self._store.run) as reader:
+            states = {info.state for info in reader.checkpoints(all_roots=True).values()}
+        while "writing" in states and self._chunks.growing:
             if time.monotonic() > end:
                 raise BadCommand(
                     "data of the earlier kernel are still being written; %ctx resume brings them back in a moment"
