@@ -101,25 +101,27 @@ class Resumption:
             time.sleep(0.05)
 
     def _take_late_results(self, path: Path) -> None:
-        """Store in the log what background jobs of the earlier kernel finished when it had ended."""
+        """Store in the log what background jobs of the earlier kernel finished when it had ended.
+
+        The files stay: the log may be a copy that only a dry run reads.
+        """
         folder = self._chunks.folder
         jobs = late_results.jobs(folder)
-        if not jobs:
-            return
         with SessionReader(path, before=self._store.run) as reader:
-            manifests, infos = list(reader.all_manifests(all_roots=True).values()), reader.checkpoints(all_roots=True)
+            infos = reader.checkpoints(all_roots=True) if jobs else {}
+            if not any(infos[job].state == "writing" for job in jobs & infos.keys()):
+                return
+            manifests = reader.all_manifests(all_roots=True)
         labelled = False
         """Whether a later checkpoint gives objects labels: which of a job's own they are the earlier kernel knew."""
-        for made in reversed(manifests):
-            job, info, text = made.execution_id, infos.get(made.execution_id), made.text + made.results_text
-            is_lost = info is not None and info.state == "writing" and made.signed and not made.results_text
-            if job in jobs:
-                found = late_results.kept(folder, job) if is_lost and not labelled else None
-                if found is not None and info is not None:
-                    found = units.without_kernel(found)
-                    self._store.checkpoint_state(info.checkpoint_id, "writing", "", time.time(), results=found)
-                    text += json.dumps(found)
-                late_results.forget(folder, job)
+        for job, made in reversed(manifests.items()):
+            text = made.text + made.results_text
+            is_lost = job in jobs & infos.keys() and infos[job].state == "writing" and not made.results_text
+            found = late_results.kept(folder, job) if is_lost and made.signed and not labelled else None
+            if found is not None:
+                found = units.without_kernel(found)
+                self._store.checkpoint_state(made.checkpoint_id, "writing", "", time.time(), results=found)
+                text += json.dumps(found)
             labelled = labelled or units.SHARED in text
 
     def job(self, difference: Callable[[str | None], Difference], *, trust: bool) -> ReturnJob:

@@ -7,7 +7,7 @@
 import { AskCells } from './askcells.js';
 import { CellVersions } from './cellversions.js';
 import { Connection } from './connection.js';
-import { find, h } from './elements.js';
+import { h } from './elements.js';
 import { Gutter } from './gutter.js';
 import { KeptTexts } from './kepttexts.js';
 import { NotebookHands } from './notebook.js';
@@ -168,10 +168,8 @@ class Link {
     this.bar = null;
     this.view.offer(offer);
     const { contentHeader } = this.notebook;
-    if (!offer || !contentHeader) {
-      if (had) this.notebook.content.activate();
-      return;
-    }
+    if (had) this.notebook.content.activate();
+    if (!offer || !contentHeader) return;
     const bar = new this.lab.Widget();
     bar.addClass('ctxk-nb');
     bar.addClass('ctxk-bar-offer');
@@ -186,7 +184,6 @@ class Link {
     );
     contentHeader.addWidget(bar);
     this.bar = bar;
-    if (had) find(bar.node, 'button')?.focus();
   }
 
   /** @param {any} data a message of the kernel */
