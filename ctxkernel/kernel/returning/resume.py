@@ -89,7 +89,7 @@ class Resumption:
         """Wait for background jobs of the earlier kernel, which may have outlived it. Raises BadCommand."""
         path, end = self._store.path, time.monotonic() + _WRITERS_SECONDS
         self._checkpoints.storage.background.wait(_WRITERS_SECONDS)
-        if path is None:
+        if path is None or not self._chunks.growing:
             return
         with SessionReader(path, before=self._store.run) as reader:
             states = {info.state for info in reader.checkpoints(all_roots=True).values()}
@@ -107,8 +107,10 @@ class Resumption:
         """
         folder = self._chunks.folder
         jobs = late_results.jobs(folder)
+        if not jobs:
+            return
         with SessionReader(path, before=self._store.run) as reader:
-            infos = reader.checkpoints(all_roots=True) if jobs else {}
+            infos = reader.checkpoints(all_roots=True)
             if not any(infos[job].state == "writing" for job in jobs & infos.keys()):
                 return
             manifests = reader.all_manifests(all_roots=True)

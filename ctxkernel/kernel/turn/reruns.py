@@ -22,7 +22,7 @@ from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply
 from ctxkernel.kernel.returning.targets import ReturnJob
 from ctxkernel.kernel.turn.turns import Turns
 
-PREPARED_SECONDS = 5.0
+_PREPARED_SECONDS = 5.0
 """A re-run waits so long, for all its cells together, for what the background finds in the targets of handles."""
 Execute = Callable[[CellRequest], Awaitable[ExecuteReply]]
 
@@ -39,7 +39,7 @@ class Replay:
         self._comparisons: list[Comparison] = []
         self._skipped: list[tuple[Statement, str]] = []
         self._stopped = ""
-        self._patience = PREPARED_SECONDS
+        self._patience = _PREPARED_SECONDS
         self._shown = False
         """Whether the line that tells the progress is shown."""
 

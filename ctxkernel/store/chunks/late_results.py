@@ -1,7 +1,8 @@
-"""The results of background jobs, in files beside their packs until they are in the log: a job can outlive its kernel.
+"""The results of background jobs, in files beside their packs: a job can outlive its kernel.
 
-Rule: a result tells which data are loaded, and loading runs code: it counts only with this user's signature of the
-      folder, the job and the result.
+Rule 1: a result tells which data are loaded, and loading runs code: it counts only with this user's signature of the
+        folder, the job and the result.
+Rule 2: the kernel that began the job removes the file when the result is in its log. Another one leaves it there.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ def kept(folder: Path, job: str) -> dict[str, Any] | None:
         made = load_json(read_bounded(folder / f"{job}{_END}", 2 * MOST_BYTES), most_bytes=2 * MOST_BYTES, most_depth=2)
         if isinstance(made, dict):
             text, signature = (cast("dict[str, Any]", made).get(key) for key in ("result", "signature"))
-            own = isinstance(text, str) and isinstance(signature, str) and _is_signed(signature, folder, job, text)
-            if isinstance(text, str) and own:
+            if isinstance(text, str) and isinstance(signature, str):
+                if not signatures.signer().is_signed(signature, *_parts(folder, job, text)):
+                    return None
                 return cast("dict[str, Any]", load_json(text, most_bytes=MOST_BYTES, most_depth=_MOST_DEPTH))
     return None
 
@@ -62,10 +64,6 @@ def forget(folder: Path, job: str) -> None:
 def is_late_result(name: str) -> bool:
     """Return whether a file name is that of a result, or of one that was being written."""
     return _END in name and _JOB.fullmatch(name.partition(_END)[0]) is not None
-
-
-def _is_signed(signature: str, folder: Path, job: str, text: str) -> bool:
-    return signatures.signer().is_signed(signature, *_parts(folder, job, text))
 
 
 def _parts(folder: Path, job: str, text: str) -> tuple[str, ...]:
