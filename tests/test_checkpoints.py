@@ -6,6 +6,7 @@ import copy
 import errno
 import itertools
 import pickle
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -214,6 +215,26 @@ def test_a_slice_of_a_large_array_is_patched_where_it_lies(bench: Bench):
     assert (array == np.arange(4_000_000.0)).all()
     bench.goto(second)
     assert (bench["arr"][1000:1010] == -1).all()
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(0.0, "durable"), (0.04, "writing")], ids=["fast disk", "slow disk"])
+def test_large_data_are_stored_when_the_cell_ends_unless_the_disk_is_slow(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, seconds: float, state: str
+):
+    put, written = bench.store.put, list[str]()
+
+    def put_slowly(address: str, data: Any, **named: Any) -> int:
+        time.sleep(seconds)
+        written.append(address)
+        return put(address, data, **named)
+
+    monkeypatch.setattr(bench.store, "put", put_slowly)
+    first = bench.run("a = np.arange(5_000_000.0)")  # ten chunks
+    assert bench.taken[first].info.state == state
+    assert 1 <= len(set(written)) < 10 or not seconds
+    bench.run("a[::100] = -1")
+    assert bench.goto(first) == {}
+    assert np.array_equal(bench["a"], np.arange(5_000_000.0))
 
 
 def test_what_is_packed_in_the_background_is_stored_as_a_difference(bench: Bench, tmp_path: Path):

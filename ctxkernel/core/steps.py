@@ -6,6 +6,7 @@ Rule 2: a step does not write into the record of its turn: `run_steps` stores wh
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -57,15 +58,19 @@ class Step:
         return self.run if isinstance(self.run, str) else self.run.__name__
 
 
+_path = functools.cache(attrgetter)
+"""Makes the function that follows a dotted path from an owner on, once for each path."""
+
+
 def run_steps(steps: Sequence[Step], guard: StepGuard, owner: Any, record: Any) -> None:
     """Run the steps in their order. Raises what an essential step raised."""
     clean = getattr(guard, "clean", False)
     for step in steps:
-        if step.when and not attrgetter(step.when)(owner):
+        if step.when and not _path(step.when)(owner):
             continue
         run, arguments = step.run, (owner, record)
         if isinstance(run, str):
-            run, arguments = attrgetter(run)(owner), [getattr(record, name) for name in step.needs]
+            run, arguments = _path(run)(owner), [getattr(record, name) for name in step.needs]
         if step.essential:
             given = run(*arguments)
         elif clean:  # call the step directly: the guard has nothing to do

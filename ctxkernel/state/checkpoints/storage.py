@@ -25,7 +25,12 @@ from ctxkernel.state.types import tensors
 from ctxkernel.state.types.memory_blocks import MemoryBlocks
 from ctxkernel.state.types.packer import Opened, Packer, relabelled
 
-INLINE_BYTES = 4 * 1024 * 1024
+INLINE_BYTES = 256 * 1024 * 1024
+INLINE_SECONDS = 0.1
+"""As much is written while the user waits: in this time, and of no more data. The rest is written in the background.
+
+A fork, and the copies of the pages that the next cell changes, take longer than writing 100 MB to a file.
+"""
 BACKGROUND_SECONDS = 120.0
 BASES_SECONDS = 30.0
 """Time that a job waits for chunks of an earlier one, to store the difference only."""
@@ -133,9 +138,8 @@ class Storage:
         fresh, groups = changes.fresh, changes.groups
         nbytes = sum(view.nbytes for view, _ in fresh.values())
         if nbytes <= INLINE_BYTES:
-            for chunk, (view, base) in fresh.items():
-                changes.written += self.chunks.put(chunk, view, base=base)
-            fresh = {}
+            fresh = self._write_now(changes)
+            nbytes = sum(view.nbytes for view, _ in fresh.values())
         if not fresh and not groups:
             return
         if groups:  # a class that the child names by itself would be another one here
@@ -165,6 +169,15 @@ class Storage:
         )
         changes.written += nbytes
         changes.tickets.append(ticket)
+
+    def _write_now(self, changes: StateChanges) -> dict[str, tuple[memoryview, str | None]]:
+        """Write chunks for a limited time; return the others. Raises StoreError."""
+        end, left = time.monotonic() + INLINE_SECONDS, iter(changes.fresh.items())
+        for chunk, (view, base) in left:
+            changes.written += self.chunks.put(chunk, view, base=base)
+            if time.monotonic() > end:
+                break
+        return dict(left)
 
     def _device_memory(self, groups: Iterable[Sequence[str]]) -> MemoryBlocks:
         """Return copies of the memory of devices that groups hold, as far as time allows: a fork cannot read it."""
