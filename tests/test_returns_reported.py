@@ -257,6 +257,12 @@ ended, other = [], [0]
 @rows(
     Reported("of a name that goes", (ENDS, "x = Ends(ended)"), "ended == []", ("ended",), goto="1"),
     Reported("of a name that is replaced", (ENDS, "x = 5", "x = Ends(ended)"), "ended == []", ("ended",)),
+    Reported(
+        "of a class that was deleted",
+        (ENDS, "box = []", "x = y = {'k': [Ends(ended)]}; box.append(x['k']); del Ends"),
+        "ended == []",
+        ("ended",),
+    ),
 )
 def test_what_a_del_changes_during_a_return_is_named(kernel, row):
     """It runs when the return lets go of the object, after the state was put in place."""

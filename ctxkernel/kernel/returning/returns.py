@@ -12,7 +12,7 @@ import contextlib
 import gc
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,12 +30,13 @@ from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.kernel.returning.return_texts import DoneReturn, PreparedReturn, return_text
 from ctxkernel.kernel.returning.targets import ReturnAction, ReturnJob, Target, Trail, place_in
 from ctxkernel.state.base import own_modules
-from ctxkernel.state.base.namespace import is_atom, some_of
+from ctxkernel.state.base.namespace import some_of
 from ctxkernel.state.base.own_modules import PREFIX
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.comparison import Difference
 from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, Storage, own_classes
+from ctxkernel.state.checkpoints.units import Unit
 from ctxkernel.state.tracking.library_containers import is_container, library_containers
 from ctxkernel.state.types import connections
 from ctxkernel.state.types.object_names import LABELS
@@ -311,6 +312,7 @@ class Returning:
         mementos = self._mementos_of(job.difference)
         # Held until the return has ended: a `__del__` must not run in the middle of it.
         before = {name: self.live.value(name) for name in (*fetched.values, *job.difference.drop) if ":" not in name}
+        finalizes = self._may_finalize(before)
         own = self.live.own_modules
         if job.action == "rerun":  # an import among these cells runs the file of its module, as in a new process
             self.live.unload_modules([name for name in own if PREFIX + name not in job.difference.target])
@@ -331,7 +333,8 @@ class Returning:
         self._restore_ambient(job, fetched.values, done)
         done.notices += self._changed_containers(before, job.target.execution_id)
         alive.clear()
-        done.lost |= self._release(before)
+        if finalizes:
+            done.lost |= self._finalize(before)
         before.clear()
         done.notices += self._other_subclasses(job.difference.target)
         self.comparisons.forget()
@@ -410,13 +413,27 @@ class Returning:
         done.notices += [f"{name}: {why}" for name, why in told.items()]
         self._session.tracker.accept(PREFIX + name for name in own_modules.IN_PLACE)
 
-    def _release(self, replaced: dict[str, Any]) -> dict[str, str]:
+    def _may_finalize(self, names: Iterable[str]) -> bool:
+        """Return whether objects of the user's with a `__del__` may be in the values of these variables."""
+        known = self.checkpoints.known_now()
+        units: dict[str, Unit | None] = {}
+        todo = list(names)
+        for name in todo:  # the labels in their data are appended
+            if name not in units:
+                unit = units[name] = known.get(name)
+                todo += unit.labels if unit is not None else ()
+        if all(unit is not None and unit.is_plain for unit in units.values()):
+            return False
+        if all(unit is not None and unit.is_whole for unit in units.values()):
+            # All of their objects were packed, so the state has their classes: far fewer than the process.
+            classes = [self._session.packer.part_of(name) for name in known if name.startswith("class:")]
+        else:
+            classes = list(own_classes(self._session.packer.module))
+        return any(cls is not None and "__del__" in vars(cls) for cls in classes)
+
+    def _finalize(self, replaced: dict[str, Any]) -> dict[str, str]:
         """Release the replaced objects; return the names that a `__del__` of theirs changed, and why."""
         tracker = self._session.tracker
-        if all(map(is_atom, replaced.values())):
-            return {}
-        if not any("__del__" in vars(cls) for cls in own_classes(self._session.packer.module)):
-            return {}
         known = tracker.contents()
         replaced.clear()
         now = tracker.contents()

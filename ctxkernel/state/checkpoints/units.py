@@ -77,6 +77,11 @@ class Unit:
         return not (self.live or self.inexact)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether every object of its values is in its data."""
+        return bool(self.digest) and not (self.live or self.missing or self.parts)
+
+    @property
     def chunks(self) -> list[str]:
         """The addresses of all its chunks."""
         return [chunk for buffer in self.buffers for chunk in buffer.chunks]

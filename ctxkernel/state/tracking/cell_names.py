@@ -104,7 +104,15 @@ def _compile(source: str | ast.Module) -> CodeType | None:
 
 
 def syntax_tree(source: str) -> ast.Module | None:
-    """Return the syntax tree of `source`, or None where it is no plain Python. Shows no warning about it."""
+    """Return the syntax tree of `source`, or None where it is no plain Python. Shows no warning about it.
+
+    Several callers ask for the tree of the same cell in a row, and get the same one: nobody changes it.
+    """
+    return (_syntax_tree if len(source) <= 20_000 else _syntax_tree.__wrapped__)(source)
+
+
+@functools.lru_cache(4)
+def _syntax_tree(source: str) -> ast.Module | None:
     return _quietly(source, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST)
 
 
