@@ -201,6 +201,17 @@ def test_a_fingerprint_is_equal_for_equal_content():
     assert one.tracker.fingerprint("y") != other.tracker.fingerprint("y")
 
 
+@pytest.mark.parametrize("shared", ["[1]", "np.arange(9)", "[np.arange(9)]"])
+def test_the_fingerprint_of_a_class_that_shares_an_object_with_a_variable_is_that_of_its_content(shared: str):
+    """Its label differs in each run, so a re-run of its cell would differ each time."""
+    one, again, other = (
+        Notebook(f"c = {shared}", f"class A:\n    z, n = c, {n}", "B = A; i = [A, c]") for n in (1, 1, 2)
+    )
+
+    for name in "AB":
+        assert one.tracker.fingerprint(name) == again.tracker.fingerprint(name) != other.tracker.fingerprint(name)
+
+
 # -- outside of a cell -------------------------------------------------------------------------
 
 
