@@ -20,6 +20,7 @@ from ctxkernel.replay.causes import flow
 from ctxkernel.replay.divergence import text_table
 from ctxkernel.replay.text_comparison import Tolerance, read_html, same_text
 from ctxkernel.replay.values import same_values
+from ctxkernel.state.types.parts import Lost
 
 MONDAY = 1_795_311_713.25
 """2026-11-22 01:41:53 UTC."""
@@ -652,6 +653,8 @@ def test_values_can_be_compared_by_who_has_them():
 
     assert states(old, new, {"x": "a"}, {"x": "b"}, equal=lambda name: True) == []
     assert len(states(old, new, {"x": "a"}, {"x": "b"}, equal=lambda name: None)) == 1
+    assert len(states(old, new, {"x": ""}, {"x": ""}, equal=lambda name: False)) == 1
+    assert states(old, new, {"x": ""}, {"x": ""}, equal=lambda name: None) == []
 
 
 def test_a_change_in_place_counts():
@@ -954,6 +957,14 @@ def cycle() -> list[Any]:
     return made
 
 
+class Twice:
+    """A class of the user's that a re-run defines again."""
+
+    @staticmethod
+    def of(value: int) -> object:
+        return type("Twice", (), {"value": value})()
+
+
 def test_values_are_the_same_but_for_the_last_digits_of_floats():
     np = pytest.importorskip("numpy")
     pd = pytest.importorskip("pandas")
@@ -982,6 +993,10 @@ def test_values_are_the_same_but_for_the_last_digits_of_floats():
         ([object()], [object()], None),
         ([1, object()], [2, object()], False),
         ([0] * 200_000, [0] * 199_999 + [1], None),
+        (int, int, True),
+        ([Lost("a socket")], [Twice.of(1)], None),
+        ([Twice.of(1)], [Twice.of(1)], None),
+        ({"a": type(Twice.of(1))}, {"a": type(Twice.of(1))}, None),
     ]
     for old, new, answer in rows:
         assert same_values(old, new) is answer, (old, new)

@@ -450,6 +450,25 @@ def test_a_generator_that_stood_where_it_did_is_no_cause(kernel):
     assert [(one["subject"], one["cause"]) for one in found["s2"]] == [("t", "clock")]
 
 
+@pytest.mark.parametrize(
+    ("setup", "cell", "names"),
+    [
+        ("class A: pass", "A.z = {}", {"A"}),
+        ("class A: pass\na = [A()]", "type(a[0]).z = [{}]", {"A"}),
+        ("import numpy as np\nv = np.zeros(9); w = v[2:]", "v[4] = {}", {"v", "w"}),
+        ("import numpy as np\nv = np.zeros(9); d = {'v': v[2:]}", "v[4] = {}", {"v", "d"}),
+    ],
+)
+def test_a_rerun_tells_a_difference_inside_of_an_object_that_variables_refer_to(kernel, setup, cell, names):
+    """Not only one of the variables themselves: their own form is the same then."""
+    run_all(kernel, f"import time\n{setup}", cell.format("time.perf_counter_ns()"), cell.format(5))
+
+    found = comparisons(kernel.run("%ctx rerun 2..3 --json"))
+
+    assert {one["subject"] for one in found["s2"] if one["kind"] != "timing"} == names
+    assert not [one for one in found["s3"] if one["kind"] != "timing"]
+
+
 def test_the_outputs_of_a_rerun_do_not_flood_the_notebook(kernel):
     """They are in the log; the cell shows the table."""
     run_all(kernel, "print('loud')", "1/1")

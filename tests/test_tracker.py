@@ -201,6 +201,40 @@ def test_a_fingerprint_is_equal_for_equal_content():
     assert one.tracker.fingerprint("y") != other.tracker.fingerprint("y")
 
 
+@pytest.mark.parametrize("shared", ["[1]", "np.arange(9)", "[np.arange(9)]"])
+def test_the_fingerprint_of_a_class_that_shares_an_object_with_a_variable_is_that_of_its_content(shared: str):
+    """Its label differs in each run, so a re-run of its cell would differ each time."""
+    one, again, other = (
+        Notebook(f"c = {shared}", f"class A:\n    z, n = c, {n}", "B = A; i = [A, c]") for n in (1, 1, 2)
+    )
+
+    for name in "AB":
+        assert one.tracker.fingerprint(name) == again.tracker.fingerprint(name) != other.tracker.fingerprint(name)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["A.z = {}", "type(a).z = {}", "bump({})", "A.f = lambda s, k={}: k", "v[2] = {}", "w[0] = {}", "d['v'][2] = {}"],
+)
+def test_a_fingerprint_follows_a_change_inside_of_an_object_with_a_pack_of_its_own(cell: str):
+    """The pack of a variable stays the same then, as it only refers to the class or to the memory."""
+    setup = """
+        class A:
+            pass
+        a = A(); B = A; l = [A]
+        def bump(by):
+            A.n = by
+        v = np.arange(5.); w = v[2:]; d = {'v': v}
+    """
+    one, again, other = (Notebook(setup, cell.format(n)) for n in (7, 7, 8))
+
+    known = {name: one.tracker.fingerprint(name) for name in (("v", "w", "d") if cell[0] in "vwd" else ("A", "B"))}
+    assert any(known.values())
+    for name, text in known.items():
+        assert text == again.tracker.fingerprint(name)
+        assert not text or text != other.tracker.fingerprint(name)
+
+
 # -- outside of a cell -------------------------------------------------------------------------
 
 

@@ -163,7 +163,8 @@ class _RunComparison(OutputComparison):
         first: TypeInfo | ChangeInfo | None,
         second: TypeInfo | ChangeInfo | None,
     ) -> Iterable[Divergence]:
-        if (before and before == after) or (self._equal is not None and self._equal(name)):
+        equal = (before and before == after) or (self._equal(name) if self._equal is not None else None)
+        if equal:
             return
         texts = _description(first), _description(second)
         if before and after:
@@ -171,8 +172,10 @@ class _RunComparison(OutputComparison):
             scalar = first is not None and second is not None and first.type == second.type and first.type in _SCALARS
             if scalar and texts[0] != texts[1] and self.near(*texts):
                 return
-        elif first is None or second is None or self.same(*texts) or _is_undescribed(first, second):
-            return  # nothing is known of the content, and the descriptions are the same
+        elif first is None or second is None:
+            return  # nothing is known of the content
+        elif equal is not False and (self.same(*texts) or _is_undescribed(first, second)):
+            return  # and the descriptions are the same
         if not any(texts) or texts[0] == texts[1]:
             summary = f"content differs: {texts[1]}" if texts[1] else "content differs"
         elif first is not None and second is not None and first.type != second.type:

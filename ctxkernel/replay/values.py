@@ -11,13 +11,16 @@ import sys
 from collections.abc import Iterable
 from typing import Any, cast
 
-from ctxkernel.core.reflection import SEQUENCES, SETS, Classes
+from ctxkernel.core.reflection import SEQUENCES, SETS, Classes, class_module, class_qualname
 from ctxkernel.replay.text_comparison import Tolerance
 
 ITEMS = 100_000
 BYTES = 256 * 1024 * 1024
 
-_EXACT = Classes(type(None), bool, int, str, bytes, bytearray, range, type, type(Ellipsis))
+_EXACT = Classes(type(None), bool, int, str, bytes, bytearray, range, type(Ellipsis))
+
+_STAND_IN = "ctxkernel.state.types.parts", "Lost"
+"""Module and name of the class of stand-ins for objects without a stored form."""
 
 
 class _CannotTell(Exception):
@@ -46,7 +49,9 @@ class _Looking:
         if old is new:
             return True
         kind = cast("type[Any]", type(old))
-        if kind is not type(new):
+        if kind is not (other := cast("type[Any]", type(new))):
+            if _full_name(kind) == _full_name(other) or _STAND_IN in (_full_name(kind), _full_name(other)):
+                raise _CannotTell  # a class that was defined again, or an object that has no stored form
             return False
         if kind is float:
             return self.tolerance.same(old, new)
@@ -124,3 +129,7 @@ class _Looking:
             near = numpy.isclose(old, new, rtol=self.tolerance.rel, atol=self.tolerance.abs, equal_nan=True)
             return bool(near.all())
         return bool(numpy.array_equal(old, new))
+
+
+def _full_name(kind: type[Any]) -> tuple[str, str]:
+    return class_module(kind), class_qualname(kind)

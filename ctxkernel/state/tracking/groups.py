@@ -25,6 +25,7 @@ from ctxkernel.state.tracking.late_changes import OwnContent
 from ctxkernel.state.types.arrays import block_of
 from ctxkernel.state.types.file_objects import buffer_address
 from ctxkernel.state.types.memory_blocks import MemoryBlocks
+from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.state.types.packer import Packed, Packer
 from ctxkernel.state.types.parts import OutOfTime, Unfinished, never
 
@@ -270,9 +271,20 @@ class Moment:
 
 
 def distinct(pieces: Mapping[str, PackPiece]) -> list[PackPiece]:
-    """Return each piece once, referenced ones first: the fingerprints of the others need them."""
-    once = list({id(one): one for one in pieces.values()}.values())
-    return sorted(once, key=lambda piece: not piece.names[0].startswith(("shared:", "class:")))
+    """Return each piece once, after those that it refers to: its fingerprints need theirs."""
+    once = {id(one): one for one in pieces.values()}.values()
+    todo = sorted(once, key=lambda piece: any(name.startswith(LABELS) for name in piece.names))
+    found: dict[int, PackPiece] = {}
+    opened: set[int] = set()
+    while todo:
+        piece = todo[-1]
+        opened.add(id(piece))
+        referenced = [one for label in piece.packed.labels if (one := pieces.get(label)) is not None]
+        if more := [one for one in referenced if id(one) not in opened]:
+            todo += more
+        else:
+            found[id(piece)] = todo.pop()
+    return [*found.values()]
 
 
 def is_pack_of(group: Group | None, piece: PackPiece) -> bool:

@@ -171,8 +171,7 @@ class PackedVariables:
             if (variable := self._variables.get(name)) is not None:
                 variable.turn = self.turn
                 variable.visible = array_fingerprint(self._value(name))
-        if _has_print(piece):
-            group.prints = self._prints(piece)
+        group.prints = self._prints(piece)
         return group
 
     def _store(self, piece: PackPiece) -> None:
@@ -284,9 +283,7 @@ class PackedVariables:
             return None if one is None else (one.key, one.packed.labels)
 
         value = self._value(name)
-        text = array_fingerprint(value).hex() or (
-            self._prints(piece, moment).get(name, "") if _has_print(piece) else ""
-        )
+        text = array_fingerprint(value).hex() or self._prints(piece, moment).get(name, "")
         return content_of((piece.key, piece.packed.labels), find, text)
 
     def _known_content(self, group: Group) -> OwnContent | None:
@@ -305,11 +302,16 @@ class PackedVariables:
         """Take in the pieces of a moment."""
         # Unknown after a return to a state before it was shared: its users are stored with it.
         fresh = {name for name in moment.pieces if name.startswith("shared:") and name not in self._groups}
+        altered: set[str] = set()
         for piece in distinct(moment.pieces):
             before = self._groups.get(piece.names[0]) or old.get(piece.names[0])
             if before is None or not self._is_same(piece, piece.names[0], old):
+                altered.update(piece.names)
                 self._take_altered(piece, before, moment, old, found)
                 continue
+            if not altered.isdisjoint(piece.packed.labels):  # its fingerprints have those of other content in them
+                altered.update(piece.names)
+                before.prints = self._prints(piece)
             before.seconds, before.hashing = piece.seconds, piece.hashing
             # Or it was not stored when it was packed.
             if not (fresh.isdisjoint(piece.packed.labels) and self.pending.names.isdisjoint(piece.names)):
@@ -401,6 +403,8 @@ class PackedVariables:
             of_class = is_kind(class_of(value), type) and self.packer.part_of(next(iter(held)))
             if all(label.startswith("class:") for label in held) and of_class is not value:
                 continue
+            if variable.turn != self.turn:  # it was not packed now
+                group.prints[name] = self._shared_print(next(iter(held))) if of_class is value else ""
             if name in found.changed or name in found.added:
                 continue
             visible = array_fingerprint(value)
@@ -456,11 +460,12 @@ class PackedVariables:
         return "" if found.startswith(fingerprints.LIVE) else found
 
     def _prints(self, piece: PackPiece, moment: Moment | None = None) -> dict[str, str]:
-        """Return fingerprints of the names of a piece.
+        """Return fingerprints of the names of a piece; none if it is too large.
 
         `moment`: has the shared objects that the piece refers to; without one they are those that are known.
         """
-        packed = piece.packed
+        if len((packed := piece.packed).stream) > (COMPARED_BYTES if packed.noted else PLAIN_BYTES):
+            return {}
         try:
             trees = values_of(packed.stream, [one.nbytes for one in packed.buffers], piece.chunks)
         except Exception:  # a stream that only its maker can read: nothing is known then
@@ -487,14 +492,9 @@ class PackedVariables:
         piece = moment.pieces.get(label)
         if piece is None:
             return label
-        return (self._prints(piece, moment).get(label, "") if _has_print(piece) else "") or piece.key.hex()
+        return self._prints(piece, moment).get(label, "") or piece.key.hex()
 
     def _hidden_attributes(self, label: str) -> frozenset[str]:
         """Return the attributes of instances of a class that follow from the others: of cached properties."""
         cls = self.packer.classes.object(label)
         return AttributePlan(cls, own=True).skip if cls is not None else frozenset()
-
-
-def _has_print(piece: PackPiece) -> bool:
-    """Return whether fingerprints are made of a piece."""
-    return len(piece.packed.stream) <= (COMPARED_BYTES if piece.packed.noted else PLAIN_BYTES)
