@@ -469,6 +469,25 @@ def test_a_rerun_tells_a_difference_inside_of_an_object_that_variables_refer_to(
     assert not [one for one in found["s3"] if one["kind"] != "timing"]
 
 
+@pytest.mark.parametrize(
+    ("setup", "cell", "kinds"),
+    [
+        ("x = [[i] for i in range(200_000)]", "x[150_000] = {}", {"state"}),
+        ("x = {i: [i] for i in range(80_000)}", "x[70_000] = [{}]", {"state"}),
+        ("x = [{str(i)} for i in range(30_000)]", "x[9] = set([{}])", {"state"}),
+        ("class P: pass\nx = [P() for i in range(30_000)]", "x[15].k = {}", {"state", "unknown"}),
+        ("import numpy as np\nx = [np.arange(9)] + [[i] for i in range(50_000)]", "x[0][1] = {}", {"state"}),
+    ],
+)
+def test_a_rerun_tells_a_difference_in_a_large_value_or_that_it_was_not_compared(kernel, setup, cell, kinds):
+    run_all(kernel, f"import time\n{setup}", cell.format("time.perf_counter_ns()"), cell.format(5))
+
+    found = comparisons(kernel.run("%ctx rerun 2..3 --json", timeout=100))
+
+    assert {one["kind"] for one in found["s2"] if one["subject"] == "x"} & kinds, found
+    assert not [one for one in found["s3"] if one["kind"] not in ("timing", "unknown")]
+
+
 def test_the_outputs_of_a_rerun_do_not_flood_the_notebook(kernel):
     """They are in the log; the cell shows the table."""
     run_all(kernel, "print('loud')", "1/1")

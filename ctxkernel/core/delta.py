@@ -248,11 +248,7 @@ def format_comparisons(comparisons: Sequence[Comparison]) -> list[DeltaItem]:
 
 
 def _differing(comparison: Comparison) -> str:
-    subjects = [
-        f"{one.subject} ({one.cause})" if one.cause else one.subject
-        for one in comparison.divergences
-        if one.kind != "timing"
-    ]
+    subjects = [f"{one.subject} ({one.cause})" if one.cause else one.subject for one in comparison.differences]
     return join_names(dict.fromkeys(subjects), SUBJECTS)
 
 

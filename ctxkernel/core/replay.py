@@ -12,7 +12,15 @@ CheckpointState = Literal["writing", "durable", "skipped", "thinned", "damaged"]
 """`writing`: large data are on their way to the disk · `durable`: survives the kernel · `skipped`: was not taken,
 `reason` says why · `thinned`: its large data were deleted for space · `damaged`: its data are gone or changed."""
 
-DivergenceKind = Literal["output", "state", "artifact", "error", "file", "timing"]
+DivergenceKind = Literal["output", "state", "artifact", "error", "file", "timing", "unknown"]
+"""`unknown`: a variable whose content could not be compared."""
+INFORMATIVE: frozenset[DivergenceKind] = frozenset(("timing", "unknown"))
+"""The kinds that are no difference."""
+PACKED = "pack:"
+"""The beginning of a fingerprint of the data of a large value: equal content may have been written in another way.
+
+Nothing follows while these data are not known yet.
+"""
 
 
 CHECKPOINT_FORMAT = 2
@@ -62,7 +70,7 @@ class Comparison:
     against: str
     """The earlier execution."""
     divergences: tuple[Divergence, ...] = ()
-    """Those of timing are for information only."""
+    """Those of `INFORMATIVE` kinds are for information only."""
     expected: bool = False
     """Whether the cell is marked as expected to differ."""
     time_ms: tuple[float, float] = (0.0, 0.0)
@@ -70,8 +78,22 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        """Whether nothing but the time differs."""
-        return all(one.kind == "timing" for one in self.divergences)
+        """Whether nothing but the time differs, as far as it could be compared."""
+        return not self.differences
+
+    @property
+    def differences(self) -> list[Divergence]:
+        """The divergences without those that are for information only."""
+        return [one for one in self.divergences if one.kind not in INFORMATIVE]
+
+
+def equal_content(one: str, other: str) -> bool | None:
+    """Return whether two fingerprints are of equal content; None where they cannot tell. An empty one is not known."""
+    if not one or not other or PACKED in (one, other):
+        return None
+    if one == other:
+        return True
+    return None if one.startswith(PACKED) or other.startswith(PACKED) else False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ctxkernel.core.replay import INFORMATIVE
 from ctxkernel.core.text import format_duration, format_time, one_line, plural
 from ctxkernel.core.timeline import PARAMETERS
 
@@ -113,7 +114,7 @@ def _comparison(made: JsonObject | None) -> str:
     """Return the result of a re-run."""
     if not made or made["same"]:
         return "same" if made else ""
-    subjects = [one["subject"] for one in made["divergences"] if one["kind"] != "timing"]
+    subjects = [one["subject"] for one in made["divergences"] if one["kind"] not in INFORMATIVE]
     return f"{'differs as expected' if made['expected'] else 'differs'}: {', '.join(subjects)}"
 
 

@@ -36,6 +36,8 @@ class Details:
     """Differences in the environment: `numpy 1.26 → 2.4`."""
     types: Mapping[str, str] = field(default_factory=dict[str, str])
     """Names of the types of the names that it uses: `set`, `DataFrame`."""
+    pending: Collection[str] = ()
+    """Names of which it is not known yet whether the executions changed them."""
     equal: Callable[[str], bool | None] | None = None
     """Compares the values of a name after both, with the tolerance; it returns None if that cannot be told."""
     difference: Callable[[str], ValueDifference | None] | None = None

@@ -13,6 +13,7 @@ from typing import Literal, cast
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.nodes.handle_history import delta_of
+from ctxkernel.core.replay import equal_content
 from ctxkernel.core.text import join_names, one_line
 from ctxkernel.core.timeline import Artifact, ChangeInfo, Path, Run, TypeInfo
 from ctxkernel.core.timeline_events import Json, plain
@@ -233,10 +234,9 @@ def _names(path: Path, fingerprints: Fingerprints) -> dict[str, _Value]:
 def _changed(before: Mapping[str, _Value], after: Mapping[str, _Value]) -> Iterator[NameDifference]:
     for name, two in after.items():
         one = before.get(name)
-        if one is None or one.since == two.since or (one.fingerprint and one.fingerprint == two.fingerprint):
+        if one is None or one.since == two.since or (equal := equal_content(one.fingerprint, two.fingerprint)):
             continue
-        is_known = bool(one.fingerprint and two.fingerprint)
-        if is_known or _told(one.info) != _told(two.info):
+        if equal is False or _told(one.info) != _told(two.info):
             yield NameDifference(name, _change(one.info, two.info, "content differs"))
         elif not _is_whole(one.info):
             yield NameDifference(name, _change(one.info, two.info, "may differ: its content was not kept"))

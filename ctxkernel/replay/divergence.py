@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from ctxkernel.core.replay import Comparison, Divergence
+from ctxkernel.core.replay import Comparison, Divergence, equal_content
 from ctxkernel.core.text import format_duration, format_table, one_line
 from ctxkernel.core.timeline import Artifact, ChangeInfo, Execution, TypeInfo
 from ctxkernel.core.timeline_events import Json, plain
@@ -59,6 +59,7 @@ class _RunComparison(OutputComparison):
     ) -> None:
         super().__init__(old, new, details, settings)
         self._old_state, self._new_state = old_state, new_state
+        self._pending = details.pending
         self._equal, self._difference, self._file = details.equal, details.difference, details.file
 
     def all(self) -> Iterable[Divergence]:
@@ -142,7 +143,8 @@ class _RunComparison(OutputComparison):
 
     def _state(self) -> Iterable[Divergence]:
         one, two = self.old.changes, self.new.changes
-        for name in sorted({*one.added, *one.changed, *one.deleted, *two.added, *two.changed, *two.deleted}):
+        told = {*one.added, *one.changed, *one.deleted, *two.added, *two.changed, *two.deleted}
+        for name in sorted(told.union(self._pending)):
             before, after = self._old_state.get(name), self._new_state.get(name)
             first = one.added.get(name) or one.changed.get(name)
             second = two.added.get(name) or two.changed.get(name)
@@ -163,21 +165,22 @@ class _RunComparison(OutputComparison):
         first: TypeInfo | ChangeInfo | None,
         second: TypeInfo | ChangeInfo | None,
     ) -> Iterable[Divergence]:
-        equal = (before and before == after) or (self._equal(name) if self._equal is not None else None)
+        told = equal_content(before, after)
+        equal = told or (self._equal(name) if self._equal is not None else None)
         if equal:
             return
         texts = _description(first), _description(second)
-        if before and after:
+        if told is False:
             # The description of a scalar is complete, so it can be compared with the tolerance.
             scalar = first is not None and second is not None and first.type == second.type and first.type in _SCALARS
             if scalar and texts[0] != texts[1] and self.near(*texts):
                 return
-        elif first is None or second is None:
-            return  # nothing is known of the content
-        elif equal is not False and (self.same(*texts) or _is_undescribed(first, second)):
-            return  # and the descriptions are the same
-        if not any(texts) or texts[0] == texts[1]:
-            summary = f"content differs: {texts[1]}" if texts[1] else "content differs"
+        elif equal is None and (first is None or second is None or self.same(*texts) or _is_undescribed(first, second)):
+            if before and after:  # else it has no content that tells two apart
+                yield divergence("unknown", name, "its content could not be compared", "")
+            return
+        if not all(texts) or texts[0] == texts[1]:
+            summary = f"content differs: {texts[1] or texts[0]}" if any(texts) else "content differs"
         elif first is not None and second is not None and first.type != second.type:
             summary = f"{first.type} → {second.type}"
         else:
@@ -257,7 +260,9 @@ def table(comparisons: Iterable[Comparison]) -> list[list[str]]:
         sid = one.execution_id.partition(".")[0]
         first = f"{sid} (expected)" if one.expected and not one.same else sid
         if one.same:
-            rows.append([sid, "same", "", "", ""])
+            unknown = any(found.kind == "unknown" for found in one.divergences)
+            rows.append([sid, "same", "", "as far as it could be compared" if unknown else "", ""])
+            first = ""
         for found in one.divergences:
             rows.append([first, found.kind, one_line(found.subject, 40), one_line(found.summary, 90), found.cause])
             first = ""

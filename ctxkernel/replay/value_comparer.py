@@ -220,6 +220,8 @@ class ValueComparer:
         body = ", ".join(filter(None, told))
         differs = True if changed or added or removed else None if still else False
         waits = any(one.known == "pending" for one in found)
+        # Thousands of items may be left for one reason.
+        shown = [*changed, *{one.reason: one for one in reversed(still)}.values()][:PARTS]
         return ValueDifference(
             name,
             f"{head}: {body or 'the same'}",
@@ -227,8 +229,8 @@ class ValueComparer:
             differs=differs,
             reason=next((f"{one.name}: {one.reason}" for one in still), ""),
             counts={**counts, "parts": len(changed)},
-            parts=tuple(found[:PARTS]),
-            more=max(0, len(found) - PARTS),
+            parts=tuple(shown),
+            more=len(found) - len(shown),
         )
 
     # -- libraries and instances ------------------------------------------------------------------------

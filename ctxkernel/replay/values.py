@@ -1,7 +1,8 @@
 """Values with different fingerprints compared by content, floats with a tolerance.
 
 Rule 1: no code of the user's is called: only built-in containers, NumPy's arrays and pandas' frames are compared, by
-        their own methods and only if they are exactly of these types. For other values the result is not known.
+        their own methods and only if they are exactly of these types, and instances of classes of cells, by their
+        attributes. For other values the result is not known.
 Rule 2: the work is bounded: for more than `ITEMS` items, or an array over `BYTES`, the result is not known.
 """
 
@@ -11,10 +12,20 @@ import sys
 from collections.abc import Iterable
 from typing import Any, cast
 
-from ctxkernel.core.reflection import SEQUENCES, SETS, Classes, class_module, class_qualname
+from ctxkernel.core.reflection import (
+    SEQUENCES,
+    SETS,
+    Classes,
+    attributes,
+    class_module,
+    class_mro,
+    class_of,
+    class_qualname,
+    python_made,
+)
 from ctxkernel.replay.text_comparison import Tolerance
 
-ITEMS = 100_000
+ITEMS = 1_000_000
 BYTES = 256 * 1024 * 1024
 
 _EXACT = Classes(type(None), bool, int, str, bytes, bytearray, range, type(Ellipsis))
@@ -50,8 +61,10 @@ class _Looking:
             return True
         kind = cast("type[Any]", type(old))
         if kind is not (other := cast("type[Any]", type(new))):
-            if _full_name(kind) == _full_name(other) or _STAND_IN in (_full_name(kind), _full_name(other)):
-                raise _CannotTell  # a class that was defined again, or an object that has no stored form
+            if _full_name(kind) == _full_name(other):  # a class that was defined again
+                return self.instances(old, new)
+            if _STAND_IN in (_full_name(kind), _full_name(other)):
+                raise _CannotTell  # an object that has no stored form
             return False
         if kind is float:
             return self.tolerance.same(old, new)
@@ -71,8 +84,18 @@ class _Looking:
             return self.sets(old, new)
         looked = self.library(old, new)
         if looked is None:
-            raise _CannotTell
+            return self.instances(old, new)
         return looked
+
+    def instances(self, old: Any, new: Any) -> bool:
+        """Compare instances of a class of a cell by their attributes; of others not all of the content is there."""
+        for kind in {class_of(old), class_of(new)}:
+            if class_module(kind) != "__main__" or not all(map(python_made, class_mro(kind)[:-1])):
+                raise _CannotTell
+        first, second = attributes(old), attributes(new)
+        if first.keys() != second.keys():  # a property that was asked for may be among them
+            raise _CannotTell
+        return self.each(first.values(), [second[name] for name in first])
 
     def each(self, old: Iterable[Any], new: Iterable[Any]) -> bool:
         first, second = list(old), list(new)

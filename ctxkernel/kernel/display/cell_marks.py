@@ -155,7 +155,7 @@ class CellMarks:
         if comparison.expected or comparison.same:
             self._diverged.pop(comparison.execution_id, None)
             return
-        first = next(one for one in comparison.divergences if one.kind != "timing")
+        first = comparison.differences[0]
         cause = f" ({first.cause})" if first.cause else ""
         self._diverged[comparison.execution_id] = f"{first.subject}: {one_line(first.summary, 100)}{cause}"
 

@@ -24,7 +24,7 @@ from ctxkernel.core.reflection import (
     is_kind,
     is_own_class,
 )
-from ctxkernel.core.replay import Comparison
+from ctxkernel.core.replay import PACKED, Comparison, equal_content
 from ctxkernel.core.timeline import Execution, Path, Statement
 from ctxkernel.core.timeline_events import MethodCalled
 from ctxkernel.core.value_difference import ValueDifference
@@ -39,6 +39,7 @@ from ctxkernel.state.ambient import passive
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.checkpoints.states import States
+from ctxkernel.state.tracking.late_changes import LateChanges
 
 if TYPE_CHECKING:
     from ctxkernel.replay.cause_finder import Details
@@ -138,13 +139,20 @@ class Comparisons:
     """Compares executions with those that they re-ran."""
 
     def __init__(
-        self, session: ReturnServices, live: LiveState, facts: RunFacts, states: States, restorer: Restorer
+        self,
+        session: ReturnServices,
+        live: LiveState,
+        facts: RunFacts,
+        states: States,
+        restorer: Restorer,
+        late: LateChanges,
     ) -> None:
         self._session = session
         self._live = live
         self._facts = facts
         self._states = states
         self._restorer = restorer
+        self._late = late
         self.values = StateValues(restorer, live.value, lambda: session.configuration.settings.tolerance)
         self.states = StateDifferences(session, facts.fingerprints, self.values)
         self._loaded: tuple[str, Any] = "", NOTHING
@@ -194,10 +202,13 @@ class Comparisons:
         old = log.execution(against)
         statement, before = log.statement(new.statement_id), log.statement(old.statement_id)
         names = {*old.changes.added, *old.changes.changed, *new.changes.added, *new.changes.changed}
+        pending = self._late.open_names(old.execution_id) | self._late.open_names(new.execution_id)
+        names |= pending
         until = time.monotonic() + DETAIL_SECONDS
         known = replace(
             details(self._session.namespace, statement.source, before.source, self._inputs(statement, old, new)),
             generators=self._other_generators(old, new),
+            pending=pending,
             equal=partial(self._equal, against),
             difference=partial(self._difference, until),
             file=partial(self._file, against, new.execution_id, until),
@@ -223,7 +234,9 @@ class Comparisons:
 
         wanted = {name for name in names_used(statement.source) if self._live.value(name) is not NOTHING}
         then, now = (self._newest(wanted, one.parent_execution_id) for one in (old, new))
-        return {name: "" for name in then.keys() & now.keys() if then[name] != now[name]} | self._diverged
+        return {
+            name: "" for name in then.keys() & now.keys() if equal_content(then[name], now[name]) is False
+        } | self._diverged
 
     def _newest(self, names: Collection[str], place: str | None) -> dict[str, str]:
         """Return the fingerprints that some names had at a place, as far as the last executions before it tell."""
@@ -249,6 +262,9 @@ class Comparisons:
             found = self._facts.fingerprints.get(execution.execution_id, {})
             if name in found:
                 return found[name]
+            changes = execution.changes
+            if changes.incomplete or name in changes.changed or name in changes.added:
+                return PACKED
         return ""
 
     def _equal(self, against: str, name: str) -> bool | None:

@@ -81,7 +81,10 @@ class Returning:
         self.checkpoints = Checkpointer(tracker, storage)
         self.restorer = Restorer(self.checkpoints, bind=self.live.bind, free_memory=free_memory, head=self._last_ended)
         self.facts = RunFacts()
-        self.comparisons = Comparisons(session, self.live, self.facts, self.checkpoints.states, self.restorer)
+        checkpoints = self.checkpoints
+        self.comparisons = Comparisons(
+            session, self.live, self.facts, checkpoints.states, self.restorer, checkpoints.late
+        )
         self.kept = KeptResults(session, self.live, self.facts, self.checkpoints, self.restorer)
         self._reader = CellReader(tracker, session.namespace, session.reads, session.packer.own_modules)
         self._planner = Planner(session, self.live, self.facts, self.restorer)

@@ -20,7 +20,8 @@ const KINDS = {
   artifact: 'artifact',
   error: 'error',
   file: 'file read',
-  timing: 'time'
+  timing: 'time',
+  unknown: 'not compared'
 };
 /** Excerpts up to this length stand on one line, as `before → after`. */
 const SHORT = 40;

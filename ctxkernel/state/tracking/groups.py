@@ -20,7 +20,9 @@ from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
 
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import class_of, is_any
+from ctxkernel.core.replay import PACKED
 from ctxkernel.state.base.namespace import NOTHING
+from ctxkernel.state.tracking.fingerprints import LIVE
 from ctxkernel.state.tracking.late_changes import OwnContent
 from ctxkernel.state.types.arrays import block_of
 from ctxkernel.state.types.file_objects import buffer_address
@@ -72,6 +74,25 @@ class Group:
     """… what the others held when they were …"""
     waited: bool = False
     """… and whether a cell has waited for them."""
+
+
+def pack_print(group: Group, groups: Mapping[str, Group], name: str, within: tuple[str, ...] = ()) -> str:
+    """Return a fingerprint of the data of a name that is too large for one of its content; empty if there is none.
+
+    It has the content of the shared objects in it, and not their labels, which are others in each session.
+    """
+    if not group.key:
+        return PACKED
+    texts = [group.key.hex(), str(group.names.index(name))]
+    for label in group.labels:
+        one = groups.get(label)
+        if one is None or label in within:
+            return ""
+        text = one.prints.get(label) or pack_print(one, groups, label, (*within, label))
+        if text in ("", PACKED) or text.startswith(LIVE):
+            return PACKED if text == PACKED else ""
+        texts.append(text)
+    return PACKED + xxh3_128_hexdigest(" ".join(texts).encode())
 
 
 @dataclass(slots=True)

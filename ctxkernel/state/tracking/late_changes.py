@@ -116,6 +116,10 @@ class LateChanges:
             self._packs[name].append(_Pack(execution_id, one, one and one.now, one is not None and one.now is not None))
             self._decide(name)
 
+    def open_names(self, execution_id: str) -> set[str]:
+        """Return the variables of which it is not known yet whether a cell changed them."""
+        return set(self._open.get(execution_id, ()))
+
     def answer(self, execution_id: str, contents: Mapping[str, OwnContent]) -> None:
         """Take in what a background process packed after a cell; what is lacking stays unknown."""
         for name in list(self._packs):
