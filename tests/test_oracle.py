@@ -23,7 +23,7 @@ from told import named_by
 
 HERE = Path(__file__).parent
 linux = pytest.mark.skipif(sys.platform != "linux", reason="programs run in forked processes")
-PARTS, PROGRAMS = (1, 10) if QUICK else (4, 400)
+PARTS, PROGRAMS = (1, 10) if QUICK else (8, 200)
 MOST_SECONDS = 900  # a machine may be busy; a program takes half a second
 
 

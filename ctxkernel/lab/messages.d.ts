@@ -98,7 +98,7 @@ export interface Checkpoint {
 
 /** One difference between an execution and its re-run; a page asks for its `detail` (`difference`). */
 export interface Divergence {
-  kind: 'output' | 'state' | 'artifact' | 'error' | 'file' | 'timing';
+  kind: 'output' | 'state' | 'artifact' | 'error' | 'file' | 'timing' | 'unknown';
   subject: string;
   summary: string;
   cause: string;

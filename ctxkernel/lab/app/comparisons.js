@@ -44,7 +44,8 @@ function drawComparisons(view) {
     view.refresh('rerun');
     find(view.sections.rerun, '[data-part=only]')?.focus();
   });
-  const shown = view.onlyDiffering ? all.filter((one) => one.word !== 'same') : all;
+  // Of a run that is the same, only what could not be compared is among what was found.
+  const shown = view.onlyDiffering ? all.filter((one) => one.word !== 'same' || one.found.length) : all;
   /** @param {number} i */
   const total = (i) => rows.reduce((sum, row) => sum + (number(list(row.comparison?.time_ms)[i]) ?? 0), 0);
   return [
