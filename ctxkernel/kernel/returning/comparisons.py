@@ -63,7 +63,7 @@ class RunFacts:
     marks: dict[str, str] = field(default_factory=dict[str, str])
     """Statement or cell → `differs` or `asks`."""
     fingerprints: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
-    """Execution → content hashes of the names that it added or changed."""
+    """Execution → fingerprints of the names that it added or changed; without those that were not known yet."""
     touched: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """Execution → names that it may have touched."""
     cells: dict[str, CellFacts] = field(default_factory=dict[str, CellFacts])
@@ -79,7 +79,8 @@ class RunFacts:
         """Return the known fingerprints of names at the end of a path."""
         found: dict[str, str] = {}
         for _, execution in path:
-            for name in execution.changes.deleted:
+            diff = execution.changes
+            for name in (*diff.deleted, *diff.added, *diff.changed):
                 found.pop(name, None)
             found |= self.fingerprints.get(execution.execution_id, {})
         return found
@@ -243,8 +244,9 @@ class Comparisons:
         found: dict[str, str] = {}
         path = reversed(self._session.loop.log.path(place)) if place is not None else ()
         for _, execution in islice(path, _MOST_BACK):
-            known = self._facts.fingerprints.get(execution.execution_id, {})
-            found = {name: known[name] for name in names if name in known} | found
+            known, diff = self._facts.fingerprints.get(execution.execution_id, {}), execution.changes
+            changed = {*known, *diff.added, *diff.changed}.intersection(names)
+            found = {name: known.get(name, "") for name in changed} | found
             if len(found) == len(names):
                 break
         return found

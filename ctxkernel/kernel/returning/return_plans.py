@@ -176,7 +176,7 @@ class Planner:
             runs.append(run)
             for name in diff.deleted:
                 prints.pop(name, None)
-            prints |= own
+            prints |= own | made
         return runs
 
     def _is_plain(self, source: str) -> bool:

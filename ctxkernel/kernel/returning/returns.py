@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.masking import Mask
 from ctxkernel.core.reflection import class_qualname
-from ctxkernel.core.replay import HeadMove, Restored
+from ctxkernel.core.replay import PACKED, HeadMove, Restored
 from ctxkernel.core.timeline import Execution, Statement, StatementLog, run_name
 from ctxkernel.kernel.messages import plan_messages as messages
 from ctxkernel.kernel.returning.cell_runs import CellReader, shared_names
@@ -137,7 +137,8 @@ class Returning:
         """Note what an execution that ended last has read and written."""
         tracker, execution_id, diff = self._session.tracker, execution.execution_id, execution.changes
         if names := [*diff.added, *diff.changed]:
-            self.facts.fingerprints[execution_id] = {name: self.comparisons.now(name) for name in names}
+            prints = {name: self.comparisons.now(name) for name in names}
+            self.facts.fingerprints[execution_id] = {name: one for name, one in prints.items() if one != PACKED}
         if tracker.touched:
             self.facts.touched[execution_id] = shared_names(tracker.touched)
         ambient = self.live.ambient_changed.get(execution_id, ())

@@ -14,6 +14,7 @@ from typing import Any
 
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop
+from ctxkernel.core.replay import equal_content
 from ctxkernel.core.timeline import Execution
 from ctxkernel.kernel.returning.returns import Returning
 from ctxkernel.kernel.sweeps.run_records import RunRecord
@@ -107,11 +108,12 @@ class Branches:
         before, execution = log.execution(against), one.execution
         if execution.status != before.status or _shown(execution) != _shown(before):
             return True
-        found = dict(one.manifest.get("f") or {}), dict(prints.get(against, {}))
-        for name in parameters:
-            for each in found:
-                each.pop(name, None)
-        return found[0] != found[1]
+        changes = execution.changes, before.changes
+        names = [{*each.added, *each.changed}.difference(parameters) for each in changes]
+        if names[0] != names[1] and not any(each.incomplete for each in changes):
+            return True
+        found: list[Mapping[str, str]] = [one.manifest.get("f", {}), prints.get(against, {})]
+        return any(equal_content(*(each.get(name, "") for each in found)) is False for name in names[0])
 
 
 def _shown(execution: Execution) -> tuple[Any, ...]:
