@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tracker_rows import CHANGES, DECORATED, DECORATORS, LIBRARIES, UNCHANGED, Case, Notebook, names
 
 from ctxkernel.state.base.namespace import NameSnapshot, name_differences
+from ctxkernel.state.tracking.groups import Group, pack_print
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.state.types.packer import Packer
 
@@ -436,3 +437,36 @@ def test_another_module_being_imported_half_way_does_no_harm(monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "pyarrow", types.ModuleType("pyarrow"))
 
     assert set(Notebook("a = [1]").run("a.append(1)").changed) == {"a"}
+
+
+def chain(length: int, last: tuple[str, ...] = (), key: bytes = b"last") -> dict[str, Group]:
+    """Return groups of which each refers to the next one by two objects that both share."""
+    made = {"x": Group(("x",), b"first", ("shared:0a", "shared:0b"), frozenset(), 0.0)}
+    for n in range(length):
+        below = (f"shared:{n + 1}a", f"shared:{n + 1}b") if n + 1 < length else last
+        for part in "ab":
+            name = f"shared:{n}{part}"
+            made[name] = Group((name,), key if n + 1 == length else b"%d" % n, below, frozenset(), 0.0)
+    return made
+
+
+def test_the_fingerprint_of_large_data_has_all_that_they_share_and_looks_at_each_once():
+    class Counted(dict[str, Group]):
+        looks = 0
+
+        def get(self, *given):
+            self.looks += 1
+            return super().get(*given)
+
+    def of(groups: dict[str, Group]) -> str:
+        return pack_print(groups["x"], groups, "x")
+
+    counted = Counted(chain(30))
+    assert of(counted) == of(chain(30)) != of(chain(30, key=b"other"))
+    assert counted.looks == 60
+    renamed = {"x": Group(("x",), b"first", ("shared:y",), frozenset(), 0.0)}
+    renamed["shared:y"] = Group(("shared:y",), b"last", (), frozenset(), 0.0)
+    assert of(renamed).startswith("pack:")
+    assert of(chain(3, last=("shared:0a",))) == of(chain(5000)) == ""  # a circle; too many
+    waits = chain(3) | {"shared:2b": Group(("shared:2b",), b"", (), frozenset(), 0.0)}
+    assert of(waits) == "pack:"

@@ -33,6 +33,8 @@ from ctxkernel.state.types.parts import OutOfTime, Unfinished, never
 
 MOST_SHARED = 32
 """Objects with packs of their own that two names may have in common: those that have more are packed together."""
+_MOST_LARGE = 200
+"""Shared objects that are too large for a fingerprint, and within each other."""
 CHUNK = 4 * 1024 * 1024
 """Bytes of a large buffer that are hashed and stored as one."""
 
@@ -76,19 +78,24 @@ class Group:
     """… and whether a cell has waited for them."""
 
 
-def pack_print(group: Group, groups: Mapping[str, Group], name: str, within: tuple[str, ...] = ()) -> str:
+def pack_print(group: Group, groups: Mapping[str, Group], name: str, known: dict[str, str] | None = None) -> str:
     """Return a fingerprint of the data of a name that is too large for one of its content; empty if there is none.
 
-    It has the content of the shared objects in it, and not their labels, which are others in each session.
+    It has the content of the shared objects in it, and not their labels, which are others in each session. `known`: the
+    fingerprints of those that were met.
     """
     if not group.key:
         return PACKED
-    texts = [group.key.hex(), str(group.names.index(name))]
+    known = {} if known is None else known
+    texts = [group.key.hex(), *(str(at) for at, one in enumerate(group.names) if one == name)]
     for label in group.labels:
-        one = groups.get(label)
-        if one is None or label in within:
-            return ""
-        text = one.prints.get(label) or pack_print(one, groups, label, (*within, label))
+        if label not in known:
+            known[label] = ""  # of an object that refers to itself there is none, nor in a long chain
+            if (one := groups.get(label)) is not None:
+                known[label] = one.prints.get(label, "")
+                if not known[label] and len(known) <= _MOST_LARGE:
+                    known[label] = pack_print(one, groups, label, known)
+        text = known[label]
         if text in ("", PACKED) or text.startswith(LIVE):
             return PACKED if text == PACKED else ""
         texts.append(text)
