@@ -21,6 +21,7 @@ from ctxkernel.core.reflection import (
     class_mro,
     class_of,
     class_qualname,
+    is_any,
     python_made,
 )
 from ctxkernel.replay.text_comparison import Tolerance
@@ -63,7 +64,7 @@ class _Looking:
         if kind is not (other := cast("type[Any]", type(new))):
             if _full_name(kind) == _full_name(other):  # a class that was defined again
                 return self.instances(old, new)
-            if _STAND_IN in (_full_name(kind), _full_name(other)):
+            if is_any(kind, _STAND_IN) or is_any(other, _STAND_IN):
                 raise _CannotTell  # an object that has no stored form
             return False
         if kind is float:

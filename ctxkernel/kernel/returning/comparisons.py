@@ -37,9 +37,8 @@ from ctxkernel.kernel.returning.value_differences import ComparedPlace, StateDif
 from ctxkernel.replay.dependencies import CellRun
 from ctxkernel.state.ambient import passive
 from ctxkernel.state.base.namespace import NOTHING
+from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.restore import Restorer
-from ctxkernel.state.checkpoints.states import States
-from ctxkernel.state.tracking.late_changes import LateChanges
 
 if TYPE_CHECKING:
     from ctxkernel.replay.cause_finder import Details
@@ -140,20 +139,13 @@ class Comparisons:
     """Compares executions with those that they re-ran."""
 
     def __init__(
-        self,
-        session: ReturnServices,
-        live: LiveState,
-        facts: RunFacts,
-        states: States,
-        restorer: Restorer,
-        late: LateChanges,
+        self, session: ReturnServices, live: LiveState, facts: RunFacts, checkpoints: Checkpointer, restorer: Restorer
     ) -> None:
         self._session = session
         self._live = live
         self._facts = facts
-        self._states = states
+        self._states, self._late = checkpoints.states, checkpoints.late
         self._restorer = restorer
-        self._late = late
         self.values = StateValues(restorer, live.value, lambda: session.configuration.settings.tolerance)
         self.states = StateDifferences(session, facts.fingerprints, self.values)
         self._loaded: tuple[str, Any] = "", NOTHING
@@ -217,7 +209,7 @@ class Comparisons:
         found = compare(
             old,
             self._with_old_ids(old, new),
-            old_state={name: self._fingerprint(name, against) for name in names},
+            old_state=self._newest(names, against),
             new_state={name: self.now(name) for name in names if self._live.value(name) is not NOTHING},
             details=known,
             settings=replace(self.settings, expected=self._facts.differs(statement)),
@@ -234,19 +226,21 @@ class Comparisons:
         from ctxkernel.replay.causes import names_used
 
         wanted = {name for name in names_used(statement.source) if self._live.value(name) is not NOTHING}
-        then, now = (self._newest(wanted, one.parent_execution_id) for one in (old, new))
-        return {
-            name: "" for name in then.keys() & now.keys() if equal_content(then[name], now[name]) is False
-        } | self._diverged
+        then, now = (self._newest(wanted, one.parent_execution_id, most=_MOST_BACK) for one in (old, new))
+        differing = [name for name in then.keys() & now.keys() if equal_content(then[name], now[name]) is False]
+        return dict.fromkeys(differing, "") | self._diverged
 
-    def _newest(self, names: Collection[str], place: str | None) -> dict[str, str]:
-        """Return the fingerprints that some names had at a place, as far as the last executions before it tell."""
+    def _newest(self, names: Collection[str], place: str | None, *, most: int | None = None) -> dict[str, str]:
+        """Return the fingerprints that some names had at a place, as far as the last `most` executions tell.
+
+        `PACKED` where the execution that may have changed the name last has none.
+        """
         found: dict[str, str] = {}
         path = reversed(self._session.loop.log.path(place)) if place is not None else ()
-        for _, execution in islice(path, _MOST_BACK):
+        for _, execution in islice(path, most):
             known, diff = self._facts.fingerprints.get(execution.execution_id, {}), execution.changes
-            changed = {*known, *diff.added, *diff.changed}.intersection(names)
-            found = {name: known.get(name, "") for name in changed} | found
+            changed = names if diff.incomplete else {*known, *diff.added, *diff.changed}.intersection(names)
+            found = {name: known.get(name, PACKED) for name in changed} | found
             if len(found) == len(names):
                 break
         return found
@@ -257,17 +251,6 @@ class Comparisons:
             return self._session.tracker.fingerprint(name)
         except KeyError:
             return ""
-
-    def _fingerprint(self, name: str, execution_id: str) -> str:
-        """Return the fingerprint that a name had after an execution, as far as it is known."""
-        for _, execution in reversed(self._session.loop.log.path(execution_id)):
-            found = self._facts.fingerprints.get(execution.execution_id, {})
-            if name in found:
-                return found[name]
-            changes = execution.changes
-            if changes.incomplete or name in changes.changed or name in changes.added:
-                return PACKED
-        return ""
 
     def _equal(self, against: str, name: str) -> bool | None:
         """Return whether a variable is as after an execution, floats within the tolerance; None: not known."""

@@ -12,7 +12,7 @@ import contextlib
 import gc
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -33,10 +33,9 @@ from ctxkernel.state.base import own_modules
 from ctxkernel.state.base.namespace import some_of
 from ctxkernel.state.base.own_modules import PREFIX
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
-from ctxkernel.state.checkpoints.comparison import Difference
+from ctxkernel.state.checkpoints.comparison import Difference, labels_of
 from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, Storage, own_classes
-from ctxkernel.state.checkpoints.units import Unit
 from ctxkernel.state.tracking.library_containers import is_container, library_containers
 from ctxkernel.state.types import connections
 from ctxkernel.state.types.object_names import LABELS
@@ -81,10 +80,7 @@ class Returning:
         self.checkpoints = Checkpointer(tracker, storage)
         self.restorer = Restorer(self.checkpoints, bind=self.live.bind, free_memory=free_memory, head=self._last_ended)
         self.facts = RunFacts()
-        checkpoints = self.checkpoints
-        self.comparisons = Comparisons(
-            session, self.live, self.facts, checkpoints.states, self.restorer, checkpoints.late
-        )
+        self.comparisons = Comparisons(session, self.live, self.facts, self.checkpoints, self.restorer)
         self.kept = KeptResults(session, self.live, self.facts, self.checkpoints, self.restorer)
         self._reader = CellReader(tracker, session.namespace, session.reads, session.packer.own_modules)
         self._planner = Planner(session, self.live, self.facts, self.restorer)
@@ -417,18 +413,14 @@ class Returning:
         done.notices += [f"{name}: {why}" for name, why in told.items()]
         self._session.tracker.accept(PREFIX + name for name in own_modules.IN_PLACE)
 
-    def _may_finalize(self, names: Iterable[str]) -> bool:
+    def _may_finalize(self, names: Collection[str]) -> bool:
         """Return whether objects of the user's with a `__del__` may be in the values of these variables."""
         known = self.checkpoints.known_now()
-        units: dict[str, Unit | None] = {}
-        todo = list(names)
-        for name in todo:  # the labels in their data are appended
-            if name not in units:
-                unit = units[name] = known.get(name)
-                todo += unit.labels if unit is not None else ()
-        if all(unit is not None and unit.is_plain for unit in units.values()):
+        units = [known[name] for name in names if name in known]
+        if len(units) == len(names) and all(unit.is_plain for unit in units):
             return False
-        if all(unit is not None and unit.is_whole for unit in units.values()):
+        shared = [one for unit in units for one in labels_of(unit, known).values()]
+        if len(units) == len(names) and all(unit.is_whole for unit in (*units, *shared)):
             # All of their objects were packed, so the state has their classes: far fewer than the process.
             classes = [self._session.packer.part_of(name) for name in known if name.startswith("class:")]
         else:

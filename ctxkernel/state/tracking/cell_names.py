@@ -57,6 +57,10 @@ TOUCHES_ITS_WORDS = frozenset(_WORDS_ONLY.split())
 """Magics that touch no variable but those that they name."""
 
 
+_KEPT_CHARS = 20_000
+"""What was read of a longer cell is not kept."""
+
+
 @dataclass(frozen=True, slots=True)
 class CellNames:
     """The names in the text of a cell."""
@@ -73,7 +77,7 @@ class CellNames:
 
 def read_cell(source: str, transform: Transform | None = None) -> CellNames:
     """Return the names that `source` can touch. Never raises; an unreadable cell gives its words."""
-    return (_read_cell if len(source) <= 20_000 else _read_cell.__wrapped__)(source, transform)
+    return (_read_cell if len(source) <= _KEPT_CHARS else _read_cell.__wrapped__)(source, transform)
 
 
 @functools.lru_cache(256)
@@ -108,7 +112,7 @@ def syntax_tree(source: str) -> ast.Module | None:
 
     Several callers ask for the tree of the same cell in a row, and get the same one: nobody changes it.
     """
-    return (_syntax_tree if len(source) <= 20_000 else _syntax_tree.__wrapped__)(source)
+    return (_syntax_tree if len(source) <= _KEPT_CHARS else _syntax_tree.__wrapped__)(source)
 
 
 @functools.lru_cache(4)
