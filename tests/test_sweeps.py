@@ -1129,7 +1129,7 @@ def test_a_combination_whose_last_cell_failed_as_before_is_no_success(tmp_path, 
     assert [row["status"] for row in rows] == ["error", "error"], errors
 
 
-def test_a_combination_that_fails_has_its_time_its_output_and_its_divergence(tmp_path, scheduler):
+def test_a_combination_that_fails_has_its_reason_its_time_its_output_and_its_divergence(tmp_path, scheduler):
     """Also one whose failed cell is shared with others."""
     notebook = write(
         tmp_path / "fails.ipynb",
@@ -1143,6 +1143,7 @@ def test_a_combination_that_fails_has_its_time_its_output_and_its_divergence(tmp
     rows, errors = shared_rows(scheduler, notebook, "--from", "1", "n=1,2", "beta=1,2")
 
     assert [row["status"] for row in rows] == ["ok", "ok", "error", "error"], errors
+    assert [row["why"] for row in rows[2:]] == ["ValueError: 2"] * 2
     assert all(0.2 < row["seconds"] < 20 for row in rows), rows
     assert [row["diverged"] for row in rows[2:]] == [True, True]
 

@@ -225,6 +225,19 @@ def test_rows_below_a_row_that_was_closed_are_seen_again(stage):
     expect(row(stage, "s4.1")).to_have_count(1)
 
 
+def test_a_failure_is_read_on_its_line_where_the_code_leaves_it_room(stage):
+    stage.evaluate(
+        """() => {
+            const failed = { status: 'error', source: '1/0', exception: { type: 'ValueError', message: 'by zero', trace_summary: '' } };
+            const statements = S.snapshot.statements.map((one) => one.execution_id === 's13.1' ? { ...one, ...failed } : one);
+            view.snapshot({ ...S.snapshot, statements });
+        }"""
+    )
+    failure = row(stage, "s13.1").locator(".ctxk-exc")
+    expect(failure).to_have_text("ValueError: by zero")
+    assert failure.evaluate("el => el.scrollWidth <= el.clientWidth")
+
+
 def test_what_could_not_be_stored_stands_at_the_foot(stage):
     """Until it is over; the whole text is in the title, and it is text."""
     foot = stage.locator(".ctxk-storage")

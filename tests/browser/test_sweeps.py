@@ -93,6 +93,14 @@ def test_the_lines_of_the_plot_are_those_of_the_rows_that_are_shown(swept):
     expect(swept.locator("tr.ctxk-chosen")).to_have_attribute("data-branch", "s9.2")
 
 
+def test_the_axis_of_time_has_units(swept):
+    rows = [line(1, "ridge", 0.5), line(2, "ridge", 0.7, seconds=61.5)]
+    swept.evaluate("async rows => { (await host.answers.sweep()).sweep.rows = rows }", rows)
+    swept.evaluate("view.snapshot({...S.snapshot, sweeps: 1})")
+    expect(swept.locator(".ctxk-axisend", has_text="500 ms")).to_be_visible()
+    expect(swept.locator(".ctxk-axisend", has_text="1 min 02 s")).to_be_visible()
+
+
 def test_any_row_with_a_state_is_gone_to(swept):
     expect(swept.locator(".ctxk-sweeptable tbody button")).to_have_count(3)
     swept.get_by_role("button", name=re.compile(r"^s9.10: go to the state of alpha=10 model=lasso")).click()

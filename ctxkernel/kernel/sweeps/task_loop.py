@@ -120,7 +120,7 @@ class TaskLoop:
             if status == "ok":
                 self._submit(child)
             else:
-                self._fail(child, status)
+                self._fail(child, status, why)
 
     def _end_collection(self, task: SweepTask, ended: Mapping[str, Any]) -> None:
         """Take the values of a task that an earlier sweep has done; run it if its state has not all of them."""
@@ -164,10 +164,10 @@ class TaskLoop:
             return ids[-1]
         return states.start(task) if status == "ok" or task.parent is not None else None
 
-    def _fail(self, task: SweepTask, status: str) -> None:
-        """Close the rows of a task that cannot begin, and of those below it."""
+    def _fail(self, task: SweepTask, status: str, why: str) -> None:
+        """Close the rows of a task that cannot begin, and of those below it, with the reason of the cell that failed."""
         self._done += 1
         self._states.measure(task, (), {})
-        self._states.close_rows(task, status, "a cell that it shares with other combinations failed", {}, None)
+        self._states.close_rows(task, status, why, {}, None)
         for child in self._children.get(task.key, ()):
-            self._fail(child, status)
+            self._fail(child, status, why)

@@ -2,7 +2,7 @@
 
 import { h } from './elements.js';
 import { clean } from './text.js';
-import { number, plural } from './values.js';
+import { duration, number, plural } from './values.js';
 
 /** @import {SweepLine} from '../messages.js' */
 /** @import {Column} from './sweeprows.js' */
@@ -36,7 +36,7 @@ function axisOf(column, rows) {
     const span = scale(high) - scale(low) || 1;
     return {
       name: column.name,
-      ends: [String(Number(low.toPrecision(4))), String(Number(high.toPrecision(4)))],
+      ends: column.name === 'time' && column.kind === 'told' ? [duration(1000 * low), duration(1000 * high)] : [String(Number(low.toPrecision(4))), String(Number(high.toPrecision(4)))],
       at: (line) => {
         const value = number(column.of(line).number);
         return value === null ? null : (scale(value) - scale(low)) / span;
