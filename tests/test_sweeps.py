@@ -1143,7 +1143,7 @@ def test_a_combination_that_fails_has_its_reason_its_time_its_output_and_its_div
     rows, errors = shared_rows(scheduler, notebook, "--from", "1", "n=1,2", "beta=1,2")
 
     assert [row["status"] for row in rows] == ["ok", "ok", "error", "error"], errors
-    assert [row["why"] for row in rows[2:]] == ["ValueError: 2"] * 2
+    assert "2 combinations ended with error: ValueError: 2" in errors
     assert all(0.2 < row["seconds"] < 20 for row in rows), rows
     assert [row["diverged"] for row in rows[2:]] == [True, True]
 
