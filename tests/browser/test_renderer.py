@@ -228,9 +228,10 @@ def test_rows_below_a_row_that_was_closed_are_seen_again(stage):
 def test_a_failure_is_read_on_its_line_where_the_code_leaves_it_room(stage):
     stage.evaluate(
         """() => {
-            const failed = { status: 'error', source: '1/0', exception: { type: 'ValueError', message: 'by zero', trace_summary: '' } };
-            const statements = S.snapshot.statements.map((one) => one.execution_id === 's13.1' ? { ...one, ...failed } : one);
-            view.snapshot({ ...S.snapshot, statements });
+            const exception = { type: 'ValueError', message: 'by zero', trace_summary: '' };
+            const failed = { status: 'error', source: '1/0', exception };
+            const same = (one) => (one.execution_id === 's13.1' ? { ...one, ...failed } : one);
+            view.snapshot({ ...S.snapshot, statements: S.snapshot.statements.map(same) });
         }"""
     )
     failure = row(stage, "s13.1").locator(".ctxk-exc")

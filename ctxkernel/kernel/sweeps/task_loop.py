@@ -165,7 +165,7 @@ class TaskLoop:
         return states.start(task) if status == "ok" or task.parent is not None else None
 
     def _fail(self, task: SweepTask, status: str, why: str) -> None:
-        """Close the rows of a task that cannot begin, and of those below it, with the reason of the cell that failed."""
+        """Close the rows of a task that cannot begin, and of those below it: `why` a cell before it failed."""
         self._done += 1
         self._states.measure(task, (), {})
         self._states.close_rows(task, status, why, {}, None)
