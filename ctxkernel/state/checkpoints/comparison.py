@@ -21,7 +21,7 @@ from ctxkernel.state.tracking.groups import CHUNK, chunks_of
 from ctxkernel.state.types import connections
 from ctxkernel.state.types.display_objects import TRAITS_ONLY
 
-_AS_NOW = "it cannot be stored, and was used since"
+_AS_NOW = "it cannot be stored, and may have changed since"
 _CHANGED = "it changed without a cell that used it, at a time that is not known"
 
 
