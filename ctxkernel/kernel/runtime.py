@@ -52,9 +52,6 @@ from ctxkernel.kernel.execution.secret_values import SecretValues
 from ctxkernel.kernel.execution.stopped_queue import StoppedQueue
 from ctxkernel.kernel.execution.workers import Worker
 from ctxkernel.kernel.execution.written_files import FileScan
-from ctxkernel.kernel.messages import plan_messages as messages
-from ctxkernel.kernel.messages.projection import Prices
-from ctxkernel.kernel.messages.wire import SavedPage
 from ctxkernel.kernel.returning.checkpoint_health import Health, Room
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.returning.store_mirror import StoreMirror
@@ -73,6 +70,9 @@ from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
     from ctxkernel.core.timeline import Execution, Statement
+    from ctxkernel.kernel.messages import plan_messages as messages
+    from ctxkernel.kernel.messages.projection import Prices
+    from ctxkernel.kernel.messages.wire import SavedPage
     from ctxkernel.kernel.returning.file_states import FileStates
     from ctxkernel.kernel.returning.returns import Returning
     from ctxkernel.kernel.returning.targets import ReturnJob

@@ -14,7 +14,7 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import plural
@@ -23,8 +23,10 @@ from ctxkernel.kernel.asking.answer_display import AnswerDisplay, proposal_bundl
 from ctxkernel.kernel.asking.seen_state import SeenState
 from ctxkernel.kernel.execution.authority import AUTHOR, refuse_model
 from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply
-from ctxkernel.kernel.messages import plan_messages as messages
 from ctxkernel.kernel.services import KernelServices
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.messages import plan_messages as messages
 
 MOST_WAITING = 20
 _NAMES = re.compile(r"%ctx checkpoint [\w.\-']+")

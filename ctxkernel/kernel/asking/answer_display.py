@@ -13,14 +13,16 @@ import re
 import time
 import uuid
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ctxkernel.agent.markdown import safe_markdown
 from ctxkernel.agent.scripts import ScriptPart, Scripts
 from ctxkernel.agent.streaming import CallDelta, Retrying, StreamEvent, TextDelta, ThinkingDelta
 from ctxkernel.core.text import show_hidden
 from ctxkernel.kernel.display.notices import NOTE, Notices
-from ctxkernel.kernel.messages import plan_messages as messages
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.messages import plan_messages as messages
 
 PACE = 0.05
 """Seconds between two updates of an answer of up to `EASY` characters; in proportion for a longer one."""

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ctxkernel.agent.ask_turn import AskStopped, AskTurn, Model, Observe, ResponseRecord
 from ctxkernel.agent.asks import Ask, BookedRequest, Spent
@@ -23,12 +23,14 @@ from ctxkernel.kernel.asking.answer_display import FENCED, AnswerDisplay, propos
 from ctxkernel.kernel.asking.model_tools import ModelTools
 from ctxkernel.kernel.asking.seen_state import SeenState
 from ctxkernel.kernel.execution.cell import CellRequest
-from ctxkernel.kernel.messages import plan_messages as messages
 from ctxkernel.kernel.services import KernelServices
 from ctxkernel.kernel.turn.reruns import Execute
 from ctxkernel.projection.displayed_tokens import anchored, estimate_tokens
 from ctxkernel.projection.prefix import common, prefix_break
 from ctxkernel.projection.value import Projection
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.messages import plan_messages as messages
 
 T = TypeVar("T")
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ctxkernel.agent.recorded import SUFFIX
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import format_size
 from ctxkernel.kernel.commands.context import CommandContext
 from ctxkernel.kernel.commands.handle_magics import paths_from
-from ctxkernel.kernel.messages.wire import SavedPage
 from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.store.notebook_file import as_object, read_notebook_json
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.messages.wire import SavedPage
 
 
 def export(ctx: CommandContext, args: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.nodes import NodeBase, ViewHandle
@@ -20,11 +20,13 @@ from ctxkernel.history.events import CondensationRequest, HistoryEvent, Pin, Red
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
 from ctxkernel.kernel.commands.history import event_named, left_out_event, redaction_of
 from ctxkernel.kernel.commands.inspection import comparison_report
-from ctxkernel.kernel.messages import projection as messages
 from ctxkernel.projection.compare import compare_projections
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.prefix import common, prefix_break
 from ctxkernel.projection.value import Projection
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.messages import projection as messages
 
 USAGE = (
     "%ctx whatif HANDLE.lod=1 HANDLE.tokens=300 HANDLE.pinned=yes budget=64000 image_tokens=0 model=NAME private=NAME "

@@ -11,11 +11,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.ports import TableRow
 from ctxkernel.core.turn_values import HandleState
-from ctxkernel.kernel.messages.wire import CodeBlock, Distribution, RenderingBlock, TableBlock, TextBlock
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.messages.wire import Distribution, RenderingBlock, TableBlock
 
 TABLE_ROWS = 300
 """Most rows of a table; those after them are text."""
@@ -200,12 +202,12 @@ def _rounded(shapes: Sequence[Sequence[float]]) -> list[list[float]]:
 class _Lines:
     """Blocks under way."""
 
-    made: list[RenderingBlock] = field(default_factory=list[RenderingBlock])
+    made: list[RenderingBlock] = field(default_factory=list["RenderingBlock"])
     text: list[str] = field(default_factory=list[str])
 
     def flush(self) -> None:
         if self.text:
-            self.made.append(TextBlock(kind="text", text="\n".join(self.text)))
+            self.made.append({"kind": "text", "text": "\n".join(self.text)})
             self.text = []
 
     def add(self, block: RenderingBlock) -> None:
@@ -272,7 +274,7 @@ def _run(rows: Iterable[TableRow | None], first: TableRow) -> Iterator[TableRow]
 
 def _table(head: list[str], body: list[list[str]], right: Sequence[int]) -> TableBlock:
     labels = not head or head[0] in _LABELS
-    return TableBlock(kind="table", head=head, rows=body, right=list(right), bars=[], labels=int(labels))
+    return {"kind": "table", "head": head, "rows": body, "right": list(right), "bars": [], "labels": int(labels)}
 
 
 def _facts_table(found: Sequence[FactsByName]) -> TableBlock:
@@ -307,11 +309,11 @@ def _code_blocks(lines: Sequence[str], language: str) -> list[RenderingBlock]:
     end = len(lines)
     while end > 1 and (_MARK.fullmatch(lines[end - 1]) or not lines[end - 1]):
         end -= 1
-    blocks: list[RenderingBlock] = [TextBlock(kind="text", text=lines[0])]
+    blocks: list[RenderingBlock] = [{"kind": "text", "text": lines[0]}]
     if end > 1:
-        blocks.append(CodeBlock(kind="code", spans=_spans("\n".join(lines[1:end]), language)))
+        blocks.append({"kind": "code", "spans": _spans("\n".join(lines[1:end]), language)})
     if end < len(lines):
-        blocks.append(TextBlock(kind="text", text="\n".join(lines[end:])))
+        blocks.append({"kind": "text", "text": "\n".join(lines[end:])})
     return blocks
 
 

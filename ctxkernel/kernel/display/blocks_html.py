@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
 from ctxkernel.core.text import show_hidden
 from ctxkernel.kernel.display.blocks import BAR_HEIGHT, BAR_WIDTH
-from ctxkernel.kernel.messages.wire import CodeBlock, Distribution, RenderingBlock, TableBlock
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.messages.wire import CodeBlock, Distribution, RenderingBlock, TableBlock
 
 _PRE = (
     "margin:0;padding:6px 8px;text-align:left;font-family:var(--jp-code-font-family,monospace);"

@@ -15,14 +15,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ctxkernel.core.replay import CheckpointInfo, Comparison
 from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline import Execution, Run, Statement, StatementLog
 from ctxkernel.kernel.display.mark_table import MarkChange, mark_table
-from ctxkernel.kernel.messages.cells import CellMark, CellState, CellTable
 from ctxkernel.replay.dependencies import GONE, MOST_REASONS, CellRun, DependencyGraph, Freshness
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.messages.cells import CellMark, CellState, CellTable
 
 MOST_TOLD = 3000
 """Most bytes of the marks in a message; a page asks for the rest."""
@@ -66,8 +68,8 @@ class CellMarks:
     """Cell → a cell that ran earlier and stands below it in the notebook, as a page told."""
     counts: dict[str, int] = field(default_factory=dict[str, int])
     """Execution → the number of its prompt."""
-    _marks: dict[str, CellMark] = field(default_factory=dict[str, CellMark])
-    _told: dict[str, CellMark] = field(default_factory=dict[str, CellMark])
+    _marks: dict[str, CellMark] = field(default_factory=dict[str, "CellMark"])
+    _told: dict[str, CellMark] = field(default_factory=dict[str, "CellMark"])
     """The marks that the messages told, as the last one left them."""
     _numbers: dict[str, int] = field(default_factory=dict[str, int])
     """Cell → its number in the messages."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.masking import Mask
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.kernel.display.cell_marks import source_digest
-from ctxkernel.kernel.messages.cells import CellVersion, CellVersions
 from ctxkernel.replay.notebook_outputs import notebook_outputs
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.messages.cells import CellVersion, CellVersions
 
 MOST_BYTES = 2 << 20
 """Most bytes of the texts and outputs of an answer for all cells …"""

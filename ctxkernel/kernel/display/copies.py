@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ctxkernel.core.timeline import Execution, StatementLog
 from ctxkernel.core.turn_values import TurnResult
 from ctxkernel.history.events import Action, AssistantMessage
-from ctxkernel.kernel.messages import wire as messages
 from ctxkernel.replay.notebook_outputs import notebook_outputs
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.messages import wire as messages
 
 
 def notebook_copy(log: StatementLog, result: TurnResult, execution_count: int) -> messages.Copy | None:

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop
@@ -35,9 +35,11 @@ from ctxkernel.kernel.display.handle_widgets import (
 )
 from ctxkernel.kernel.execution.capture import HANDLE_MIME, WIDGET_MIME, Capture
 from ctxkernel.kernel.execution.guard import Guard
-from ctxkernel.kernel.messages.wire import RenderingBlock
 from ctxkernel.replay.notebook_outputs import display_ids
 from ctxkernel.state.ambient import WIDGETS
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.messages.wire import RenderingBlock
 
 _DISPLAY_ID = re.compile(r"ctxkernel-(\w+)-([0-9a-f]{32})")
 _BOX = (

@@ -14,7 +14,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.errors import BadCommand, BadTarget
 from ctxkernel.core.loop import Loop
@@ -26,8 +26,10 @@ from ctxkernel.core.timeline import Author
 from ctxkernel.kernel.display.handle_traits import accept_handles
 from ctxkernel.kernel.execution.cell import CellRequest
 from ctxkernel.kernel.execution.guard import Guard
-from ctxkernel.kernel.messages import wire as messages
 from ctxkernel.kernel.messages.page_input import short_fields, short_text
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.messages import wire as messages
 
 TEXT_CHARS = 50_000
 """Most characters of a rendering in a widget; the output beside it has all."""

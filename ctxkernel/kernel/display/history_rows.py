@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.history.events import (
@@ -31,8 +31,10 @@ from ctxkernel.history.events import (
     content_of,
 )
 from ctxkernel.history.redact import Redactions
-from ctxkernel.kernel.messages import projection as messages
 from ctxkernel.projection.rendered_history import Past
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.messages import projection as messages
 
 ENTRIES = 200
 """Most entries, pins, waiting calls, and events of a condensation: the newest."""

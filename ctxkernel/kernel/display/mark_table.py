@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from ctxkernel.kernel.messages.cells import CellLook, CellMark, CellSpans, CellTable
+if TYPE_CHECKING:
+    from ctxkernel.kernel.messages.cells import CellLook, CellMark, CellSpans, CellTable
+
 
 OF_ONE = ("statement_id", "execution_id", "on_head", "source", "count")
 """Fields that tell cells apart; the others are the same for many."""

@@ -37,8 +37,6 @@ from ctxkernel.kernel.display.sweep_tables import RunningSweep, stored_sweeps
 from ctxkernel.kernel.display.timeline_pages import PAGE, Run, TimelinePages
 from ctxkernel.kernel.execution.capture import Capture
 from ctxkernel.kernel.execution.cell import moves_head
-from ctxkernel.kernel.messages import timeline_messages
-from ctxkernel.kernel.messages import wire as messages
 from ctxkernel.kernel.messages.page_input import is_short, request_fields
 from ctxkernel.projection.rendered_history import Past
 from ctxkernel.store.log.row_masking import mask_for, masked_json, unmasked
@@ -47,6 +45,8 @@ from ctxkernel.sweeps.sweep_table import SweepTable
 
 if TYPE_CHECKING:
     from ctxkernel.agent.asks import Account
+    from ctxkernel.kernel.messages import timeline_messages
+    from ctxkernel.kernel.messages import wire as messages
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Mapping[str, Any])

@@ -20,15 +20,15 @@ from ctxkernel.kernel.display.panel_rows import StateNotes
 from ctxkernel.kernel.display.section_answers import AnswerTable, SectionAnswers
 from ctxkernel.kernel.display.sweep_tables import RunningSweep, stored_sweeps, sweep_answer
 from ctxkernel.kernel.display.timeline_pages import TimelinePages
-from ctxkernel.kernel.messages import wire as messages
-from ctxkernel.kernel.messages.cells import CellTable, CellVersions
-from ctxkernel.kernel.messages.projection import Prices
-from ctxkernel.kernel.messages.sweeps import SweepTables
 from ctxkernel.projection.value import Projection
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
     from ctxkernel.agent.asks import Account
+    from ctxkernel.kernel.messages import wire as messages
+    from ctxkernel.kernel.messages.cells import CellTable, CellVersions
+    from ctxkernel.kernel.messages.projection import Prices
+    from ctxkernel.kernel.messages.sweeps import SweepTables
 
 PageRequest = Mapping[str, Any]
 

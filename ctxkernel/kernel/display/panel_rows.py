@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.agent.asks import AskState
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
@@ -17,7 +17,9 @@ from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.timeline_events import plain
 from ctxkernel.core.turn_values import DeltaItem, HandleState, OpenTurn
-from ctxkernel.kernel.messages import timeline_messages as messages
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.messages import timeline_messages as messages
 
 SOURCE_CHARS = 20_000
 STREAM_CHARS = 2000
@@ -31,8 +33,11 @@ MOST_WORK = 6
 _INDEXING = re.compile(r"\((indexing, \d+ %)\)")
 _HEADING = 2000
 """Characters of a rendering that may contain its heading."""
-TAGS = tuple(messages.Tags.__annotations__)
-"""Tags of a model's statement that a row contains."""
+TAGS = (
+    *("agent", "ask", "response", "round", "model", "receipt", "request_id", "usage", "stop_reason", "held", "fenced"),
+    "replayed",
+)
+"""Tags of a model's statement that a row contains: the fields of `messages.Tags`."""
 _DIGEST = ("target", "kind", "mode", "freq", "lod", "tokens", "pos", "revision")
 
 

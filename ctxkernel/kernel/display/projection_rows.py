@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.timeline_events import plain
-from ctxkernel.kernel.messages import projection as messages
-from ctxkernel.kernel.messages.wire import Picture
 from ctxkernel.projection.displayed_images import images_in
 from ctxkernel.projection.value import Projection
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.messages import projection as messages
+    from ctxkernel.kernel.messages.wire import Picture
 
 API_VERSION = "2023-06-01"
 _PROVIDER = "https://api.anthropic.com"

@@ -13,9 +13,9 @@ from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import StatementLog
 from ctxkernel.core.timeline_events import plain
 from ctxkernel.core.value_difference import ValueDifference
-from ctxkernel.kernel.messages import plan_messages as messages
 
 if TYPE_CHECKING:
+    from ctxkernel.kernel.messages import plan_messages as messages
     from ctxkernel.replay.differences import Differences, FileDifference, NameDifference, OutputDifference
     from ctxkernel.replay.plan import Plan
 

@@ -13,12 +13,12 @@ from ctxkernel.core.turn_values import HandleState
 from ctxkernel.kernel.display.blocks import state_blocks
 from ctxkernel.kernel.display.panel_rows import TEXT_CHARS
 from ctxkernel.kernel.display.projection_rows import image_of_digest, projection_blocks, request_body
-from ctxkernel.kernel.messages.projection import Costs, Prices
-from ctxkernel.kernel.messages.wire import HandleText, SavedPage
 from ctxkernel.projection.value import Projection
 
 if TYPE_CHECKING:
     from ctxkernel.agent.asks import Account
+    from ctxkernel.kernel.messages.projection import Costs, Prices
+    from ctxkernel.kernel.messages.wire import HandleText, SavedPage
 
 AnswerTable = dict[str, Callable[[Mapping[str, Any]], Any]]
 

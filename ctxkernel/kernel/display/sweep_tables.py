@@ -6,13 +6,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import format_duration, one_line, plural
-from ctxkernel.kernel.messages.sweeps import SweepEntry, SweepProgress, SweepTables
 from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.sweeps.shown_table import shown_sweep
 from ctxkernel.sweeps.sweep_table import SweepTable, stored_tables
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.messages.sweeps import SweepEntry, SweepProgress, SweepTables
 
 _EVERY_SECONDS = 0.5
 

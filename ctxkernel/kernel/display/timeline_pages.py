@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.timeline import Execution, Run, Statement, StatementLog
@@ -19,9 +19,11 @@ from ctxkernel.kernel.display import panel_rows as rows
 from ctxkernel.kernel.display.history_rows import event_kind
 from ctxkernel.kernel.display.panel_rows import StateNotes
 from ctxkernel.kernel.execution.cell import moves_head
-from ctxkernel.kernel.messages import timeline_messages as messages
 from ctxkernel.kernel.messages.page_input import Field
 from ctxkernel.replay.notebook_outputs import notebook_outputs
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.messages import timeline_messages as messages
 
 PAGE = 200
 """Most rows of a snapshot and of one answer."""

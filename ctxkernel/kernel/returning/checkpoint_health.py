@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.replay import CheckpointInfo
-from ctxkernel.kernel.messages import plan_messages as messages
 from ctxkernel.store.chunks import quota
 from ctxkernel.store.chunks.manifest import CheckpointRow, skipped_manifest
 
 if TYPE_CHECKING:  # the ambient state remembers the process as it is when it is imported
+    from ctxkernel.kernel.messages import plan_messages as messages
     from ctxkernel.state.checkpoints.checkpoints import Checkpointer
     from ctxkernel.state.checkpoints.states import States
     from ctxkernel.store.chunks.background import Background

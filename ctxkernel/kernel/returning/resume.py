@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ctxkernel.agent.asks import earlier_state
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.text import format_size, join_names
 from ctxkernel.core.timeline import StatementLog, run_name
-from ctxkernel.kernel.messages import plan_messages as messages
 from ctxkernel.kernel.returning.comparisons import RunFacts
 from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.kernel.returning.targets import ReturnJob, Target
@@ -31,6 +31,9 @@ from ctxkernel.store.chunks.presence import Presence
 from ctxkernel.store.log.resumable_runs import IMPORTED, Resumable, load_run, unsettled
 from ctxkernel.store.log.session import SessionReader
 from ctxkernel.store.log.session_marks import swept_of
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.messages import plan_messages as messages
 
 _WRITERS_SECONDS = 20.0
 """The most that a resume waits for processes that write data of the earlier kernel."""
@@ -61,9 +64,14 @@ class Resumption:
         try:
             found = self._find()
         except StoreError as fault:
-            return messages.Resume(
-                statements=0, head=None, at=0.0, interrupted=None, restorable=None, reason=str(fault)
-            )
+            return {
+                "statements": 0,
+                "head": None,
+                "at": 0.0,
+                "interrupted": None,
+                "restorable": None,
+                "reason": str(fault),
+            }
         if found is None:
             return None
         sources = {run.execution_id: statement.source for statement, runs in found.statements for run in runs}

@@ -21,7 +21,6 @@ from ctxkernel.core.masking import Mask
 from ctxkernel.core.reflection import class_qualname
 from ctxkernel.core.replay import PACKED, HeadMove, Restored
 from ctxkernel.core.timeline import Execution, Statement, StatementLog, run_name
-from ctxkernel.kernel.messages import plan_messages as messages
 from ctxkernel.kernel.returning.cell_runs import CellReader, shared_names
 from ctxkernel.kernel.returning.comparisons import Comparisons, RunFacts
 from ctxkernel.kernel.returning.kept_results import KeptResults
@@ -48,6 +47,7 @@ from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log import origin
 
 if TYPE_CHECKING:
+    from ctxkernel.kernel.messages import plan_messages as messages
     from ctxkernel.replay.affected import NotebookCell
     from ctxkernel.replay.plan import Plan
 
