@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -24,6 +23,7 @@ from ctxkernel.agent.meter import Meter
 from ctxkernel.agent.reply import ModelReply, read_reply, reply_events
 from ctxkernel.agent.rerun import STATUS
 from ctxkernel.agent.streaming import Response, StreamEvent, TextDelta, UsageReport
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution
 from ctxkernel.history.events import (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import format_duration, one_line, plural
 from ctxkernel.core.timeline_events import Json
 from ctxkernel.projection.displayed_tokens import Anchor

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, cast
 
 from ctxkernel.agent.asks import NOTHING, SUMMARIES, BookedRequest, Spent
 from ctxkernel.agent.meter import spent_on
+from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.errors import CtxError, StoreError
 from ctxkernel.core.report import Report, ReportTable
 from ctxkernel.core.text import format_duration, one_line

@@ -15,11 +15,11 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from ctxkernel.agent.failures import ModelFailure
 from ctxkernel.agent.streaming import Response, StreamEvent, TextDelta, UsageReport
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.json_input import load_json
 from ctxkernel.core.timeline import Execution, Statement

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, cast
 
 from ctxkernel.agent.fences import split_fences
 from ctxkernel.agent.scripts import split_scripts
+from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.timeline_events import Json
 from ctxkernel.history.events import Action, AssistantMessage, Context, HistoryEvent, nth
 from ctxkernel.history.responses import as_it_came

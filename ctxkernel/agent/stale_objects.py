@@ -11,9 +11,9 @@ import ast
 import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Literal
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.state.tracking.cell_names import Transform, names_used, syntax_tree
 
 How = Literal["changed", "deleted", "added"]

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, NoReturn, cast
+
+from ctxkernel.core.dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ import hashlib
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ctxkernel.agent.asks import NOTHING, Spent
 from ctxkernel.agent.client import ModelClient
 from ctxkernel.agent.failures import AT_WORK, ModelFailure
 from ctxkernel.agent.meter import Meter
 from ctxkernel.agent.streaming import Response
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.ports import RenderRequest, Source
 from ctxkernel.projection.layout import clean
 from ctxkernel.projection.receipt import body, head

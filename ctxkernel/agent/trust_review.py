@@ -11,7 +11,6 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +18,7 @@ from ctxkernel.agent.logged_asks import asks_of_log, trust_session_file
 from ctxkernel.agent.recorded import SUFFIX, RecordedAsk
 from ctxkernel.agent.reply import read_reply
 from ctxkernel.agent.turn_files import asks_in, is_shipped, read_turn_file
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.text import format_date, one_line, plural
 from ctxkernel.projection.dialect import RUN_CELL

@@ -7,8 +7,8 @@ Rule 1: A cell is done if its newest run has the same source, ended well, and ca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.timeline import Execution, Path, Statement
 from ctxkernel.projection.secrets import fits_masked
 

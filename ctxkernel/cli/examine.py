@@ -15,7 +15,6 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +28,7 @@ from ctxkernel.cli import INTERRUPTED, Failed
 from ctxkernel.cli.kernel import OwnKernel, kernel_log
 from ctxkernel.cli.notebook_files import read_notebook
 from ctxkernel.cli.run import Cells, Progress, RunOutcome, code_cells, run_cells
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import Comparison
 from ctxkernel.core.timeline import Artifact, ExceptionInfo, Execution

@@ -19,7 +19,6 @@ import shlex
 import sqlite3
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,6 +33,7 @@ from ctxkernel.cli.notebook_files import read_notebook
 from ctxkernel.cli.output import safe_block, safe_line, say, show, show_json
 from ctxkernel.cli.places import Timeline
 from ctxkernel.cli.read import find_session
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import plural
 from ctxkernel.replay.notebook_outputs import outputs_of_cells
 from ctxkernel.store.log.location import FOLDER, OVERRIDE

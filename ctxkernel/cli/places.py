@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ctxkernel.cli import Unusable
 from ctxkernel.cli.output import safe_line
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.timeline import Execution, StatementLog
 from ctxkernel.store.log.reader import SessionReader
 

@@ -14,7 +14,6 @@ import asyncio
 import re
 import sys
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,6 +29,7 @@ from ctxkernel.cli.notebook_files import is_text_form, read_notebook
 from ctxkernel.cli.output import has_colour, paint, safe_block, safe_line, say, show, show_json, status_colour
 from ctxkernel.cli.parameters import inject_parameters
 from ctxkernel.cli.read import timeline_text
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import clip, format_duration, plural, strip_ansi
 from ctxkernel.core.timeline_table import gist
 from ctxkernel.store.log.location import FOLDER, HINT, OVERRIDE

@@ -12,8 +12,8 @@ import base64
 import struct
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.text import format_size
 
 HEADER_BYTES = 64 << 10

@@ -7,9 +7,9 @@ Rule 2: all of it is frozen, or a source for the worker alone (`Source.twin`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.ports import Rendered, RenderRequest, Source
 
 JobKind = Literal["diff", "render", "parse", "index", "other"]

@@ -6,9 +6,9 @@ Rule: values that cross a port are frozen.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import format_size
 from ctxkernel.core.timeline_events import NONE, Json
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.value_difference import ValueDifference
 
 CheckpointState = Literal["writing", "durable", "skipped", "thinned", "damaged"]

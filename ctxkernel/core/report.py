@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from html import escape
 
+from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.masking import Mask
 from ctxkernel.core.text import align, clip, show_hidden, width_of
 from ctxkernel.core.value_difference import ValueDifference, ValuePicture, ValueTable

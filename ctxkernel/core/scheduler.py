@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.jobs import Job, JobKind, Preparer, Summarise, Summarised
 from ctxkernel.core.nodes.graph import Graph
 from ctxkernel.core.nodes.group import GroupHandle

@@ -6,9 +6,9 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import BadPolicy
 
 SettingValue = bool | int | float | str

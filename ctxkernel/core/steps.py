@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
+
+from ctxkernel.core.dataclasses import dataclass
 
 T = TypeVar("T")
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
+
+from ctxkernel.core.dataclasses import dataclass
 
 Json = Any  # None | bool | int | float | str | list[Json] | dict[str, Json]
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.text import align, one_line
 from ctxkernel.core.timeline_events import Json, plain
 

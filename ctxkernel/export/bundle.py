@@ -8,8 +8,9 @@ Rule 2: each module keeps its own scope: two modules can use the same name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from ctxkernel.core.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import dataclass, field
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.ports import Picture
 from ctxkernel.core.timeline import Artifact
 from ctxkernel.projection.displayed_images import FORMS, base64_of

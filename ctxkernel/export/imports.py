@@ -12,11 +12,11 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ctxkernel.core.cell_tags import cell_tags, kind_of, statement_tags
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.timeline import (
     Artifact,

@@ -12,10 +12,10 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import plural
 from ctxkernel.core.timeline import Execution, Run, Statement, StatementLog
 from ctxkernel.core.timeline import Path as TimelinePath

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import BadHistory
 from ctxkernel.history.events import Events
 from ctxkernel.history.invariants import PROPERTIES, Property

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
+from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.settings import AUTO, Settings
 
 AS_OF = "2026-11-21"

@@ -17,10 +17,10 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import BadPolicy, NothingToCondense
 from ctxkernel.core.text import one_line
 from ctxkernel.history.brief import brief_line, last_line, main_line
@@ -82,6 +82,9 @@ class Condensing:
             raise BadPolicy(f"{self}: keep_first is 0 or more, most is 1 or more")
 
 
+DEFAULT = Condensing()
+
+
 @dataclass(frozen=True, slots=True)
 class Forward:
     """Send the view to the model."""
@@ -136,7 +139,7 @@ def condense(
     count: EventCount,
     limits: HistoryLimits,
     *,
-    policy: Condensing = Condensing(),
+    policy: Condensing = DEFAULT,
     pinned: AbstractSet[str] = frozenset(),
 ) -> Forward | RecordCondensation:
     """Return the next step: send the view, or record a condensation and call this again.

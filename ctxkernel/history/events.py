@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, cast, get_args
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import BadHistory
 from ctxkernel.core.timeline import Artifact, Execution, Statement
 from ctxkernel.core.timeline_events import Json, plain

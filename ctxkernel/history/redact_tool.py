@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, cast
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.text import truncate
 from ctxkernel.core.timeline_events import Json
 from ctxkernel.history.events import (

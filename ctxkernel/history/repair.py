@@ -15,9 +15,9 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from typing import Literal, cast
 
+from ctxkernel.core.dataclasses import dataclass, field, fields, replace
 from ctxkernel.core.errors import BadHistory
 from ctxkernel.history.boundaries import boundaries
 from ctxkernel.history.events import (

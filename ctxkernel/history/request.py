@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
+
+from ctxkernel.core.dataclasses import dataclass, field
 
 ROLES = ("user", "assistant", "system")
 DEEPEST = 200

@@ -13,8 +13,8 @@ the keeper of the history must know that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 
+from ctxkernel.core.dataclasses import asdict, dataclass
 from ctxkernel.core.timeline_events import Json
 from ctxkernel.history import clauses
 from ctxkernel.history.capabilities import Capabilities

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.settings import Settings
 from ctxkernel.kernel.configuration import Configuration

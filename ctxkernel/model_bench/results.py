@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
 from typing import Any
 
 from ctxkernel.agent.asks import NOTHING, Spent
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import format_duration, plural
 
 VERSION = 1

@@ -7,7 +7,8 @@ Rule 2: each task has a solution that passes the assertions and a wrong one that
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+
+from ctxkernel.core.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

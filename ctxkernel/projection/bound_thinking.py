@@ -9,9 +9,9 @@ each time the provider must cache the rest again. For models that do not bind th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.timeline_events import NONE
 from ctxkernel.history.events import AssistantMessage, HistoryEvent, HumanStatement, Summary, UserQuestion
 from ctxkernel.projection.dialect import EventRendering

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.timeline_events import Json, plain
 from ctxkernel.projection.prices import RequestCost
 from ctxkernel.projection.value import Block, Projection

@@ -18,9 +18,9 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.masking import Mask
 from ctxkernel.core.ports import CountTokens, Picture
 from ctxkernel.core.text import plural

@@ -15,10 +15,10 @@ from __future__ import annotations
 import hashlib
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.projection.tokens import count_tokens
 

@@ -12,8 +12,7 @@ depends on the model. `tests/test_prices.py` has the prices in USD of the pages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.timeline_events import Json
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.projection.displayed_tokens import usage_count, usage_part

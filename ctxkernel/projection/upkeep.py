@@ -95,14 +95,14 @@ def _mended(
 
 
 def _condensed(past: Past, event_id: str) -> Iterator[Any]:
-    from ctxkernel.history.condense import Condensing, HistoryLimits, RecordCondensation, condense
+    from ctxkernel.history.condense import DEFAULT, Condensing, HistoryLimits, RecordCondensation, condense
 
     asked = past.view.unhandled_request
     if not asked and (not past.drops or len(past.shown) < past.tried * 9 // 8):
         return
     past.tried = len(past.shown)
     sizes = past.sizes()
-    limit = None if asked else min(sum(sizes.values()) - 1, int(past.fold.cap * Condensing().target * 2))
+    limit = None if asked else min(sum(sizes.values()) - 1, int(past.fold.cap * DEFAULT.target * 2))
     try:
         step = condense(
             past.view,

@@ -14,11 +14,11 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, compress, count, islice
 from operator import is_not
 from typing import Any, NamedTuple, cast
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.image_headers import pixels
 from ctxkernel.core.text import format_size

@@ -9,9 +9,9 @@ Rule 3: an opaque execution may depend on more than its inputs: its cell runs fr
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import join_names, one_line
 
 AffectedAction = Literal["run", "keep", "opaque"]

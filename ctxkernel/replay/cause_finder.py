@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import cast
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.value_difference import ValueDifference
 from ctxkernel.replay.causes import NONE, Causes, Flow, flow, names_used
 

@@ -13,7 +13,8 @@ import re
 import textwrap
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+
+from ctxkernel.core.dataclasses import dataclass, field
 
 Causes = frozenset[str]
 NONE: Causes = frozenset()

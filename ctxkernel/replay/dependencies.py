@@ -14,10 +14,10 @@ Rule 3: the cost of adding the first execution of a cell grows with what it read
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import join_names, one_line
 
 FreshnessState = Literal["fresh", "stale", "unknown"]

@@ -8,9 +8,9 @@ Rule 2: a place is the path of executions that leads to it; the common part of t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Literal, cast
 
+from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.nodes.handle_history import delta_of
 from ctxkernel.core.replay import equal_content

@@ -12,9 +12,9 @@ import heapq
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, cast
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import join_names, plural
 from ctxkernel.core.value_difference import ValueDifference, ValueTable
 from ctxkernel.replay.column_cells import CannotCompare, arrow, differing_cells, every_nth, pair, short

@@ -9,8 +9,8 @@ import base64
 import binascii
 import io
 import re
-from dataclasses import dataclass
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.image_headers import pixels
 
 MAX_PIXELS = 40_000_000

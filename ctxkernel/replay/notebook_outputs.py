@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.timeline import Execution
 
 MOST = 1000

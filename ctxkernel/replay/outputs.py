@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import cast
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.replay import Divergence, DivergenceKind
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.core.timeline import Artifact, Execution

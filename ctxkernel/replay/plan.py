@@ -12,9 +12,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.text import format_duration, format_size, join_names, one_line, plural
 from ctxkernel.core.timeline_events import Json, plain
 from ctxkernel.core.timeline_table import gist

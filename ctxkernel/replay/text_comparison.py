@@ -7,9 +7,9 @@ import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.timeline_events import Json
 
 SameText = Callable[[str, str], bool]

@@ -13,12 +13,12 @@ import re
 import shlex
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import platformdirs
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.settings import DEFAULTS, SPECS, Settings, SettingValue, allowed, checked, from_text
 from ctxkernel.store.regular_files import read_within

@@ -6,10 +6,10 @@ Rule 1: A notebook's file may come from a stranger: it is read within bounds, an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.json_input import load_json
 
 MOST_BYTES = 256 * 1024 * 1024

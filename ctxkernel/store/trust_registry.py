@@ -15,10 +15,10 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.json_input import load_json
 from ctxkernel.store import signatures
 from ctxkernel.store.regular_files import read_bounded, replace_file

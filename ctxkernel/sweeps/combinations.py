@@ -16,10 +16,10 @@ import math
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import BadCommand
 
 MOST = 10_000

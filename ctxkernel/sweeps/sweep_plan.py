@@ -15,9 +15,9 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import format_duration, join_names, plural
 from ctxkernel.state.tracking.cell_names import read_cell

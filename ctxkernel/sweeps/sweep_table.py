@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import Any, cast
 
+from ctxkernel.core.dataclasses import dataclass, field, fields
 from ctxkernel.core.text import format_duration, join_names, one_line, plural
 from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.sweeps.combinations import text_of

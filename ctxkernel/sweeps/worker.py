@@ -19,10 +19,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.projection.secrets import mask
 from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.chunks.data_folder import data_folder

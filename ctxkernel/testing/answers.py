@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from ctxkernel.core.dataclasses import dataclass, field
 
 ContentBlock = dict[str, Any]
 CutPlace = Literal["headers", "start", "block", "between", "call", "stop"]

@@ -10,9 +10,9 @@ import builtins
 import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import Graph, NodeBase
 from ctxkernel.core.nodes.node_base import digest_hash

@@ -21,12 +21,12 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.clauses import MAX_BYTES
 from ctxkernel.history.request import mapping

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +17,7 @@ import nbformat
 from ctxkernel.cli.notebook_files import read_notebook
 from ctxkernel.cli.places import Timeline
 from ctxkernel.cli.tree import compare_states
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.text import format_duration, one_line, plural
 from ctxkernel.core.timeline import Execution, Statement

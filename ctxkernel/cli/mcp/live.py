@@ -17,7 +17,6 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,6 +26,7 @@ from jupyter_core.paths import jupyter_runtime_dir
 from ctxkernel.cli.client import KernelClient
 from ctxkernel.cli.kernel import RESUME, STARTUP_SECONDS, OwnKernelManager, last_line
 from ctxkernel.cli.output import safe_line
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import CtxError
 from ctxkernel.store.log.location import HINT
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.nodes.graph_base import GraphBase
 from ctxkernel.core.nodes.group import GroupHandle

@@ -12,9 +12,9 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.nodes.detached import SESSIONS
 from ctxkernel.core.nodes.graph_base import NOTHING, GraphBase
 from ctxkernel.core.nodes.handle_history import delta_of

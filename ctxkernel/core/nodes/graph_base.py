@@ -9,9 +9,9 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import CtxError, OutsideTurn
 from ctxkernel.core.ports import CountTokens, OpenSource, Trim
 from ctxkernel.core.settings import Settings

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import cast
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.text import format_table, one_line
 from ctxkernel.core.timeline_events import Delta, Event, GroupRecomputed, Json, MethodCalled, TickApplied
 

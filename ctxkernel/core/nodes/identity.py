@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.nodes.graph import AGAIN
 from ctxkernel.core.nodes.group import GroupHandle
 from ctxkernel.core.nodes.node_base import NodeBase

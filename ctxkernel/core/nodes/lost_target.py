@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import AllTokens, CountTokens, Rendered, RenderRequest, Source, Trim
 

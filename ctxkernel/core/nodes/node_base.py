@@ -10,9 +10,9 @@ import dataclasses
 import difflib
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import BadAttribute, BadPolicy
 from ctxkernel.core.nodes import detached
 from ctxkernel.core.nodes.graph_base import NOTHING as NOTHING

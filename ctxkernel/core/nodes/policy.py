@@ -6,9 +6,9 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import AllTokens, Budget
 from ctxkernel.core.timeline_events import Json

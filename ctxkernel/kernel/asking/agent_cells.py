@@ -12,10 +12,10 @@ import re
 import time
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import plural
 from ctxkernel.core.timeline_table import gist

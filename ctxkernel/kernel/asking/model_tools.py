@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.text import one_line, suggest

@@ -15,7 +15,6 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ctxkernel.agent.asks import NOTHING, SUMMARIES, BookedRequest, Spent
@@ -31,6 +30,7 @@ from ctxkernel.agent.summary_requests import (
     request_for,
     request_summary,
 )
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.jobs import IsCancelled, ModelSummary, Preparation, Publish, Summarised
 from ctxkernel.core.nodes import NodeBase

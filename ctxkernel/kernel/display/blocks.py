@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, cast
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.ports import TableRow
 from ctxkernel.core.turn_values import HandleState
 

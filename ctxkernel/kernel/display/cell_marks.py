@@ -13,10 +13,10 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.replay import CheckpointInfo, Comparison
 from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline import Execution, Run, Statement, StatementLog

@@ -12,10 +12,10 @@ import importlib
 import re
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import NodeBase

@@ -13,9 +13,9 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import BadCommand, BadTarget
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import Graph, NodeBase

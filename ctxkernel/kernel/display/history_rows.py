@@ -9,10 +9,10 @@ Rule 3: rows are bounded: the newest entries, each text truncated. The events be
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.history.events import (
     RESULTS,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
+
+from ctxkernel.core.dataclasses import dataclass, field
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.messages.cells import CellLook, CellMark, CellSpans, CellTable

@@ -11,11 +11,11 @@ import platform
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ctxkernel._version import __version__
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.masking import Mask

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.agent.asks import AskState
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import format_duration, one_line, plural
 from ctxkernel.store.log.reader import SessionReader

@@ -15,9 +15,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.text import without_surrogates
 from ctxkernel.core.timeline import Artifact

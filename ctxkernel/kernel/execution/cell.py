@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.timeline import Author, Cost, Execution, Kind, Statement
 from ctxkernel.core.turn_values import Observe
 

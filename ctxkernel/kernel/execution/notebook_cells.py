@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from ctxkernel.core.cell_tags import cell_tags
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.timeline import PARAMETERS
 from ctxkernel.store.log.runners import RunNotebook
 from ctxkernel.store.notebook_file import FileCell, as_object, code_cells, read_notebook_json

@@ -23,8 +23,8 @@ import struct
 import sys
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.ports import Expired
 from ctxkernel.state.tracking.groups import CHUNK, chunk_address, chunks_of
 from ctxkernel.state.types.file_objects import buffer_address

@@ -10,11 +10,11 @@ import ast
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 from types import ModuleType
 from typing import Any, cast
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.reflection import SEQUENCES, Classes
 from ctxkernel.core.timeline import NamespaceDiff
 from ctxkernel.projection.known_values import names_secret

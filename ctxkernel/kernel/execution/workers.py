@@ -13,9 +13,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.jobs import Job, PreparedRendering
 from ctxkernel.core.nodes.node_base import digest_hash

@@ -10,8 +10,8 @@ import hashlib
 import mimetypes
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Artifact
 

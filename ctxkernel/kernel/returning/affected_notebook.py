@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, cast
 
 from ctxkernel.core.cell_tags import cell_tags, statement_tags
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.text import format_duration, plural
 from ctxkernel.core.timeline import Execution, Path, Statement

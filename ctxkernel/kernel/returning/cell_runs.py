@@ -14,10 +14,10 @@ import re
 import sys
 import types
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, cast
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.reflection import Classes, class_dict, class_of, is_kind, is_own_class
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored

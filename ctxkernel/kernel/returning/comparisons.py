@@ -11,11 +11,11 @@ import textwrap
 import time
 import types
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.reflection import (
     SETS,
     class_dict,

@@ -7,9 +7,9 @@ Rule 2: an effect that cannot be taken from a checkpoint makes an execution opaq
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.timeline import Execution, Path, Statement
 from ctxkernel.kernel.returning.cell_runs import DRAWS, GENERATORS, CellFacts
 from ctxkernel.kernel.returning.comparisons import RunFacts

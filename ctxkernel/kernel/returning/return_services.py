@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from ctxkernel.agent.asks import Account
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.replay import Comparison
 from ctxkernel.kernel.configuration import Configuration

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import join_names
 from ctxkernel.kernel.returning.live_state import is_variable
 from ctxkernel.kernel.returning.targets import ReturnJob

@@ -14,9 +14,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.text import format_duration
 from ctxkernel.kernel.display.notices import Notices

@@ -8,9 +8,9 @@ Rule 2: a command that changed nothing of the state is no step: HEAD is elsewher
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.replay import HeadMove
 from ctxkernel.core.timeline import Execution, Statement, StatementLog, run_name

@@ -9,10 +9,10 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import CtxError, StoreError
 from ctxkernel.core.replay import Comparison
 from ctxkernel.core.text import one_line

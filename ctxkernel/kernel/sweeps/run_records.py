@@ -6,9 +6,9 @@ Rule: a record comes from a message whose signature was verified; its form is ch
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.timeline_events import StatementExecuted, plain

@@ -6,9 +6,9 @@ import base64
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.loop import Loop
 from ctxkernel.kernel.returning.live_state import is_variable
 from ctxkernel.kernel.returning.returns import Returning

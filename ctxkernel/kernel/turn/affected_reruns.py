@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass, field
 from typing import Any
 
 from ctxkernel.core.cell_tags import kind_of
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import format_duration, plural
 from ctxkernel.core.timeline_table import gist
 from ctxkernel.kernel.execution.cell import CellRequest, ExecuteReply, asks

@@ -19,10 +19,10 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.connection_names import connection_variables, restore_connections
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.replay import HeadMove, Restored

@@ -15,11 +15,11 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import xxhash
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.image_headers import Image, read_image
 from ctxkernel.core.text import format_size
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from dataclasses import dataclass, field, replace
 
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.jobs import IsCancelled, Publish
 from ctxkernel.core.text import plural
 from ctxkernel.sources.base.file_reader import Gone, read_at, read_regular

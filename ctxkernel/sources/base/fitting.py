@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.projection.tokens import count_tokens, largest, trim_to_tokens
 from ctxkernel.sources.base.amounts import ADVICE, LAST, Line, NamedLine

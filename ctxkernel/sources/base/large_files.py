@@ -15,10 +15,10 @@ import os
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import xxhash
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.projection.tokens import most_chars
 from ctxkernel.sources.base.amounts import lines_within
 from ctxkernel.sources.base.file_reader import Gone, Text, read_at, read_regular

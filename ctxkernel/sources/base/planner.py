@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from zlib import crc32
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import plural
 from ctxkernel.projection.tokens import count_tokens, largest, most_chars
 from ctxkernel.sources.base.amounts import ASKED, CHANGED, FULL_ADVICE, UNUSUAL, Amounts, Line, NamedLine, marked

@@ -13,10 +13,10 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, TypeVar
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import TableRow
 from ctxkernel.core.timeline_events import NONE

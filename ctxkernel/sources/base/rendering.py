@@ -18,10 +18,10 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Self
 
+from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.jobs import ModelSummary, Preparation
 from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest, TableRow

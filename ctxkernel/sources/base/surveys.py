@@ -14,9 +14,9 @@ import os
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.jobs import IsCancelled, Publish
 from ctxkernel.sources.base.file_reader import Gone, read_at, read_regular
 from ctxkernel.sources.base.large_files import CHUNK, EMPTY, LineIndex, proof_of

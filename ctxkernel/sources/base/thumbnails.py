@@ -11,9 +11,9 @@ import base64
 import importlib.util
 import io
 import os
-from dataclasses import dataclass
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.image_headers import Image, image_of
 from ctxkernel.core.ports import Picture
 from ctxkernel.history.capabilities import image_tokens

@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any, Self
 
+from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.jobs import Preparation
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import plural, truncate

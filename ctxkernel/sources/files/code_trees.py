@@ -14,10 +14,10 @@ import tomllib
 import weakref
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.jobs import IsCancelled, Publish
 from ctxkernel.core.text import format_size, plural
 from ctxkernel.sources.base.file_reader import Gone, content_hash, file_stamp, load_bytes

@@ -6,10 +6,10 @@ Rule 1: a position that goes on shows a begun line whole; a first line that is t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, islice, takewhile
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.text import plural
 from ctxkernel.projection.tokens import count_tokens, largest, most_chars
 from ctxkernel.sources.base.amounts import FULL_ADVICE, Amounts, Line, NamedLine, marked, more

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.amounts import LAST, Line, NamedLine, more_lines
 from ctxkernel.sources.base.file_reader import Data, Text, cut_at_line, load_bytes, text_of

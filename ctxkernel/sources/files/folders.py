@@ -20,9 +20,9 @@ import os
 import stat
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from itertools import islice
 
+from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size, one_line, plural

@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, pairwise
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.sources.base.file_reader import Gone, read_at, read_regular
 
 FILE_BYTES = 64 << 10

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.amounts import Line
 from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_bytes

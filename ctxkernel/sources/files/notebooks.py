@@ -13,10 +13,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.text import format_size, one_line, plural, strip_ansi
 from ctxkernel.sources.base.amounts import Line, NamedLine

@@ -18,11 +18,11 @@ import stat
 import tempfile
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import xxhash
 
+from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.reflection import attributes, is_a
 from ctxkernel.core.text import format_size
 from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Binary, Gone, Text, read_regular, reason_of, text_of

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.jobs import Preparation
 from ctxkernel.core.text import format_size, plural

@@ -28,11 +28,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import xxhash
 
+from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.jobs import ModelSummary, Preparation
 from ctxkernel.core.ports import RenderRequest

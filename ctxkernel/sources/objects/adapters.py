@@ -17,9 +17,9 @@ Rule 2: a fact reads what the object holds, bounded; it runs no code of a user's
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.ports import Rendered, RenderRequest
 from ctxkernel.core.reflection import class_of, type_name
 from ctxkernel.core.text import one_line

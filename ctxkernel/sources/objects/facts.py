@@ -12,11 +12,11 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 import xxhash
 
+from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.jobs import Preparation
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.reflection import is_a

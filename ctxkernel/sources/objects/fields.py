@@ -14,12 +14,12 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import xxhash
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import Classes, class_of, is_a, type_name
 from ctxkernel.core.text import one_line, plural, span_of

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.reflection import CONTAINERS, SEQUENCES, Classes, class_of

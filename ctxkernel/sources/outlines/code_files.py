@@ -10,9 +10,9 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.sources.base.file_reader import Text, content_hash, text_of
 from ctxkernel.sources.base.positions import OutlineEntry
 from ctxkernel.sources.outlines.grammars import GRAMMARS

@@ -13,8 +13,8 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.sources.outlines.code_files import PYTHON, CodeFile, Import, Symbol
 
 PUBLIC, PRIVATE, ASIDE = range(3)

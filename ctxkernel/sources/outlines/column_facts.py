@@ -14,11 +14,11 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.text import one_line, span_of
 from ctxkernel.sources.base.random_samples import frequent
 

@@ -7,7 +7,7 @@ Rule 2: a new language is one row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from ctxkernel.core.dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from xxhash import xxh3_64_hexdigest
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.amounts import Line, indented, more_lines
 from ctxkernel.sources.outlines.json_outline import JsonField, key_line, number_of

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, TypeGuard
 
 from xxhash import xxh3_64_hexdigest
 
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.reflection import class_of
 from ctxkernel.core.text import one_line, plural, span_of
 from ctxkernel.sources.base.amounts import Line, NamedLine, indented, more_lines

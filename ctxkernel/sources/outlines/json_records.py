@@ -8,10 +8,10 @@ Rule 3: counts and ranges of a sample carry a `~`, and how many lines it has is 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.amounts import Line, NamedLine
 from ctxkernel.sources.base.file_reader import Text, line_parts

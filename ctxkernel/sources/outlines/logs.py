@@ -15,8 +15,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.amounts import Line
 from ctxkernel.sources.base.positions import Outline

@@ -11,10 +11,10 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 from xml.parsers import expat
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.amounts import Line, NamedLine, more_lines
 from ctxkernel.sources.base.file_reader import Text

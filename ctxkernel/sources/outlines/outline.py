@@ -13,10 +13,10 @@ import importlib
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice, takewhile
 
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.text import one_line
 from ctxkernel.sources.base.amounts import Line
 from ctxkernel.sources.base.file_reader import Text

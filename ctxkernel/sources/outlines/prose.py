@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.sources.base.positions import OutlineEntry
 from ctxkernel.sources.outlines.sentences import Sentence, sentences_of
 

@@ -6,9 +6,9 @@ Rule: a sentence is cut out of the text; only its line breaks become blanks. Lin
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.text import one_line
 
 SENTENCE_CHARS = 160

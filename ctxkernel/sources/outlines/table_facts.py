@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.sources.base.file_reader import line_parts
 from ctxkernel.sources.outlines.column_facts import ColumnFacts
 from ctxkernel.sources.outlines.tabular import TableDialect, TableText, dialect_of

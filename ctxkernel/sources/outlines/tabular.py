@@ -13,8 +13,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.ports import TableRow
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.amounts import NamedLine

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import importlib
 import math
-from dataclasses import dataclass
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.ports import Picture
 from ctxkernel.sources.base.thumbnails import MOST_SIDE, encoded, scaled, side_within
 from ctxkernel.sources.tables.columns import cells, modules

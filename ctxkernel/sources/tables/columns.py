@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import xxhash
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import SHORT, class_of
 from ctxkernel.core.text import plural

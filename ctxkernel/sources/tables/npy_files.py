@@ -14,11 +14,11 @@ import math
 import os
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import xxhash
 
+from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_shape, format_size, one_line, plural

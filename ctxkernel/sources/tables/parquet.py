@@ -17,9 +17,9 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.ports import TableRow
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.projection.tokens import count_tokens, largest

@@ -8,12 +8,12 @@ Rule 3: the old state of a table is known by its hashes and the text of one wind
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import xxhash
 
+from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.ports import RenderRequest, TableRow
 from ctxkernel.core.text import align, format_shape, plural
 from ctxkernel.core.timeline_events import NONE

@@ -13,9 +13,9 @@ import os
 import re
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from xml.parsers import expat
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.amounts import Line, NamedLine
 from ctxkernel.sources.base.file_reader import Data, Gone, read_regular

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, cast
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.reflection import (
     DEFINED,
     class_dict,

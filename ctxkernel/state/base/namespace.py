@@ -14,10 +14,10 @@ import weakref
 from array import array
 from collections.abc import Callable, Collection, Sequence
 from ctypes import c_void_p, sizeof, string_at
-from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.reflection import class_of, is_any
 from ctxkernel.core.timeline import TypeInfo
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import CheckpointInfo, CheckpointState
 from ctxkernel.state.base.namespace import NOTHING, is_atom

@@ -15,9 +15,9 @@ import contextlib
 import pickle
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.reflection import class_of
 from ctxkernel.core.text import format_size

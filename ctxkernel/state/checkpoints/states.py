@@ -6,9 +6,9 @@ Rule: a state is put together from the differences on its way, oldest first. Not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.state.checkpoints import units

@@ -9,11 +9,11 @@ import functools
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from types import MappingProxyType
 from typing import Any, cast
 
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import class_module, class_of, class_qualname
 from ctxkernel.state.checkpoints import units

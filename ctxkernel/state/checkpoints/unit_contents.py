@@ -10,11 +10,11 @@ Rule: in doubt two units differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from xxhash import xxh3_128_hexdigest
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import StoreError
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.units import Unit

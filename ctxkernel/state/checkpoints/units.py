@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.replay import CHECKPOINT_FORMAT
 from ctxkernel.state.types.connections import Connection
 

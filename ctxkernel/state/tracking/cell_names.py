@@ -14,10 +14,10 @@ import functools
 import re
 import warnings
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.state.base.code_objects import attribute_names, cell_names, used_names
 
 Transform = Callable[[str], str]

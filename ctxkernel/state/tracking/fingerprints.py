@@ -17,11 +17,11 @@ import struct
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 from xxhash import xxh3_128_digest
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.reflection import AttributePlan, class_of, is_kind, loaded
 from ctxkernel.state.base.code_objects import code_facts
 from ctxkernel.state.tracking.stream_trees import Node, TooLarge, named

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.timeline import ChangeInfo, TypeInfo
 from ctxkernel.state.tracking.groups import PackPiece
 from ctxkernel.state.tracking.late_changes import OpenChange, OwnContent

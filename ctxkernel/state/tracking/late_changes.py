@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from xxhash import xxh3_128
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff
 from ctxkernel.state.base.namespace import some_of
 

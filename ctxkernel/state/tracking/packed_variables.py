@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
+from ctxkernel.core.dataclasses import KW_ONLY, dataclass, field
 from ctxkernel.core.descriptions import describe
 from ctxkernel.core.reflection import AttributePlan, class_of, is_kind
 from ctxkernel.core.settings import Settings

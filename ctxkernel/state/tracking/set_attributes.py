@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Literal
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.state.tracking.cell_names import Transform, plain_source, syntax_tree
 
 _SETS = re.compile(

@@ -17,11 +17,11 @@ import sys
 import types
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from xxhash import xxh3_64_hexdigest
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.reflection import (
     class_dict,
     class_mro,

@@ -15,9 +15,9 @@ import typing
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.reflection import (
     HEAP_TYPE,
     class_dict,

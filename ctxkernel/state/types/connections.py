@@ -13,9 +13,9 @@ import importlib
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.reflection import class_module, class_mro, class_of, class_qualname, is_any, loaded
 from ctxkernel.core.text import one_line
 from ctxkernel.projection.secrets import mask

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.state.base.namespace import addresses, weak_reference
 
 

@@ -16,9 +16,9 @@ import sys
 import uuid
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+from ctxkernel.core.dataclasses import KW_ONLY, dataclass
 from ctxkernel.core.reflection import class_of, class_qualname
 from ctxkernel.state.base.own_modules import OwnModule
 

@@ -7,9 +7,9 @@ import gc
 import io
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import AttributePlan, class_mro, class_of, is_own_class, loaded, methods_of, public_name
 from ctxkernel.core.text import one_line

@@ -26,9 +26,9 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import class_of, is_own_class
 from ctxkernel.state.types import arrays, fallbacks, tensors

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.text import one_line
 from ctxkernel.state.types.object_names import ObjectNames
 

@@ -22,9 +22,9 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Generator
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.text import format_size
 from ctxkernel.core.timeline_events import Json

@@ -13,9 +13,9 @@ import os
 import sys
 import time
 from collections.abc import Collection, Generator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.text import format_size
 from ctxkernel.store import config

@@ -12,10 +12,10 @@ import os
 import sqlite3
 import time
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.timeline_events import Json
 from ctxkernel.store.chunks.data_folder import is_session_id

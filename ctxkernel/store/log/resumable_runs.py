@@ -8,9 +8,9 @@ Rule 2: A state that cannot be restored is named with the reason (law 9); whethe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import CheckpointInfo, CheckpointState, Comparison, HeadMove
 from ctxkernel.core.text import plural

@@ -14,12 +14,12 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from itertools import takewhile
 from typing import Any, NamedTuple, cast, get_args
 
 from xxhash import xxh3_64_intdigest
 
+from ctxkernel.core.dataclasses import dataclass, fields, replace
 from ctxkernel.core.json_input import load_json
 from ctxkernel.core.masking import Mask
 from ctxkernel.core.replay import Comparison, Divergence

@@ -13,8 +13,9 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
+
+from ctxkernel.core.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

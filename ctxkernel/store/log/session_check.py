@@ -12,9 +12,9 @@ import contextlib
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import BadHistory, StoreError
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.text import join_names, plural

@@ -9,9 +9,9 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
+from ctxkernel.core.dataclasses import asdict, dataclass
 from ctxkernel.core.errors import StoreError
 from ctxkernel.store.chunks.data_folder import folder_name, is_session_id
 from ctxkernel.store.chunks.file_contents import is_whole_content

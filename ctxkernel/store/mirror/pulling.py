@@ -12,9 +12,9 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.text import format_size
 from ctxkernel.store.chunks import packs

@@ -15,10 +15,10 @@ import tempfile
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.text import format_time
 from ctxkernel.store.chunks import packs
