@@ -20,6 +20,7 @@ from scale import share
 
 from ctxkernel.core.settings import Settings
 from ctxkernel.state.base.namespace import NOTHING
+from ctxkernel.state.checkpoints import storage
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer, Taken
 from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.checkpoints.storage import Storage
@@ -229,6 +230,8 @@ def test_large_data_are_stored_when_the_cell_ends_unless_the_disk_is_slow(
         return put(address, data, **named)
 
     monkeypatch.setattr(bench.store, "put", put_slowly)
+    if not seconds:  # the disk is fast, and the machine may be busy
+        monkeypatch.setattr(storage, "INLINE_SECONDS", 60)
     first = bench.run("a = np.arange(5_000_000.0)")  # ten chunks
     assert bench.taken[first].info.state == state
     assert 1 <= len(set(written)) < 10 or not seconds
@@ -721,7 +724,7 @@ def test_what_stores_but_does_not_come_back_equal_is_named(bench: Bench):
     bench.run("f.kept = 5")
     told = bench.goto(first)
 
-    assert "used since" in told["f"]
+    assert "may have changed since" in told["f"]
     assert bench["f"].kept == 5
 
 
