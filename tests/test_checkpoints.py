@@ -777,6 +777,18 @@ def test_a_shared_array_without_data_costs_the_names_that_hold_it(bench: Bench):
     assert bench["d"][1] is bench["c"]
 
 
+def test_everything_that_holds_a_view_of_an_array_without_data_is_named(bench: Bench):
+    """What is loaded first says what is missing; the others refer to the same stand-in."""
+    first = bench.run("v = np.arange(100_000)[1:]; d = [v]; e = {'v': v}; c = 1")
+    bench.run("del v, d, e, c")
+    bench.background.wait(20)
+    bench.store.drop([entry.address for entry in bench.store.entries() if entry.size > 64 * 1024])
+    difference = bench.restorer.compare(first)
+
+    assert {"v", "d", "e"} == {name for name in (*difference.gaps, *difference.lost) if ":" not in name}
+    assert {"v", "d", "e"} == {name for name in bench.goto(first) if ":" not in name}
+
+
 def test_a_restored_array_that_others_look_into_gets_another_content(bench: Bench):
     """Its memory is another kind than that of an array that a cell made: it is loaded, or patched, but not kept."""
     first = bench.run("arr = np.arange(20_000); d = [arr[10:20]]")

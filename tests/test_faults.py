@@ -339,6 +339,24 @@ def test_after_gc_the_newest_state_is_resumed_with_its_gaps_named(start, cache, 
     assert shown(kernel, "%ctx timeline").count(" thinned ") == 4
 
 
+def test_after_gc_the_plan_names_everything_that_shares_data_that_are_gone(start, cache, tmp_path):
+    there = {"cwd": tmp_path, "env": {"CTXKERNEL_CACHE": str(cache)}}
+    kernel = start()
+    run_all(kernel, "import numpy as np; a = np.random.rand(50_000); b = [a]; c = {'v': a[1:]}", "z = 1")
+    kernel.stop()
+    ctxkernel("gc", "--limit", "0.000001", **there)
+
+    kernel = start()
+    plan = kernel.run("%ctx resume --dry-run").data[-1]["text/plain"]
+    told = run_all(kernel, "%ctx resume").stdout
+
+    for name in ("a", "b", "c"):
+        assert f"not restored {name}: its data are missing: given up for space" in plan
+        assert f"not restored: {name} (its data are missing: given up for space" in told
+    text = ctxkernel("verify", ".ctxkernel/note.sqlite", **there).stdout
+    assert re.search(r"checkpoints cs1\.1, cs2\.1 without: .*: given up for space", text) and "shared:" not in text
+
+
 def test_a_session_without_its_data_says_that_every_state_is_missing(start, cache, tmp_path):
     """And a re-run of it leaves the checkpoints on."""
     kernel = start()

@@ -6,6 +6,7 @@ import mmap
 import os
 import sqlite3
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,9 +46,8 @@ class Cells:
             self.part.before_write(str(path))
         began = self._clock()
         cell()
-        seen = self.scan.listing
         written = self.scan.written(began, lambda: False)
-        self.part.record(name, written, seen)
+        self.part.record(name, written)
         self._take(name)
         return name
 
@@ -343,6 +343,165 @@ def test_switching_it_off_makes_later_states_unknown(cells, folder):
     assert "it was not captured then" in cells.goto("s2")
 
 
+def test_a_file_that_a_cell_moved_is_back_under_its_name(cells, folder):
+    mine, moved = folder / "mine.csv", folder / "moved.csv"
+    mine.write_text("mine")
+    cells.run(lambda: None)
+    cells.run(lambda: mine.rename(moved))
+    cells.run(lambda: moved.write_text("changed"), before=[moved])
+
+    assert cells.goto("s1") == "back: mine.csv (as before a cell wrote it); removed: moved.csv (written by s3)"
+    assert mine.read_text() == "mine" and not moved.exists()
+    cells.goto("s2")
+    assert moved.read_text() == "mine" and not mine.exists()
+
+
+def test_a_file_that_a_cell_moved_over_another_one_is_back_under_its_name(cells, folder):
+    mine, other = folder / "mine.csv", folder / "other.csv"
+    mine.write_text("mine")
+    cells.run(lambda: other.write_text("other"))
+    cells.run(lambda: mine.replace(other))
+
+    cells.goto("s1")
+    assert (mine.read_text(), other.read_text()) == ("mine", "other")
+
+
+def test_a_file_that_a_cell_moved_and_changed_is_not_removed(cells, folder):
+    mine, moved = folder / "mine.csv", folder / "moved.csv"
+    mine.write_text("mine")
+    cells.run(lambda: None)
+    cells.run(lambda: (mine.rename(moved), moved.write_text("mine, changed")))
+
+    told = cells.goto("s1")
+    assert "mine.csv (written by s2; a cell moved or deleted it)" in told
+    assert "moved.csv (written by s2; it may be mine.csv, moved here)" in told
+    assert moved.read_text() == "mine, changed"
+
+
+def test_a_file_that_a_cell_moved_from_elsewhere_is_not_removed(cells, folder, tmp_path):
+    elsewhere = tmp_path / "data.csv"
+    elsewhere.write_text("mine")
+    os.utime(elsewhere, (1, 1))
+    cells.run(lambda: elsewhere.rename(folder / "data.csv"))
+
+    told = "stays: data.csv (written by s1; it is older than the cell, which may have moved it here)"
+    assert cells.goto("s0") == told
+    assert (folder / "data.csv").read_text() == "mine"
+
+
+def test_the_files_of_a_folder_that_a_cell_renamed_go_back(cells, folder):
+    (folder / "a" / "b").mkdir(parents=True)
+    (folder / "a" / "mine.txt").write_text("mine")
+    cells.run(lambda: (folder / "a" / "b" / "deep.txt").write_text("deep"))
+    cells.run(lambda: (folder / "a").rename(folder / "z"))
+
+    cells.goto("s1")
+    found = {one.relative_to(folder).as_posix() for one in folder.rglob("*") if one.is_file()}
+    assert found == {".clock", "a/mine.txt", "a/b/deep.txt"}
+
+
+def test_a_file_that_was_made_between_two_cells_is_not_removed(cells, folder):
+    """The cell does not open it through Python."""
+    cells.run(lambda: None)
+    (folder / "mine.csv").write_text("precious")
+    cells.run(lambda: (folder / "mine.csv").write_text("lost"))
+
+    assert cells.goto("s1") == "stays: mine.csv (written by s2; what was in it before was not kept)"
+
+
+@pytest.mark.parametrize("name", ["a/b/c/deep.txt", ".hidden"])
+def test_a_file_that_was_opened_through_python_goes_back_though_no_scan_finds_it(cells, folder, name):
+    mine = folder / name
+    mine.parent.mkdir(parents=True, exist_ok=True)
+    mine.write_text("one")
+    cells.run(lambda: None)
+    (folder / "elsewhere").mkdir()
+    cells.run(lambda: (mine.write_text("two"), os.chdir(folder / "elsewhere")), before=[mine])
+
+    assert cells.goto("s1") == f"back: {name} (as before a cell wrote it)"
+    assert mine.read_text() == "one"
+    cells.goto("s2")
+    assert mine.read_text() == "two"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights there")
+def test_a_file_that_a_cell_wrote_through_a_link_goes_back(cells, folder):
+    mine, link = folder / "mine.csv", folder / "link.csv"
+    mine.write_text("one")
+    link.symlink_to(mine)
+    cells.run(lambda: None)
+    cells.run(lambda: link.write_text("two"), before=[link])
+
+    assert cells.goto("s1") == "back: mine.csv (as before a cell wrote it)"
+    assert (mine.read_text(), link.is_symlink()) == ("one", True)
+
+
+def test_a_file_goes_forward_after_two_returns_to_states_that_do_not_have_it(cells, folder):
+    """In these states it is as it was before a cell wrote it."""
+    mine = folder / "mine.csv"
+    mine.write_text("one")
+    cells.run(lambda: None)
+    cells.run(lambda: None)
+    cells.run(lambda: mine.write_text("two"), before=[mine])
+
+    cells.goto("s1")
+    cells.goto("s2")
+    assert mine.read_text() == "one"
+    assert cells.goto("s3") == "back: mine.csv (as of s3)"
+    assert mine.read_text() == "two"
+    cells.goto("s2")
+    assert mine.read_text() == "one"
+
+
+def test_a_file_that_a_return_wrote_is_not_that_of_the_cell_of_the_return(cells, folder):
+    mine = folder / "mine.csv"
+    mine.write_text("one")
+    cells.run(lambda: None)
+    cells.run(lambda: mine.rename(folder / "moved.csv"))
+    cells.run(lambda: cells.goto("s1"))
+
+    assert mine.read_text() == "one"
+    assert [one[5] for one in cells.states["s3"]["files"].values()] == [""]
+
+
+def test_another_kernel_knows_a_large_file_that_a_return_wrote(cells, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(file_contents, "SMALL", 10)
+    out = folder / "big.bin"
+    cells.run(lambda: out.write_bytes(b"a" * 5000))
+    cells.part.contents.settled(cells.states["s1"]["files"]["big.bin"][1])
+    cells.goto("s0")
+    cells.goto("s1")
+    later = Cells(folder, tmp_path / "store")
+    later.states = cells.states
+
+    assert later.goto("s1") == ""
+    assert later.goto("s0") == "removed: big.bin (written by s1)"
+
+
+def test_a_file_that_is_as_a_state_has_it_does_not_count_as_one_that_stays(cells, folder, tmp_path):
+    """Though no cell of the later states wrote it so."""
+    out = folder / "out.csv"
+    cells.run(lambda: out.write_text("one"))
+    cells.run(lambda: out.write_text("two"))
+    out.write_text("one")
+    later = Cells(folder, tmp_path / "store")
+    later.states = cells.states
+
+    assert later.goto("s2") == "stays: out.csv (no cell wrote it as it is now)"
+    assert later.goto("s1") == ""
+    assert later.goto("s2") == "back: out.csv (as of s2)"
+
+
+def test_a_return_says_that_not_all_of_a_folder_was_looked_at(folder, tmp_path):
+    for number in range(20):
+        (folder / f"{number}.txt").write_text("")
+    cells = Cells(folder, tmp_path / "store", file_scan_entries=10)
+    cells.run(lambda: (folder / "new.txt").write_text("1"), before=[folder / "new.txt"])
+
+    told = cells.goto("s0")
+    assert told.startswith("removed: new.txt (written by s1); files may be missing here: not all")
+
+
 def test_contents_count_against_the_quota_and_the_oldest_goes_first(tmp_path):
     store = FileContents(tmp_path / "data" / "5e55100000000000")
     for number in (1, 2):
@@ -371,6 +530,23 @@ def test_files_go_back_and_forward_in_a_kernel(kernel):
     assert out.read_text() == "two" and new.read_text() == "n"
     kernel.run("%ctx goto 1")
     assert not out.exists()
+
+
+def test_files_that_programs_wrote_and_moved_go_back_in_a_kernel(kernel):
+    (kernel.folder / "mine.csv").write_text("mine")
+    time.sleep(0.1)  # the clock of the file system is coarse
+    kernel.run("%ctx config files restore")
+    kernel.run("!echo one > new.txt")
+    kernel.run("!mv mine.csv moved.csv")
+    told = kernel.run("%ctx goto 1").stdout
+
+    assert (
+        "back: mine.csv (as before a cell wrote it); removed: moved.csv (written by s3), new.txt (written by s2)"
+        in told
+    )
+    assert sorted(one.name for one in kernel.folder.iterdir() if one.suffix in (".csv", ".txt")) == ["mine.csv"]
+    kernel.run("%ctx undo")
+    assert (kernel.folder / "moved.csv").read_text() == "mine" and not (kernel.folder / "mine.csv").exists()
 
 
 def test_without_the_setting_no_file_is_touched_in_a_kernel(kernel):

@@ -823,6 +823,18 @@ def test_what_became_of_data_that_were_being_written_is_found_out(path):
 # -- verify ----------------------------------------------------------------------------------------
 
 
+def test_verify_names_the_variables_that_share_an_object_without_data(path):
+    kernel = Kernel(path)
+    view = unit("shared:2", "v1") | {"r": ["shared:1"]}
+    users = [unit("a", "a1") | {"r": ["shared:1"]}, unit("b", "b1") | {"r": ["shared:2"]}]
+    kernel.run(checkpoint={"units": [unit("shared:1", "gone"), view, *users, unit("c", "c1")]})
+    kernel.store.close()
+
+    report = verify(path, FakeChunks(a1=b"", b1=b"", c1=b"", v1=b""), addresses)
+
+    assert {one: set(gaps) for one, gaps in report.gaps.items()} == {"cs1.1": {"a", "b"}}
+
+
 def test_verify_says_what_is_damaged_and_what_can_still_be_returned_to(path):
     kernel = Kernel(path)
     kernel.run(checkpoint={"units": [unit("a", "a1")]})

@@ -1,7 +1,8 @@
 """The files that a cell wrote in its working folder, as far as a bounded scan sees them.
 
 A file counts as written if its content or its entry changed since the cell began (mtime or ctime). Two levels of
-folders are scanned, without hidden ones. Files that another program wrote meanwhile are listed as well.
+folders are scanned, or all with the setting `files = restore`, without hidden ones. Files that another program wrote
+meanwhile are listed as well.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 import mimetypes
 import os
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.settings import Settings
@@ -20,6 +22,14 @@ CLOCK_SLACK_NS = 20_000_000
 """File systems use a coarser clock, so a stamp may be a little earlier than the beginning of the cell."""
 
 
+class ListedFile(NamedTuple):
+    """A file that a scan found, with its stamp."""
+
+    path: str
+    size: int
+    mtime_ns: int
+
+
 @dataclass(slots=True)
 class FileListing:
     """The result of a scan."""
@@ -28,6 +38,10 @@ class FileListing:
     """Folders that were scanned completely."""
     names: set[str] = field(default_factory=set[str])
     """Paths of the entries, without hidden ones."""
+    files: dict[tuple[int, int], ListedFile] = field(default_factory=dict[tuple[int, int], ListedFile])
+    """With `files = restore`: device and inode → the file."""
+    is_cut: bool = False
+    """Whether the scan ended early: there are more entries than it looks at, or the time ran out."""
 
     def lacks(self, path: str) -> bool:
         """Return whether there surely was no file with that path."""
@@ -80,11 +94,11 @@ class FileScan:
             self._seen.clear()
 
     def look(self, folder: str, expired: Callable[[], bool]) -> list[tuple[str, os.stat_result]]:
-        """Scan a folder and its folders; return the files with their stat, and set `listing`."""
+        """Scan a folder and the folders in it; return the files with their stat, and set `listing`."""
         listing = self.listing = FileListing()
         left = self.settings.file_scan_entries
         found: list[tuple[str, os.stat_result]] = []
-        folders = [folder]
+        folders, is_whole = [folder], self.settings.files == "restore"
         for depth_folder in folders:
             try:
                 entries = os.scandir(depth_folder)
@@ -94,22 +108,28 @@ class FileScan:
                 for entry in entries:
                     left -= 1
                     if left < 0 or (left % 64 == 0 and expired()):
+                        listing.is_cut = True
                         return found
                     if entry.name.startswith(".") or entry.name in SKIPPED:
                         continue
                     listing.names.add(entry.path)
                     try:
                         if entry.is_dir(follow_symlinks=False):
-                            if depth_folder is folder:
+                            if is_whole or depth_folder is folder:
                                 folders.append(entry.path)
                             continue
                         if not entry.is_file(follow_symlinks=False):
                             continue
-                        found.append((entry.path, entry.stat(follow_symlinks=False)))
+                        stat = entry.stat(follow_symlinks=False)
+                        found.append((entry.path, stat))
+                        if is_whole:
+                            listed = ListedFile(entry.path, stat.st_size, stat.st_mtime_ns)
+                            listing.files[stat.st_dev, stat.st_ino] = listed
                     except OSError:
                         continue
             listing.folders.add(depth_folder)
             if expired():
+                listing.is_cut = depth_folder is not folders[-1]
                 break
         return found
 

@@ -1,7 +1,7 @@
 """Files under the notebook's folder that cells wrote, as a part of the state: the setting `files = restore`.
 
-Rule 1: only files that a cell wrote are changed, and only regular ones inside of the folder; no symbolic link is
-        followed.
+Rule 1: only files that a cell wrote or moved are changed, and only regular ones inside of the folder; no symbolic
+        link is followed.
 Rule 2: before a file is replaced or removed its content is kept, whoever wrote it; else it stays, and is named.
 Rule 3: a return to before a cell removes the files that did not exist before the cell wrote them. If it is not known
         whether a file existed, it stays.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Artifact
-from ctxkernel.kernel.execution.written_files import FileListing, FileScan
+from ctxkernel.kernel.execution.written_files import CLOCK_SLACK_NS, FileListing, FileScan
+from ctxkernel.kernel.returning.file_facts import is_database, is_file, is_followed, written_here
 from ctxkernel.state.ambient import UNKNOWN, Part
 from ctxkernel.state.base.namespace import some_of
 from ctxkernel.store.chunks.file_contents import FileContents
@@ -34,7 +36,6 @@ MOST_FILES = 10_000
 _EARLY_BYTES = 64 * 1024 * 1024
 """Most bytes that are copied before a cell writes over a file; a larger one is kept only where it can be cloned."""
 _FOREIGN = "something else left it"
-_HEADS = (b"SQLite format 3\0", b"DUCK")
 
 
 class FileState(NamedTuple):
@@ -74,6 +75,11 @@ class FileStates(Part):
         self._stamps: dict[str, tuple[int, ...]] = {}
         self._early: _States = {}
         """Files before the running cell opened them for writing."""
+        self._opened: dict[str, tuple[int, ...]] = {}
+        """Their stamps."""
+        self._listing = FileListing()
+        """The listing before the running cell."""
+        self._began_ns = 0
         self._version = 0
         self._fault = ""
         """Why the files that the last cell wrote are not known."""
@@ -125,8 +131,8 @@ class FileStates(Part):
             self._left[name] = _states(ones) | self._left.get(name, {})
         self._files = then
         changes: list[FileChange] = []
-        for change, wanted in planned:
-            done = self._carry_out(change, wanted, before.get(change.name))
+        for change, wanted, have in planned:
+            done = self._carry_out(change, wanted, have)
             changes.append(done)
             if done.action == "stays":
                 then.pop(change.name, None)
@@ -137,44 +143,91 @@ class FileStates(Part):
         for name in then:
             self._stamps.setdefault(name, self._stamp_of(name))
         self._version += 1
-        return _lines(changes)
+        lines = _lines(changes)
+        if self._scan.listing.is_cut:
+            lines.append("files may be missing here: not all of the folder was looked at (file_scan_entries, time)")
+        return lines
 
     # -- what a cell did ------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Prepare for a cell: list the existing files."""
-        self._early = {}
-        if self.on and not self._scan.listing.folders:
-            for path, found in self._scan.look(_working_folder(self.folder), lambda: False):
+        self._early, self._opened = {}, {}
+        if self.on:
+            self._began_ns = time.time_ns() - CLOCK_SLACK_NS
+            end = time.perf_counter() + self.settings.end_phase_ms / 1000
+            for path, found in self._scan.look(_working_folder(self.folder), lambda: time.perf_counter() > end):
                 self._scan.note(path, found)  # whatever its time of change, the cell did not write it
+            self._listing = self._scan.listing
 
     def before_write(self, path: str) -> None:
-        """Keep the content of a file that a cell is about to overwrite. Raises nothing."""
-        name = self._name_of(path) if self.on else None
-        if name is not None and name not in self._early and name not in self._files and name not in self._base:
+        """Keep the content of a file that a cell is about to overwrite, also through a link. Raises nothing."""
+        name = self._name_of(os.path.realpath(path)) if self.on else None
+        if name is None or name in self._opened or not is_followed(name):
+            return
+        self._opened[name] = self._stamp_of(name)
+        if name not in self._files and name not in self._base:
             self._early[name] = self._keep(name, "", copy_bytes=_EARLY_BYTES)
 
-    def record(self, statement_id: str, artifacts: Sequence[Artifact], seen: FileListing) -> None:
-        """Keep the files that a cell wrote, named relative to the working folder; `seen` is the listing before it."""
+    def record(self, statement_id: str, artifacts: Sequence[Artifact]) -> None:
+        """Keep the files that a cell wrote or moved; artifacts are named relative to the working folder."""
         if not self.on:
             return
         self._fault = "keeping the files of a cell failed"
         self._version += 1
         folder = _working_folder(self.folder)
-        names = [self._name_of(os.path.join(folder, one.name)) for one in artifacts if one.kind == "file"]
-        written = {name for name in names if name is not None}
-        # Also files deeper than a scan goes, and deleted ones.
+        paths = {os.path.join(folder, one.name) for one in artifacts if one.kind == "file"}
+        # A folder that was renamed does not change the stamps of its files.
+        paths |= {path for path in self._scan.listing.names if self._listing.lacks(path) and is_file(path)}
+        written = {name for name in map(self._name_of, paths) if name is not None and is_followed(name)}
+        # Also files that a scan does not find, and deleted ones.
         written |= {name for name in self._files if self._stamp_of(name) != self._stamps.get(name)}
+        written |= {name for name, stamp in self._opened.items() if self._stamp_of(name) != stamp}
+        written = {name for name in written if self._stamps.get(name) != self._stamp_of(name)}  # not by a return
+        moved = {name: found for name in sorted(written) if (found := self._moved_from(name)) is not None}
+        for name, (origin, is_whole) in moved.items():
+            if origin not in self._files and origin not in self._base:
+                lost = FileState("unknown", reason="a cell moved or deleted it")
+                self._base[origin] = self._keep(name, "") if is_whole else lost
+            self._set(origin, FileState("absent", by=statement_id))
         for name in sorted(written):
             if name not in self._files and len(self._files) >= MOST_FILES:
                 continue
             if name not in self._files and name not in self._base:
-                absent = seen.lacks(str(self.folder / name))
-                unknown = FileState("unknown", reason="what was in it before was not kept")
-                self._base[name] = self._early.get(name) or (FileState("absent") if absent else unknown)
+                origin = moved[name][0] if name in moved else ""
+                self._base[name] = self._early.get(name) or self._before_cell(name, origin)
             self._set(name, self._keep(name, statement_id))
-        self._early = {}
+        self._early, self._opened = {}, {}
         self._fault = ""
+
+    def _moved_from(self, name: str) -> tuple[str, bool] | None:
+        """Return the name of a file before the cell moved it, and whether it is unchanged; None if it was not moved.
+
+        A new file can also have the inode of a deleted one.
+        """
+        with contextlib.suppress(OSError):
+            found = (self.folder / name).lstat()
+            old = self._listing.files.get((found.st_dev, found.st_ino))
+            if old is not None and not os.path.lexists(old.path):
+                origin = self._name_of(old.path)
+                is_whole = (old.size, old.mtime_ns) == (found.st_size, found.st_mtime_ns)
+                return (origin, is_whole) if origin is not None else None
+        return None
+
+    def _before_cell(self, name: str, origin: str) -> FileState:
+        """Return the state before the running cell of a file that it did not open through Python.
+
+        `origin` is the name that the file had before the cell moved it, or empty.
+        """
+        if not self._listing.lacks(str(self.folder / name)):
+            return FileState("unknown", reason="what was in it before was not kept")
+        if origin:
+            is_lost = origin in self._base and self._base[origin].kind == "unknown"
+            return FileState("unknown", reason=f"it may be {origin}, moved here") if is_lost else FileState("absent")
+        stamp = self._stamp_of(name)
+        if stamp and stamp[2] < self._began_ns:
+            return FileState("unknown", reason="it is older than the cell, which may have moved it here")
+        return FileState("absent")
 
     def _set(self, name: str, now: FileState) -> None:
         self._files[name] = now
@@ -197,7 +250,7 @@ class FileStates(Part):
         if found.st_size > most:
             return state._replace(reason=f"it has more than {most:,} bytes (file_keep_bytes)")
         try:
-            if _is_database(path):
+            if is_database(path):
                 return state._replace(reason="it is a database")
             address = self.contents.keep(path, found, copy_bytes=copy_bytes)
         except (StoreError, OSError) as fault:
@@ -210,7 +263,7 @@ class FileStates(Part):
         """Return the changes of files by a return to a state with this value of the part. Reads only."""
         if not self.on or not isinstance(value, Mapping) or UNKNOWN in value:
             return []
-        return [change for change, _ in self._changes(value)]
+        return [change for change, _, _ in self._changes(value)]
 
     def content_in(self, value: Any, name: str, most: int) -> bytes:
         """Return the content that a file had in a state with this value of the part; `name` is that of an artifact.
@@ -236,8 +289,8 @@ class FileStates(Part):
         followed = {*then["files"], *then["base"], *self._base}
         return [one for one in written if one.name not in followed], self.plan(value)
 
-    def _changes(self, value: Any) -> Iterator[tuple[FileChange, FileState]]:
-        """Yield the change of each file, and the state that it is to have."""
+    def _changes(self, value: Any) -> Iterator[tuple[FileChange, FileState, FileState | None]]:
+        """Yield the change of each file, the state that it is to have, and the one that cells left it in."""
         from ctxkernel.replay.plan import FileChange
 
         then, base = _states(value["files"]), _states(value["base"]) | self._base
@@ -250,38 +303,52 @@ class FileStates(Part):
                 continue
             left = self._left.get(name, {}).get(_key(wanted)) or _left(value, name, wanted)
             wanted = left or wanted
-            now = self._now(name, have)
+            expected = have or base.get(name)
+            now = self._now(name, expected, wanted)
+            if expected is not None and (now.kind, now.address) == (expected.kind, expected.address):
+                have = expected  # no cell wrote it on this branch
             if now.kind == wanted.kind != "unknown" and now.address == wanted.address:
                 continue
             size = max(wanted.size, now.size)
-            in_use = _written_here() if in_use is None else in_use
+            in_use = written_here() if in_use is None else in_use
             if wanted.kind == "unknown" or now.kind == "unknown":
                 reason = wanted.reason if wanted.kind == "unknown" else now.reason
-                yield FileChange(name, "stays", wrote, size, reason), wanted
+                yield FileChange(name, "stays", wrote, size, reason), wanted, have
             elif have is None and now.kind == "file":
-                yield FileChange(name, "stays", "", size, "no cell wrote it as it is now"), wanted
+                yield FileChange(name, "stays", "", size, "no cell wrote it as it is now"), wanted, have
             elif in_use and self._inode_of(name) in in_use:
-                yield FileChange(name, "stays", wrote, size, "this kernel has it open to write"), wanted
+                yield FileChange(name, "stays", wrote, size, "this kernel has it open to write"), wanted, have
             elif wanted.kind == "absent":
-                yield FileChange(name, "remove", wrote, now.size), wanted
+                yield FileChange(name, "remove", wrote, now.size), wanted, have
             elif not self.contents.has(wanted.address):
-                yield FileChange(name, "stays", wrote, size, self.contents.why_not(wanted.address)), wanted
+                yield FileChange(name, "stays", wrote, size, self.contents.why_not(wanted.address)), wanted, have
             else:
-                yield FileChange(name, "back", wanted.by, wanted.size, wanted.reason), wanted
+                yield FileChange(name, "back", wanted.by, wanted.size, wanted.reason), wanted, have
 
-    def _now(self, name: str, have: FileState | None) -> FileState:
+    def _now(self, name: str, have: FileState | None, wanted: FileState | None = None) -> FileState:
         """Return the present state of a file; its address is that of its content, whether or not that is kept."""
         if self._name_of(str(self.folder / name)) != name:
             return FileState("unknown", reason="a symbolic link leads there")
-        if have is not None and self._stamps.get(name) == self._stamp_of(name):
+        is_unchanged = have is not None and self._stamps.get(name) == self._stamp_of(name)
+        if have is not None and is_unchanged and have.kind != "unknown":
             return have
+        now = self._look(name, have, wanted)
+        # What is not known can still be what is wanted.
+        is_wanted = wanted is not None and (now.kind, now.address) == (wanted.kind, wanted.address)
+        return have if have is not None and is_unchanged and not is_wanted else now
+
+    def _look(self, name: str, *known: FileState | None) -> FileState:
+        """Return the state that a file has on the disk; the one of `known` that it has, if it is large."""
         path = self.folder / name
         try:
             found = path.lstat()
             if not stat.S_ISREG(found.st_mode):
                 return FileState("unknown", reason="it is no regular file any more")
-            if _is_database(path):
+            if is_database(path):
                 return FileState("unknown", reason="it is a database")
+            for one in known:  # the address of a large file tells nothing in another kernel, or of a copy
+                if one is not None and found.st_mtime_ns == one.mtime_ns and self.contents.equals(one.address, path):
+                    return one
             return FileState("file", self.contents.address(path, found), found.st_size)
         except FileNotFoundError:
             return FileState("absent")
@@ -393,43 +460,6 @@ def _state(stored: Sequence[Any]) -> FileState | None:
         return None
     made = FileState(*stored)
     return made if made.kind in ("file", "absent", "unknown") else None
-
-
-def _written_here() -> frozenset[tuple[int, int]]:
-    """Return device and inode of the files that this process has open or mapped for writing; empty on Windows."""
-    found: set[tuple[int, int]] = set()
-    if os.name != "posix":
-        return frozenset()
-    import fcntl
-
-    for name in os.listdir("/dev/fd"):
-        try:
-            descriptor = int(name)
-            if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
-                status = os.fstat(descriptor)
-                found.add((status.st_dev, status.st_ino))
-        except (OSError, ValueError):  # the descriptor of the listing itself
-            continue
-    try:
-        with open("/proc/self/maps", "rb") as maps:
-            shared = [line.split(maxsplit=5) for line in maps if b" rw-s " in line]
-    except OSError:  # not on Linux
-        shared = []
-    for *_, device, inode, path in (one for one in shared if len(one) == 6):
-        with contextlib.suppress(OSError, ValueError):
-            major, minor = (int(number, 16) for number in device.split(b":"))
-            found.add((os.makedev(major, minor), int(inode)))
-            found.add((os.stat(path.strip()).st_dev, int(inode)))  # some file systems number their devices twice
-    return frozenset(found)
-
-
-def _is_database(path: Path) -> bool:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        head = os.read(descriptor, 16)
-    finally:
-        os.close(descriptor)
-    return head.startswith(_HEADS[0]) or head[8:12] == _HEADS[1]
 
 
 def _lines(changes: Sequence[FileChange]) -> list[str]:

@@ -66,7 +66,8 @@ class Planner:
         path = log.path(difference.execution_id)
         missing = self._missing(difference)
         prints = self._facts.fingerprints_at(path)
-        prints |= dict.fromkeys(map(name_of, (*difference.stale, *difference.lost)), "")  # readers of these differ
+        inexact = (*difference.stale, *difference.lost, *difference.gaps)
+        prints |= dict.fromkeys(map(name_of, inexact), "")  # readers of these differ
         load = [Load(_plain_names(unit.names), unit.nbytes) for unit in difference.load]
         load.append(Load(tuple(name for name in _plain_names(difference.held) if name not in missing), 0))
         kept = difference.target.get("ambient:files")
@@ -93,7 +94,7 @@ class Planner:
             statements=[self._step(statement, execution) for statement, execution in job.statements],
         )
         as_now = {name: why for name, why in self._as_now(difference).items() if name_of(name) not in plan.rerun}
-        unchanged = set(map(name_of, as_now)) - set(map(name_of, difference.lost))
+        unchanged = set(map(name_of, as_now)) - set(map(name_of, (*difference.lost, *difference.gaps)))
         lost = {name: why for name, why in plan.lost.items() if name not in unchanged}
         loads = [replace(one, names=tuple(name for name in one.names if name not in lost)) for one in plan.load]
         return replace(plan, as_now=as_now, lost=lost, load=tuple(one for one in loads if one.names))
@@ -136,7 +137,7 @@ class Planner:
             if name not in alive
             and ((value := self._live.value(name)) is NOTHING or type(value) is types.GeneratorType)
         }
-        absent = {**ran, **difference.lost}
+        absent = {**ran, **difference.gaps, **difference.lost}
         return {name_of(place): absent[place] for place in _plain_names(absent)}
 
     def _handles(self, difference: Difference) -> list[str]:

@@ -274,7 +274,7 @@ class Turns:
 
     def _keep_files(self, cell: CellTurn) -> None:
         assert cell.open is not None
-        self.file_states.record(cell.open.statement.statement_id, cell.written, self.files.listing)
+        self.file_states.record(cell.open.statement.statement_id, cell.written)
 
     def _scale_images(self, cell: CellTurn) -> Sequence[Artifact]:
         """Return scaled copies of the cell's images that are too large for a model."""

@@ -40,6 +40,8 @@ class Difference:
     """Names that keep their present value, since no other one is available; and why."""
     lost: dict[str, str] = field(default_factory=dict[str, str])
     """Names, or places in their values (`d['x']`), whose content the state had and that cannot be loaded; and why."""
+    gaps: dict[str, str] = field(default_factory=dict[str, str])
+    """Names that are loaded and may lack an object that they share, since its data are missing; and why."""
     absent: dict[str, str] = field(default_factory=dict[str, str])
     """Names of the state whose data are missing from the store, and why: a return would lose their present values."""
     connect: dict[str, connections.Connection] = field(default_factory=dict[str, connections.Connection])
@@ -101,6 +103,8 @@ class StateComparison:
             if why:
                 found.lost.update(dict.fromkeys(unit.names, why))
                 continue
+            if gap:
+                found.gaps.update(dict.fromkeys(unit.names, gap))
             self._not_stored(unit, current, found)
             load[id(unit)] = unit
         load = {key: unit for key, unit in load.items() if not keep.issuperset(unit.names)}

@@ -224,9 +224,10 @@ class Restorer(StateComparison):
                 values[token.removeprefix("unequal:").rpartition(":")[0]] = living[token]
         values = self._with_equal_ones(unit, values, living)
         fetched.values = values | fetched.values  # an object of a class may have made the class
-        if not said:
+        of_shared = [fetched.lost[label] for label in unit.labels if label in fetched.lost]
+        if not said and not of_shared:
             return
-        why = f"a part of it cannot be had back: {'; '.join(said[:3])}"
+        why = f"a part of it cannot be had back: {'; '.join(said[:3])}" if said else of_shared[0]
         told = {found[0] for place in fetched.lost if (found := _NAME.match(place))}
         # With more losses than stand-ins, any name may hold the others.
         all_names = len(gone) < len(said) and fetched.lost.keys().isdisjoint(units.missing_of(unit))

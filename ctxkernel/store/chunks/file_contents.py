@@ -118,6 +118,18 @@ class FileContents:
             raise StoreError(f"its content in {self.folder} is damaged")
         return content
 
+    def equals(self, address: str, path: Path) -> bool:
+        """Return whether a file has the content of a large file that is stored. Raises OSError."""
+        if address[:1] != "s" or not self._is_stored(address):
+            return False
+        with io.FileIO(self._at(address)) as kept, io.FileIO(path) as file:
+            if os.fstat(kept.fileno()).st_size != os.fstat(file.fileno()).st_size:
+                return False
+            while block := kept.read(_BLOCK):
+                if file.read(_BLOCK) != block:
+                    return False
+        return True
+
     def put(self, address: str, path: Path, *, mode: int, mtime_ns: int) -> os.stat_result:
         """Replace `path` by a file with a content, atomically; return its stat. Raises StoreError, OSError."""
         refuse_link(self.folder)

@@ -199,12 +199,13 @@ def _states(
 ) -> Iterator[tuple[str, Manifest, StateFaults]]:
     """Yield the execution, manifest and state of each checkpoint, oldest first."""
 
-    def faults(unit: Unit) -> dict[str, str]:
-        return dict.fromkeys(unit["n"], presence.fault(unit) if presence is not None else "")
+    def faults(unit: Unit) -> dict[str, tuple[str, list[str]]]:
+        fault = presence.fault(unit) if presence is not None else ""
+        return dict.fromkeys(unit["n"], (fault, unit.get("r", [])))
 
     parsed = {one.checkpoint_id: _parsed(one) for one in manifests.values()}
     waiting = Counter(base for base, _ in parsed.values() if base)
-    states: dict[str, StateFaults] = {}
+    states: dict[str, dict[str, tuple[str, list[str]]] | str] = {}
     for execution_id, made in manifests.items():
         cid = made.checkpoint_id
         base, broken = parsed[cid]
@@ -216,7 +217,26 @@ def _states(
                 states.pop(base, None)
         if waiting[cid]:
             states[cid] = state
-        yield execution_id, made, state
+        yield execution_id, made, state if isinstance(state, str) else _with_shared(state)
+
+
+def _with_shared(state: Mapping[str, tuple[str, list[str]]]) -> dict[str, str]:
+    """Return the names of a state with the faults of their data, and of the objects that they share with others.
+
+    `state` has for each name its fault and the labels of these objects, which are names of the state, too.
+    """
+    found: dict[str, str] = {}
+    shared: set[str] = set()
+    for name, (fault, labels) in state.items():
+        todo, seen = list(labels), set(labels)
+        while todo:
+            why, others = state.get(todo.pop(), ("", []))
+            fault = fault or why
+            todo += [one for one in others if one not in seen]
+            seen.update(others)
+        found[name] = fault
+        shared |= seen
+    return {name: why for name, why in found.items() if name not in shared}
 
 
 def _outdated(made: Manifest) -> tuple[str, str]:
