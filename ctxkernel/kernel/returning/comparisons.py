@@ -38,7 +38,11 @@ from ctxkernel.replay.dependencies import CellRun
 from ctxkernel.state.ambient import passive
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
+from ctxkernel.state.checkpoints.comparison import labels_of
 from ctxkernel.state.checkpoints.restore import Restorer
+from ctxkernel.state.checkpoints.states import CheckpointError
+from ctxkernel.state.checkpoints.unit_contents import Matching, UnitContents
+from ctxkernel.state.checkpoints.units import Unit
 
 if TYPE_CHECKING:
     from ctxkernel.replay.cause_finder import Details
@@ -144,6 +148,7 @@ class Comparisons:
         self._session = session
         self._live = live
         self._facts = facts
+        self._checkpoints = checkpoints
         self._states, self._late = checkpoints.states, checkpoints.late
         self._restorer = restorer
         self.values = StateValues(restorer, live.value, lambda: session.configuration.settings.tolerance)
@@ -202,7 +207,7 @@ class Comparisons:
             details(self._session.namespace, statement.source, before.source, self._inputs(statement, old, new)),
             generators=self._other_generators(old, new),
             pending=pending,
-            equal=partial(self._equal, against),
+            equal=partial(self._equal, against, new.execution_id),
             difference=partial(self._difference, until),
             file=partial(self._file, against, new.execution_id, until),
         )
@@ -252,7 +257,7 @@ class Comparisons:
         except KeyError:
             return ""
 
-    def _equal(self, against: str, name: str) -> bool | None:
+    def _equal(self, against: str, new: str, name: str) -> bool | None:
         """Return whether a variable is as after an execution, floats within the tolerance; None: not known."""
         from ctxkernel.replay.values import same_values
 
@@ -262,11 +267,23 @@ class Comparisons:
             return True  # figures are compared by the pixels that a cell shows: their objects count what is drawn
         then = self._restorer.then(against, name)
         self._loaded = name, then
-        if then is NOTHING or now is NOTHING:
+        if then is now and now is not NOTHING and is_kind(class_of(now), type):  # its present content is in both
+            return None  # hashes decide
+        found = None if then is NOTHING or now is NOTHING else same_values(then, now, self.settings.tolerance)
+        return self._stored_alike(against, new, name) if found is None else found
+
+    def _stored_alike(self, against: str, new: str, name: str) -> bool | None:
+        """Return True where a variable is stored with equal content after two executions; None: not known."""
+        try:
+            then, now = self._checkpoints.state(against), self._checkpoints.state(new)
+        except CheckpointError:
             return None
-        if then is now and is_kind(class_of(now), type):  # its present content is in both: hashes decide
+        if (unit := then.get(name)) is None:
             return None
-        return same_values(then, now, self.settings.tolerance)
+        held: dict[str, Unit | None] = {name: unit, **labels_of(unit, then)}
+        contents = UnitContents(self._checkpoints.storage.chunks.read)
+        classes = {label: one for label, one in then.items() if label.startswith("class:")}
+        return None if Matching(contents, held, now, {}, classes).differing((name,)) else True
 
     def _difference(self, until: float, name: str) -> ValueDifference | None:
         """Return how a variable differs from its value after an execution; None where that takes too long."""

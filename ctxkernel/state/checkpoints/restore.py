@@ -126,7 +126,11 @@ class Restorer(StateComparison):
 
         def load(unit: Unit) -> dict[str, Any]:
             buffers = [self._memory(buffer) for buffer in unit.buffers]
-            return self._packer.unpack(self._stream(unit), buffers, shared=shared, trial=True)
+            stream = self._stream(unit)
+            return self._packer.unpack(stream, buffers, classes=class_of_then, shared=shared, trial=True)
+
+        def class_of_then(uid: str) -> Any:
+            return shared(f"class:{uid}") if f"class:{uid}" in state else None
 
         def shared(label: str) -> Any:
             if label not in made:
