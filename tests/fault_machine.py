@@ -16,6 +16,8 @@ import argparse
 import asyncio
 import contextlib
 import errno
+import gc
+import importlib
 import io
 import json
 import os
@@ -33,6 +35,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import warm
 
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.steps import no_guard, run_steps
@@ -594,14 +598,25 @@ OF_OURS = ("step", "step", "alarm", "interrupt")
 OF_DATA = ("full", "readonly", "deleted", "thinned")
 
 
-def prepare() -> Any:
-    """Return a kernel to fork from, of this process alone."""
+def prepare(*, preload: bool) -> Any:
+    """Return a kernel to fork from, of this process alone.
+
+    With `preload`, it has imported what kernels import on the way, so that no fork has to. Not where signals come at
+    any instant: that of an import is one of them.
+    """
     home = tempfile.mkdtemp(prefix="ctxkernel-faults-home-")
     # One thread: another one could be given a signal that this one blocks.
     os.environ |= {"CTXKERNEL_HOME": home, "IPYTHONDIR": home, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     import numpy  # noqa: F401 - its import cannot be interrupted and tried again
 
-    return make_kernel()
+    if preload:
+        for name in (*warm.START, *warm.CELLS):
+            importlib.import_module(name)
+        warm.fill_caches()
+    kernel = make_kernel()
+    gc.collect()
+    gc.freeze()  # else the first collection of each fork copies the memory of all modules
+    return kernel
 
 
 def main() -> int:
@@ -615,7 +630,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    began, kernel, told = time.monotonic(), prepare(), dict[str, Any]()
+    began, kernel, told = time.monotonic(), prepare(preload=not given.programs), dict[str, Any]()
     wrong: list[str] = []
     if given.programs:
         kinds = (*OF_OURS, *OF_DATA) if given.data else OF_OURS

@@ -23,6 +23,7 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from ctxkernel.agent.reply import read_reply, reply_events
@@ -54,6 +55,8 @@ from ctxkernel.testing.remembering import part, parts_of, signature, unbound
 
 MODELS = ("claude-sonnet-5-5", "claude-sonnet-5-5", "claude-haiku-5-5", "claude-opus-4-8", "qwen3:4b")
 SECRET = "hunter22pw"
+COUNT = lru_cache(maxsize=4096)(count_tokens)
+"""Each history has several engines, which count the tokens of the same texts."""
 COLUMNS = ("event_id", "seq", "at", "kind", "response", "call", "body")
 
 
@@ -91,7 +94,7 @@ class Conversation:
 
     def made(self) -> ProjectionEngine:
         """Return a new engine."""
-        return ProjectionEngine(self.settings, count_tokens, private=self.private, mask=self.mask)
+        return ProjectionEngine(self.settings, COUNT, private=self.private, mask=self.mask)
 
     def change(self, **settings: Any) -> None:
         """Continue under other settings."""

@@ -206,7 +206,7 @@ def _walk(request: MessagesRequest) -> None:
                 request.values.append(Fault(_path(link), f"{_path(link)}: {value} is no JSON number", "send null"))
         elif isinstance(value, _Leave):
             above.popitem()
-        elif isinstance(value, Mapping | list | tuple):
+        elif type(value) is dict or isinstance(value, Mapping | list | tuple):  # the second question is slow
             key = id(cast("object", value))
             if key in above:
                 request.values.append(Fault(_path(link), f"{_path(link)}: contains itself", "send a tree of values"))
@@ -218,7 +218,7 @@ def _walk(request: MessagesRequest) -> None:
                 seen.add(key)
                 above[key] = None
                 stack.append((_LEAVE, None))
-                _children(request, cast("Mapping[object, object] | Sequence[object]", value), link, stack)
+                chars += _children(request, cast("Mapping[object, object] | Sequence[object]", value), link, stack)
         else:
             path = _path(link)
             request.values.append(Fault(path, f"{path}: {_name(value)} is no JSON value", "send text or numbers"))
@@ -237,17 +237,30 @@ def _children(
     value: Mapping[object, object] | Sequence[object],
     link: _Link | None,
     stack: list[tuple[object, _Link | None]],
-) -> None:
-    if not isinstance(value, Mapping):
-        stack.extend((item, (link, f"[{index}]")) for index, item in enumerate(value))
-        return
+) -> int:
+    """Push the keys and values that `_walk` has to read. Return what the others, which are ASCII texts, measure."""
+    chars = 0
+    if not isinstance(value, dict | Mapping):
+        for index, item in enumerate(value):
+            if type(item) is str and item.isascii():
+                chars += 8 + len(item)
+            else:
+                stack.append((item, (link, f"[{index}]")))
+        return chars
     for key, item in value.items():
-        if isinstance(key, str):
-            stack.append((key, (link, f".{key}")))
-            stack.append((item, (link, f".{key}")))
-        else:
+        if not isinstance(key, str):
             path = _path(link)
             request.values.append(Fault(path, f"{path}: a key is {_name(key)}", "use string keys"))
+            continue
+        if key.isascii():
+            chars += 8 + len(key)
+        else:
+            stack.append((key, (link, f".{key}")))
+        if type(item) is str and item.isascii():
+            chars += 8 + len(item)
+        else:
+            stack.append((item, (link, f".{key}")))
+    return chars
 
 
 def _object(request: MessagesRequest, path: str, value: object) -> Mapping[str, Any] | None:

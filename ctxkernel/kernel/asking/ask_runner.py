@@ -154,7 +154,8 @@ class AskRunner:
             raise BadCommand(f"{told}; nothing was sent. %ctx config projection_tokens N gives more")
         base_url, timeout = given = self._connections.base_url(), self._session.settings.stall_seconds
         if self._client is None:
-            Thread(target=_first_traceback, args=(self._session.shell,), daemon=True).start()
+            shell, name = self._session.shell, "ctxkernel traceback"  # by its name it is no thread of the user's
+            Thread(target=_first_traceback, args=(shell,), name=name, daemon=True).start()
         if self._client is None or given != self._client_settings:
             self._client = ModelClient(model_key=self._connections.key, base_url=base_url, timeout=timeout)
             self._client_settings = given

@@ -438,14 +438,14 @@ class Returning:
             tracker.store_again(name)
         return dict.fromkeys(sorted(changed), "the __del__ of an object that this return replaced changed it")
 
-    def _changed_containers(self, before: Mapping[str, Any], target: str | None) -> list[str]:
+    def _changed_containers(self, before: dict[str, Any], target: str | None) -> list[str]:
         """Name the containers of libraries that cells changed through the names of these values."""
         if not any(map(is_container, before.values())):
             return []
         one, other = ({run.execution_id: run for _, run in self.log.path(at)} for at in (self.log.head, target))
         between = [run for at, run in {**one, **other}.items() if at not in one or at not in other]
         changed = {name for run in between for name, info in run.changes.changed.items() if info.how == "mutated"}
-        held = library_containers({name: value for name, value in before.items() if name in changed})
+        held = library_containers(before, changed)
         found = sorted(f"{full} (as {name})" for name, full in held.items())
         return [f"library: {some_of(found, 6)}: changed since, and left as it is"] if found else []
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Collection
 from types import ModuleType
 from typing import Any
 
@@ -22,9 +22,14 @@ def is_container(value: object) -> bool:
     return class_of(value) in _TYPES
 
 
-def library_containers(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names whose value is an attribute of a library's module → `keyword.kwlist`."""
-    names = {id(value): name for name, value in values.items() if is_container(value)}
+def library_containers(values: dict[str, Any], among: Collection[str]) -> dict[str, str]:
+    """Return the names in `among` whose value is an attribute of a library's module → `keyword.kwlist`.
+
+    The thousands of modules are searched only for a value that something besides `values` refers to.
+    """
+    alone = _references({"": []}, "")
+    chosen = [name for name in values if name in among and is_container(values[name])]
+    names = {id(values[name]): name for name in chosen if _references(values, name) > alone}
     found: dict[str, str] = {}
     for full, module in tuple(sys.modules.items()) if names else ():
         if full == "__main__" or not is_kind(class_of(module), ModuleType):
@@ -35,3 +40,7 @@ def library_containers(values: Mapping[str, Any]) -> dict[str, str]:
                 if (name := names.get(id(value))) is not None:
                     found.setdefault(name, f"{full}.{attribute}")
     return found
+
+
+def _references(values: dict[str, Any], name: str) -> int:
+    return sys.getrefcount(values[name])
