@@ -601,6 +601,21 @@ def test_the_table_of_a_re_run_says_what_differs_and_what_that_comes_from(stage)
     assert stage.evaluate("host.went") == ["cell-5"]
 
 
+def test_a_statement_of_which_a_variable_was_not_compared_is_the_same_as_far_as_it_could_be(stage):
+    stage.evaluate(
+        """() => {
+            const unknown = { kind: 'unknown', subject: 'model', summary: 'it could not be compared', cause: '' };
+            for (const one of S.snapshot.statements)
+              if (one.execution_id === 's5.2') Object.assign(one.comparison, { same: true, divergences: [unknown] });
+            view.snapshot(S.snapshot);
+        }"""
+    )
+    stage.locator("[data-tab=rerun]").click()
+    row = stage.locator('[data-comparison="s5.2"]')
+    expect(row).to_contain_text("same as far as it could be compared")
+    expect(row).to_contain_text("not compared")
+
+
 def test_without_a_re_run_on_the_way_to_head_there_is_no_such_section(stage):
     """The tab is there when it has something to say."""
     expect(stage.locator("[data-tab=rerun]")).to_be_visible()

@@ -120,7 +120,7 @@ function comparisonRows(view, { row, word, glyph, found }) {
           'span',
           { class: `ctxk-cmp ctxk-cmp-${word}` },
           h('span', { 'aria-hidden': 'true' }, glyph),
-          ` ${word === 'expected' ? 'as expected' : word}`
+          ` ${word === 'expected' ? 'as expected' : word === 'same' && found.length ? 'same as far as it could be compared' : word}`
         ),
         h('code', { class: 'ctxk-src' }, headline(row.source))
       ),
