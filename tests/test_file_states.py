@@ -356,6 +356,34 @@ def test_a_file_that_a_cell_moved_is_back_under_its_name(cells, folder):
     assert moved.read_text() == "mine" and not mine.exists()
 
 
+def test_a_file_of_the_user_that_a_cell_deleted_is_named(cells, folder):
+    """What was in it is gone. One that the cell overwrote first, through Python, is back."""
+    mine, other = folder / "mine.csv", folder / "other.csv"
+    mine.write_text("mine")
+    other.write_text("other")
+    cells.run(lambda: None)
+    cells.run(lambda: (mine.unlink(), other.write_text("new"), other.unlink()), before=[other])
+
+    told = "back: other.csv (as before a cell wrote it); stays: mine.csv (s2 deleted it)"
+    assert cells.goto("s1") == told
+    assert other.read_text() == "other" and not mine.exists()
+    assert cells.goto("s2") == "removed: other.csv"
+    mine.write_text("made again")
+    cells.run(lambda: None)
+    assert "stays: mine.csv" in cells.goto("s1")
+    assert mine.read_text() == "made again"
+
+
+def test_a_file_that_a_return_removed_is_not_deleted_by_its_cell(cells, folder):
+    cells.run(lambda: None)
+    cells.run(lambda: (folder / "out.csv").write_text("out"))
+
+    cells.run(lambda: cells.goto("s1"))
+    assert not (folder / "out.csv").exists()
+    assert cells.goto("s1") == ""
+    assert cells.goto("s2") == "back: out.csv (as of s2)"
+
+
 def test_a_file_that_a_cell_moved_over_another_one_is_back_under_its_name(cells, folder):
     mine, other = folder / "mine.csv", folder / "other.csv"
     mine.write_text("mine")
@@ -373,7 +401,7 @@ def test_a_file_that_a_cell_moved_and_changed_is_not_removed(cells, folder):
     cells.run(lambda: (mine.rename(moved), moved.write_text("mine, changed")))
 
     told = cells.goto("s1")
-    assert "mine.csv (written by s2; a cell moved or deleted it)" in told
+    assert "mine.csv (a cell moved or deleted it)" in told
     assert "moved.csv (written by s2; it may be mine.csv, moved here)" in told
     assert moved.read_text() == "mine, changed"
 

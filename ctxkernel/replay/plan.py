@@ -96,7 +96,8 @@ class FileChange:
             of = f"of {self.statement_id}" if self.statement_id else self.reason or "before a cell wrote it"
             return f"{one_line(self.name, 80)} (as {of})"
         wrote = f"written by {self.statement_id}" if self.statement_id else ""
-        return f"{one_line(self.name, 80)} ({'; '.join(filter(None, (wrote, self.reason)))})"
+        why = "; ".join(filter(None, (wrote, self.reason)))
+        return one_line(self.name, 80) + (f" ({why})" if why else "")
 
 
 @dataclass(frozen=True, slots=True)

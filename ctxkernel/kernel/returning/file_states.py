@@ -190,6 +190,10 @@ class FileStates(Part):
                 lost = FileState("unknown", reason="a cell moved or deleted it")
                 self._base[origin] = self._keep(name, "") if is_whole else lost
             self._set(origin, FileState("absent", by=statement_id))
+        for name in self._deleted():
+            lost = FileState("unknown", reason=f"{statement_id} deleted it")
+            self._base.setdefault(name, self._early.get(name) or lost)
+            self._set(name, FileState("absent", by=statement_id))
         for name in sorted(written):
             if name not in self._files and len(self._files) >= MOST_FILES:
                 continue
@@ -199,6 +203,16 @@ class FileStates(Part):
             self._set(name, self._keep(name, statement_id))
         self._early, self._opened = {}, {}
         self._fault = ""
+
+    def _deleted(self) -> Iterator[str]:
+        """Yield the files that the running cell deleted and that no cell wrote; only if the whole folder was listed."""
+        if self._listing.is_cut or self._scan.listing.is_cut:
+            return
+        for path in sorted({one.path for one in self._listing.files.values()} - self._scan.listing.names):
+            name = self._name_of(path)
+            if name is not None and is_followed(name) and name not in self._files and not os.path.lexists(path):
+                if name not in self._base or self._base[name].kind != "absent":  # not removed by a return
+                    yield name
 
     def _moved_from(self, name: str) -> tuple[str, bool] | None:
         """Return the name of a file before the cell moved it, and whether it is unchanged; None if it was not moved.
@@ -298,7 +312,7 @@ class FileStates(Part):
         for name in sorted({*then, *self._files}):
             have = self._files.get(name)
             wanted = then.get(name) or base.get(name) or FileState("unknown", reason="not known")
-            wrote = (have or wanted).by
+            wrote = "" if have is not None and have.kind == "absent" else (have or wanted).by
             if have is not None and have.kind == "unknown" and have == wanted:  # such as a file that is too large
                 continue
             left = self._left.get(name, {}).get(_key(wanted)) or _left(value, name, wanted)
