@@ -210,9 +210,10 @@ class FileStates(Part):
             return
         for path in sorted({one.path for one in self._listing.files.values()} - self._scan.listing.names):
             name = self._name_of(path)
-            if name is not None and is_followed(name) and name not in self._files and not os.path.lexists(path):
-                if name not in self._base or self._base[name].kind != "absent":  # not removed by a return
-                    yield name
+            if name is None or name in self._files or not is_followed(name) or os.path.lexists(path):
+                continue
+            if name not in self._base or self._base[name].kind != "absent":  # not removed by a return
+                yield name
 
     def _moved_from(self, name: str) -> tuple[str, bool] | None:
         """Return the name of a file before the cell moved it, and whether it is unchanged; None if it was not moved.
