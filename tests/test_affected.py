@@ -417,13 +417,14 @@ print(len(cells), (time.thread_time() - start) * 1000)
     assert float(took) < 50
 
 
-def test_a_changed_setting_of_the_process_makes_all_later_cells_run(kernel, tmp_path):
-    put(kernel, a="import decimal", b="decimal.getcontext().prec = 9", c="t = str(decimal.Decimal(1) / 3)", d="u = 1")
+def test_a_changed_setting_of_the_process_makes_all_later_cells_run_but_those_that_bind_literals(kernel, tmp_path):
+    third = "t = str(decimal.Decimal(1) / 3)"
+    put(kernel, a="import decimal", b="decimal.getcontext().prec = 9", c=third, d="u = abs(1)", e="v = [1, {'a': -2}]")
     put(kernel, b="decimal.getcontext().prec = 3")
 
     told = affected(kernel)
 
-    assert told["ran"] == [1, 2, 3]
+    assert (told["ran"], told["kept"]) == ([1, 2, 3], [0, 4])
     assert told["why"]["3"] == "the decimal settings differ"
     assert kernel.evaluate("t") == "'0.333'"
 
@@ -665,6 +666,24 @@ def test_an_import_of_a_library_that_adds_filters_of_warnings_affects_nothing_be
     assert (told["ran"], told["kept"], told["opaque"]) in (([], [0, 1, 2], []), ([0], [1, 2], []))
 
 
+def test_the_first_figure_of_a_notebook_affects_no_cell_above_or_below_it(kernel):
+    """With it a backend is loaded, which changes settings of matplotlib."""
+    figure = "fig, ax = plt.subplots(); ax.plot(x); plt.show()"
+    cells = {"a": "import matplotlib.pyplot as plt", "b": "x = [1]", "c": "k = 10", "d": figure, "e": "s = sum(x)"}
+    put(kernel, **cells, f="t = k + s\nt")
+    put(kernel, c="k = 12")
+
+    plan = json.loads(kernel.run("%ctx rerun --affected --dry-run --json").stdout)
+    told = affected(kernel)
+
+    assert plan["run"] == told["ran"] == [5]
+    assert told["kept"] == [0, 1, 2, 3, 4]
+    kernel.run("plt.ioff()", metadata={"cellId": "g"})
+    put(kernel, b="x = [2]")
+    assert affected(kernel)["ran"] == [3, 4, 5]
+    assert kernel.evaluate("plt.isinteractive()") == "False"
+
+
 # -- on the command line -------------------------------------------------------------------------------
 
 
@@ -799,7 +818,7 @@ def test_the_first_cell_that_runs_in_a_new_process_is_known_to_draw_random_numbe
 def test_a_style_that_the_first_cell_of_a_process_sets_affects_the_cells_below(tmp_path, capsys):
     path = tmp_path / "note.ipynb"
     style = "import matplotlib.pyplot as plt; plt.style.use('{}')"
-    sources = style.format("ggplot"), "plt.rcParams['axes.facecolor']", "z = 3"
+    sources = style.format("ggplot"), "plt.rcParams['axes.facecolor']", "z = abs(3)"
     nbformat.write(new_notebook(cells=[new_code_cell(one) for one in sources]), path)
     assert main(["run", str(path), "--inplace"]) == 0
     for name in ("default", "dark_background", "ggplot"):

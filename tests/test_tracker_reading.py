@@ -15,7 +15,7 @@ from tracker_rows import Notebook, names
 
 from ctxkernel.core.descriptions import describe
 from ctxkernel.state.base.own_modules import is_own
-from ctxkernel.state.tracking.cell_names import read_cell
+from ctxkernel.state.tracking.cell_names import binds_literals, read_cell
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 
 # -- reading a cell ----------------------------------------------------------------------------
@@ -207,3 +207,24 @@ def test_a_library_of_another_environment_is_no_module_of_the_users(tmp_path, mo
         module = importlib.import_module(name)
         monkeypatch.delitem(sys.modules, name)
         assert is_own(module) == (folder == "work")
+
+
+LITERALS = ["x = 1", "x = y = -2; z = 'a' * 3", "x = [1, (2, y), {'a': 60 * 60}]", "x = not True"]
+OTHERS = [
+    "x = f(1)",
+    "x += 1",
+    "x, y = z",
+    "x",
+    "x = y + 1",
+    "x = {y: 1}",
+    "x = {**y}",
+    "x = {1}",
+    "x = f'{y}'",
+    "a.b = 3",
+]
+OTHERS += ["%matplotlib inline\nx = 1", "import os", "x: int = 3", "x = (", "x = [y for y in z]", "x = 1\nx.y"]
+
+
+@pytest.mark.parametrize("source", [*LITERALS, *OTHERS])
+def test_a_cell_binds_only_literals_if_none_of_its_values_calls_anything(source):
+    assert binds_literals(source) == (source in LITERALS)

@@ -19,6 +19,7 @@ from ctxkernel.state.ambient import LIBRARY_CALLS, appearing, passive
 from ctxkernel.state.base.own_modules import ATTRIBUTES, PREFIX, SHELL
 from ctxkernel.state.checkpoints.states import States
 from ctxkernel.state.checkpoints.units import Unit, missing_of
+from ctxkernel.state.tracking.cell_names import binds_literals
 from ctxkernel.state.types.object_names import LABELS
 
 CACHES, FILES, CALLS = "ambient:function caches", "ambient:files", AMBIENT + LIBRARY_CALLS.name
@@ -135,6 +136,8 @@ class RecordedRuns:
         gone = [name for name in removed if not name.startswith(LABELS)]
         inputs = self._inputs(facts, effects, gone)
         parts: Mapping[str, Unit | None] = {**self._appearing, **self._options}
+        if binds_literals(statement.source) and facts.bound.issuperset(effects):
+            parts = {name: one for name, one in parts.items() if name == PREFIX + SHELL}  # callbacks see each cell
         if facts.draws:
             parts = {**parts, **{name: state[name] for name in _RANDOM if name in state}}
         return self._plain(

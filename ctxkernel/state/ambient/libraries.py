@@ -51,26 +51,23 @@ class _MatplotlibOptions(_Options):
         return sys.modules["matplotlib"].rcParams  # type: ignore[attr-defined]
 
     def capture(self) -> Any:
-        pyplot = sys.modules.get("matplotlib.pyplot")
-        drawing = pyplot is not None and getattr(pyplot, "_backend_mod", pyplot) is not None
-        return self._told(self._now(), drawing=drawing)
+        return self._told(self._now(), drawing=_is_drawing())
 
     def _told(self, params: Any, *, drawing: bool) -> dict[str, Any]:
-        # The inline backend switches `interactive` on when it is loaded, which is once in a process. Were it off again,
-        # as it was before that, no figure would be shown any more.
-        left_out = self._FIXED if drawing else {*self._FIXED, "interactive"}
+        # The inline backend switches `interactive` on when it is loaded, which is once in a process: only that it was
+        # switched off later counts. Were it off as before that, no figure would be shown any more.
+        is_off = drawing and not _DICT.get(params, "interactive")
+        left_out = self._FIXED if is_off else {*self._FIXED, "interactive"}
         return {name: _plain(value) for name, value in _DICT.items(params) if name not in left_out}
 
     def restore(self, value: Any) -> None:
-        if "interactive" in value:  # it had a backend, which registers the formatters of figures when it is loaded
-            with contextlib.suppress(ImportError):
-                pyplot: Any = importlib.import_module("matplotlib.pyplot")
-                if getattr(pyplot, "_backend_mod", pyplot) is None:
-                    pyplot._get_backend_mod()
+        if "interactive" in value:
+            _draw()
         params = self._now()
-        now = self.capture()
+        usual = {"interactive": True} if _is_drawing() else {}
+        now = {**usual, **self.capture()}
         with warnings.catch_warnings(action="ignore"):
-            for name, text in value.items():
+            for name, text in {**usual, **value}.items():
                 if now.get(name) != text and name in now:
                     params[name] = sys.modules["cycler"].cycler(**text) if isinstance(text, dict) else text
 
@@ -114,6 +111,36 @@ class _MatplotlibBackend(Part):
 
 
 _INLINE = "inline"
+
+
+class _MatplotlibDrawing(Part):
+    """Whether the backend is loaded, with the formatters that show a figure as a picture."""
+
+    name = "matplotlib drawing"
+    needs = "matplotlib.pyplot"
+    passive = True
+
+    def capture(self) -> Any:
+        return _is_drawing()
+
+    def matches(self, value: Any) -> bool:
+        return not value or _is_drawing()
+
+    def restore(self, value: Any) -> None:
+        _draw()
+
+
+def _is_drawing() -> bool:
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    return pyplot is not None and getattr(pyplot, "_backend_mod", pyplot) is not None
+
+
+def _draw() -> None:
+    """Load the backend."""
+    with contextlib.suppress(ImportError):
+        pyplot: Any = importlib.import_module("matplotlib.pyplot")
+        if not _is_drawing():
+            pyplot._get_backend_mod()
 
 
 def _plain(value: Any) -> Any:
@@ -250,7 +277,8 @@ def _set_numpy_options(value: Any) -> None:
 
 
 PARTS: list[Part] = [
-    _MatplotlibBackend(),  # before the options, which load it
+    _MatplotlibBackend(),  # before the next two, which load it
+    _MatplotlibDrawing(),
     _MatplotlibOptions(),
     _PandasOptions(),
     Setting("numpy", _numpy_options, _set_numpy_options, needs="numpy"),

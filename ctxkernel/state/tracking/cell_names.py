@@ -120,6 +120,37 @@ def _syntax_tree(source: str) -> ast.Module | None:
     return _quietly(source, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST)
 
 
+def binds_literals(source: str) -> bool:
+    """Return whether a cell only gives literals and values of other names to names: it calls nothing."""
+    tree = syntax_tree(source)
+    return tree is not None and all(
+        isinstance(one, ast.Assign) and all(isinstance(target, ast.Name) for target in one.targets) and _is_literal(one)
+        for one in tree.body
+    )
+
+
+def _is_literal(statement: ast.Assign) -> bool:
+    todo: list[ast.expr] = [statement.value]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Tuple | ast.List):
+            todo += node.elts
+        elif isinstance(node, ast.Dict) and all(isinstance(key, ast.Constant) for key in node.keys):
+            todo += node.values
+        elif not isinstance(node, ast.Name | ast.Constant) and not _is_number(node):
+            return False
+    return True
+
+
+def _is_number(node: ast.expr) -> bool:
+    """Return whether an expression is of numbers and texts alone, such as `-1` and `60 * 60`."""
+    if isinstance(node, ast.UnaryOp):
+        return _is_number(node.operand)
+    if isinstance(node, ast.BinOp):
+        return _is_number(node.left) and _is_number(node.right)
+    return isinstance(node, ast.Constant)
+
+
 def plain_source(source: str, transform: Transform | None = None) -> str:
     """Return `source` with calls of `get_ipython()` in place of magics, as far as possible. Never raises."""
     try:
