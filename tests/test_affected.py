@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -682,6 +683,18 @@ def test_the_first_figure_of_a_notebook_affects_no_cell_above_or_below_it(kernel
     put(kernel, b="x = [2]")
     assert affected(kernel)["ran"] == [3, 4, 5]
     assert kernel.evaluate("plt.isinteractive()") == "False"
+
+
+def test_libraries_that_a_cell_below_loads_do_not_affect_an_edited_cell_that_ran(kernel):
+    """They come with settings, filters of warnings and variables of the environment."""
+    wanted = ("numpy", "pandas", "scipy.special", "sklearn.linear_model", "joblib", "polars", "requests", "matplotlib")
+    libraries = [name for name in wanted if find_spec(name.partition(".")[0])]
+    put(kernel, a="x = [abs(-3)]", b="y = len(x)", c=f"import {', '.join(libraries)}", d="z = sum(x)")
+    put(kernel, a="x = [abs(-4)]")
+
+    plan = json.loads(kernel.run("%ctx rerun --affected --dry-run --json").stdout)
+
+    assert plan["run"] == [1, 3], plan["why"]
 
 
 # -- on the command line -------------------------------------------------------------------------------

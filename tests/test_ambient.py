@@ -9,6 +9,7 @@ import locale
 import os
 import pickle
 import random
+import subprocess
 import sys
 import types
 import warnings
@@ -352,13 +353,33 @@ def test_a_list_in_rcparams_that_is_changed_in_place_is_noticed():
 
 
 def test_a_library_that_was_not_loaded_then_gets_what_it_began_with():
-    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib, pandas, numpy = map(pytest.importorskip, ("matplotlib", "pandas", "numpy"))
     state = Ambient()
     state.capture()
     matplotlib.rcParams["figure.dpi"] = 33
-    state.restore({}, gone=["matplotlib", "numpy", "pandas"])
+    with numpy.printoptions(), pandas.option_context("display.max_rows", 7):
+        numpy.set_printoptions(precision=3)
+        state.restore({}, gone=["matplotlib", "numpy", "pandas"])
 
-    assert matplotlib.rcParams["figure.dpi"] == matplotlib.rcParamsOrig["figure.dpi"]
+        assert matplotlib.rcParams["figure.dpi"] == matplotlib.rcParamsOrig["figure.dpi"]
+        assert (pandas.get_option("display.max_rows"), numpy.get_printoptions()["precision"]) == (60, 8)
+
+
+@pytest.mark.parametrize("library", ["matplotlib", "pandas", "numpy", "sklearn", "scipy.special"])
+def test_the_first_options_of_a_library_are_those_that_it_is_loaded_with(library):
+    """In a process of its own: here they may have been changed."""
+    pytest.importorskip(library)
+    code = f"""
+import warnings; warnings.simplefilter("ignore")
+from ctxkernel.state.ambient import PARTS, first_value
+import {library}
+for one in PARTS:
+    if one.needs == {library!r} and one.loaded and "random" not in one.name:
+        assert first_value(one.name) == one.capture() != None, (one.name, first_value(one.name), one.capture())
+        print(one.name)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=100)
+    assert ran.returncode == 0 and ran.stdout, ran.stderr
 
 
 def test_a_new_process_gets_the_backend_of_matplotlib_that_cells_chose(start_kernel):

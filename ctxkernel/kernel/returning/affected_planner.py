@@ -34,8 +34,7 @@ from ctxkernel.replay.affected import (
     decide,
     foresee,
 )
-from ctxkernel.state.ambient import LIBRARY_CALLS, appearing
-from ctxkernel.state.base.namespace import NOTHING
+from ctxkernel.state.ambient import LIBRARY_CALLS, first_value
 from ctxkernel.state.checkpoints.unit_contents import Matching
 from ctxkernel.state.tracking.cell_names import read_cell
 from ctxkernel.state.tracking.read_names import names_read_first
@@ -57,6 +56,8 @@ class AffectedPlanner:
         self._files = files
         states, storage = back.checkpoints.states, back.checkpoints.storage
         self._recorded = RecordedRuns(states, back.facts, storage.absent)
+        self._first: dict[str, bool] = {}
+        """Digest of a part of the process → whether it has the value from before any cell changed it."""
 
     def plan(self, cells: Sequence[NotebookCell], path: Path) -> AffectedNotebook:
         """Return what must run so that the notebook is as if all its cells had run in order. Reads only."""
@@ -263,13 +264,22 @@ class AffectedPlanner:
         if one is MAYBE or other is MAYBE:
             return False
         if one is None or other is None:
-            unit = one or other
-            first = appearing().get(unit.names[0].removeprefix(AMBIENT), NOTHING) if unit is not None else NOTHING
-            return unit is None or (first is not NOTHING and bool(self._back.restorer.plain(unit) == first))
+            unit: Unit | None = one or other
+            return unit is None or self._is_first(unit)
         if one.names[0].startswith(AMBIENT) and other.names == one.names and one.digest != other.digest:
             plain = self._back.restorer.plain  # equal values of settings need not have equal bytes
             return bool(plain(one) == plain(other))
         return one.equals(other)
+
+    def _is_first(self, unit: Unit) -> bool:
+        """Return whether a unit is a part of the process with the value that it had before any cell changed it."""
+        name = unit.names[0]
+        if not name.startswith(AMBIENT):
+            return False
+        if unit.digest not in self._first:
+            first = first_value(name.removeprefix(AMBIENT))
+            self._first[unit.digest] = first is not None and bool(self._back.restorer.plain(unit) == first)
+        return self._first[unit.digest]
 
     def _match(
         self, run: RecordedRun, state: Mapping[str, Any], names: Collection[str]

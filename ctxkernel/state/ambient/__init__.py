@@ -43,6 +43,7 @@ __all__ = [
     "NotRestored",
     "Part",
     "appearing",
+    "first_value",
     "passive",
     "reconnect",
     "register",
@@ -241,9 +242,18 @@ def _reason(fault: Exception) -> str:
     return f"{type(fault).__name__}: {fault}"[:200]
 
 
-def appearing() -> dict[str, Any]:
-    """Return the parts that are captured from their first change on, with their values before it."""
-    return {part.name: part.default() for part in PARTS if part.appears}
+def appearing() -> list[str]:
+    """Return the parts that are captured from their first change on."""
+    return [part.name for part in PARTS if part.appears]
+
+
+def first_value(name: str) -> Any:
+    """Return the value that a part has before any cell changed it; None where that is not known."""
+    part = next((one for one in PARTS if one.name == name and (one.appears or one.loaded)), None)
+    try:
+        return part.default() if part is not None else None
+    except Exception:  # a library in another version
+        return None
 
 
 def passive(name: str) -> bool:

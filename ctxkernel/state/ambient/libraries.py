@@ -170,6 +170,10 @@ class _PandasOptions(_Options):
         plain = (bool, int, float, str, type(None))
         return {name: value for name, value in _leaves(self._now(), "") if type(value) in plain}
 
+    def default(self) -> Any:
+        options = sys.modules["pandas._config.config"]._registered_options
+        return {name: options[name].defval for name in self.capture()}
+
     def restore(self, value: Any) -> None:
         now = self.capture()
         set_option = sys.modules["pandas"].set_option
@@ -270,6 +274,15 @@ def _numpy_options() -> Any:
     return {"print": shown, "errors": numpy.geterr()}
 
 
+def _first_numpy_options() -> Any:
+    """Return the options of a NumPy that was just loaded; None for a version with others."""
+    shown: dict[str, Any] = {"edgeitems": 3, "threshold": 1000, "precision": 8, "linewidth": 75}
+    shown |= {"suppress": False, "legacy": False, "floatmode": "maxprec", "nanstr": "nan", "infstr": "inf", "sign": "-"}
+    errors = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+    known = {"print": shown, "errors": errors}
+    return known if all(known[part].keys() == now.keys() for part, now in _numpy_options().items()) else None
+
+
 def _set_numpy_options(value: Any) -> None:
     numpy = sys.modules["numpy"]
     numpy.set_printoptions(**value["print"])
@@ -281,12 +294,13 @@ PARTS: list[Part] = [
     _MatplotlibDrawing(),
     _MatplotlibOptions(),
     _PandasOptions(),
-    Setting("numpy", _numpy_options, _set_numpy_options, needs="numpy"),
+    Setting("numpy", _numpy_options, _set_numpy_options, needs="numpy", default=_first_numpy_options),
     Setting(
         "scikit-learn",
         lambda: dict(sys.modules["sklearn"].get_config()),
         lambda value: sys.modules["sklearn"].set_config(**value),
         needs="sklearn",
+        default=lambda: dict(sys.modules["sklearn._config"]._global_config),
     ),
     Setting(
         "xarray",
@@ -299,5 +313,8 @@ PARTS: list[Part] = [
         lambda: dict(sys.modules["scipy.special"].geterr()),
         lambda value: sys.modules["scipy.special"].seterr(**value),
         needs="scipy.special",
+        default=lambda: {
+            name: "raise" if name == "memory" else "ignore" for name in sys.modules["scipy.special"].geterr()
+        },
     ),
 ]

@@ -88,9 +88,17 @@ class Part:
 class Setting(Part):
     """A part that is read and set by a function each."""
 
-    def __init__(self, name: str, read: Callable[[], Any], write: Callable[[Any], object], *, needs: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[], Any],
+        write: Callable[[Any], object],
+        *,
+        needs: str = "",
+        default: Callable[[], Any] = lambda: None,
+    ) -> None:
         self.name, self.needs = name, needs
-        self.capture, self._write = read, write
+        self.capture, self._write, self.default = read, write, default
 
     def restore(self, value: Any) -> None:
         """Set the value; return no lines."""

@@ -34,6 +34,14 @@ def may_be_credential(name: str, text: str) -> bool:
     return _SECRET.search(name) is not None or mask(text) != text
 
 
+_OF_RUNTIMES = {
+    "KMP_DUPLICATE_LIB_OK": "True",
+    "KMP_INIT_AT_FORK": "FALSE",
+    "_RJEM_MALLOC_CONF": "dirty_decay_ms:500,muzzy_decay_ms:1000",
+}
+"""Variables that scikit-learn, joblib and Polars set for the libraries in C below them when they are loaded."""
+
+
 class Environment(Part):
     """The changes of the environment since the kernel started, but for credentials and where requests to models go."""
 
@@ -50,6 +58,7 @@ class Environment(Part):
         """Return the variables that were set and removed since the start."""
         now = dict(os.environ)
         changed = {name: text for name, text in now.items() if self._start.get(name) != text}
+        changed = dict(changed.items() - _OF_RUNTIMES.items())
         return {
             "set": {name: text for name, text in changed.items() if not self.secret(name, text)},
             "removed": sorted(name for name in self._start if name not in now and not self.secret(name, "")),
@@ -59,8 +68,9 @@ class Environment(Part):
         """Set and remove variables, but for those that may be credentials."""
         removed = set(value["removed"])
         aim = {name: text for name, text in self._start.items() if name not in removed} | value["set"]
-        for name in [name for name in os.environ if name not in aim and not self.secret(name, os.environ[name])]:
-            del os.environ[name]
+        for name, text in [*os.environ.items()]:
+            if name not in aim and not self.secret(name, text) and _OF_RUNTIMES.get(name) != text:
+                del os.environ[name]
         for name, text in aim.items():
             if os.environ.get(name) != text and not self.secret(name, os.environ.get(name, "")):
                 os.environ[name] = text
@@ -145,21 +155,25 @@ class WarningFilters(Part):
         """Return the filters as texts; one for a category of the notebook's own is left out."""
         return self._split(_as_texts(warnings.filters))[0]
 
-    def _split(self, filters: list[Any]) -> tuple[list[Any], list[Any], int]:
-        """Return filters without those of libraries, those, and their place."""
+    def _split(self, filters: list[Any]) -> tuple[list[Any], list[Any], int, list[Any]]:
+        """Return filters without those of libraries, those, their place, and those that libraries put at the end."""
+        end = len(filters)
+        while end and filters[end - 1] not in self._start and _is_of_library(*filters[end - 1]):
+            end -= 1
+        last, filters = filters[end:], filters[:end]
         both = zip(reversed(filters), reversed(self._start), strict=False)
         own = first = len(filters) - len([*itertools.takewhile(lambda pair: pair[0] == pair[1], both)])
         while first and _is_of_library(*filters[first - 1]):
             first -= 1
-        return filters[:first] + filters[own:], filters[first:own], first
+        return filters[:first] + filters[own:], filters[first:own], first, last
 
     def restore(self, value: Any) -> None:
         """Set the filters; one whose category is not there any more is left out."""
-        kept = self._split(_as_texts(warnings.filters))[1]
-        value, _, at = self._split([(*one,) for one in value])
+        _, kept, _, last = self._split(_as_texts(warnings.filters))
+        value, _, at, _ = self._split([(*one,) for one in value])
         filters = [
             (action, _compiled(message), kind, _compiled(module), line)
-            for action, message, category, module, line in (*value[:at], *kept, *value[at:])
+            for action, message, category, module, line in (*value[:at], *kept, *value[at:], *last)
             if (kind := _found(category)) is not None
         ]
         warnings.resetwarnings()  # and tells the machinery that the filters are others
@@ -177,7 +191,8 @@ def _as_texts(filters: Any) -> list[Any]:
 _OF_LIBRARIES = re.compile(
     r"numpy\.(?:ndarray|ufunc|dtype) size changed|the matrix subclass is not the recommended way"
 )
-_SHOWN_BY_LIBRARIES = ("numpy.", "scipy.", "sklearn.", "statsmodels.", "urllib3.", "numba.")
+_SHOWN_BY_LIBRARIES = ("numpy.", "scipy.", "sklearn.", "statsmodels.", "urllib3.", "requests.", "numba.")
+_HIDDEN_BY_LIBRARIES = ("urllib3.exceptions:DependencyWarning",)
 
 
 def _is_of_library(action: str, message: Any, category: str, module: Any, line: int) -> bool:
@@ -185,7 +200,8 @@ def _is_of_library(action: str, message: Any, category: str, module: Any, line: 
     if module is not None or line:
         return False
     if message is None:
-        return action in ("always", "default") and category.startswith(_SHOWN_BY_LIBRARIES)
+        is_shown = action in ("always", "default") and category.startswith(_SHOWN_BY_LIBRARIES)
+        return is_shown or (action == "ignore" and category in _HIDDEN_BY_LIBRARIES)
     text = message if isinstance(message, str) else message[0]
     return action == "ignore" and _OF_LIBRARIES.fullmatch(text) is not None
 
