@@ -685,6 +685,30 @@ def test_the_first_figure_of_a_notebook_affects_no_cell_above_or_below_it(kernel
     assert kernel.evaluate("plt.isinteractive()") == "False"
 
 
+@pytest.mark.parametrize("edit", ["n = len([*x])", "%%time\nn = len(x) + 1", "%%capture\nn = len(x); m = n"])
+def test_an_edited_cell_that_ran_is_kept_though_it_bound_a_name_that_it_had_bound_before(kernel, edit):
+    """Also where the value is equal to the one before."""
+    put(kernel, a="x = [3, 4]", b="n = len(x)", c="k = sum(x)")
+    put(kernel, b=edit)
+    value = kernel.evaluate("n")
+
+    assert affected(kernel)["ran"] == []
+    assert kernel.evaluate("n") == value
+    put(kernel, a="x = [5]")
+    assert affected(kernel)["ran"] == [1, 2]
+
+
+def test_the_plan_does_not_take_what_another_variable_shares_for_changed(kernel):
+    """A selection of a frame holds its columns: then both are stored otherwise than before."""
+    put(kernel, a="import pandas as pd\ndf = pd.DataFrame({'z': range(9)})", b="thr = 5", c="sel = df[df.z > thr]")
+    put(kernel, d="t = df.z.sum()", e="n = len(sel)", b="thr = 6")
+
+    plan = json.loads(kernel.run("%ctx rerun --affected --dry-run --json").stdout)
+
+    assert plan["run"] == [2, 4]
+    assert affected(kernel)["ran"] == [2, 4]
+
+
 def test_libraries_that_a_cell_below_loads_do_not_affect_an_edited_cell_that_ran(kernel):
     """They come with settings, filters of warnings and variables of the environment."""
     wanted = ("numpy", "pandas", "scipy.special", "sklearn.linear_model", "joblib", "polars", "requests", "matplotlib")

@@ -16,6 +16,7 @@ from tracker_rows import Notebook, names
 from ctxkernel.core.descriptions import describe
 from ctxkernel.state.base.own_modules import is_own
 from ctxkernel.state.tracking.cell_names import binds_literals, read_cell
+from ctxkernel.state.tracking.read_names import names_bound
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 
 # -- reading a cell ----------------------------------------------------------------------------
@@ -228,3 +229,21 @@ OTHERS += ["%matplotlib inline\nx = 1", "import os", "x: int = 3", "x = (", "x =
 @pytest.mark.parametrize("source", [*LITERALS, *OTHERS])
 def test_a_cell_binds_only_literals_if_none_of_its_values_calls_anything(source):
     assert binds_literals(source) == (source in LITERALS)
+
+
+@pytest.mark.parametrize(
+    ("source", "bound"),
+    [
+        ("x = y = 1\n(a, [b, c]), d = z", {"x", "y", "d"}),
+        ("def f(): g = 1\nclass C: h = 1", {"f", "C"}),
+        ("if z: x = 1\nfor i in z: y = 1", set()),
+        ("x = 1\ndel x", set()),
+        ("%%time\nx = 1", {"x"}),
+        ("%%timeit\nx = 1", set()),
+        ("x = 1\nt = '''\n%%time'''", {"x", "t"}),
+        ("%matplotlib inline\nx = 1", set()),
+        ("x.a = 1; z[0] = 2", set()),
+    ],
+)
+def test_names_that_a_cell_binds_in_any_case_are_read_from_its_text(source, bound):
+    assert names_bound(source) == bound

@@ -48,6 +48,8 @@ class RecordedRun:
     """Parts of the process on which it may depend, with their versions before it."""
     effects: Mapping[str, Version] = field(default_factory=dict[str, Version])
     """Names and parts that differ after it."""
+    regrouped: Collection[str] = ()
+    """Names and labels among these with equal content: it is stored otherwise since others hold a part of it, too."""
     new_parts: Collection[str] = ()
     """Parts among those that the process had not before it, such as the settings of a library that it loaded."""
     gone: Collection[str] = ()
@@ -210,7 +212,7 @@ def foresee(
         elif decision.action == "keep" and not decision.renames:
             take_effects(state, run)
         else:
-            state |= dict.fromkeys((*run.effects, *run.gone), MAYBE)
+            state |= dict.fromkeys((name for name in (*run.effects, *run.gone) if name not in run.regrouped), MAYBE)
             files |= dict.fromkeys(run.written, "may change")
     return found
 

@@ -20,6 +20,7 @@ from ctxkernel.state.base.own_modules import ATTRIBUTES, PREFIX, SHELL
 from ctxkernel.state.checkpoints.states import States
 from ctxkernel.state.checkpoints.units import Unit, missing_of
 from ctxkernel.state.tracking.cell_names import binds_literals
+from ctxkernel.state.tracking.read_names import names_bound
 from ctxkernel.state.types.object_names import LABELS
 
 CACHES, FILES, CALLS = "ambient:function caches", "ambient:files", AMBIENT + LIBRARY_CALLS.name
@@ -133,6 +134,9 @@ class RecordedRuns:
         effects = {
             name: unit for unit in made for name in unit.names if _counts(name) and not unit.equals(state.get(name))
         }
+        if execution.status == "ok":  # a value that is equal to the one before is bound all the same
+            again = (facts.bound & names_bound(statement.source)).difference(effects, removed, facts.doubtful)
+            effects |= {name: state[name] for name in again if name in state}
         gone = [name for name in removed if not name.startswith(LABELS)]
         inputs = self._inputs(facts, effects, gone)
         parts: Mapping[str, Unit | None] = {**self._appearing, **self._options}
@@ -147,11 +151,24 @@ class RecordedRuns:
             classes=self._classes,
             parts=parts,
             effects=effects,
+            regrouped=self._regrouped(execution, effects),
             new_parts=[name for name in effects if name.startswith(AMBIENT) and name not in state],
             gone=gone,
             binds=facts.bound,
             opaque=self._opaque(facts, execution, effects, gone) or self._uses_cache(made),
         )
+
+    def _regrouped(self, execution: Execution, effects: Mapping[str, Unit]) -> set[str]:
+        """Return the variables whose unit is another one although their content is as before, and new labels."""
+        diff = execution.changes
+        if diff.incomplete:
+            return set()
+        told = {*diff.added, *diff.changed}
+        return {
+            name
+            for name in effects
+            if (name.startswith("shared:") and name not in self._state) or (":" not in name and name not in told)
+        }
 
     def _uses_cache(self, made: Iterable[Unit]) -> str:
         before = self._state.get(CACHES)

@@ -15,7 +15,7 @@ from ctxkernel.state.base.namespace import NOTHING, Variable, is_atom
 from ctxkernel.state.tracking.cell_names import ANYTHING_IN_A_FUNCTION, CellNames
 from ctxkernel.state.tracking.groups import Group
 from ctxkernel.state.tracking.packed_variables import PackedVariables
-from ctxkernel.state.tracking.read_names import names_read_first
+from ctxkernel.state.tracking.read_names import RUNS_REST, names_read_first
 from ctxkernel.state.types.object_names import LABELS
 
 REFRESH_SECONDS = 0.001
@@ -63,7 +63,8 @@ class CandidateNames(PackedVariables):
 
     def _read_first(self, source: str, cell: CellNames) -> set[str] | None:
         """Return the candidates that a cell can read before it binds them; None where these are all candidates."""
-        if cell.anything or cell.magics or cell.replaced.isdisjoint(self._variables):
+        has_magics = cell.magics and not RUNS_REST.match(source)
+        if cell.anything or has_magics or cell.replaced.isdisjoint(self._variables):
             return None
         first = names_read_first(source)
         if first is None:

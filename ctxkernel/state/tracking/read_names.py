@@ -1,18 +1,21 @@
-"""Global names whose earlier value a cell may use, read from its text.
+"""Global names whose earlier value a cell may use, and those that it binds in any case, read from its text.
 
-Rule 1: a name counts unless a statement that runs in any case has bound it before. In doubt it counts.
+Rule 1: a name is read unless a statement that runs in any case has bound it before. In doubt it is read.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterable, Sequence
 
 from ctxkernel.state.tracking.cell_names import syntax_tree
 
 SOURCE_CHARS = 20_000
 """A longer cell is not analysed."""
+RUNS_REST = re.compile(r"\s*%%(?:time|capture)\b.*")
+"""Magics that run the rest of the cell as the cell itself: `%%timeit` binds names of a function."""
 
 
 @functools.lru_cache(256)
@@ -21,7 +24,7 @@ def names_read_first(source: str) -> frozenset[str] | None:
 
     None if the cell is no plain Python (a magic), or too long: then every name may be read.
     """
-    tree = syntax_tree(source) if len(source) <= SOURCE_CHARS else None
+    tree = _tree(source)
     if tree is None:
         return None
     reads = _Reads()
@@ -30,6 +33,28 @@ def names_read_first(source: str) -> frozenset[str] | None:
     except RecursionError:  # thousands of nested parentheses
         return None
     return frozenset(reads.names)
+
+
+def names_bound(source: str) -> frozenset[str]:
+    """Return names that a cell has surely bound if it ended without an error; not all of them."""
+    tree = _tree(source)
+    found: set[str] = set()
+    for node in tree.body if tree is not None else ():
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else ()
+        names = {one.id for target in targets for one in _elements(target) if isinstance(one, ast.Name)}
+        found = found - names if isinstance(node, ast.Delete) else found | names
+    return frozenset(found)
+
+
+def _tree(source: str) -> ast.Module | None:
+    magic = RUNS_REST.match(source)
+    return syntax_tree(source[magic.end() :] if magic else source) if len(source) <= SOURCE_CHARS else None
+
+
+def _elements(target: ast.expr) -> list[ast.expr]:
+    return target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
 
 
 class _Reads:
