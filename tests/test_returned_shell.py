@@ -59,3 +59,29 @@ def test_the_exit_code_of_a_shell_command_is_that_of_the_state(start_kernel):
     kernel.run("%ctx resume")
 
     assert kernel.evaluate("(a, _exit_code)") == "(1, 3)"
+
+
+def test_an_option_set_in_the_class_of_the_shell_is_that_of_the_state(start_kernel: StartKernel):
+    """`InteractiveShell.ast_node_interactivity = "all"` is what tutorials write; it hides the option of the shell."""
+    kernel = start_kernel()
+    shown = "1\n2"
+
+    def results() -> int:
+        return len(kernel.run(shown).data)
+
+    kernel.run("from IPython.core.interactiveshell import InteractiveShell as Shell")
+    kernel.run("Shell.ast_node_interactivity = 'all'")
+    kernel.run("get_ipython().ast_node_interactivity = 'none'")
+    for statement, count in ((1, 1), (2, 2), (3, 0), (2, 2), (1, 1), (3, 0)):
+        kernel.run(f"%ctx goto {statement}")
+        assert results() == count, statement
+    kernel.run("%ctx goto 1")
+    kernel.run("%ctx undo")
+    assert results() == 0
+    kernel.run("%ctx goto 1")
+
+    kernel.run("Shell.ast_node_interactivity = 'all'")
+
+    assert results() == 2
+    kernel.run("Shell.ast_node_interactivity = 'last_expr'")
+    assert results() == 1
