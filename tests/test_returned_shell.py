@@ -85,3 +85,46 @@ def test_an_option_set_in_the_class_of_the_shell_is_that_of_the_state(start_kern
     assert results() == 2
     kernel.run("Shell.ast_node_interactivity = 'last_expr'")
     assert results() == 1
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["the same kernel", "a new kernel"])
+def test_a_name_that_the_shell_hides_is_a_variable_once_a_cell_binds_it(start_kernel: StartKernel, again: bool):
+    """IPython puts a function `open` of its own into the namespace, and `%who` does not show it."""
+    kernel = start_kernel()
+    first = "open.__module__ + ' ' + str(open is get_ipython().user_ns_hidden['open'])"
+    shown = kernel.evaluate(first)
+    for cell in ("a = 1", "from gzip import open", "open = [7]", "open.append(8)", "del open", "from io import open"):
+        assert kernel.run(cell).status == "ok"
+    if again:
+        kernel.stop()
+        kernel = start_kernel()
+        kernel.run("%ctx resume")
+
+    for statement, expected in ((3, "[7]"), (4, "[7, 8]"), (2, "'gzip'"), (3, "[7]")):
+        told = kernel.run(f"%ctx goto {statement}").stdout
+        assert kernel.evaluate("open if type(open) is list else open.__module__") == expected, told
+    kernel.run("%ctx goto 1")
+    assert kernel.evaluate(first) == shown
+    kernel.run("%ctx undo")
+
+    assert kernel.evaluate("open") == "[7]"
+
+
+def test_names_of_pylab_are_variables(start_kernel: StartKernel):
+    """IPython hides them from `%who`, but cells use them, bind them anew, and change what they hold."""
+    pytest.importorskip("matplotlib")
+    kernel = start_kernel()
+    for cell in ("a = 1", "%pylab inline", "e = [1]", "e.append(2)"):
+        assert kernel.run(cell).status == "ok"
+    kernel.stop()
+    kernel = start_kernel()
+    kernel.run("%ctx resume")
+    assert kernel.evaluate("(e, zeros(1).tolist())") == "([1, 2], [0.0])"
+
+    kernel.run("%ctx goto 3")
+    assert kernel.evaluate("e") == "[1]"
+    kernel.run("%ctx goto 2")
+    assert kernel.evaluate("float(e) > 2.7") == "True"
+    kernel.run("%ctx goto 1")
+
+    assert kernel.evaluate("('e' in globals(), 'zeros' in globals())") == "(False, False)"
