@@ -128,3 +128,27 @@ def test_names_of_pylab_are_variables(start_kernel: StartKernel):
     kernel.run("%ctx goto 1")
 
     assert kernel.evaluate("('e' in globals(), 'zeros' in globals())") == "(False, False)"
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["the same kernel", "a new kernel"])
+def test_the_folders_that_were_visited_are_those_of_the_state(start_kernel: StartKernel, again: bool):
+    """`%cd -` goes to the folder before, and `%popd` to the one that `%pushd` put aside."""
+    kernel = start_kernel()
+    for cell in ("a = 1", "%cd -q /usr", "%cd -q /usr/lib", "%cd -q /", "%pushd /usr", "b = 1"):
+        assert kernel.run(cell).status == "ok"
+    if again:
+        kernel.stop()
+        kernel = start_kernel()
+        kernel.run("%ctx resume")
+
+    kernel.run("%ctx goto 3")
+
+    assert "empty" in kernel.run("%popd").stderr + str(kernel.run("%popd").outputs)
+    assert kernel.run("%cd -").stdout.strip() == "/usr"
+    kernel.run("%ctx goto 5")
+    assert "popd -> /" in kernel.run("%popd").stdout
+    kernel.run("%ctx goto 1")
+    assert kernel.evaluate("(_dh[1:], get_ipython().dir_stack)") == "([], [])"
+    kernel.run("%ctx undo")
+
+    assert kernel.evaluate("(_dh[1:], get_ipython().dir_stack)") == "(['/usr', '/usr/lib', '/', '/usr', '/'], [])"
