@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from kernels import StartKernel
 
@@ -151,4 +153,19 @@ def test_the_folders_that_were_visited_are_those_of_the_state(start_kernel: Star
     assert kernel.evaluate("(_dh[1:], get_ipython().dir_stack)") == "([], [])"
     kernel.run("%ctx undo")
 
-    assert kernel.evaluate("(_dh[1:], get_ipython().dir_stack)") == "(['/usr', '/usr/lib', '/', '/usr', '/'], [])"
+    visited = "([str(one) for one in _dh[1:]], {type(one) for one in _dh} == {type(_dh[0])}, get_ipython().dir_stack)"
+    assert kernel.evaluate(visited) == "(['/usr', '/usr/lib', '/', '/usr', '/'], True, [])"
+
+
+def test_no_other_cell_is_run_again_for_the_folders_that_were_visited(start_kernel: StartKernel):
+    kernel = start_kernel()
+    for cell in ("a = 1", "%cd -q /usr", "b = 2", "%cd -q /usr/lib", "c = 3"):
+        assert kernel.run(cell).status == "ok"
+    book = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    for cell in ("a = 2", "%cd -q /usr", "b = 2", "%cd -q /usr/lib", "c = 3"):
+        book["cells"].append({"cell_type": "code", "metadata": {}, "source": cell, "outputs": []})
+    (kernel.folder / "edited.ipynb").write_text(json.dumps(book))
+
+    told = kernel.run(f"%ctx rerun --affected --notebook {kernel.folder / 'edited.ipynb'}").stdout
+
+    assert "3 cells ran, 2 kept" in told, told

@@ -60,7 +60,8 @@ def read_ipython() -> dict[str, Any]:
     plain = shell.display_formatter.formatters["text/plain"]
     found = {name: getattr(shell, name) for name in libraries.SHELL_OPTIONS}
     # As long as a cell's plain value replaces an option in the class, a value that is set lies beside the options.
-    if beside := {name: vars(shell)[name] for name in found if name in vars(shell)}:
+    own: dict[str, Any] = vars(shell)
+    if beside := {name: own[name] for name in found if name in own}:
         found["beside"] = beside
     found |= {"float_precision": plain.float_precision, "max_seq_length": plain.max_seq_length, "pprint": plain.pprint}
     if (mode := shell.InteractiveTB.mode) != libraries.TRACEBACKS:

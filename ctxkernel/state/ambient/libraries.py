@@ -184,10 +184,10 @@ def set_ipython(value: Any) -> None:
         return
     if shell.InteractiveTB.mode != (mode := value.get("xmode", TRACEBACKS)):
         shell.InteractiveTB.set_mode(mode)
-    beside = value.get("beside", {})
+    own: dict[str, Any] = vars(shell)
     for name in SHELL_OPTIONS:
-        vars(shell).pop(name, None)
-        vars(shell).update({name: beside[name]} if name in beside else {})
+        own.pop(name, None)
+    own.update(value.get("beside", {}))
     plain = shell.display_formatter.formatters["text/plain"]
     _set_inline_options(shell, {**_FIGURES, **{name: one for name, one in value.items() if name in _FIGURES}})
     for name, one in value.items():

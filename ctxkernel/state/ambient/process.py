@@ -19,6 +19,7 @@ import threading
 import time
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from ctxkernel.core.connection_names import is_connection_name
@@ -230,7 +231,10 @@ def _folder() -> str:
 
 
 class VisitedFolders(Part):
-    """The folders that `%cd` visited and those that `%pushd` put aside: `%cd -` and `%popd` go back to them."""
+    """The folders that `%cd` visited and those that `%pushd` put aside: `%cd -` and `%popd` go back to them.
+
+    No other cell depends on them.
+    """
 
     name = "visited folders"
     needs = "IPython"
@@ -250,7 +254,7 @@ class VisitedFolders(Part):
 
     def restore(self, value: Any) -> None:
         """Change the lists in place; the working folder is a part of its own."""
-        self._visited()[self._first :] = value["visited"]
+        self._visited()[self._first :] = map(Path, value["visited"])
         self._aside()[:] = value["aside"]
 
     def default(self) -> Any:
