@@ -117,8 +117,8 @@ class StartNames:
         """Name → value, with changes of the shell until `begin`."""
 
     def begin(self) -> None:
-        """Keep the values as they are now: the first cell is about to come."""
-        self.values = dict(self.values)
+        """Keep the values as they are now, but for the names that change by themselves (`_`, `In`)."""
+        self.values = {name: value for name, value in self.values.items() if not _is_injected(name)}
 
     def __call__(self) -> set[str]:
         """Return the names that are hidden now. One that is gone is hidden, too."""
