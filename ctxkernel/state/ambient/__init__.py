@@ -18,7 +18,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from ctxkernel.state.ambient import generators, libraries, process
 from ctxkernel.state.ambient.caches import FunctionCaches
@@ -60,7 +60,7 @@ def read_ipython() -> dict[str, Any]:
     plain = shell.display_formatter.formatters["text/plain"]
     found = {name: getattr(shell, name) for name in libraries.SHELL_OPTIONS}
     # As long as a cell's plain value replaces an option in the class, a value that is set lies beside the options.
-    own: dict[str, Any] = vars(shell)
+    own = cast("dict[str, Any]", vars(shell))
     if beside := {name: own[name] for name in found if name in own}:
         found["beside"] = beside
     found |= {"float_precision": plain.float_precision, "max_seq_length": plain.max_seq_length, "pprint": plain.pprint}

@@ -184,7 +184,7 @@ def set_ipython(value: Any) -> None:
         return
     if shell.InteractiveTB.mode != (mode := value.get("xmode", TRACEBACKS)):
         shell.InteractiveTB.set_mode(mode)
-    own: dict[str, Any] = vars(shell)
+    own = cast("dict[str, Any]", vars(shell))
     for name in SHELL_OPTIONS:
         own.pop(name, None)
     own.update(value.get("beside", {}))
