@@ -82,6 +82,17 @@ def test_a_return_names_what_was_called_since_and_not_what_it_goes_back_to():
     assert LibraryCalls().restore(first) == ["csv.register_dialect: called or set then, but not in this process"]
 
 
+def test_a_function_that_traces_the_program_is_named():
+    """It stays set, and runs at each call of the cells that follow."""
+    import sys
+    import threading
+
+    sources = "sys.settrace(f)", "sys.setprofile(f)", "threading.settrace(f)"
+    found = [named(source, sys=sys, threading=threading, f=len) for source in sources]
+
+    assert found == [["sys.settrace"], ["sys.setprofile"], ["threading.settrace"]]
+
+
 DIALECT = "import csv\ncsv.register_dialect('mine', delimiter=';')"
 
 

@@ -61,7 +61,7 @@ from ctxkernel.kernel.turn.turns import Turns
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.masker import Masker
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
-from ctxkernel.state.base.namespace import NOTHING
+from ctxkernel.state.base.namespace import NOTHING, StartNames
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.state.types.packer import Packer
 from ctxkernel.store.log.location import HINT, is_named, notebook_folder, notebook_name, session_path
@@ -159,6 +159,7 @@ class Runtime:
     def _make_model(self) -> None:
         """Make the loop, which knows no Jupyter, and its ports."""
         namespace = self.shell.user_ns
+        self.at_start = StartNames(namespace, self.shell.user_ns_hidden)
         self.packer = Packer(
             namespace,
             module=str(namespace.get("__name__", "__main__")),
@@ -166,7 +167,7 @@ class Runtime:
         )
         self.tracker = NamespaceTracker(
             namespace,
-            hidden=lambda: self.shell.user_ns_hidden,
+            hidden=self.at_start,
             settings=self.settings,
             transform=self.shell.transform_cell,
             packer=self.packer,
@@ -358,6 +359,7 @@ class Runtime:
 
     def started(self) -> None:
         """Bring an earlier session back, if the settings say so: the kernel is about to answer."""
+        self.at_start.begin()
         if self.returning is not None:  # ipykernel is set up: what differs from now on is the user's
             self.guard("checkpoints", self.returning.live.ambient.begin, None)
         if self.settings.resume:

@@ -201,8 +201,13 @@ def _handles(ctx: CommandContext) -> list[str]:
 
 def variable_names(ctx: CommandContext) -> list[str]:
     """Return the names of the user's variables."""
+    return sorted(name for name in ctx.shell.user_ns if not name.startswith("_") and not is_hidden(ctx, name))
+
+
+def is_hidden(ctx: CommandContext, name: str) -> bool:
+    """Return whether a variable is the shell's: it has the value that the shell gave it."""
     hidden = ctx.shell.user_ns_hidden
-    return sorted(name for name in ctx.shell.user_ns if not name.startswith("_") and name not in hidden)
+    return name in hidden and ctx.shell.user_ns.get(name) is hidden[name]
 
 
 def _value(ctx: CommandContext, name: str) -> object:

@@ -13,6 +13,7 @@ from ctxkernel.core.turn_values import HandleState
 from ctxkernel.history.events import RESULTS, Action, Condensation, Events, HistoryEvent, Repair, Withdrawal
 from ctxkernel.history.invariants import Condensations
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
+from ctxkernel.kernel.commands.handle_magics import is_hidden
 from ctxkernel.projection.compare import ProjectionComparison, compare_projections
 from ctxkernel.projection.displayed_tokens import estimate_tokens, vocabulary
 from ctxkernel.projection.rendered_history import Past
@@ -203,7 +204,7 @@ def _why_no_row(ctx: CommandContext, name: str) -> str:
     state = ctx.loop.state
     if name in [row.name for row in state.variables]:
         return f"{name} is in: the table of variables has a row for it (%ctx why variables)"
-    if name.startswith("_") or name in ctx.shell.user_ns_hidden:
+    if name.startswith("_") or is_hidden(ctx, name):
         return f"{name} is IPython's or hidden: names that begin with _ and what IPython put there have no row"
     return (
         f"{name} has no row: the table holds the {len(state.variables)} of {state.variables_total} variables that "

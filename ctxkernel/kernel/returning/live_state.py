@@ -287,6 +287,8 @@ class LiveState:
                 namespace.pop(f"_{result[1]}", None)
             elif ":" not in name:
                 namespace.pop(name, None)
+                if name in self._session.at_start.values:
+                    namespace[name] = self._session.at_start.values[name]
         there = {name for name in self._own if name in namespace}
         self._follow_modules()  # what loading imported, as its file defines it: before cells' changes are put back
         for name, value in values.items():

@@ -38,7 +38,9 @@ class RecordedRuns:
     absent: Callable[[Iterable[str]], list[str]]
     """Returns which data are not stored."""
     _absent: frozenset[str] = frozenset()
-    _appearing: Mapping[str, None] = field(default_factory=lambda: {AMBIENT + name: None for name in appearing()})
+    _appearing: Mapping[str, None] = field(
+        default_factory=lambda: {AMBIENT + name: None for name in appearing() if not passive(name)}
+    )
     _state: dict[str, Unit] = field(default_factory=dict[str, Unit])
     _options: Mapping[str, Unit] = field(default_factory=dict[str, Unit])
     """The parts of the process in `_state` on which any cell may depend. It is replaced where one differs …"""

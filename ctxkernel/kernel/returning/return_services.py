@@ -16,6 +16,7 @@ from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.returning.checkpoint_health import Health
 from ctxkernel.kernel.returning.file_states import FileStates
 from ctxkernel.kernel.returning.store_mirror import StoreMirror
+from ctxkernel.state.base.namespace import StartNames
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.state.types.packer import Packer
 from ctxkernel.store.log.session import SessionStore
@@ -28,6 +29,7 @@ class ReturnServices:
     shell: Any
     namespace: dict[str, Any]
     """The user's variables."""
+    at_start: StartNames
     loop: Loop
     tracker: NamespaceTracker
     packer: Packer

@@ -18,7 +18,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from ctxkernel.state.ambient import generators, libraries, process
 from ctxkernel.state.ambient.caches import FunctionCaches
@@ -59,7 +59,11 @@ def read_ipython() -> dict[str, Any]:
     if shell is None:
         return {}
     plain = shell.display_formatter.formatters["text/plain"]
-    found = {"ast_node_interactivity": shell.ast_node_interactivity, "autoawait": shell.autoawait}
+    found = {name: getattr(shell, name) for name in libraries.SHELL_OPTIONS}
+    # As long as a cell's plain value replaces an option in the class, a value that is set lies beside the options.
+    own = cast("dict[str, Any]", vars(shell))
+    if beside := {name: own[name] for name in found if name in own}:
+        found["beside"] = beside
     found |= {"float_precision": plain.float_precision, "max_seq_length": plain.max_seq_length, "pprint": plain.pprint}
     if (mode := shell.InteractiveTB.mode) != libraries.TRACEBACKS:
         found["xmode"] = mode
@@ -98,8 +102,9 @@ PARTS: list[Part] = [
     *generators.PARTS,
     *process.PARTS,
     *libraries.PARTS,
-    Setting("ipython", read_ipython, libraries.set_ipython, needs="IPython"),
     *(LIBRARY_ATTRIBUTES, LIBRARY_CALLS),
+    # After the attributes of libraries: a cell can set an option in the class of the shell.
+    Setting("ipython", read_ipython, libraries.set_ipython, needs="IPython"),
     *(Logging(), OpenFigures(), WIDGETS, SHELL_CALLBACKS, FunctionCaches(), Outside()),
 ]
 """The parts, in the order in which they are restored."""

@@ -203,6 +203,7 @@ _FIGURES: dict[str, Any] = {
     "print_figure_kwargs": {"bbox_inches": "tight"},
 }
 """How the inline backend shows figures at first: `%matplotlib inline` alone changes no setting."""
+SHELL_OPTIONS = ("ast_node_interactivity", "autoawait")
 TRACEBACKS = "Context"
 """How tracebacks are shown at first."""
 
@@ -214,12 +215,16 @@ def set_ipython(value: Any) -> None:
         return
     if shell.InteractiveTB.mode != (mode := value.get("xmode", TRACEBACKS)):
         shell.InteractiveTB.set_mode(mode)
+    own = cast("dict[str, Any]", vars(shell))
+    for name in SHELL_OPTIONS:
+        own.pop(name, None)
+    own.update(value.get("beside", {}))
     plain = shell.display_formatter.formatters["text/plain"]
     _set_inline_options(shell, {**_FIGURES, **{name: one for name, one in value.items() if name in _FIGURES}})
     for name, one in value.items():
-        if name == "xmode" or name in _FIGURES:
+        if name in ("xmode", "beside") or name in _FIGURES:
             continue
-        owner = shell if name in ("ast_node_interactivity", "autoawait") else plain
+        owner = shell if name in SHELL_OPTIONS else plain
         if getattr(owner, name) != one:
             setattr(owner, name, one)
 

@@ -23,8 +23,9 @@ from ctxkernel.state.tracking.set_attributes import Call
 
 _OF_OTHER_PARTS = re.compile(
     r"(?:builtins|ctxkernel|gc|IPython|ipywidgets|locale|matplotlib_inline|pandas|random|seaborn|signal|sklearn)\."
-    r"|(?:threading|torch|warnings)\.|.*\.disable_warnings$|os\.(?!umask)|logging\.(?!addLevelName|setLoggerClass)"
-    r"|polars\.Config\.|decimal\.(?!\w+Context)|sys\.(?:set|path\.|argv|modules|std)|socket\.setdefaulttimeout"
+    r"|(?:torch|warnings)\.|.*\.disable_warnings$|os\.(?!umask)|logging\.(?!addLevelName|setLoggerClass)"
+    r"|(?:sys|threading)\.set(?!trace|profile)|threading\.(?!set)|sys\.(?:path\.|argv|modules|std)"
+    r"|polars\.Config\.|decimal\.(?!\w+Context)|socket\.setdefaulttimeout"
     r"|xarray\.set_options|scipy\.special\.seterr|numpy\.(?:random\.|set_printoptions|seterr$)"
     r"|matplotlib\.(?!colormaps\.|units\.|scale\.|projections\.)"
 )

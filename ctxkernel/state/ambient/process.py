@@ -19,6 +19,7 @@ import threading
 import time
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from ctxkernel.core.connection_names import is_connection_name
@@ -245,6 +246,53 @@ def _folder() -> str:
         return ""
 
 
+class VisitedFolders(Part):
+    """The folders that `%cd` visited and those that `%pushd` put aside: `%cd -` and `%popd` go back to them.
+
+    No other cell depends on them.
+    """
+
+    name = "visited folders"
+    needs = "IPython"
+    passive = True
+    appears = True
+
+    def __init__(self) -> None:
+        self._first = 1
+
+    def begin(self) -> None:
+        """Take in how many folders IPython noted before the first cell."""
+        self._first = max(1, len(self._visited()))
+
+    def capture(self) -> Any:
+        """Return the folders since the first cell, and those that were put aside."""
+        return {"visited": [str(one) for one in self._visited()[self._first :]], "aside": [*map(str, self._aside())]}
+
+    def restore(self, value: Any) -> None:
+        """Change the lists in place; the working folder is a part of its own."""
+        self._visited()[self._first :] = map(Path, value["visited"])
+        self._aside()[:] = value["aside"]
+
+    def default(self) -> Any:
+        """Return the value before the first change."""
+        return {"visited": [], "aside": []}
+
+    @property
+    def active(self) -> bool:  # type: ignore[override]
+        """Whether there are such folders."""
+        return len(self._visited()) > self._first or bool(self._aside())
+
+    @staticmethod
+    def _visited() -> list[Any]:
+        shell = sys.modules["IPython"].get_ipython()
+        return [] if shell is None else shell.user_ns.get("_dh", [])
+
+    @staticmethod
+    def _aside() -> list[Any]:
+        shell = sys.modules["IPython"].get_ipython()
+        return [] if shell is None else shell.dir_stack
+
+
 def read_interpreter() -> tuple[Any, ...]:
     """Return the limits of the interpreter, seconds between switches of threads, settings of `gc`, and of `socket`."""
     limits = sys.getrecursionlimit(), sys.get_int_max_str_digits()
@@ -334,6 +382,7 @@ def _named(word: str, names: list[str]) -> str:
 ENVIRONMENT = Environment()
 PARTS: list[Part] = [
     Setting("working folder", _folder, lambda value: value and os.chdir(value)),
+    VisitedFolders(),
     ENVIRONMENT,
     ProcessList("sys.path"),
     ProcessList("sys.argv"),

@@ -12,7 +12,7 @@ import operator
 import re
 import weakref
 from array import array
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from ctypes import c_void_p, sizeof, string_at
 from itertools import compress
 from typing import Any
@@ -101,6 +101,28 @@ def of_user(names: Collection[object], hidden: Hidden) -> list[str]:
         return []
     hidden = hidden() if callable(hidden) else hidden
     return [name for name in names if type(name) is str and not _is_injected(name) and name not in hidden]
+
+
+class StartNames:
+    """The names that the shell hides when the first cell begins. Each is hidden while it has the value of then.
+
+    What the shell hides later is the user's: `%pylab` brings a thousand names, which cells use and bind anew.
+    """
+
+    __slots__ = ("_namespace", "values")
+
+    def __init__(self, namespace: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        self._namespace = namespace
+        self.values = values
+        """Name → value, with changes of the shell until `begin`."""
+
+    def begin(self) -> None:
+        """Keep the values as they are now, but for the names that change by themselves (`_`, `In`)."""
+        self.values = {name: value for name, value in self.values.items() if not _is_injected(name)}
+
+    def __call__(self) -> set[str]:
+        """Return the names that are hidden now. One that is gone is hidden, too."""
+        return {name for name, value in [*self.values.items()] if self._namespace.get(name, value) is value}
 
 
 def _slow_addresses(held: tuple[Any, ...]) -> bytes:

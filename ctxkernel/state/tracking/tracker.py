@@ -372,8 +372,12 @@ class NamespaceTracker(CandidateNames):
             self._bound.update(added, moved, deleted)
         fresh: list[str] = []
         again: list[str] = []
-        for name in of_user((*moved, *added), self.hidden):
+        changed = (*moved, *added)
+        users = of_user(changed, self.hidden)
+        for name in users:
             (again if name in self._variables else fresh).append(name)
+        if len(users) < len(changed):  # a hidden name can have its first value again
+            deleted = [*deleted, *set(changed).difference(users)]
         if deleted:
             deleted = [name for name in deleted if name in self._variables and name not in self._watched]
         return fresh, again, deleted
