@@ -11,7 +11,7 @@ import pytest
 from tracker_rows import Notebook
 
 from ctxkernel.core.settings import Settings
-from ctxkernel.state.tracking import fingerprints
+from ctxkernel.state.tracking import fingerprints, packed_variables
 from ctxkernel.state.tracking.groups import Moment
 from ctxkernel.state.types import written_memory
 from ctxkernel.state.types.memory_blocks import WrittenMemory
@@ -48,6 +48,16 @@ def test_a_cell_that_changes_a_frame_examines_the_memory_of_no_other_variable(
         assert set(notebook.run("df.loc[2, 'a'] = -2").changed) == {"df"}
 
     assert calls_of(monkeypatch, written_memory, "_memory", cell) < 5
+
+
+def test_the_class_of_many_instances_is_examined_once_for_their_fingerprint(monkeypatch: pytest.MonkeyPatch):
+    """Which of its attributes are no content is the same for each of them."""
+    notebook = Notebook("class Own:\n    def __init__(self, n): self.n = [n]\nrows = [Own(n) for n in range(500)]")
+
+    def cell() -> None:
+        assert set(notebook.run("rows[7].n.append(1)").changed) == {"rows"}
+
+    assert calls_of(monkeypatch, packed_variables, "AttributePlan", cell) < 5
 
 
 def test_names_that_are_compared_one_by_one_examine_the_memory_of_the_others_once(monkeypatch: pytest.MonkeyPatch):
