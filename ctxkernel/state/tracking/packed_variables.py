@@ -23,7 +23,7 @@ from ctxkernel.state.tracking.fingerprints import array_fingerprint
 from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
 from ctxkernel.state.tracking.groups import Group, Moment, PackPiece, distinct, is_pack_of, pack_print
 from ctxkernel.state.tracking.late_changes import OpenChange, OwnContent, content_of
-from ctxkernel.state.tracking.stream_trees import values_of
+from ctxkernel.state.tracking.stream_trees import values_of, without_collector
 from ctxkernel.state.types.memory_blocks import MemoryBlocks, WrittenMemory
 from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.state.types.packer import Packer
@@ -458,6 +458,7 @@ class PackedVariables:
         found = (group.prints.get(name) or pack_print(group, self._groups, name)) if group is not None else ""
         return "" if found.startswith(fingerprints.LIVE) else found
 
+    @without_collector()
     def _prints(self, piece: PackPiece, moment: Moment | None = None) -> dict[str, str]:
         """Return fingerprints of the names of a piece; none if it is too large.
 
