@@ -58,9 +58,13 @@ class CandidateNames(PackedVariables):
         """
         known = {name: self._groups[name] for name in self._groups.keys() & cell.names}
         awaited = {name: group for name, group in known.items() if not group.key}
-        new = [group for group in awaited.values() if not group.waited and not group.seconds]
-        behind = any(group.deferrals >= MOST_DEFERRALS for group in awaited.values())
-        if behind or any(len(group.names) > 2 * len(awaited) for group in new):
+        due = [
+            group
+            for group in awaited.values()
+            if len(group.names) > 2 * len(awaited)
+            and (group.deferrals >= MOST_DEFERRALS or not (group.waited or group.seconds))
+        ]
+        if due:
             for group in awaited.values():
                 group.waited, group.deferrals = True, 0
             self.catch_up(awaited)
