@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +13,10 @@ import pytest
 from tracker_rows import Notebook
 
 from ctxkernel.core.settings import Settings
-from ctxkernel.state.tracking import fingerprints
+from ctxkernel.state.tracking import fingerprints, packed_variables
+from ctxkernel.state.tracking.fingerprints import content_fingerprint
 from ctxkernel.state.tracking.groups import Moment
+from ctxkernel.state.tracking.stream_trees import values_of
 from ctxkernel.state.types import written_memory
 from ctxkernel.state.types.memory_blocks import WrittenMemory
 
@@ -48,6 +52,37 @@ def test_a_cell_that_changes_a_frame_examines_the_memory_of_no_other_variable(
         assert set(notebook.run("df.loc[2, 'a'] = -2").changed) == {"df"}
 
     assert calls_of(monkeypatch, written_memory, "_memory", cell) < 5
+
+
+def test_the_class_of_many_instances_is_examined_once_for_their_fingerprint(monkeypatch: pytest.MonkeyPatch):
+    """Which of its attributes are no content is the same for each of them."""
+    notebook = Notebook("class Own:\n    def __init__(self, n): self.n = [n]\nrows = [Own(n) for n in range(500)]")
+
+    def cell() -> None:
+        assert set(notebook.run("rows[7].n.append(1)").changed) == {"rows"}
+
+    assert calls_of(monkeypatch, packed_variables, "AttributePlan", cell) < 5
+
+
+def test_the_fingerprint_of_many_instances_causes_no_collection_of_all_objects():
+    """Its thousands of nodes are freed together, and a collection looks at all objects of a long session."""
+    notebook = Notebook("class Own:\n    def __init__(self, n): self.n = [n]\nrows = [Own(n) for n in range(2000)]")
+    collected: list[int] = []
+
+    def note(phase: str, _info: object) -> None:
+        frame = sys._getframe()
+        while phase == "start" and (frame := frame.f_back) is not None:
+            if frame.f_code is content_fingerprint.__code__ or frame.f_code is values_of.__code__:
+                collected.append(1)
+
+    gc.callbacks.append(note)
+    try:
+        notebook.run("rows[7].n.append(1)")
+    finally:
+        gc.callbacks.remove(note)
+
+    assert not collected
+    assert gc.isenabled()
 
 
 def test_names_that_are_compared_one_by_one_examine_the_memory_of_the_others_once(monkeypatch: pytest.MonkeyPatch):

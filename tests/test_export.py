@@ -14,6 +14,7 @@ import pytest
 from ctxkernel.cli import main
 from ctxkernel.export import images, page, session_data
 from ctxkernel.projection.masker import Masker
+from ctxkernel.store.log.reader import SessionReader
 
 
 def data_of(text: str) -> dict[str, Any]:
@@ -153,6 +154,19 @@ def test_images_and_texts_of_a_large_session_are_bounded_and_the_page_says_so(ke
     assert (tmp_path / "x.html").stat().st_size < 400_000
     assert any("images are scaled" in one for one in left_out)
     assert any("texts cut to" in one for one in left_out)
+
+
+def test_branches_are_compared_once_however_often_texts_are_cut(kernel, tmp_path, monkeypatch):
+    """The comparison reads all checkpoints of the session."""
+    exported.fill(kernel)
+    (session,) = kernel.folder.rglob("*.sqlite")
+    compared, real = list[str](), SessionReader.fingerprints
+    monkeypatch.setattr(SessionReader, "fingerprints", lambda reader: (compared.append(""), real(reader))[1])
+    monkeypatch.setattr(session_data, "ALL_CHARS", 100)
+
+    page.write_page(session, tmp_path / "x.html", notebook=None, masker=Masker())
+
+    assert len(compared) == 1
 
 
 def test_five_hundred_cells_with_images_take_at_most_five_megabytes(kernel, tmp_path):

@@ -241,3 +241,26 @@ def test_a_cell_waits_once_until_it_is_known_what_many_small_variables_share(ker
         assert execution["state_diff"]["incomplete"] == ""
     kernel.run("%ctx goto 3")
     assert kernel.run("print(v5[1:], v6[1:], v5[0] is v6[0] is arr)").stdout == "[5, 1] [6] True\n"
+
+
+def test_a_cell_waits_for_variables_that_two_background_processes_pack_already():
+    """Else cells that come faster than they are packed start a process each, that packs them all again."""
+    waited: list[set[str]] = []
+    notebook = Notebook(
+        "rows = [[n] for n in range(300_000)]; a = [1]; b = [2]; c = [3]; d = [4]",
+        may_defer=lambda: True,
+        settings=Settings(end_phase_ms=40),
+        catch_up=lambda names: waited.append(set(names)),
+    )
+    notebook.tracker.take_pending()
+
+    waits: list[int] = []
+    for cell in ("rows[5] = 1; a, b, c, d", "a.append(1)", "x = 1", "b.append(1)", "a, b, c", "rows[7] = 1"):
+        waited.clear()
+        notebook.run(cell)
+        notebook.tracker.take_pending()
+        waits.append(len(waited))
+
+    assert waits == [0, 1, 0, 0, 0, 1], (
+        "the first cell made them, and one that uses most of them has to pack them anyway"
+    )

@@ -8,6 +8,7 @@ import os
 import random
 import sqlite3
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,9 +19,9 @@ from scale import examples
 from test_store import statement, turn
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.core.replay import Comparison, Divergence, HeadMove
+from ctxkernel.core.replay import CHECKPOINT_FORMAT, Comparison, Divergence, HeadMove
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
-from ctxkernel.store.chunks.manifest import GIVEN_UP, chain, skipped_manifest
+from ctxkernel.store.chunks.manifest import GIVEN_UP, Manifest, chain, each_state, resolve, skipped_manifest
 from ctxkernel.store.log import opening, schema
 from ctxkernel.store.log.resumable_runs import load_run, unsettled
 from ctxkernel.store.log.row_masking import unmasked
@@ -791,6 +792,46 @@ def test_a_state_of_which_no_variable_is_there_is_not_the_target(path):
 
     assert (found.target, set(found.gaps)) == ("s1.1", set())
     assert [one for one, _ in found.not_restorable] == ["s2.1"]
+
+
+def test_of_many_states_without_data_each_manifest_is_read_a_few_times(path, monkeypatch):
+    """Not once for each of the states that build on it: the panel asks for this when a kernel starts."""
+    kernel, count = Kernel(path), 60
+    for index in range(count):
+        base = f"cs{index}.1" if index else None
+        kernel.run(checkpoint={"base": base, "units": [unit(f"v{index % 7}", f"a{index}")]})
+    kernel.store.close()
+    parsed, real = list[str](), Manifest.parse
+    monkeypatch.setattr(Manifest, "parse", lambda made: (parsed.append(made.checkpoint_id), real(made))[1])
+
+    found = load_run(path, chunks=FakeChunks(), references=addresses)
+
+    assert (found.target, len(found.not_restorable)) == (None, count)
+    assert found.not_restorable[0] == ("s60.1", "chunk a56 is missing")
+    assert max(Counter(parsed).values()) < 15
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.sets(st.sampled_from("abcd")), st.sets(st.sampled_from("abcd")))))
+def test_the_states_of_all_checkpoints_are_those_of_the_chain_of_each(rows):
+    """Whichever state each builds on, and whichever name it removes; one that builds on a missing one has none."""
+    manifests: dict[str, Manifest] = {}
+    for at, (back, stored, gone) in enumerate(rows):
+        base = None if back == 0 else f"c{at - back}"
+        units = [{"n": [name], "at": at} for name in sorted(stored)]
+        text = json.dumps({"v": CHECKPOINT_FORMAT, "base": base, "units": units, "gone": sorted(gone)})
+        manifests[f"s{at}.1"] = Manifest(f"c{at}", f"s{at}.1", text, 1, signed=True)
+
+    found = {
+        execution_id: str(state) if isinstance(state, StoreError) else dict(state)
+        for execution_id, state in each_state(manifests, lambda unit: dict.fromkeys(unit["n"], unit))
+    }
+
+    for execution_id in manifests:
+        try:
+            expected = resolve(chain(manifests, execution_id))
+        except StoreError as fault:
+            expected = str(fault)
+        assert found[execution_id] == expected
 
 
 def test_what_became_of_data_that_were_being_written_is_found_out(path):

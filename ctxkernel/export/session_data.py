@@ -64,10 +64,11 @@ class SessionData:
             log = self.reader.log()
             if self.branch is not None:
                 log.move_head(self.branch)
+            compared = self._branch_differences(log)
             while True:
                 self.chars = self.cut = 0
                 self.left_out = []
-                made = self._build(log, notebook)
+                made = self._build(log, notebook, compared)
                 if self.chars <= ALL_CHARS or self.limit <= LEAST_CHARS:
                     break
                 self.limit = max(self.limit // 2, LEAST_CHARS)
@@ -76,7 +77,7 @@ class SessionData:
         made["images"], told = self.images.packed()
         return {**made, "left_out": [*self.left_out, *told]}
 
-    def _build(self, log: StatementLog, notebook: Path | None) -> dict[str, Any]:
+    def _build(self, log: StatementLog, notebook: Path | None, compared: Mapping[str, str]) -> dict[str, Any]:
         on_head = {execution.execution_id for _, execution in log.path()}
         comparisons = {one.execution_id: one for one in self.reader.comparisons()}
         sizes, self.sweeps = self._sizes(), stored_tables(self.reader)
@@ -109,7 +110,7 @@ class SessionData:
                 for one in log.branches()
             ],
             "notebook": self._notebook(notebook),
-            "differences": self._branch_differences(log),
+            "differences": [{"leaf": leaf, "text": self.text(text)} for leaf, text in compared.items()],
             "projection": self._projection(),
         }
 
@@ -233,17 +234,17 @@ class SessionData:
 
     # -- branches, projection, notebook --------------------------------------------------------------
 
-    def _branch_differences(self, log: StatementLog) -> list[dict[str, str]]:
-        """Return how the end of each other branch differs from HEAD, in lines."""
+    def _branch_differences(self, log: StatementLog) -> dict[str, str]:
+        """Return how the end of each other branch differs from HEAD, in lines: leaf → text."""
         others = [one for one in log.branches() if not one.has_head][-BRANCHES:]
         if not others or log.head is None:
-            return []
+            return {}
         prints = self.reader.fingerprints()
-        made: list[dict[str, str]] = []
+        made: dict[str, str] = {}
         for one in others:
             found = differences(log.path(one.leaf), log.path(), fingerprints=prints, old_handles=(), new_handles=())
             lines = [line for line in found.text().splitlines() if not self._is_private(line)]
-            made.append({"leaf": one.leaf, "text": self.text("\n".join(lines))})
+            made[one.leaf] = "\n".join(lines)
         return made
 
     def _is_private(self, line: str) -> bool:

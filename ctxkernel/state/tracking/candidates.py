@@ -18,6 +18,8 @@ from ctxkernel.state.tracking.packed_variables import PackedVariables
 from ctxkernel.state.tracking.read_names import RUNS_REST, names_read_first
 from ctxkernel.state.types.object_names import LABELS
 
+MOST_DEFERRALS = 2
+"""Jobs that may pack the same variables at one time."""
 REFRESH_SECONDS = 0.001
 """Processor time for packing the candidates of a cell before it runs: changes outside of any cell."""
 
@@ -51,14 +53,20 @@ class CandidateNames(PackedVariables):
     def _catch_up(self, cell: CellNames) -> None:
         """Wait once for the background to pack many small variables, if the cell touches a few of them.
 
-        While it is not known what they share, a cell that touches one has to compare all.
+        While it is not known what they share, a cell that touches one has to compare all. So if cells come faster than
+        the background packs, each adds a job that packs all of them again: wait then, too.
         """
         known = {name: self._groups[name] for name in self._groups.keys() & cell.names}
         awaited = {name: group for name, group in known.items() if not group.key}
-        new = [group for group in awaited.values() if not group.waited and not group.seconds]
-        if any(len(group.names) > 2 * len(awaited) for group in new):
-            for group in new:
-                group.waited = True
+        due = [
+            group
+            for group in awaited.values()
+            if len(group.names) > 2 * len(awaited)
+            and (group.deferrals >= MOST_DEFERRALS or not (group.waited or group.seconds))
+        ]
+        if due:
+            for group in awaited.values():
+                group.waited, group.deferrals = True, 0
             self.catch_up(awaited)
 
     def _read_first(self, source: str, cell: CellNames) -> set[str] | None:

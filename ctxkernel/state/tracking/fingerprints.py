@@ -59,7 +59,7 @@ def content_fingerprint(
     if isinstance(value, type):
         value = getattr(value, "content", value)
     budget = budget or NodeBudget(most)
-    walker = _Walker(buffers, shared, hidden, min(most, budget.left))
+    walker = _Walker(buffers, shared, functools.cache(hidden), min(most, budget.left))
     value = _objects_of(value) or value
     try:
         if isinstance(value, Node) and value.made in _ARRAYS:

@@ -75,7 +75,9 @@ class Group:
     contents: dict[str, OwnContent] = field(default_factory=dict[str, OwnContent])
     """… what the others held when they were …"""
     waited: bool = False
-    """… and whether a cell has waited for them."""
+    """… whether a cell has waited for them …"""
+    deferrals: int = 0
+    """… and how many cells have deferred them since then."""
 
 
 def pack_print(group: Group, groups: Mapping[str, Group], name: str, known: dict[str, str] | None = None) -> str:

@@ -23,7 +23,7 @@ from ctxkernel.state.tracking.fingerprints import array_fingerprint
 from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
 from ctxkernel.state.tracking.groups import Group, Moment, PackPiece, distinct, is_pack_of, pack_print
 from ctxkernel.state.tracking.late_changes import OpenChange, OwnContent, content_of
-from ctxkernel.state.tracking.stream_trees import values_of
+from ctxkernel.state.tracking.stream_trees import values_of, without_collector
 from ctxkernel.state.types.memory_blocks import MemoryBlocks, WrittenMemory
 from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.state.types.packer import Packer
@@ -46,7 +46,7 @@ class PackedVariables:
     plain Python. `packer`: made here where none is given. `extras(name)`: the value of a name that is watched.
     `may_defer()`: whether packing can go on outside of the user's time; where it cannot, it is never deferred.
     `chunks(view, expired, prove=…)`: gives the addresses of a buffer's chunks; to `prove` them it hashes all of it.
-    `catch_up(names)`: waits a moment for the background, which packs these names, and takes in what it found.
+    `catch_up(names)`: waits a moment for the background to pack these names, and takes in what it found.
     """
 
     namespace: dict[str, Any]
@@ -127,17 +127,16 @@ class PackedVariables:
 
     def _await(self, names: Collection[str], moment: Moment) -> None:
         """Treat names as one group while their shared objects are unknown."""
-        if not names:
-            return
         known = [group for name in names if (group := self._groups.get(name))]
         labels = dict.fromkeys(label for group in known for label in group.labels)
         deps = frozenset[str]().union(*(group.deps for group in known))
         # Only names that were slow themselves are deferred at once the next time.
         seconds = 0.0 if moment.slow.isdisjoint(names) else self._pack_seconds
-        group = Group(tuple(sorted(names)), b"", tuple(labels), deps, seconds)
+        group = Group(tuple(sorted(names)), b"", tuple(labels), deps, seconds, deferrals=1)
         for one in known:
             group.slow |= one.slow
             group.waited |= one.waited
+            group.deferrals = max(group.deferrals, one.deferrals + 1)
             if one.key and len(one.names) == 1 and (alone := self._known_content(one)) is not None:
                 group.contents[one.names[0]] = alone
             group.contents |= one.contents
@@ -459,6 +458,7 @@ class PackedVariables:
         found = (group.prints.get(name) or pack_print(group, self._groups, name)) if group is not None else ""
         return "" if found.startswith(fingerprints.LIVE) else found
 
+    @without_collector()
     def _prints(self, piece: PackPiece, moment: Moment | None = None) -> dict[str, str]:
         """Return fingerprints of the names of a piece; none if it is too large.
 

@@ -13,7 +13,8 @@ Rule 2: A manifest of another form is damaged: StoreError with its checkpoint.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from ctxkernel.core.dataclasses import dataclass
@@ -251,6 +252,47 @@ def resolve(newest_first: Sequence[Manifest]) -> dict[str, Unit]:
     for one in reversed(newest_first):
         advance(units, one, lambda unit: dict.fromkeys(unit["n"], unit))
     return units
+
+
+def each_state(
+    manifests: Mapping[str, Manifest], facts: Callable[[Unit], Mapping[str, T]]
+) -> Iterator[tuple[str, dict[str, T] | StoreError]]:
+    """Yield each execution with names → facts of the state after it, oldest first, or with the reason why not.
+
+    A state is only valid until the next one: one that builds on it may be made of the same dict.
+    """
+    bases: dict[str, str | None] = {}
+    faults: dict[str, StoreError] = {}
+    for one in manifests.values():
+        try:
+            bases[one.checkpoint_id] = one.parse().get("base")
+            if why := one.outdated:
+                raise StoreError(why)
+        except StoreError as fault:
+            faults[one.checkpoint_id] = fault
+    left = Counter(bases.values())
+    states: dict[str, dict[str, T]] = {}
+    for execution_id, one in manifests.items():
+        state: dict[str, T] = {}
+        fault, base = faults.get(one.checkpoint_id), bases.get(one.checkpoint_id)
+        if base is not None and fault is None:
+            left[base] -= 1
+            if base in states:
+                state = states[base].copy() if left[base] else states.pop(base)
+            else:
+                missing = StoreError(f"checkpoint {one.checkpoint_id} builds on {base}, which is not there")
+                fault = faults.get(base, missing)
+        try:
+            if fault is not None:
+                raise fault
+            advance(state, one, facts)
+        except StoreError as found:
+            faults[one.checkpoint_id] = found
+            yield execution_id, found
+            continue
+        if left[one.checkpoint_id]:
+            states[one.checkpoint_id] = state
+        yield execution_id, state
 
 
 Lacks = Mapping[str, Mapping[str, str]]

@@ -99,14 +99,7 @@ def load_run(
         head, checkpoints, marks = reader.head(), reader.checkpoints(), reader.marks()
         manifests = reader.all_manifests()
         presence = Presence(chunks, references, verify=False) if chunks and references else None
-        target, lost, gaps = None, list[tuple[str, str]](), dict[str, str]()
-        for execution_id in _back(executions, head):
-            try:
-                gaps = _gaps(manifests, execution_id, executions[execution_id], checkpoints, presence)
-                target = execution_id
-                break
-            except StoreError as error:
-                lost.append((execution_id, str(error)))
+        target, gaps, lost = _newest_with_data(_back(executions, head), executions, manifests, checkpoints, presence)
         newest = max(executions.values(), key=lambda one: one.started_at)
         return Resumable(
             reader.session_id,
@@ -168,36 +161,85 @@ def _back(executions: Mapping[str, Execution], at: str | None) -> Iterator[str]:
         at = execution.parent_execution_id
 
 
-def _gaps(
+def _newest_with_data(
+    path: Iterator[str],
+    executions: Mapping[str, Execution],
     manifests: Mapping[str, Manifest],
-    execution_id: str,
-    execution: Execution,
     checkpoints: Mapping[str, CheckpointInfo],
     presence: Presence | None,
+) -> tuple[str | None, dict[str, str], list[tuple[str, str]]]:
+    """Return the first execution of a path whose state has any data, its gaps, and the ones before it with reasons."""
+    lost: list[tuple[str, str]] = []
+    without_data: dict[str, str] = {}
+    for execution_id in path:
+        why = _never_stored(executions[execution_id], checkpoints) or without_data.get(execution_id, "")
+        try:
+            if not why:
+                return execution_id, _gaps(manifests, execution_id, checkpoints[execution_id], presence), lost
+        except StoreError as error:  # many may have none
+            why, without_data = str(error), _without_data(manifests, checkpoints, presence)
+        lost.append((execution_id, why))
+    return None, {}, lost
+
+
+def _never_stored(execution: Execution, checkpoints: Mapping[str, CheckpointInfo]) -> str:
+    """Return why no checkpoint was taken after an execution; empty if one was."""
+    if execution.execution_id in checkpoints:
+        return ""
+    if execution.status == "imported":
+        return IMPORTED
+    return "the kernel died while it ran" if _died(execution) else "no checkpoint was taken after it"
+
+
+def _gaps(
+    manifests: Mapping[str, Manifest], execution_id: str, info: CheckpointInfo, presence: Presence | None
 ) -> dict[str, str]:
     """Return the gaps of the state after an execution.
 
     Raises StoreError with the reason if it has no data at all.
     """
-    info = checkpoints.get(execution_id)
-    if info is None:
-        if execution.status == "imported":
-            raise StoreError(IMPORTED)
-        raise StoreError("the kernel died while it ran" if _died(execution) else "no checkpoint was taken after it")
     chain = manifest.chain(manifests, execution_id)
-    if why := chain[0].skipped:
-        raise StoreError(f"skipped: {why}")
+    if told := chain[0].skipped:
+        raise StoreError(f"skipped: {told}")
     if why := next(filter(None, (one.outdated for one in chain)), ""):
         raise StoreError(why)
-    if presence is None:
-        if info.state != "durable":
-            raise StoreError(f"{info.state}: {info.reason}" if info.reason else f"it is {info.state}")
-        return {}
-    state = manifest.resolve(chain)
-    gaps = presence.gaps(state)
-    if gaps and gaps.keys() >= ({name for name in state if ":" not in name} or state.keys()):
-        raise StoreError(f"{info.state}: {info.reason}" if info.reason else next(iter(gaps.values())))
-    return gaps
+    state = manifest.resolve(chain) if presence is not None else {}
+    faults = {name: presence.fault(unit) for name, unit in state.items()} if presence is not None else None
+    if why := _no_data(info, faults):
+        raise StoreError(why)
+    return {name: why for name, why in (faults or {}).items() if why}
+
+
+def _without_data(
+    manifests: Mapping[str, Manifest], checkpoints: Mapping[str, CheckpointInfo], presence: Presence | None
+) -> dict[str, str]:
+    """Return the executions whose states have no data at all, and why.
+
+    Each manifest is read a few times, not once for each state that builds on it.
+    """
+
+    def fault(unit: manifest.Unit) -> dict[str, str]:
+        return dict.fromkeys(unit["n"], presence.fault(unit) if presence is not None else "")
+
+    out: dict[str, str] = {}
+    for execution_id, faults in manifest.each_state(manifests, fault):
+        if isinstance(faults, StoreError):
+            out[execution_id] = str(faults)
+        elif why := manifests[execution_id].skipped:
+            out[execution_id] = f"skipped: {why}"
+        elif why := _no_data(checkpoints[execution_id], faults if presence is not None else None):
+            out[execution_id] = why
+    return out
+
+
+def _no_data(info: CheckpointInfo, faults: Mapping[str, str] | None) -> str:
+    """Return why a state has no data at all; empty if it has some. `faults`: of each name, None if unknown."""
+    told = f"{info.state}: {info.reason}" if info.reason else ""
+    if faults is None:
+        return "" if info.state == "durable" else told or f"it is {info.state}"
+    first = next(filter(None, faults.values()), "")
+    of_variables = [why for name, why in faults.items() if ":" not in name] or faults.values()
+    return (told or first) if first and all(of_variables) else ""
 
 
 def _died(execution: Execution) -> bool:
