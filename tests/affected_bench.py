@@ -1,8 +1,9 @@
 """A process that runs notebooks, edits and re-runs them, and compares with running all: one JSON line a request.
 
-A request is `{"cells": [source …], "edited": [[number of the cell or null, source] …]}`. Two forks of this process run
-the notebook. Then one re-runs the affected cells of the edited notebook, and the other one returns to the start and
-runs all of them. The answer says what differs, and which cells ran though nothing was different before them.
+A request is `{"cells": [source …], "edited": [[number of the cell or null, source] …], "ran": [place in these …]}`.
+Two forks of this process run the notebook, and then the edited cells at the places `ran`, as a user tries them. Then one
+re-runs the affected cells of the edited notebook, and the other one returns to the start and runs all of them. The
+answer says what differs, and which cells ran though nothing was different before them.
 """
 
 from __future__ import annotations
@@ -120,10 +121,12 @@ def write(folder: Path, cells: Cells) -> Path:
     return path
 
 
-def affected(kernel: Kernel, folder: Path, cells: Cells, edited: Cells) -> dict[str, Any]:
-    """Run a notebook, and the affected cells of the edited one."""
+def affected(kernel: Kernel, folder: Path, cells: Cells, edited: Cells, ran: list[int]) -> dict[str, Any]:
+    """Run a notebook, some edited cells, and the affected cells of the edited one."""
     desk = Desk(kernel, folder)
     before, _ = desk.run_all(cells)
+    for at in ran:
+        desk.run(edited[at][1], edited[at][0])
     path = write(folder, edited)
     printed = desk.run(f"%ctx rerun --affected --json --notebook {path}")
     at = printed.rfind('{\n "head"')
@@ -134,10 +137,12 @@ def affected(kernel: Kernel, folder: Path, cells: Cells, edited: Cells) -> dict[
     return {**told, "before": before, "state": desk.state(), "shown": shown, "printed": printed[:at]}
 
 
-def everything(kernel: Kernel, folder: Path, cells: Cells, edited: Cells) -> dict[str, Any]:
-    """Run a notebook, return to its start, and run the edited one."""
+def everything(kernel: Kernel, folder: Path, cells: Cells, edited: Cells, ran: list[int]) -> dict[str, Any]:
+    """Run a notebook and some edited cells, return to its start, and run the edited one."""
     desk = Desk(kernel, folder)
     desk.run_all(cells, states=False)
+    for at in ran:
+        desk.run(edited[at][1], edited[at][0])
     desk.run("%ctx goto 0")
     before, runs = desk.run_all(edited)
     return {
@@ -200,7 +205,7 @@ class AffectedBench(Bench):
                 # One path for both: texts may name it.
                 place = folder / "book"
                 place.mkdir()
-                found.append(_in_a_fork(lambda a=action, p=place: a(self._kernel, p, cells, edited)))
+                found.append(_in_a_fork(lambda a=action, p=place: a(self._kernel, p, cells, edited, request["ran"])))
                 shutil.rmtree(place, ignore_errors=True)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
