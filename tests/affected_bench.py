@@ -1,8 +1,8 @@
 """A process that runs notebooks, edits and re-runs them, and compares with running all: one JSON line a request.
 
 A request is `{"cells": [source …], "edited": [[number of the cell or null, source] …], "ran": [place in these …]}`.
-Two forks of this process run the notebook, and then the edited cells at the places `ran`, as a user tries them. Then one
-re-runs the affected cells of the edited notebook, and the other one returns to the start and runs all of them. The
+Two forks of this process run the notebook, and then the edited cells at the places `ran`, as a user tries them. Then
+one re-runs the affected cells of the edited notebook, and the other one returns to the start and runs all of them. The
 answer says what differs, and which cells ran though nothing was different before them.
 """
 
