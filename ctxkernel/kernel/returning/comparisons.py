@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 DETAIL_SECONDS = 1.0
 """Time that a re-run of one cell spends on how variables differ."""
+_WRITING_SECONDS = 10.0
+"""Time that it waits for data that are still being written; longer if the cell ran longer."""
 _MOST_BACK = 200
 """Executions before a re-run in which the values of its inputs are looked for."""
 _MOST_FUNCTIONS = 50
@@ -207,7 +209,7 @@ class Comparisons:
             details(self._session.namespace, statement.source, before.source, self._inputs(statement, old, new)),
             generators=self._other_generators(old, new),
             pending=pending,
-            equal=partial(self._equal, against, new.execution_id),
+            equal=partial(self._equal, against, new),
             difference=partial(self._difference, until),
             file=partial(self._file, against, new.execution_id, until),
         )
@@ -257,7 +259,7 @@ class Comparisons:
         except KeyError:
             return ""
 
-    def _equal(self, against: str, new: str, name: str) -> bool | None:
+    def _equal(self, against: str, new: Execution, name: str) -> bool | None:
         """Return whether a variable is as after an execution, floats within the tolerance; None: not known."""
         from ctxkernel.replay.values import same_values
 
@@ -272,10 +274,14 @@ class Comparisons:
         found = None if then is NOTHING or now is NOTHING else same_values(then, now, self.settings.tolerance)
         return self._stored_alike(against, new, name) if found is None else found
 
-    def _stored_alike(self, against: str, new: str, name: str) -> bool | None:
-        """Return True where a variable is stored with equal content after two executions; None: not known."""
+    def _stored_alike(self, against: str, new: Execution, name: str) -> bool | None:
+        """Return True where a variable is stored with equal content after two executions; None: not known.
+
+        Data that are still being written are waited for.
+        """
+        seconds = max(_WRITING_SECONDS, new.cost.time_ms / 1000)
         try:
-            then, now = self._checkpoints.state(against), self._checkpoints.state(new)
+            then, now = (self._checkpoints.state(one, seconds) for one in (against, new.execution_id))
         except CheckpointError:
             return None
         if (unit := then.get(name)) is None:

@@ -395,11 +395,14 @@ class Checkpointer:
             return []
         return sorted(name for name, unit in self._current.items() if unit.job in self.writing)
 
-    def state(self, execution_id: str | None) -> State:
-        """Return the state after an execution, None for the first one. Raises CheckpointError."""
+    def state(self, execution_id: str | None, seconds: float = BACKGROUND_SECONDS) -> State:
+        """Return the state after an execution, None for the first one; waits `seconds` for data that are written.
+
+        Raises CheckpointError.
+        """
 
         def settle() -> None:
-            self.storage.background.wait(BACKGROUND_SECONDS)
+            self.storage.background.wait(seconds)
             self.storage.background.poll()
             done = [one for tickets in self.writing.values() for one in tickets if one.done and not one.fault]
             results: list[dict[str, Any]] = [ticket.result or {} for ticket in done]
