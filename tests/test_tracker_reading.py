@@ -210,7 +210,7 @@ def test_a_library_of_another_environment_is_no_module_of_the_users(tmp_path, mo
         assert is_own(module) == (folder == "work")
 
 
-LITERALS = ["x = 1", "x = y = -2; z = 'a' * 3", "x = [1, (2, y), {'a': 60 * 60}]", "x = not True"]
+LITERALS = ["x = 1", "x = y = -2; z = 'a' * 3", "x = [1, (2, None), {'a': 60 * 60}]", "x = not True"]
 OTHERS = [
     "x = f(1)",
     "x += 1",

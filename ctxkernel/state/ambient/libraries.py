@@ -56,15 +56,15 @@ class _MatplotlibOptions(_Options):
     def _told(self, params: Any, *, drawing: bool) -> dict[str, Any]:
         # The inline backend switches `interactive` on when it is loaded, which is once in a process: only that it was
         # switched off later counts. Were it off as before that, no figure would be shown any more.
-        is_off = drawing and not _DICT.get(params, "interactive")
-        left_out = self._FIXED if is_off else {*self._FIXED, "interactive"}
+        is_usual = _is_inline() and _DICT.get(params, "interactive")
+        left_out = {*self._FIXED, "interactive"} if is_usual or not drawing else self._FIXED
         return {name: _plain(value) for name, value in _DICT.items(params) if name not in left_out}
 
     def restore(self, value: Any) -> None:
         if "interactive" in value:
             _draw()
         params = self._now()
-        usual = {"interactive": True} if _is_drawing() else {}
+        usual = {"interactive": True} if _is_drawing() and _is_inline() else {}
         now = {**usual, **self.capture()}
         with warnings.catch_warnings(action="ignore"):
             for name, text in {**usual, **value}.items():
@@ -94,9 +94,7 @@ class _MatplotlibBackend(Part):
         return self._was_chosen
 
     def capture(self) -> Any:
-        name = _DICT.get(getattr(sys.modules["matplotlib"], "rcParams", {}), "backend")
-        # By dict's own method: RcParams chooses a backend when it is asked for one that is still open.
-        return _INLINE if not isinstance(name, str) or name.endswith("backend_inline") else name
+        return _INLINE if _is_inline() else _backend_name()
 
     def default(self) -> Any:
         return _INLINE
@@ -128,6 +126,17 @@ class _MatplotlibDrawing(Part):
 
     def restore(self, value: Any) -> None:
         _draw()
+
+
+def _backend_name() -> Any:
+    # By dict's own method: RcParams chooses a backend when it is asked for one that is still open.
+    return _DICT.get(getattr(sys.modules["matplotlib"], "rcParams", {}), "backend")
+
+
+def _is_inline() -> bool:
+    """Return whether figures are shown as usual in a kernel; also where that is still open."""
+    name = _backend_name()
+    return not isinstance(name, str) or name.endswith("backend_inline")
 
 
 def _is_drawing() -> bool:

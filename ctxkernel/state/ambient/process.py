@@ -43,6 +43,11 @@ _OF_RUNTIMES = {
 """Variables that scikit-learn, joblib and Polars set for the libraries in C below them when they are loaded."""
 
 
+def _is_of_runtime(name: str, text: str) -> bool:
+    known = _OF_RUNTIMES.get(name)
+    return known is not None and text.startswith(known)  # Polars adds what was there before
+
+
 class Environment(Part):
     """The changes of the environment since the kernel started, but for credentials and where requests to models go."""
 
@@ -59,7 +64,7 @@ class Environment(Part):
         """Return the variables that were set and removed since the start."""
         now = dict(os.environ)
         changed = {name: text for name, text in now.items() if self._start.get(name) != text}
-        changed = dict(changed.items() - _OF_RUNTIMES.items())
+        changed = {name: text for name, text in changed.items() if not _is_of_runtime(name, text)}
         return {
             "set": {name: text for name, text in changed.items() if not self.secret(name, text)},
             "removed": sorted(name for name in self._start if name not in now and not self.secret(name, "")),
@@ -70,7 +75,7 @@ class Environment(Part):
         removed = set(value["removed"])
         aim = {name: text for name, text in self._start.items() if name not in removed} | value["set"]
         for name, text in [*os.environ.items()]:
-            if name not in aim and not self.secret(name, text) and _OF_RUNTIMES.get(name) != text:
+            if name not in aim and not self.secret(name, text) and not _is_of_runtime(name, text):
                 del os.environ[name]
         for name, text in aim.items():
             if os.environ.get(name) != text and not self.secret(name, os.environ.get(name, "")):

@@ -121,7 +121,7 @@ def _syntax_tree(source: str) -> ast.Module | None:
 
 
 def binds_literals(source: str) -> bool:
-    """Return whether a cell only gives literals and values of other names to names: it calls nothing."""
+    """Return whether a cell only gives literals to names: it calls nothing, and looks up nothing."""
     tree = syntax_tree(source)
     return tree is not None and all(
         isinstance(one, ast.Assign) and all(isinstance(target, ast.Name) for target in one.targets) and _is_literal(one)
@@ -137,17 +137,17 @@ def _is_literal(statement: ast.Assign) -> bool:
             todo += node.elts
         elif isinstance(node, ast.Dict) and all(isinstance(key, ast.Constant) for key in node.keys):
             todo += node.values
-        elif not isinstance(node, ast.Name | ast.Constant) and not _is_number(node):
+        elif not _is_constant(node):
             return False
     return True
 
 
-def _is_number(node: ast.expr) -> bool:
-    """Return whether an expression is of numbers and texts alone, such as `-1` and `60 * 60`."""
+def _is_constant(node: ast.expr) -> bool:
+    """Return whether an expression is of numbers and texts alone, such as `-1`, `'a'` and `60 * 60`."""
     if isinstance(node, ast.UnaryOp):
-        return _is_number(node.operand)
+        return _is_constant(node.operand)
     if isinstance(node, ast.BinOp):
-        return _is_number(node.left) and _is_number(node.right)
+        return _is_constant(node.left) and _is_constant(node.right)
     return isinstance(node, ast.Constant)
 
 
