@@ -187,6 +187,8 @@ class OwnKernel(NotebookClient):
         if isinstance(manager, AsyncKernelManager):
             self.interrupted = True
             task = asyncio.ensure_future(manager.shutdown_kernel(now=True) if now else manager.interrupt_kernel())
+            # It fails where the kernel is being ended already; asyncio would print that.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._signals.append(task)
 
     async def ask(self, expression: str) -> str:
