@@ -187,8 +187,7 @@ class OwnKernel(NotebookClient):
         if isinstance(manager, AsyncKernelManager):
             self.interrupted = True
             task = asyncio.ensure_future(manager.shutdown_kernel(now=True) if now else manager.interrupt_kernel())
-            # It fails where the kernel is being ended already; asyncio would print that.
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            task.add_done_callback(_take_fault)
             self._signals.append(task)
 
     async def ask(self, expression: str) -> str:
@@ -226,6 +225,12 @@ class OwnKernel(NotebookClient):
         """Limit the time of each cell; None is no limit."""
         if seconds is not None:
             await self.ask(f"get_ipython().run_line_magic('ctx', 'timeout {seconds:g}')")
+
+
+def _take_fault(done: asyncio.Future[Any]) -> None:
+    """Take the exception of a stop, which asyncio would print: it fails where the kernel is being ended already."""
+    if not done.cancelled():
+        done.exception()
 
 
 @contextlib.contextmanager
