@@ -698,6 +698,17 @@ def test_an_edited_cell_that_ran_is_kept_though_it_bound_a_name_that_it_had_boun
     assert affected(kernel)["ran"] == [1, 2]
 
 
+def test_an_edited_cell_that_gave_a_shared_object_its_second_name_again_ends_like_a_re_run_of_all(kernel):
+    put(kernel, a="n = 1", b="o = [n]", c="p = o")
+    put(kernel, b="o = [n]; q = 2")
+    put(kernel, c="p = o")
+    put(kernel, a="n = 3 - 2")
+
+    affected(kernel)
+
+    assert kernel.evaluate("(p is o, p, q)") == "(True, [1], 2)"
+
+
 def test_the_plan_does_not_take_what_another_variable_shares_for_changed(kernel):
     """A selection of a frame holds its columns: then both are stored otherwise than before."""
     put(kernel, a="import pandas as pd\ndf = pd.DataFrame({'z': range(9)})", b="thr = 5", c="sel = df[df.z > thr]")

@@ -138,7 +138,8 @@ class RecordedRuns:
         }
         if execution.status == "ok":  # a value that is equal to the one before is bound all the same
             again = (facts.bound & names_bound(statement.source)).difference(effects, removed, facts.doubtful)
-            effects |= {name: state[name] for name in again if name in state}
+            bound = ((name, state[name]) for name in again if name in state)
+            effects |= {name: unit for name, unit in bound if again.issuperset(unit.names)}
         gone = [name for name in removed if not name.startswith(LABELS)]
         inputs = self._inputs(facts, effects, gone)
         parts: Mapping[str, Unit | None] = {**self._appearing, **self._options}
