@@ -34,9 +34,11 @@ function axisOf(column, rows) {
     /** @param {number} value */
     const scale = (value) => (isWide ? Math.log(value) : value);
     const span = scale(high) - scale(low) || 1;
+    /** @param {number} value */
+    const end = (value) => (column.kind === 'told' ? duration(1000 * value) : String(Number(value.toPrecision(4)))); // told is the time
     return {
       name: column.name,
-      ends: column.name === 'time' && column.kind === 'told' ? [duration(1000 * low), duration(1000 * high)] : [String(Number(low.toPrecision(4))), String(Number(high.toPrecision(4)))],
+      ends: [end(low), end(high)],
       at: (line) => {
         const value = number(column.of(line).number);
         return value === null ? null : (scale(value) - scale(low)) / span;
