@@ -280,8 +280,7 @@ def each_state(
             if base in states:
                 state = states[base].copy() if left[base] else states.pop(base)
             else:
-                missing = StoreError(f"checkpoint {one.checkpoint_id} builds on {base}, which is not there")
-                fault = faults.get(base, missing)
+                fault = faults.get(base, StoreError(f"it builds on {base}, which is not there"))
         try:
             if fault is not None:
                 raise fault

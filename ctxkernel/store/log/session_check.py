@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -180,44 +179,25 @@ def _checkpoints(
     with reader.snapshot():
         infos, manifests = reader.checkpoints(all_roots=True), reader.all_manifests(all_roots=True)
     report.checkpoints = len(infos)
-    report.lost |= {cid: why for cid, why in map(_outdated, manifests.values()) if why}
+    outdated = {cid: why for cid, why in map(_outdated, manifests.values()) if why}
+    report.lost |= outdated
     presence = Presence(chunks, references, verify=True) if chunks and references else None
-    damaged: dict[str, str] = {}
-    for execution_id, made, state in _states(manifests, presence):
-        if made.checkpoint_id not in report.lost:
-            _judge(report, damaged, infos[execution_id], made, state, looked=presence is not None)
-    for why, ids in manifest.by_reason(damaged).items():
-        yield f"{_called(ids)} cannot be returned to{' whole' * (ids[0] in report.gaps)}: {why}"
-
-
-StateFaults = dict[str, str] | str
-"""The names of a state, each with the fault of its data or an empty text; or why there is no state."""
-
-
-def _states(
-    manifests: Mapping[str, Manifest], presence: Presence | None
-) -> Iterator[tuple[str, Manifest, StateFaults]]:
-    """Yield the execution, manifest and state of each checkpoint, oldest first."""
 
     def faults(unit: Unit) -> dict[str, tuple[str, list[str]]]:
         fault = presence.fault(unit) if presence is not None else ""
         return dict.fromkeys(unit["n"], (fault, unit.get("r", [])))
 
-    parsed = {one.checkpoint_id: _parsed(one) for one in manifests.values()}
-    waiting = Counter(base for base, _ in parsed.values() if base)
-    states: dict[str, dict[str, tuple[str, list[str]]] | str] = {}
-    for execution_id, made in manifests.items():
-        cid = made.checkpoint_id
-        base, broken = parsed[cid]
-        before = states.get(base, f"it builds on {base}, which is not there") if base else broken or {}
-        state = before if isinstance(before, str) else manifest.advance(dict(before), made, faults)
-        if base:
-            waiting[base] -= 1
-            if not waiting[base]:  # else the states of a thousand cells are in memory at once
-                states.pop(base, None)
-        if waiting[cid]:
-            states[cid] = state
-        yield execution_id, made, state if isinstance(state, str) else _with_shared(state)
+    damaged: dict[str, str] = {}
+    for execution_id, state in manifest.each_state(manifests, faults):
+        made = manifests[execution_id]
+        if not isinstance(state, StoreError):
+            _judge(report, damaged, infos[execution_id], made, _with_shared(state), looked=presence is not None)
+        elif made.checkpoint_id not in outdated:
+            report.lost[made.checkpoint_id] = str(state)
+            if str(state) not in outdated.values():
+                damaged[made.checkpoint_id] = str(state)
+    for why, ids in manifest.by_reason(damaged).items():
+        yield f"{_called(ids)} cannot be returned to{' whole' * (ids[0] in report.gaps)}: {why}"
 
 
 def _with_shared(state: Mapping[str, tuple[str, list[str]]]) -> dict[str, str]:
@@ -247,29 +227,20 @@ def _outdated(made: Manifest) -> tuple[str, str]:
         return made.checkpoint_id, ""
 
 
-def _parsed(made: Manifest) -> tuple[str | None, str]:
-    """Return the base of a manifest, and its fault or an empty text."""
-    try:
-        made.results()
-        return made.parse().get("base"), ""
-    except StoreError as error:
-        return None, str(error)
-
-
 def _judge(
     report: SessionReport,
     damaged: dict[str, str],
     info: CheckpointInfo,
     made: Manifest,
-    state: StateFaults,
+    state: Mapping[str, str],
     *,
     looked: bool,
 ) -> None:
-    """Record a checkpoint that cannot be restored whole; `looked` says whether its data were checked."""
+    """Record a checkpoint that cannot be restored whole.
+
+    `state` has the fault of each name's data, or an empty text; `looked` says whether the data were checked.
+    """
     cid = info.checkpoint_id
-    if isinstance(state, str):
-        report.lost[cid] = damaged[cid] = state
-        return
     gaps = {name: why for name, why in state.items() if why}
     told = f"{info.state}: {info.reason}" if info.reason else info.state
     if made.skipped or (not looked and info.state in ("skipped", "thinned", "damaged")):
