@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from ctxkernel.core.dataclasses import dataclass, field
+from ctxkernel.core.state_names import is_bound
 from ctxkernel.core.text import join_names, one_line
 
 AffectedAction = Literal["run", "keep", "opaque"]
@@ -154,7 +155,7 @@ def _is_only_bound(run: RecordedRun, name: str, world: World) -> bool:
 
 
 def _told(names: Collection[str], state: Mapping[str, Version]) -> Iterator[str]:
-    plain = [name for name in names if ":" not in name]
+    plain = [name for name in names if is_bound(name)]
     absent = [name for name in plain if name not in state]
     for told, chosen in (
         ("may change", [name for name in plain if state.get(name) is MAYBE]),

@@ -16,11 +16,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.errors import CtxError
+from ctxkernel.core.state_names import AMBIENT
 from ctxkernel.core.timeline import Execution, Path, Statement, run_name
 from ctxkernel.kernel.execution.cell import asks
 from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.returning.affected_notebook import AffectedNotebook, is_command, is_silent
-from ctxkernel.kernel.returning.live_state import AMBIENT
 from ctxkernel.kernel.returning.recorded_runs import CALLS, RecordedRuns, is_option
 from ctxkernel.kernel.returning.return_plans import name_of
 from ctxkernel.kernel.returning.targets import ReturnJob, Target

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.reflection import Classes, class_dict, class_of, is_kind, is_own_class
+from ctxkernel.core.state_names import MODULE
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.timeline_events import MethodCalled
@@ -27,7 +28,6 @@ from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.returning.dotted_names import dotted_name
 from ctxkernel.replay.dependencies import CellRun
 from ctxkernel.state.base.code_objects import attribute_names, string_constants, used_names
-from ctxkernel.state.base.own_modules import PREFIX
 from ctxkernel.state.tracking.cell_names import read_cell, syntax_tree
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.store.chunks.manifest import FACT_KEYS
@@ -246,8 +246,8 @@ class CellReader:
     def _module_files(self) -> Iterator[str]:
         """Yield the files of the user's own modules that the cell may have used."""
         for one in (*self._tracker.read, *self._tracker.beyond):
-            name = one.removeprefix(PREFIX)
-            if one.startswith(PREFIX) and name in self._own_modules and name in sys.modules:
+            name = one.removeprefix(MODULE)
+            if one.startswith(MODULE) and name in self._own_modules and name in sys.modules:
                 path = vars(sys.modules[name]).get("__file__")
                 if isinstance(path, str):
                     yield path

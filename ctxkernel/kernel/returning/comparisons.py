@@ -16,22 +16,16 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.dataclasses import dataclass, field, replace
-from ctxkernel.core.reflection import (
-    SETS,
-    class_dict,
-    class_name,
-    class_of,
-    is_kind,
-    is_own_class,
-)
+from ctxkernel.core.reflection import SETS, class_dict, class_name, class_of, is_kind, is_own_class
 from ctxkernel.core.replay import PACKED, Comparison, equal_content
+from ctxkernel.core.state_names import AMBIENT, CLASS, without
 from ctxkernel.core.timeline import Execution, Path, Statement
 from ctxkernel.core.timeline_events import MethodCalled
 from ctxkernel.core.value_difference import ValueDifference
 from ctxkernel.kernel.execution.cell import CellRequest, on_handles, only_commands
 from ctxkernel.kernel.returning.cell_runs import CellFacts, cell_run
 from ctxkernel.kernel.returning.dotted_names import dotted_name
-from ctxkernel.kernel.returning.live_state import AMBIENT, LiveState, without
+from ctxkernel.kernel.returning.live_state import LiveState
 from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.kernel.returning.value_differences import ComparedPlace, StateDifferences, StateValues
 from ctxkernel.replay.dependencies import CellRun
@@ -288,7 +282,7 @@ class Comparisons:
             return None
         held: dict[str, Unit | None] = {name: unit, **labels_of(unit, then)}
         contents = UnitContents(self._checkpoints.storage.chunks.read)
-        classes = {label: one for label, one in then.items() if label.startswith("class:")}
+        classes = {label: one for label, one in then.items() if label.startswith(CLASS)}
         return None if Matching(contents, held, now, {}, classes).differing((name,)) else True
 
     def _difference(self, until: float, name: str) -> ValueDifference | None:

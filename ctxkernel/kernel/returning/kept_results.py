@@ -14,10 +14,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ctxkernel.core.errors import CtxError
+from ctxkernel.core.state_names import AMBIENT, CLASS, is_bound, without
 from ctxkernel.core.timeline import ChangeInfo, Execution, NamespaceDiff
 from ctxkernel.kernel.returning.cell_runs import CellFacts
 from ctxkernel.kernel.returning.comparisons import RunFacts
-from ctxkernel.kernel.returning.live_state import AMBIENT, LiveState, without
+from ctxkernel.kernel.returning.live_state import LiveState
 from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.replay.affected import RecordedRun
 from ctxkernel.state.base.namespace import NOTHING
@@ -97,7 +98,7 @@ class KeptResults:
     def take(self, fetched: Fetched, run: RecordedRun, execution: Execution) -> None:
         """Make the loaded changes of an execution those of the statement that runs now."""
         session, live, difference = self._session, self._live, fetched.difference
-        before = {name: live.value(name) for name in (*fetched.values, *difference.drop) if ":" not in name}
+        before = {name: live.value(name) for name in (*fetched.values, *difference.drop) if is_bound(name)}
         self._restorer.settle(fetched)
         live.adopt_copies(before, fetched.values)
         if parts := live.ambient_values(without(AMBIENT, run.effects), fetched.values):
@@ -146,9 +147,9 @@ def _with_new_classes(
     Such a class differs from the one that has its label: it has another base, say.
     """
     found = dict(renames)
-    todo = [name for name in held if name.startswith("class:") and run.inputs.get(name) is None]
+    todo = [name for name in held if name.startswith(CLASS) and run.inputs.get(name) is None]
     while more := [name for name in todo if name not in found and not found.keys().isdisjoint(held[name])]:
-        found |= {name: f"class:{uuid.uuid4().hex[:16]}" for name in more}
+        found |= {name: f"{CLASS}{uuid.uuid4().hex[:16]}" for name in more}
     return found
 
 

@@ -11,48 +11,32 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from ctxkernel.core.state_names import (
+    AMBIENT,
+    HANDLE,
+    LAST,
+    LAST_RESULTS,
+    MODULE,
+    NUMBERED_RESULT,
+    RESULT,
+    TARGET,
+    is_bound,
+    is_of_result,
+)
 from ctxkernel.kernel.execution.cell import CellRequest
 from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.replay.notebook_outputs import captured_outputs
 from ctxkernel.state.ambient import LIBRARY_ATTRIBUTES, LIBRARY_CALLS, PARTS, SHELL_CALLBACKS, WIDGETS, Ambient, passive
 from ctxkernel.state.base.namespace import NOTHING
-from ctxkernel.state.base.own_modules import (
-    ATTRIBUTES,
-    IN_PLACE,
-    LOGGING,
-    PREFIX,
-    PYPLOT,
-    SHELL,
-    OwnModule,
-    loaded_own_modules,
-)
+from ctxkernel.state.base.own_modules import ATTRIBUTES, IN_PLACE, LOGGING, PYPLOT, SHELL, OwnModule, loaded_own_modules
 from ctxkernel.state.checkpoints.units import State
 from ctxkernel.state.tracking.set_attributes import set_attributes
 
-LAST = "ambient:last results"
-"""The pseudo-name of the results that `_`, `__`, `___` and the user's own names of that form stand for."""
-AMBIENT, HANDLE, TARGET = "ambient:", "handle:", "target:"
-_LAST = ("_", "__", "___")
 _RESULT = re.compile(r"Out\[(\d+)\]")
-_NUMBERED = re.compile(r"_(\d+)")
 _ANNOTATIONS = "__annotations__"
 """The dict that Python binds for `x: int = 1`. It is followed as a name of a result that the user bound is."""
 _OWN = -1
 """In the value of `LAST`: the user bound or deleted this name."""
-
-
-def is_variable(name: str) -> bool:
-    """Return whether a name is a variable's, and neither a pseudo-name nor a name that IPython gives to results."""
-    return ":" not in name and not name.startswith("Out[") and not _is_of_result(name)
-
-
-def _is_of_result(name: str) -> bool:
-    return name in _LAST or _NUMBERED.fullmatch(name) is not None
-
-
-def without(prefix: str, names: Collection[str]) -> list[str]:
-    """Return the names that begin with a prefix, without it."""
-    return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
 
 
 class LiveState:
@@ -107,10 +91,10 @@ class LiveState:
             return self._outputs.get(int(result[1]), NOTHING)
         if name.startswith(TARGET):
             return self._graph.targets().get(name.removeprefix(TARGET), NOTHING)
-        if name.startswith(PREFIX):
-            module = self.own_modules.get(name.removeprefix(PREFIX))
+        if name.startswith(MODULE):
+            module = self.own_modules.get(name.removeprefix(MODULE))
             return NOTHING if module is None else module.variables()
-        if name not in self._own and _is_of_result(name):
+        if name not in self._own and is_of_result(name):
             return NOTHING
         return self._session.namespace.get(name, NOTHING)
 
@@ -193,18 +177,18 @@ class LiveState:
             for name in dict.fromkeys((*(module.__name__ for module in loaded), *more)):
                 if name not in known:
                     known[name] = OwnModule(name)
-                    self._tracker.watch(PREFIX + name)
+                    self._tracker.watch(MODULE + name)
 
     def unload_modules(self, names: Iterable[str]) -> None:
         """Remove modules from the process that a cell loaded from a Python file."""
         for name in names:
             if name not in self._modules_at_start and self.own_modules[name].unload():
                 del self.own_modules[name]
-                self._tracker.unwatch(PREFIX + name)
+                self._tracker.unwatch(MODULE + name)
 
     def _follow_objects(self, place: str) -> None:
         """Watch the objects that cells put into the attributes of libraries, or the shell, as long as there are any."""
-        has_objects, name = bool(IN_PLACE[place]()), PREFIX + place
+        has_objects, name = bool(IN_PLACE[place]()), MODULE + place
         if has_objects == (place in self.own_modules):
             return
         if has_objects:
@@ -222,8 +206,8 @@ class LiveState:
         self._bound = self._own & self._session.namespace.keys()
         gone, more = [*(before - self._bound)], [*(self._bound - before)]
         if len(outs) != len(self._outs) or (outs and next(reversed(outs)) not in self._outs):
-            gone += [f"Out[{number}]" for number in self._outs if number not in outs]
-            more += [f"Out[{number}]" for number in outs if number not in self._outs]
+            gone += [f"{RESULT}{number}]" for number in self._outs if number not in outs]
+            more += [f"{RESULT}{number}]" for number in outs if number not in self._outs]
             self._outs = set(outs)
         for name in gone:
             self._tracker.unwatch(name)
@@ -235,13 +219,13 @@ class LiveState:
         """Return the names of results that stand for something else, or for nothing; with that of annotations."""
         namespace, hook = self._session.namespace, self._session.shell.displayhook
         own = {_ANNOTATIONS} & namespace.keys()
-        for name in _LAST:
+        for name in LAST_RESULTS:
             if namespace.get(name, NOTHING) is not getattr(hook, name, NOTHING):
                 own.add(name)
-        if not self._tracker.may_bind(_NUMBERED):
-            return frozenset(own | {name for name in self._own if _NUMBERED.fullmatch(name)})
+        if not self._tracker.may_bind(NUMBERED_RESULT):
+            return frozenset(own | {name for name in self._own if NUMBERED_RESULT.fullmatch(name)})
         own |= {name for number, one in outs.items() if namespace.get(name := f"_{number}", NOTHING) is not one}
-        numbers = (found for name in namespace if type(name) is str and (found := _NUMBERED.fullmatch(name)))
+        numbers = (found for name in namespace if type(name) is str and (found := NUMBERED_RESULT.fullmatch(name)))
         return frozenset(own | {found[0] for found in numbers if int(found[1]) not in outs})
 
     def follow_targets(self) -> list[str]:
@@ -267,7 +251,7 @@ class LiveState:
         """Return which entries of `Out` the names `_`, `__` and `___` stand for, and which names are the user's own."""
         namespace, outs = self._session.namespace, self._outputs
         found = dict.fromkeys(sorted(self._own), _OWN)
-        for name in [one for one in _LAST if one not in found]:
+        for name in [one for one in LAST_RESULTS if one not in found]:
             value = namespace.get(name, NOTHING)
             number = next((number for number in reversed(outs) if outs[number] is value), None)
             if number is not None:
@@ -285,7 +269,7 @@ class LiveState:
             if result := _RESULT.fullmatch(name):
                 outs.pop(int(result[1]), None)
                 namespace.pop(f"_{result[1]}", None)
-            elif ":" not in name:
+            elif is_bound(name):
                 namespace.pop(name, None)
                 if name in self._session.at_start.values:
                     namespace[name] = self._session.at_start.values[name]
@@ -294,11 +278,11 @@ class LiveState:
         for name, value in values.items():
             if result := _RESULT.fullmatch(name):
                 outs[int(result[1])] = namespace[f"_{result[1]}"] = value
-            elif name.startswith(PREFIX):
-                module = name.removeprefix(PREFIX)
+            elif name.startswith(MODULE):
+                module = name.removeprefix(MODULE)
                 if module in self.own_modules:  # else it cannot be imported any more
                     self.own_modules[module].put_back(value)
-            elif ":" not in name:
+            elif is_bound(name):
                 namespace[name] = value
         if any(map(_RESULT.fullmatch, values)):
             for number in sorted(outs):
@@ -311,15 +295,15 @@ class LiveState:
     def _bind_results(self, outs: Mapping[int, Any], last: Mapping[str, int], own: Collection[str]) -> None:
         """Bind the names of results; IPython keeps a second record of them. `own`: names that the user bound."""
         shell = self._session.shell
-        for name in {*_LAST, *self._own, *last}:
+        for name in {*LAST_RESULTS, *self._own, *last}:
             if last.get(name) == _OWN:
                 if name not in own:
                     self._session.namespace.pop(name, None)
-            elif name in _LAST:
+            elif name in LAST_RESULTS:
                 result = outs.get(last.get(name, -1), "")
                 shell.push({name: result}, interactive=False)
                 setattr(shell.displayhook, name, result)
-            elif (found := _NUMBERED.fullmatch(name)) and int(found[1]) in outs:
+            elif (found := NUMBERED_RESULT.fullmatch(name)) and int(found[1]) in outs:
                 shell.push({name: outs[int(found[1])]}, interactive=False)
             else:
                 self._session.namespace.pop(name, None)
@@ -369,12 +353,12 @@ class LiveState:
 
         Returns the loggers that stay as they are.
         """
-        figures = values.get(PREFIX + PYPLOT, {})
+        figures = values.get(MODULE + PYPLOT, {})
         for number, _, token, _ in parts.get("pyplot", ()):
             if str(number) in figures:
                 self._figures.live.adopt(token, figures[str(number)])
-        LIBRARY_ATTRIBUTES.put_back(values.get(PREFIX + ATTRIBUTES, {}))
-        SHELL_CALLBACKS.put_back(values.get(PREFIX + SHELL, {}))
-        if (name := PREFIX + LOGGING) in values or name not in target:
+        LIBRARY_ATTRIBUTES.put_back(values.get(MODULE + ATTRIBUTES, {}))
+        SHELL_CALLBACKS.put_back(values.get(MODULE + SHELL, {}))
+        if (name := MODULE + LOGGING) in values or name not in target:
             return self._logging.put_back(values.get(name, {}))
         return []

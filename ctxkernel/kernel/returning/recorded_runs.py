@@ -10,20 +10,31 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ctxkernel.core.dataclasses import dataclass, field
+from ctxkernel.core.state_names import (
+    AMBIENT,
+    CLASS,
+    FILES,
+    HANDLE,
+    LABELS,
+    LAST,
+    MODULE,
+    RESULT,
+    SHARED,
+    TARGET,
+    is_bound,
+)
 from ctxkernel.core.timeline import Execution, Path, Statement
 from ctxkernel.kernel.returning.cell_runs import DRAWS, GENERATORS, CellFacts
 from ctxkernel.kernel.returning.comparisons import RunFacts
-from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, LAST, TARGET
 from ctxkernel.replay.affected import RecordedRun
 from ctxkernel.state.ambient import LIBRARY_CALLS, appearing, passive
-from ctxkernel.state.base.own_modules import ATTRIBUTES, PREFIX, SHELL
+from ctxkernel.state.base.own_modules import ATTRIBUTES, SHELL
 from ctxkernel.state.checkpoints.states import States
 from ctxkernel.state.checkpoints.units import Unit, missing_of
 from ctxkernel.state.tracking.cell_names import binds_literals
 from ctxkernel.state.tracking.read_names import names_bound
-from ctxkernel.state.types.object_names import LABELS
 
-CACHES, FILES, CALLS = "ambient:function caches", "ambient:files", AMBIENT + LIBRARY_CALLS.name
+CACHES, CALLS = AMBIENT + "function caches", AMBIENT + LIBRARY_CALLS.name
 _RANDOM = frozenset(AMBIENT + name for name in GENERATORS)
 _OF_PROCESS = frozenset(("logging", "pyplot", "widgets"))
 """Parts whose values name objects of one process: what changes them runs again, and what uses them says so."""
@@ -93,9 +104,9 @@ class RecordedRuns:
         for unit in made:
             for name in unit.names:
                 self._state[name] = unit
-                if (name.startswith(AMBIENT) and is_option(name)) or name in (PREFIX + ATTRIBUTES, PREFIX + SHELL):
+                if (name.startswith(AMBIENT) and is_option(name)) or name in (MODULE + ATTRIBUTES, MODULE + SHELL):
                     options[name] = unit
-                elif name.startswith("class:"):
+                elif name.startswith(CLASS):
                     classes[name] = unit
         self._options = self._replaced(self._options, options, gone)
         self._classes = self._replaced(self._classes, classes, gone)
@@ -144,7 +155,7 @@ class RecordedRuns:
         inputs = self._inputs(facts, effects, gone)
         parts: Mapping[str, Unit | None] = {**self._appearing, **self._options}
         if binds_literals(statement.source) and facts.bound.issuperset(effects):
-            parts = {name: one for name, one in parts.items() if name == PREFIX + SHELL}  # callbacks see each cell
+            parts = {name: one for name, one in parts.items() if name == MODULE + SHELL}  # callbacks see each cell
         if facts.draws:
             parts = {**parts, **{name: state[name] for name in _RANDOM if name in state}}
         return self._plain(
@@ -170,7 +181,7 @@ class RecordedRuns:
         return {
             name
             for name in effects
-            if (name.startswith("shared:") and name not in self._state) or (":" not in name and name not in told)
+            if (name.startswith(SHARED) and name not in self._state) or (is_bound(name) and name not in told)
         }
 
     def _uses_cache(self, made: Iterable[Unit]) -> str:
@@ -184,7 +195,7 @@ class RecordedRuns:
         # A name that the text binds and that is as before may have been bound, or not.
         unsure = {name for name in bound if name not in effects and name in state}
         # What it changed without binding it, it has read.
-        used = {name for name in effects if name not in bound and not name.startswith((AMBIENT, "Out["))}
+        used = {name for name in effects if name not in bound and not name.startswith((AMBIENT, RESULT))}
         todo = {*facts.reads, *(facts.beyond or ()), *gone, *unsure, *used}
         found: dict[str, Unit | None] = {}
         while todo:
@@ -193,7 +204,7 @@ class RecordedRuns:
             if unit is not None:
                 todo.update(one for one in (*unit.names, *unit.labels) if one not in found)
         # Results by number are read by opaque cells only.
-        return {name: unit for name, unit in found.items() if not name.startswith("Out[")}
+        return {name: unit for name, unit in found.items() if not name.startswith(RESULT)}
 
     def _opaque(
         self, facts: CellFacts, execution: Execution, effects: Mapping[str, Unit], gone: Collection[str]
@@ -209,8 +220,8 @@ class RecordedRuns:
         for name, unit in effects.items():
             if name.startswith((HANDLE, TARGET)):
                 yield "it uses handles"
-            elif name.startswith(PREFIX):
-                yield f"it loads or changes {name.removeprefix(PREFIX)}"
+            elif name.startswith(MODULE):
+                yield f"it loads or changes {name.removeprefix(MODULE)}"
             elif name.startswith(AMBIENT) and (name in state or name == CALLS) and name not in _RANDOM:
                 yield f"it changes the {name.removeprefix(AMBIENT)} settings"
             elif name in doubts:
@@ -221,7 +232,7 @@ class RecordedRuns:
             elif any(label not in effects and label not in state for label in unit.labels):
                 yield f"{name} shares memory with what is gone"
         for name in gone:
-            if name.startswith((HANDLE, TARGET, PREFIX, AMBIENT)):
+            if name.startswith((HANDLE, TARGET, MODULE, AMBIENT)):
                 yield f"it removes {name}"
         if self._absent and any(not self._absent.isdisjoint(unit.addresses) for unit in effects.values()):
             yield "data of its checkpoint are missing"

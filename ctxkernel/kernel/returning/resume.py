@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ctxkernel.agent.asks import earlier_state
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.replay import CheckpointInfo
+from ctxkernel.core.state_names import SHARED
 from ctxkernel.core.text import format_size, join_names
 from ctxkernel.core.timeline import StatementLog, run_name
 from ctxkernel.kernel.returning.comparisons import RunFacts
@@ -132,7 +133,7 @@ class Resumption:
                 found = units.without_kernel(found)
                 self._store.checkpoint_state(made.checkpoint_id, "writing", "", time.time(), results=found)
                 text += json.dumps(found)
-            labelled = labelled or units.SHARED in text
+            labelled = labelled or SHARED in text
 
     def job(self, difference: Callable[[str | None], Difference], *, trust: bool) -> ReturnJob:
         """Return the job that brings the session back, and take in its checkpoints. Raises BadCommand."""

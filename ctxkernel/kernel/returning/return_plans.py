@@ -18,17 +18,29 @@ from typing import TYPE_CHECKING, Any, cast
 from IPython.core.displaypub import CapturingDisplayPublisher
 
 from ctxkernel.core.reflection import is_kind
+from ctxkernel.core.state_names import (
+    AMBIENT,
+    CLASS,
+    FILES,
+    HANDLE,
+    LABELS,
+    LAST,
+    MODULE,
+    RESULT,
+    SHARED,
+    TARGET,
+    is_bound,
+    without,
+)
 from ctxkernel.core.timeline import Execution, Path, Statement
 from ctxkernel.kernel.returning.comparisons import RunFacts, details
-from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, LAST, TARGET, LiveState, without
+from ctxkernel.kernel.returning.live_state import LiveState
 from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.kernel.returning.targets import ReturnJob
 from ctxkernel.state.base.namespace import NOTHING
-from ctxkernel.state.base.own_modules import PREFIX as MODULE
 from ctxkernel.state.checkpoints.comparison import Difference
 from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.tracking.groups import Moment
-from ctxkernel.state.types.object_names import LABELS
 
 if TYPE_CHECKING:
     from ctxkernel.replay.plan import PastRun, Plan, PlannedStep, Written
@@ -45,7 +57,7 @@ def name_of(place: str) -> str:
 
 
 def _plain_names(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name for name in names if ":" not in name and not name.startswith("Out["))
+    return tuple(name for name in names if is_bound(name) and not name.startswith(RESULT))
 
 
 class Planner:
@@ -70,7 +82,7 @@ class Planner:
         prints |= dict.fromkeys(map(name_of, inexact), "")  # readers of these differ
         load = [Load(_plain_names(unit.names), unit.nbytes) for unit in difference.load]
         load.append(Load(tuple(name for name in _plain_names(difference.held) if name not in missing), 0))
-        kept = difference.target.get("ambient:files")
+        kept = difference.target.get(FILES)
         kept_files = self._restorer.plain(kept) if kept is not None else None
         files, changes = self._session.file_states.plan_files(kept_files, self._files(path))
         functions: Mapping[str, str] = {}
@@ -294,8 +306,8 @@ def _shared(session: ReturnServices, made: Mapping[str, Any], others: Mapping[st
         reached = _reached(list(moment.pieces[name].packed.live.values()), session.namespace)
         for other in others.keys() & labels.keys():
             one: Any = others[other]
-            cls = f"class:{session.packer.uid(one)}" if is_kind(cast("type[object]", type(one)), type) else ""
-            common = [label for label in labels[name] & labels[other] if label.startswith("shared:") or label == cls]
+            cls = f"{CLASS}{session.packer.uid(one)}" if is_kind(cast("type[object]", type(one)), type) else ""
+            common = [label for label in labels[name] & labels[other] if label.startswith(SHARED) or label == cls]
             together = type(made[name]) is one or other in moment.pieces[name].names or id(one) in reached
             if common or together:
                 held[name] = other

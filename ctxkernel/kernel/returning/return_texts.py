@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ctxkernel.core.dataclasses import dataclass, field
+from ctxkernel.core.state_names import MODULE, is_variable
 from ctxkernel.core.text import join_names
-from ctxkernel.kernel.returning.live_state import is_variable
 from ctxkernel.kernel.returning.targets import ReturnJob
 from ctxkernel.state.base import own_modules
-from ctxkernel.state.base.own_modules import PREFIX
 from ctxkernel.state.checkpoints.restore import Fetched
 from ctxkernel.state.types.connections import WIDGET
 
@@ -72,7 +71,7 @@ def return_text(prepared: PreparedReturn, done: DoneReturn, lost: Mapping[str, s
     opened = [one.places[0] for one in fetched.connected.values() if one.kind == WIDGET]
     told += [f"opened again: {join_names(opened)} (widgets)"] if opened else []
     told += [f"connected again: {place} ({what})" for place, what in connected.items() if place not in opened]
-    told += [f"not restored: {name.replace(PREFIX, 'module ')} ({why})" for name, why in lost.items()]
+    told += [f"not restored: {name.replace(MODULE, 'module ')} ({why})" for name, why in lost.items()]
     told += [f"as it is now: {name} ({why})" for name, why in done.as_now.items()]
     if inexact:
         told.append(f"as their libraries store them: {join_names(inexact)}")

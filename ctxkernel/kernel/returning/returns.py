@@ -20,24 +20,23 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.masking import Mask
 from ctxkernel.core.reflection import class_qualname
 from ctxkernel.core.replay import PACKED, HeadMove, Restored
+from ctxkernel.core.state_names import AMBIENT, CLASS, HANDLE, LABELS, MODULE, TARGET, is_bound, is_variable, without
 from ctxkernel.core.timeline import Execution, Statement, StatementLog, run_name
 from ctxkernel.kernel.returning.cell_runs import CellReader, shared_names
 from ctxkernel.kernel.returning.comparisons import Comparisons, RunFacts
 from ctxkernel.kernel.returning.kept_results import KeptResults
-from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, TARGET, LiveState, is_variable, without
+from ctxkernel.kernel.returning.live_state import LiveState
 from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.kernel.returning.return_texts import DoneReturn, PreparedReturn, return_text
 from ctxkernel.kernel.returning.targets import ReturnAction, ReturnJob, Target, Trail, place_in
 from ctxkernel.state.base import own_modules
 from ctxkernel.state.base.namespace import some_of
-from ctxkernel.state.base.own_modules import PREFIX
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.comparison import Difference, labels_of
 from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, Storage, own_classes
 from ctxkernel.state.tracking.library_containers import is_container, library_containers
 from ctxkernel.state.types import connections
-from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.store.chunks import quota
 from ctxkernel.store.chunks.background import Background
 from ctxkernel.store.chunks.chunk_store import ChunkStore, stream_address
@@ -117,7 +116,7 @@ class Returning:
         if self._entries is not connections.REGISTRY.entries:  # more kinds of objects may be described now
             self._entries = connections.REGISTRY.entries
             for name in self.checkpoints.known_now():
-                if ":" not in name:
+                if is_bound(name):
                     tracker.store_again(name)
         taken = self.checkpoints.take(execution_id, changed, gone, whole=whole)
         info, manifest = taken.info, taken.manifest
@@ -311,11 +310,11 @@ class Returning:
             self._join(job)
         mementos = self._mementos_of(job.difference)
         # Held until the return has ended: a `__del__` must not run in the middle of it.
-        before = {name: self.live.value(name) for name in (*fetched.values, *job.difference.drop) if ":" not in name}
+        before = {name: self.live.value(name) for name in (*fetched.values, *job.difference.drop) if is_bound(name)}
         finalizes = self._may_finalize(before)
         own = self.live.own_modules
         if job.action == "rerun":  # an import among these cells runs the file of its module, as in a new process
-            self.live.unload_modules([name for name in own if PREFIX + name not in job.difference.target])
+            self.live.unload_modules([name for name in own if MODULE + name not in job.difference.target])
         alive = self._alive(prepared) if prepared.plan.rerun else {}
         done = DoneReturn(self.restorer.settle(fetched), fetched.as_now)
         self.live.adopt_copies(before, fetched.values)
@@ -325,10 +324,10 @@ class Returning:
         if prepared.plan.rerun:
             self._make_again(prepared.plan, alive, done)
         done.lost |= {name: why for name, why in prepared.plan.lost.items() if name in done.lost}
-        done.modules = [name for name in own if PREFIX + name not in job.difference.target]
-        done.modules += [name for name in own if own[name].is_loaded_again(fetched.values.get(PREFIX + name))]
+        done.modules = [name for name in own if MODULE + name not in job.difference.target]
+        done.modules += [name for name in own if own[name].is_loaded_again(fetched.values.get(MODULE + name))]
         for name in done.modules:
-            session.tracker.store_again(PREFIX + name)
+            session.tracker.store_again(MODULE + name)
         self._restore_handles(mementos, job.difference, fetched.values, done)
         self._restore_ambient(job, fetched.values, done)
         done.notices += self._changed_containers(before, job.target.execution_id)
@@ -411,7 +410,7 @@ class Returning:
         told = self.live.ambient.restore(parts, without(AMBIENT, job.difference.drop), stay)
         self.live.ambient_known.update(parts)
         done.notices += [f"{name}: {why}" for name, why in told.items()]
-        self._session.tracker.accept(PREFIX + name for name in own_modules.IN_PLACE)
+        self._session.tracker.accept(MODULE + name for name in own_modules.IN_PLACE)
 
     def _may_finalize(self, names: Collection[str]) -> bool:
         """Return whether objects of the user's with a `__del__` may be in the values of these variables."""
@@ -422,7 +421,7 @@ class Returning:
         shared = [one for unit in units for one in labels_of(unit, known).values()]
         if len(units) == len(names) and all(unit.is_whole for unit in (*units, *shared)):
             # All of their objects were packed, so the state has their classes: far fewer than the process.
-            classes = [self._session.packer.part_of(name) for name in known if name.startswith("class:")]
+            classes = [self._session.packer.part_of(name) for name in known if name.startswith(CLASS)]
         else:
             classes = list(own_classes(self._session.packer.module))
         return any(cls is not None and "__del__" in vars(cls) for cls in classes)
@@ -455,7 +454,7 @@ class Returning:
         if not any("__subclasses__" in one.source for one in session.loop.log):
             return []
         gc.collect()
-        there = {id(session.packer.part_of(name)) for name in target if name.startswith("class:")}
+        there = {id(session.packer.part_of(name)) for name in target if name.startswith(CLASS)}
         listed = {
             f"{class_qualname(one)} of {class_qualname(cls)}"
             for cls in own_classes(session.packer.module)

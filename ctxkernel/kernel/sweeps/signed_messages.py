@@ -10,7 +10,7 @@ from typing import Any
 
 from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.loop import Loop
-from ctxkernel.kernel.returning.live_state import is_variable
+from ctxkernel.core.state_names import HANDLE, RESULT, SHARED, TARGET, is_variable
 from ctxkernel.kernel.returning.returns import Returning
 from ctxkernel.kernel.sweeps.run_records import RunRecord, units_json
 from ctxkernel.kernel.sweeps.task_runs import path_json
@@ -137,10 +137,10 @@ class Messages:
 
 def _needed(state: State, names: frozenset[str] | None) -> tuple[State, list[str]]:
     """Return the part of a state that cells may use, and the variables that are left out."""
-    if names is None or any(name.startswith(("handle:", "target:")) for name in state):
+    if names is None or any(name.startswith((HANDLE, TARGET)) for name in state):
         return state, []
     chosen: State = {}
-    todo = [name for name in state if not is_variable(name) and not name.startswith(("Out[", "shared:"))]
+    todo = [name for name in state if not is_variable(name) and not name.startswith((RESULT, SHARED))]
     todo += [name for name in names if name in state]
     while todo:
         name = todo.pop()

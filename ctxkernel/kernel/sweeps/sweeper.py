@@ -20,10 +20,10 @@ from typing import Any
 
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.loop import Loop
+from ctxkernel.core.state_names import is_variable
 from ctxkernel.core.text import join_names
 from ctxkernel.kernel.execution.interrupts import Interrupts
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
-from ctxkernel.kernel.returning.live_state import is_variable
 from ctxkernel.kernel.returning.returns import Returning
 from ctxkernel.kernel.sweeps.branches import Branches
 from ctxkernel.kernel.sweeps.earlier_tasks import recall_tasks

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.replay import CheckpointInfo, Restored
+from ctxkernel.core.state_names import AMBIENT, MODULE
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.core.timeline_events import plain
 from ctxkernel.core.typed_json import read_json
@@ -27,7 +28,6 @@ from ctxkernel.kernel.sweeps.collected_values import collect
 from ctxkernel.kernel.sweeps.run_records import RunRecord, manifest_of
 from ctxkernel.kernel.turn.reruns import Execute
 from ctxkernel.kernel.turn.turns import Turns
-from ctxkernel.state.base.own_modules import PREFIX
 from ctxkernel.sweeps.seal import seal, unseal
 from ctxkernel.sweeps.worker import FOLDER, SECRET
 
@@ -131,7 +131,7 @@ class TaskRun:
         job = ReturnJob("goto", Target(place, "the state of the task"), difference, as_json=True, lose=lose)
         prepared = back.prepare(job)
         # An import among the cells runs the file of its module, also after an earlier task that imported it.
-        back.live.unload_modules([name for name in back.live.own_modules if PREFIX + name not in difference.target])
+        back.live.unload_modules([name for name in back.live.own_modules if MODULE + name not in difference.target])
         move, restored = back.commit(prepared)
         loop.move(move, restored)
         return restored
@@ -141,7 +141,7 @@ class TaskRun:
         checkpoints = self._back.checkpoints
         checkpoints.held.pop(place, None)
         for name, unit in checkpoints.state(place).items():
-            for token in checkpoints.living(unit) if not name.startswith("ambient:") else ():
+            for token in checkpoints.living(unit) if not name.startswith(AMBIENT) else ():
                 checkpoints.shelf.pop(token, None)
                 checkpoints.storage.packer.tokens.take_from(token)
 

@@ -40,7 +40,6 @@ from ctxkernel.core.reflection import (
 )
 from ctxkernel.state.base.namespace import NOTHING
 
-PREFIX = "module:"
 PYPLOT = "matplotlib.pyplot"
 """Its open figures are treated as its variables: they share objects with the user's names."""
 LOGGING = "logging"

@@ -19,6 +19,7 @@ from typing import Any
 from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import CheckpointInfo, CheckpointState
+from ctxkernel.core.state_names import LABELS, MODULE, SHARED
 from ctxkernel.state.base.namespace import NOTHING, is_atom
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.copy_check import Unequal
@@ -31,7 +32,6 @@ from ctxkernel.state.tracking.late_changes import LateChanges, content_from_json
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.state.types import connections
 from ctxkernel.state.types.connections import is_released
-from ctxkernel.state.types.object_names import LABELS
 
 MOST_HELD = 1000
 """Objects without a stored form that are held for a return to them, the newest ones."""
@@ -206,7 +206,7 @@ class Checkpointer:
         changes.missing |= missing_of(unit)
         self._current |= dict.fromkeys(unit.names, unit)
         self._stored |= dict.fromkeys(unit.names, len(self._numbers))
-        self._labels.update(name for name in unit.names if name.startswith("shared:"))
+        self._labels.update(name for name in unit.names if name.startswith(SHARED))
 
     def _atoms(self, pending: Pending, plain: Mapping[str, Any], changes: StateChanges) -> None:
         """Store small immutables, and plain values, together in one stream."""
@@ -261,7 +261,7 @@ class Checkpointer:
             value = self._value(name)
             token = f"unequal:{name}:{self._packer.token(value)}"
             self._hold(token, value)
-            if name.startswith("module:"):  # a new dict each time, of the same objects
+            if name.startswith(MODULE):  # a new dict each time, of the same objects
                 self._used |= {one: turn for one in self._used if one.startswith(f"unequal:{name}:")}
             self._used[token] = turn
             yield token, version
@@ -487,7 +487,7 @@ class Checkpointer:
         self._lacks = True
         self._others = {name for name in others if name in target}
         self._current = {name: unit for name, unit in target.items() if name not in lost}
-        self._labels = {name for name in target if name.startswith("shared:")}
+        self._labels = {name for name in target if name.startswith(SHARED)}
         self._stored = dict.fromkeys(
             target, self.tracker.turn + 1
         )  # a job of the state that was left is under way, perhaps

@@ -12,6 +12,7 @@ from typing import Any
 
 from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.reflection import class_of, is_any
+from ctxkernel.core.state_names import AMBIENT, SHARED
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
@@ -97,7 +98,7 @@ class StateComparison:
                 stale |= self._used(unit, execution_id)
                 continue
             # An option of the process stays as it is, and an object without a name is part of a named one.
-            if gap and (unit.digest or not unit.missing) and not unit.names[0].startswith(("ambient:", "shared:")):
+            if gap and (unit.digest or not unit.missing) and not unit.names[0].startswith((AMBIENT, SHARED)):
                 lacking = [each for each, value in there.items() if value is not NOTHING or each in current]
                 found.absent.update(dict.fromkeys(lacking, gap))
             if why:
@@ -158,7 +159,7 @@ class StateComparison:
                     for label in target[name].labels
                 )
                 or not keep.issuperset(target[name].names)
-                or (name.startswith("shared:") and self._packer.part_of(name) is None)
+                or (name.startswith(SHARED) and self._packer.part_of(name) is None)
                 or any(token not in self._checkpoints.living(target[name]) for token, _ in target[name].live)
             }
             if not gone:
@@ -349,4 +350,4 @@ def labels_of(unit: Unit, state: State, keep: Collection[str] = ()) -> State:
 
 def is_shared(name: str) -> bool:
     """Return whether a name of a state is the label of an object that several names share."""
-    return name.startswith("shared:")
+    return name.startswith(SHARED)

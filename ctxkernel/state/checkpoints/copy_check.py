@@ -18,6 +18,7 @@ from typing import Any
 
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.reflection import class_module, class_of
+from ctxkernel.core.state_names import CLASS
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.groups import chunks_of
@@ -141,7 +142,7 @@ class _Content:
     def __init__(
         self, packer: Packer, values: Mapping[str, Any], labels: Collection[str], *, claimed: bool = False
     ) -> None:
-        classes = {name: value for name, value in values.items() if name.startswith("class:")}  # by their content
+        classes = {name: value for name, value in values.items() if name.startswith(CLASS)}  # by their content
         others = {name: value for name, value in values.items() if name not in classes}
         self._packed = packer.pack({"values": others, **classes}, plain=not claimed, claimed=claimed, labels=labels)
         self._chunks = [chunks_of(one) for one in self._packed.buffers]

@@ -20,6 +20,7 @@ from typing import Any
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.reflection import class_of
+from ctxkernel.core.state_names import AMBIENT, CLASS, LABELS, SHARED
 from ctxkernel.core.text import format_size
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints import units
@@ -31,7 +32,6 @@ from ctxkernel.state.tracking.groups import CHUNK
 from ctxkernel.state.types import connections
 from ctxkernel.state.types.arrays import allocate
 from ctxkernel.state.types.classes import Again
-from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.state.types.packer import Lost
 
 _NAME = re.compile(r"\w+(:[\w.]+)?")
@@ -101,7 +101,7 @@ class Restorer(StateComparison):
 
         Raises CheckpointError, StoreError.
         """
-        unit = self._checkpoints.state(execution_id).get(f"ambient:{name}")
+        unit = self._checkpoints.state(execution_id).get(f"{AMBIENT}{name}")
         return self.plain(unit) if unit is not None and unit.is_plain else None
 
     def load_copy(self, execution_id: str, name: str, most: int = COPY_BYTES) -> Any:
@@ -130,7 +130,7 @@ class Restorer(StateComparison):
             return self._packer.unpack(stream, buffers, classes=class_of_then, shared=shared, trial=True)
 
         def class_of_then(uid: str) -> Any:
-            return shared(f"class:{uid}") if f"class:{uid}" in state else None
+            return shared(f"{CLASS}{uid}") if f"{CLASS}{uid}" in state else None
 
         def shared(label: str) -> Any:
             if label not in made:
@@ -164,7 +164,7 @@ class Restorer(StateComparison):
         known = self._checkpoints.known_now()
         for unit in difference.load if not difference.held else ():  # these may be instances of classes that live
             for name in unit.names:
-                if name.startswith("class:") and name not in known:
+                if name.startswith(CLASS) and name not in known:
                     self._packer.classes.forget(name[6:])  # one that is not collected yet
         fetched = Fetched(difference, known, lost=dict(difference.lost), values=dict(difference.held))
         for unit in sorted(difference.load, key=_order):
@@ -174,11 +174,11 @@ class Restorer(StateComparison):
 
     def _class(self, fetched: Fetched, uid: str) -> object | None:
         """Make a class that is not alive, with the objects stored with it; instances of it are being loaded."""
-        unit = fetched.difference.target.get(f"class:{uid}")
+        unit = fetched.difference.target.get(f"{CLASS}{uid}")
         if unit is None or not unit.digest:
             return None
         self._fetch(fetched, unit)
-        return fetched.values[f"class:{uid}"]
+        return fetched.values[f"{CLASS}{uid}"]
 
     def _redefine(self, fetched: Fetched, again: Again) -> None:
         if not again.redefine():
@@ -209,7 +209,7 @@ class Restorer(StateComparison):
         buffers = [self._memory(buffer) for buffer in unit.buffers]
         said, gone = list[str](), list[str]()
         for name in unit.names:  # instances of a living class may be kept in place, or be held by others
-            if name.startswith("class:") and (cls := self._packer.part_of(name)) is not None:
+            if name.startswith(CLASS) and (cls := self._packer.part_of(name)) is not None:
                 fetched.again[name[6:]] = Again(cls)
         values = self._packer.unpack(
             self._stream(unit),
@@ -304,12 +304,12 @@ class Restorer(StateComparison):
         for view, chunk in fetched.patches:
             self._chunks.read_into(chunk, view)
         for uid, again in fetched.again.items():
-            unit = difference.target[f"class:{uid}"]
+            unit = difference.target[f"{CLASS}{uid}"]
             self._guarded(fetched, unit, lambda again=again: self._redefine(fetched, again))
         gone = {name for name in lost if name in difference.target and name not in fetched.values}
         self._hold(difference, gone)
         for label, obj in fetched.values.items():
-            if label.startswith("shared:"):
+            if label.startswith(SHARED):
                 with contextlib.suppress(TypeError):  # a stand-in for an object that was lost
                     self._packer.labels.replace(label, obj)
         for token in fetched.connected:
@@ -370,4 +370,4 @@ class Restorer(StateComparison):
 
 def _order(unit: Unit) -> int:
     """Return the rank of a unit in loading: redefined classes before units that refer to their members."""
-    return next((at for at, kind in enumerate(("shared:", "class:")) if any(n.startswith(kind) for n in unit.names)), 2)
+    return next((at for at, kind in enumerate((SHARED, CLASS)) if any(n.startswith(kind) for n in unit.names)), 2)

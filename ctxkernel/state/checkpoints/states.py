@@ -11,6 +11,7 @@ from typing import Any
 from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.replay import CheckpointInfo
+from ctxkernel.core.state_names import SHARED
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.units import State, Unit
 
@@ -164,7 +165,7 @@ def _without_earlier(state: State) -> State:
     referred = {label for unit in state.values() if id(unit) not in parted for label in unit.labels}
     for unit in parted.values():
         left = units.within(unit, state)
-        if all(name.startswith("shared:") for name in left.names) and referred.isdisjoint(left.names):
+        if all(name.startswith(SHARED) for name in left.names) and referred.isdisjoint(left.names):
             for name in left.names:
                 del state[name]
         else:

@@ -16,6 +16,7 @@ from typing import Any, cast
 from ctxkernel.core.dataclasses import dataclass, field, replace
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import class_module, class_of, class_qualname
+from ctxkernel.core.state_names import SHARED
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.copy_check import MOST_SECONDS, Unequal, unfaithful
 from ctxkernel.state.checkpoints.units import Buffer, State, Unit
@@ -305,7 +306,7 @@ def unit_of(piece: PackPiece, digest: str, place: tuple[str, int], version: str,
         packed.parts,
         piece.names if packed.inexact else unequal.inexact,
         live=tuple((token, version) for token in packed.live),
-        labels=tuple(label for label in packed.labels if label.startswith("shared:")),
+        labels=tuple(label for label in packed.labels if label.startswith(SHARED)),
         again=packed.again,
     )
 

@@ -16,16 +16,15 @@ from xxhash import xxh3_128_hexdigest
 
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.errors import StoreError
+from ctxkernel.core.state_names import LABELS, RESULT, SHARED
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.units import Unit
 from ctxkernel.state.tracking.fingerprints import Graph, exact_fingerprint, graph_fingerprint
 from ctxkernel.state.tracking.stream_trees import TooLarge, values_of
-from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.state.types.packer import Opened
 
 _MOST_BYTES = 1 << 20
 """Larger streams are compared by their bytes alone."""
-_RESULT = "Out["
 _PROCESS = "live:nan-"
 """Prefix of the labels of NaN objects, which are compared by identity."""
 
@@ -118,7 +117,7 @@ class UnitContents:
             if stream.nbytes <= _MOST_BYTES:
                 chunks = [one.chunks for one in unit.buffers]
                 values = values_of(stream, [one.nbytes for one in unit.buffers], chunks, exact=True)
-                values = {name: value for name, value in values.items() if results or not name.startswith(_RESULT)}
+                values = {name: value for name, value in values.items() if results or not name.startswith(RESULT)}
                 known = _Form(*exact_fingerprint(values, chunks))
             self._trees[key] = known
         return known
@@ -210,7 +209,7 @@ class Matching:
     def _are_held_elsewhere(self, names: Collection[str]) -> bool:
         """Return whether a name of now that the execution has nothing to do with may hold a part of what these hold."""
         reached = _reached(self.now, names)
-        shared = {one for one in reached if one.startswith("shared:")}
+        shared = {one for one in reached if one.startswith(SHARED)}
         others = ((name, one) for name, one in self.now.items() if name not in self.then and name not in self.effects)
         return any(
             isinstance(one, Unit)
@@ -283,5 +282,5 @@ def _own(unit: Unit) -> list[str]:
 
 def _values(unit: Unit, *, results: bool) -> list[str]:
     return sorted(
-        name for name in unit.names if not name.startswith(LABELS) and (results or not name.startswith(_RESULT))
+        name for name in unit.names if not name.startswith(LABELS) and (results or not name.startswith(RESULT))
     )

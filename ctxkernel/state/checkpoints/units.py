@@ -25,8 +25,6 @@ from ctxkernel.state.types.connections import Connection
 VERSION = CHECKPOINT_FORMAT
 PLAIN = "p:"
 """The beginning of the digest of a plain value. Many of these share a stream: a dict of the values by digest."""
-SHARED = "shared:"
-"""The beginning of the label of an object that units share."""
 INLINE_CHUNKS = 16
 """A buffer of more chunks is listed in a blob of its own."""
 

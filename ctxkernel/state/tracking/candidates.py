@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 from types import FunctionType
 
+from ctxkernel.core.state_names import CLASS, LABELS
 from ctxkernel.state.base.code_objects import code_facts
 from ctxkernel.state.base.namespace import NOTHING, Variable, is_atom
 from ctxkernel.state.tracking.cell_names import ANYTHING_IN_A_FUNCTION, CellNames
 from ctxkernel.state.tracking.groups import Group
 from ctxkernel.state.tracking.packed_variables import PackedVariables
 from ctxkernel.state.tracking.read_names import RUNS_REST, names_read_first
-from ctxkernel.state.types.object_names import LABELS
 
 MOST_DEFERRALS = 2
 """Jobs that may pack the same variables at one time."""
@@ -48,7 +48,7 @@ class CandidateNames(PackedVariables):
             self._cell = replace(cell, anything=anything)
             self._candidates |= (names := self._complex())
             self._baseline([name for name in names if name not in self._groups])
-            self._beyond |= {name for name in self._groups if name.startswith("class:")}
+            self._beyond |= {name for name in self._groups if name.startswith(CLASS)}
 
     def _catch_up(self, cell: CellNames) -> None:
         """Wait once for the background to pack many small variables, if the cell touches a few of them.
@@ -106,7 +106,7 @@ class CandidateNames(PackedVariables):
                 continue
             taken[id(group)] = group
             todo += group.names
-            todo += (label for label in group.labels if label.startswith("class:"))
+            todo += (label for label in group.labels if label.startswith(CLASS))
             reached = ANYTHING_IN_A_FUNCTION & group.deps
             if reached and not anything:
                 anything = f"{name} ({min(reached)})"

@@ -23,10 +23,10 @@ from xxhash import xxh3_128_digest
 
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.reflection import AttributePlan, class_of, is_kind, loaded
+from ctxkernel.core.state_names import CLASS, LABELS
 from ctxkernel.state.base.code_objects import code_facts
 from ctxkernel.state.tracking.stream_trees import Node, TooLarge, named
 from ctxkernel.state.types.derived_attributes import is_cache, made_by_reading
-from ctxkernel.state.types.object_names import LABELS
 
 MOST_NODES = 50_000
 MOST_SHOWN = 100_000
@@ -290,7 +290,7 @@ class _Walker:
             return None
         out += f"N{one.made};".encode("utf-8", "replace")
         if self.exact and one.label:
-            out += b"%d;" % self.number(f"class:{one.label}")
+            out += b"%d;" % self.number(f"{CLASS}{one.label}")
         match one.made:
             case "shared" | "identical":
                 out += b"%d;" % self.number(one.args[0])

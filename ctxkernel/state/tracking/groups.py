@@ -21,13 +21,13 @@ from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import class_of, is_any
 from ctxkernel.core.replay import PACKED
+from ctxkernel.core.state_names import LABELS, SHARED
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.tracking.fingerprints import LIVE
 from ctxkernel.state.tracking.late_changes import OwnContent
 from ctxkernel.state.types.arrays import block_of
 from ctxkernel.state.types.file_objects import buffer_address
 from ctxkernel.state.types.memory_blocks import MemoryBlocks
-from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.state.types.packer import Packed, Packer
 from ctxkernel.state.types.parts import OutOfTime, Unfinished, never
 
@@ -282,7 +282,7 @@ class Moment:
 
         circles: dict[frozenset[int], None] = {}
         for key, piece in pieces.items():
-            if len(piece.names) > 1 and any(name.startswith("shared:") for name in piece.names):
+            if len(piece.names) > 1 and any(name.startswith(SHARED) for name in piece.names):
                 circles[frozenset({key, *(one for one in reached(key) if key in reached(one))})] = None
         return [
             tuple(sorted({name for key in circle for name in pieces[key].names}))

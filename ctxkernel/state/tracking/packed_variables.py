@@ -14,6 +14,7 @@ from ctxkernel.core.dataclasses import KW_ONLY, dataclass, field
 from ctxkernel.core.descriptions import describe
 from ctxkernel.core.reflection import AttributePlan, class_of, is_kind
 from ctxkernel.core.settings import Settings
+from ctxkernel.core.state_names import CLASS, LABELS, SHARED
 from ctxkernel.core.timeline import ChangeInfo, TypeInfo
 from ctxkernel.core.timeline_events import NONE
 from ctxkernel.state.base.namespace import NOTHING, Hidden, Variable, some_of, weak_reference
@@ -25,7 +26,6 @@ from ctxkernel.state.tracking.groups import Group, Moment, PackPiece, distinct, 
 from ctxkernel.state.tracking.late_changes import OpenChange, OwnContent, content_of
 from ctxkernel.state.tracking.stream_trees import values_of, without_collector
 from ctxkernel.state.types.memory_blocks import MemoryBlocks, WrittenMemory
-from ctxkernel.state.types.object_names import LABELS
 from ctxkernel.state.types.packer import Packer
 
 PACK_SHARE = 0.25
@@ -108,7 +108,7 @@ class PackedVariables:
         todo = list(names)
         while todo:
             group = self._groups.get(name := todo.pop()) or old.get(name)
-            shared = [label for label in group.labels if label.startswith("shared:")] if group is not None else []
+            shared = [label for label in group.labels if label.startswith(SHARED)] if group is not None else []
             for holder in [self._groups[label] for label in shared if label in self._groups]:
                 more = set(holder.names) - names if len(holder.names) > 1 else ()
                 names.update(more)
@@ -300,7 +300,7 @@ class PackedVariables:
     def _take_pieces(self, moment: Moment, old: Mapping[str, Group], found: FoundChanges) -> None:
         """Take in the pieces of a moment."""
         # Unknown after a return to a state before it was shared: its users are stored with it.
-        fresh = {name for name in moment.pieces if name.startswith("shared:") and name not in self._groups}
+        fresh = {name for name in moment.pieces if name.startswith(SHARED) and name not in self._groups}
         altered: set[str] = set()
         for piece in distinct(moment.pieces):
             before = self._groups.get(piece.names[0]) or old.get(piece.names[0])
@@ -384,13 +384,13 @@ class PackedVariables:
         value: Any = self._value(name)
         if class_of(value) is not dict:
             return False
-        classes = [self.packer.part_of(label) for label in labels if label.startswith("class:")]
+        classes = [self.packer.part_of(label) for label in labels if label.startswith(CLASS)]
         return any(one is cls for one in list(value.values()) for cls in classes)
 
     def _compare_users(self, found: FoundChanges) -> None:
         """Report variables that hold a shared object whose content differs, or a class of that name."""
         labels = set(found.parts)
-        shared = {group.names[0]: group.labels for name, group in self._groups.items() if name.startswith("shared:")}
+        shared = {group.names[0]: group.labels for name, group in self._groups.items() if name.startswith(SHARED)}
         while more := {one for one, held in shared.items() if not labels.isdisjoint(held)} - labels:
             labels |= more
         for name, variable in list(self._variables.items()):
@@ -400,7 +400,7 @@ class PackedVariables:
             value = self._value(name)
             held = labels & set(group.labels)
             of_class = is_kind(class_of(value), type) and self.packer.part_of(next(iter(held)))
-            if all(label.startswith("class:") for label in held) and of_class is not value:
+            if all(label.startswith(CLASS) for label in held) and of_class is not value:
                 continue
             if variable.turn != self.turn:  # it was not packed now
                 group.prints[name] = self._shared_print(next(iter(held))) if of_class is value else ""
@@ -478,7 +478,7 @@ class PackedVariables:
         self, tree: Any, piece: PackPiece, shared: Callable[[str], str], budget: fingerprints.NodeBudget
     ) -> str:
         if isinstance(tree, type) and not hasattr(tree, "content") and (uid := getattr(tree, "label", "")):
-            return shared(f"class:{uid}")
+            return shared(f"{CLASS}{uid}")
         return fingerprints.content_fingerprint(
             tree, buffers=piece.chunks, shared=shared, hidden=self._hidden_attributes, budget=budget
         )

@@ -9,6 +9,7 @@ import pickle
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
+from ctxkernel.core.state_names import CLASS
 from ctxkernel.state.types.object_names import value_of_label
 from ctxkernel.state.types.packer import Opened
 from ctxkernel.state.types.parts import SEEDS, plain_name
@@ -143,7 +144,7 @@ def _make(name: str, labels: Sequence[str], args: tuple[Any, ...]) -> Any:
     if name == "definition":
         return named(".".join(args))
     if name == "own_class":
-        return named(f"own {args[1]}", labels[int(first)].removeprefix("class:"))
+        return named(f"own {args[1]}", labels[int(first)].removeprefix(CLASS))
     if name in ("new", "keyed", "value") and args:
         cls, *given = args[1:] if name == "value" else args if name == "new" else args[:1]
         if isinstance(cls, type) and issubclass(cls, Node):

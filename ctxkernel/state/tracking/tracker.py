@@ -29,6 +29,7 @@ from itertools import islice
 from typing import Any
 
 from ctxkernel.core.ports import Expired
+from ctxkernel.core.state_names import LABELS, MODULE, SHARED, TARGET, is_bound
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
 from ctxkernel.core.timeline_events import NONE
 from ctxkernel.state.base.namespace import (
@@ -45,7 +46,6 @@ from ctxkernel.state.tracking.cell_names import CellNames, read_cell
 from ctxkernel.state.tracking.fingerprints import LIVE
 from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
 from ctxkernel.state.tracking.groups import Group, Moment
-from ctxkernel.state.types.object_names import LABELS
 
 _VERIFY = "a return"
 
@@ -219,7 +219,7 @@ class NamespaceTracker(CandidateNames):
         `loaded`: the groups of names that it loaded. `held`: names that come back as they are and are not stored.
         """
         names = (*(name for group in loaded for name in group), *held)
-        self.rebase([name for name in names if ":" not in name or name.startswith(("target:", "module:"))])
+        self.rebase([name for name in names if is_bound(name) or name.startswith((TARGET, MODULE))])
         self.take_pending()
         for name in [one for one in self._groups if one.startswith(LABELS) and one not in target]:
             del self._groups[name]
@@ -260,7 +260,7 @@ class NamespaceTracker(CandidateNames):
         """Take in the result of a background job for these names, where no later cell touched them."""
         if not self.pending.names.isdisjoint(names):
             return
-        shared = [label for label in (*names, *listed["a"]) if label.startswith("shared:")]
+        shared = [label for label in (*names, *listed["a"]) if label.startswith(SHARED)]
         if any(self.packer.labels.object(label) is None for label in shared):
             # The job found that they share something, and gave it a label: this process has to find that itself.
             for name in names:

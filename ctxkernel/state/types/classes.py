@@ -34,6 +34,7 @@ from ctxkernel.core.reflection import (
     register,
     registered,
 )
+from ctxkernel.core.state_names import CLASS
 from ctxkernel.state.types.code import CodeParts, by_name
 from ctxkernel.state.types.enums import EnumKey, enum_held, enum_key
 from ctxkernel.state.types.pack_state import Kind, PackState
@@ -55,7 +56,7 @@ def class_(pack: PackState, obj: Any) -> Reduction:
         raise TypeError("a type that no module has under its name")
     uid = pack.packer.uid(obj)
     pack.classes[uid] = obj
-    return PARTS.own_class, (pack.label(f"class:{uid}"), class_qualname(obj))
+    return PARTS.own_class, (pack.label(f"{CLASS}{uid}"), class_qualname(obj))
 
 
 _SINGLETONS = {id(type(one)): (one,) for one in (None, Ellipsis, NotImplemented)}
@@ -105,7 +106,7 @@ def bases_first(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """
 
     def place(one: tuple[str, Any]) -> int:
-        return len(class_mro(one[1])) if one[0].startswith("class:") else sys.maxsize
+        return len(class_mro(one[1])) if one[0].startswith(CLASS) else sys.maxsize
 
     return sorted(values.items(), key=place)
 
@@ -264,7 +265,7 @@ class ClassParts(CodeParts):
         self, uid: str, meta: Any, name: str, path: str, bases: Any, module: str, names: Any, slots: Any, early: Any
     ) -> Any:
         """Return a class without its members, and register its uid: a member may refer to it."""
-        uid = self.renames.get(f"class:{uid}", f"class:{uid}").removeprefix("class:")
+        uid = self.renames.get(f"{CLASS}{uid}", f"{CLASS}{uid}").removeprefix(CLASS)
         if uid not in self.known and (meanwhile := self.packer.classes.object(uid)) is not None:
             return meanwhile  # made by an object that one of its bases holds
         if (again := self.again.get(uid)) is not None and again.fits(bases, slots):

@@ -35,6 +35,7 @@ from ctxkernel.core.reflection import (
     module_dict,
     remember,
 )
+from ctxkernel.core.state_names import CLASS
 from ctxkernel.state.base.code_objects import code_facts
 from ctxkernel.state.base.own_modules import load
 from ctxkernel.state.types.pack_state import Kind, PackState
@@ -176,7 +177,7 @@ def _member(scope: dict[str, Any], path: str, obj: object) -> tuple[type, str] |
 
 def _of_class(pack: PackState, scope: Any, cls: type, name: str) -> tuple[type, str]:
     if scope is pack.namespace:
-        pack.deps.add(f"class:{pack.packer.uid(cls)}")
+        pack.deps.add(f"{CLASS}{pack.packer.uid(cls)}")
     return cls, name
 
 
@@ -215,7 +216,7 @@ def method(pack: PackState, obj: types.MethodType) -> Reduction:
         base = next((base for base in class_mro(cls) if name in class_dict(base)), None)
         if base is not None and function_of(class_dict(base)[name]) is func:
             if class_module(base) == pack.module:
-                pack.deps.add(f"class:{pack.packer.uid(base)}")
+                pack.deps.add(f"{CLASS}{pack.packer.uid(base)}")
             return PARTS.bound, (owner, name)
     return types.MethodType, (func, owner)
 

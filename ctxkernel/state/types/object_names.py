@@ -20,10 +20,9 @@ from typing import Any
 
 from ctxkernel.core.dataclasses import KW_ONLY, dataclass
 from ctxkernel.core.reflection import class_of, class_qualname
+from ctxkernel.core.state_names import SHARED
 from ctxkernel.state.base.own_modules import OwnModule
 
-LABELS = ("class:", "shared:")
-"""Prefixes of the names that stored states give to classes of the user's, and to objects that several names share."""
 _TEXT = "==SUPPRESS=="
 MOST_IN_A_PACK = 1000
 """Objects that get a token in one pack; others are stored by value."""
@@ -269,7 +268,7 @@ class ObjectNames:
     def share(self, obj: object) -> None:
         """Give an object a pack of its own from now on. Raises TypeError without weak references."""
         if self.labels.get(obj) is None:
-            self.labels.add(f"shared:{self.token(obj)}", obj)
+            self.labels.add(f"{SHARED}{self.token(obj)}", obj)
 
     def part_of(self, label: str) -> Any:
         """Return the living object with a label: a class, one with a pack of its own, or one without a stored form."""

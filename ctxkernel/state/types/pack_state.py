@@ -12,6 +12,7 @@ from typing import Any
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import AttributePlan, class_mro, class_of, is_own_class, loaded, methods_of, public_name
+from ctxkernel.core.state_names import CLASS, MODULE, SHARED
 from ctxkernel.core.text import one_line
 from ctxkernel.state.base.own_modules import IN_PLACE
 from ctxkernel.state.types import connections
@@ -117,10 +118,10 @@ class PackState(ObjectNotes):
         """Ids of the objects that this pack stores itself although they are shared."""
         for name, value in values.items():
             self.tops.setdefault(id(value), []).append(name)
-            if name.startswith("class:"):
+            if name.startswith(CLASS):
                 self.by_value[id(value)] = name[6:]
                 self.methods |= methods_of(value)
-            elif name.startswith("shared:"):
+            elif name.startswith(SHARED):
                 self.roots.add(id(value))
         self.plans: dict[int, AttributePlan] = {}
         self.blocks = MemoryBlocks()
@@ -184,7 +185,7 @@ class PackState(ObjectNotes):
         """Note that a stored object can run code of a module, which may change the variables of an own module."""
         module = self.packer.own_modules.get(name)
         if module is not None or name in IN_PLACE:
-            self.deps.add(f"module:{name}")
+            self.deps.add(f"{MODULE}{name}")
         if module is not None and module.reaches:
             self.deps.add("__main__")
 

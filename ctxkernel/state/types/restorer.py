@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ctxkernel.core.reflection import definition_of
+from ctxkernel.core.state_names import CLASS
 from ctxkernel.state.types.arrays import ArrayParts
 from ctxkernel.state.types.classes import ClassParts
 from ctxkernel.state.types.file_objects import FileParts
@@ -32,7 +33,7 @@ class StreamRestorer(ArrayParts, FrameParts, TensorParts, InstanceParts, ClassPa
 
     def own_class(self, number: int, name: str) -> Any:
         """Return a class of the user's. Raises LookupError where it is gone."""
-        uid = self.labels[number].removeprefix("class:")
+        uid = self.labels[number].removeprefix(CLASS)
         found: Any = self.made.get(uid)
         for look in (self.packer.classes.object, self._classes):
             found = look(uid) if found is None else found

@@ -13,6 +13,7 @@ from pathlib import Path
 from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import CheckpointInfo, CheckpointState, Comparison, HeadMove
+from ctxkernel.core.state_names import is_bound
 from ctxkernel.core.text import plural
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.timeline_events import Json
@@ -238,7 +239,7 @@ def _no_data(info: CheckpointInfo, faults: Mapping[str, str] | None) -> str:
     if faults is None:
         return "" if info.state == "durable" else told or f"it is {info.state}"
     first = next(filter(None, faults.values()), "")
-    of_variables = [why for name, why in faults.items() if ":" not in name] or faults.values()
+    of_variables = [why for name, why in faults.items() if is_bound(name)] or faults.values()
     return (told or first) if first and all(of_variables) else ""
 
 
