@@ -52,6 +52,8 @@ class SessionData:
     images: ImageShelf = field(default_factory=ImageShelf)
     limit: int = TEXT_CHARS
     chars: int = 0
+    lengths: list[int] = field(default_factory=list[int])
+    """The characters of each text of the last build."""
     cut: int = 0
     sweeps: dict[str, SweepTable] = field(default_factory=dict[str, SweepTable])
     displays: dict[str, int] = field(default_factory=dict[str, int])
@@ -67,15 +69,23 @@ class SessionData:
             compared = self._branch_differences(log)
             while True:
                 self.chars = self.cut = 0
+                self.lengths.clear()
                 self.left_out = []
                 made = self._build(log, notebook, compared)
                 if self.chars <= ALL_CHARS or self.limit <= LEAST_CHARS:
                     break
-                self.limit = max(self.limit // 2, LEAST_CHARS)
+                self._lower_limit()
         if self.cut:
             self.left_out.append(f"{plural(self.cut, 'texts')} cut to {self.limit:,} characters")
         made["images"], told = self.images.packed()
         return {**made, "left_out": [*self.left_out, *told]}
+
+    def _lower_limit(self) -> None:
+        """Halve the limit of a text until those of the last build fit, so that no build is made in vain."""
+        fits = False
+        while not fits and self.limit > LEAST_CHARS:
+            self.limit = max(self.limit // 2, LEAST_CHARS)
+            fits = sum(min(length, self.limit) for length in self.lengths) <= ALL_CHARS
 
     def _build(self, log: StatementLog, notebook: Path | None, compared: Mapping[str, str]) -> dict[str, Any]:
         on_head = {execution.execution_id for _, execution in log.path()}
@@ -126,6 +136,7 @@ class SessionData:
             self.cut += 1
             shown = f"{shown[: self.limit]}\n… {len(shown) - self.limit:,} more characters"
         self.chars += len(shown)
+        self.lengths.append(len(shown))
         return shown
 
     # -- executions -------------------------------------------------------------------------------
@@ -241,8 +252,9 @@ class SessionData:
             return {}
         prints = self.reader.fingerprints()
         made: dict[str, str] = {}
+        here = log.path()
         for one in others:
-            found = differences(log.path(one.leaf), log.path(), fingerprints=prints, old_handles=(), new_handles=())
+            found = differences(log.path(one.leaf), here, fingerprints=prints, old_handles=(), new_handles=())
             lines = [line for line in found.text().splitlines() if not self._is_private(line)]
             made[one.leaf] = "\n".join(lines)
         return made
@@ -306,6 +318,8 @@ class SessionData:
 
 def _last_ended(log: StatementLog, execution_id: str | None) -> str | None:
     """Return the last execution on the path to one that has ended: the command that exports the session still runs."""
+    if execution_id is None or log.execution(execution_id).status != "running":
+        return execution_id
     return next((e.execution_id for _, e in reversed(log.path(execution_id)) if e.status != "running"), None)
 
 
