@@ -183,6 +183,22 @@ def test_a_large_session_is_built_twice_at_most(kernel, tmp_path, monkeypatch):
     assert len(built) == 2
 
 
+def test_a_session_of_many_short_cells_leaves_out_the_oldest_and_says_so(kernel, tmp_path, monkeypatch):
+    """Texts that are short already cannot be cut: 20,000 executions made a page of 10 MB."""
+    for value in range(24):
+        kernel.run(f"x = {value}")
+    (session,) = kernel.folder.rglob("*.sqlite")
+    monkeypatch.setattr(session_data, "ALL_CHARS", 300)
+    monkeypatch.setattr(session_data, "LEAST_EXECUTIONS", 2)
+
+    left_out = page.write_page(session, tmp_path / "x.html", notebook=None, masker=Masker())
+
+    shown = data_of((tmp_path / "x.html").read_text())["executions"]
+    assert 2 <= len(shown) < 24
+    assert shown[-1]["source"] == "x = 23"
+    assert f"the oldest {24 - len(shown)} executions are left out" in left_out
+
+
 def test_the_end_of_a_branch_is_found_without_a_walk_to_the_first_statement(kernel, tmp_path, monkeypatch):
     """A sweep makes hundreds of branches behind a long session."""
     kernel.run("x = 1")

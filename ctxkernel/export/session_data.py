@@ -32,6 +32,8 @@ LEAST_CHARS = 400
 ALL_CHARS = 1_400_000
 """Characters of all texts together."""
 MOST_EXECUTIONS = 20_000
+LEAST_EXECUTIONS = 1_000
+"""The newest ones, which a page has however long their texts are."""
 BRANCHES = 20
 """Most branches that are compared with HEAD."""
 BLOCKS = 400
@@ -52,6 +54,7 @@ class SessionData:
     images: ImageShelf = field(default_factory=ImageShelf)
     limit: int = TEXT_CHARS
     chars: int = 0
+    most: int = MOST_EXECUTIONS
     lengths: list[int] = field(default_factory=list[int])
     """The characters of each text of the last build."""
     cut: int = 0
@@ -67,25 +70,28 @@ class SessionData:
             if self.branch is not None:
                 log.move_head(self.branch)
             compared = self._branch_differences(log)
+            self.most = min(MOST_EXECUTIONS, len(log.ended()))
             while True:
                 self.chars = self.cut = 0
                 self.lengths.clear()
                 self.left_out = []
                 made = self._build(log, notebook, compared)
-                if self.chars <= ALL_CHARS or self.limit <= LEAST_CHARS:
+                if self.chars <= ALL_CHARS or (self.limit <= LEAST_CHARS and self.most <= LEAST_EXECUTIONS):
                     break
-                self._lower_limit()
+                self._lower_limits()
         if self.cut:
             self.left_out.append(f"{plural(self.cut, 'texts')} cut to {self.limit:,} characters")
         made["images"], told = self.images.packed()
         return {**made, "left_out": [*self.left_out, *told]}
 
-    def _lower_limit(self) -> None:
-        """Halve the limit of a text until those of the last build fit, so that no build is made in vain."""
+    def _lower_limits(self) -> None:
+        """Halve the limit of a text until those of the last build fit; where none fits, take fewer executions."""
         fits = False
         while not fits and self.limit > LEAST_CHARS:
             self.limit = max(self.limit // 2, LEAST_CHARS)
             fits = sum(min(length, self.limit) for length in self.lengths) <= ALL_CHARS
+        if not fits and self.most > LEAST_EXECUTIONS:
+            self.most = max(self.most // 2, LEAST_EXECUTIONS)
 
     def _build(self, log: StatementLog, notebook: Path | None, compared: Mapping[str, str]) -> dict[str, Any]:
         on_head = {execution.execution_id for _, execution in log.path()}
@@ -93,8 +99,8 @@ class SessionData:
         sizes, self.sweeps = self._sizes(), stored_tables(self.reader)
         names = {where: name for name, where in self.reader.names().items()}
         runs = log.ended()
-        if len(runs) > MOST_EXECUTIONS:
-            self.left_out.append(f"the oldest {len(runs) - MOST_EXECUTIONS} executions are left out")
+        if len(runs) > self.most:
+            self.left_out.append(f"the oldest {len(runs) - self.most} executions are left out")
         executions = [
             {
                 **self._execution(s, e, e.execution_id in on_head),
@@ -104,7 +110,7 @@ class SessionData:
                 "name": self.text(names.get(e.execution_id, "")),
                 "mover": e.execution_id in log.movers,
             }
-            for s, e in runs[-MOST_EXECUTIONS:]
+            for s, e in runs[-self.most :]
         ]
         return {
             "session": self.reader.session_id,
