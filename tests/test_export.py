@@ -12,6 +12,7 @@ import exported
 import pytest
 
 from ctxkernel.cli import main
+from ctxkernel.core.timeline import StatementLog
 from ctxkernel.export import images, page, session_data
 from ctxkernel.projection.masker import Masker
 from ctxkernel.store.log.reader import SessionReader
@@ -167,6 +168,51 @@ def test_branches_are_compared_once_however_often_texts_are_cut(kernel, tmp_path
     page.write_page(session, tmp_path / "x.html", notebook=None, masker=Masker())
 
     assert len(compared) == 1
+
+
+def test_a_large_session_is_built_twice_at_most(kernel, tmp_path, monkeypatch):
+    """The first build says how long the texts may be. With 20,000 executions each build takes seconds."""
+    exported.fill(kernel)
+    (session,) = kernel.folder.rglob("*.sqlite")
+    built, real = list[int](), session_data.SessionData._build
+    monkeypatch.setattr(session_data, "ALL_CHARS", 100)
+    monkeypatch.setattr(session_data.SessionData, "_build", lambda one, *given: (built.append(0), real(one, *given))[1])
+
+    page.write_page(session, tmp_path / "x.html", notebook=None, masker=Masker())
+
+    assert len(built) == 2
+
+
+def test_a_session_of_many_short_cells_leaves_out_the_oldest_and_says_so(kernel, tmp_path, monkeypatch):
+    """Texts that are short already cannot be cut: 20,000 executions made a page of 10 MB."""
+    for value in range(24):
+        kernel.run(f"x = {value}")
+    (session,) = kernel.folder.rglob("*.sqlite")
+    monkeypatch.setattr(session_data, "ALL_CHARS", 300)
+    monkeypatch.setattr(session_data, "LEAST_EXECUTIONS", 2)
+
+    left_out = page.write_page(session, tmp_path / "x.html", notebook=None, masker=Masker())
+
+    shown = data_of((tmp_path / "x.html").read_text())["executions"]
+    assert 2 <= len(shown) < 24
+    assert shown[-1]["source"] == "x = 23"
+    assert f"the oldest {24 - len(shown)} executions are left out" in left_out
+
+
+def test_the_end_of_a_branch_is_found_without_a_walk_to_the_first_statement(kernel, tmp_path, monkeypatch):
+    """A sweep makes hundreds of branches behind a long session."""
+    kernel.run("x = 1")
+    for value in range(8):
+        kernel.run("%ctx goto 1")
+        kernel.run(f"y = {value}")
+    (session,) = kernel.folder.rglob("*.sqlite")
+    walks, real = list[int](), StatementLog.path
+    monkeypatch.setattr(session_data, "BRANCHES", 1)
+    monkeypatch.setattr(StatementLog, "path", lambda *given: (walks.append(0), real(*given))[1])
+
+    page.write_page(session, tmp_path / "x.html", notebook=None, masker=Masker())
+
+    assert len(walks) < 8
 
 
 def test_five_hundred_cells_with_images_take_at_most_five_megabytes(kernel, tmp_path):

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -892,6 +893,24 @@ def test_a_cache_folder_that_was_deleted_costs_no_variable(start_kernel, tmp_pat
     assert here == ("[[1], [2], None]" if went.status == "ok" else "[[1], [2], [3]]"), went.stdout
     assert undone is None or undone.status == "ok"
     assert kernel.evaluate("[globals().get(name) for name in 'xyz']") == "[[1], [2], [3]]"
+
+
+def test_the_states_after_the_cache_folder_was_deleted_are_stored_whole(start_kernel, tmp_path):
+    """The variables, results, handles and parts of the process that did not change since are stored again."""
+    cells = ("import own", "own.n = [1]", "x = [1]", "y = {'x': x}", "x", "v = view(list(range(99)))", "import random")
+    environ = {"CTXKERNEL_CACHE": str(tmp_path / "cache")}
+    (tmp_path / "own.py").write_text("n = 0\n")
+    kernel = start_kernel(env=environ)
+    run_all(kernel, cells)
+    shutil.rmtree(tmp_path / "cache")
+    run_all(kernel, ("a = 1", "b = 2"))
+    kernel.manager.provisioner.process.send_signal(signal.SIGKILL)
+
+    told = start_kernel(env=environ).run("%ctx resume").stdout
+
+    assert "not restored" not in told
+    assert "made again" not in told
+    assert "0 kept" in told
 
 
 THINNED = (

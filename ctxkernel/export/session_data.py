@@ -32,6 +32,8 @@ LEAST_CHARS = 400
 ALL_CHARS = 1_400_000
 """Characters of all texts together."""
 MOST_EXECUTIONS = 20_000
+LEAST_EXECUTIONS = 1_000
+"""The newest ones, which a page has however long their texts are."""
 BRANCHES = 20
 """Most branches that are compared with HEAD."""
 BLOCKS = 400
@@ -52,6 +54,9 @@ class SessionData:
     images: ImageShelf = field(default_factory=ImageShelf)
     limit: int = TEXT_CHARS
     chars: int = 0
+    most: int = MOST_EXECUTIONS
+    lengths: list[int] = field(default_factory=list[int])
+    """The characters of each text of the last build."""
     cut: int = 0
     sweeps: dict[str, SweepTable] = field(default_factory=dict[str, SweepTable])
     displays: dict[str, int] = field(default_factory=dict[str, int])
@@ -65,17 +70,28 @@ class SessionData:
             if self.branch is not None:
                 log.move_head(self.branch)
             compared = self._branch_differences(log)
+            self.most = min(MOST_EXECUTIONS, len(log.ended()))
             while True:
                 self.chars = self.cut = 0
+                self.lengths.clear()
                 self.left_out = []
                 made = self._build(log, notebook, compared)
-                if self.chars <= ALL_CHARS or self.limit <= LEAST_CHARS:
+                if self.chars <= ALL_CHARS or (self.limit <= LEAST_CHARS and self.most <= LEAST_EXECUTIONS):
                     break
-                self.limit = max(self.limit // 2, LEAST_CHARS)
+                self._lower_limits()
         if self.cut:
             self.left_out.append(f"{plural(self.cut, 'texts')} cut to {self.limit:,} characters")
         made["images"], told = self.images.packed()
         return {**made, "left_out": [*self.left_out, *told]}
+
+    def _lower_limits(self) -> None:
+        """Halve the limit of a text until those of the last build fit; where none fits, take fewer executions."""
+        fits = False
+        while not fits and self.limit > LEAST_CHARS:
+            self.limit = max(self.limit // 2, LEAST_CHARS)
+            fits = sum(min(length, self.limit) for length in self.lengths) <= ALL_CHARS
+        if not fits and self.most > LEAST_EXECUTIONS:
+            self.most = max(self.most // 2, LEAST_EXECUTIONS)
 
     def _build(self, log: StatementLog, notebook: Path | None, compared: Mapping[str, str]) -> dict[str, Any]:
         on_head = {execution.execution_id for _, execution in log.path()}
@@ -83,8 +99,8 @@ class SessionData:
         sizes, self.sweeps = self._sizes(), stored_tables(self.reader)
         names = {where: name for name, where in self.reader.names().items()}
         runs = log.ended()
-        if len(runs) > MOST_EXECUTIONS:
-            self.left_out.append(f"the oldest {len(runs) - MOST_EXECUTIONS} executions are left out")
+        if len(runs) > self.most:
+            self.left_out.append(f"the oldest {len(runs) - self.most} executions are left out")
         executions = [
             {
                 **self._execution(s, e, e.execution_id in on_head),
@@ -94,7 +110,7 @@ class SessionData:
                 "name": self.text(names.get(e.execution_id, "")),
                 "mover": e.execution_id in log.movers,
             }
-            for s, e in runs[-MOST_EXECUTIONS:]
+            for s, e in runs[-self.most :]
         ]
         return {
             "session": self.reader.session_id,
@@ -126,6 +142,7 @@ class SessionData:
             self.cut += 1
             shown = f"{shown[: self.limit]}\n… {len(shown) - self.limit:,} more characters"
         self.chars += len(shown)
+        self.lengths.append(len(shown))
         return shown
 
     # -- executions -------------------------------------------------------------------------------
@@ -241,8 +258,9 @@ class SessionData:
             return {}
         prints = self.reader.fingerprints()
         made: dict[str, str] = {}
+        here = log.path()
         for one in others:
-            found = differences(log.path(one.leaf), log.path(), fingerprints=prints, old_handles=(), new_handles=())
+            found = differences(log.path(one.leaf), here, fingerprints=prints, old_handles=(), new_handles=())
             lines = [line for line in found.text().splitlines() if not self._is_private(line)]
             made[one.leaf] = "\n".join(lines)
         return made
@@ -306,6 +324,8 @@ class SessionData:
 
 def _last_ended(log: StatementLog, execution_id: str | None) -> str | None:
     """Return the last execution on the path to one that has ended: the command that exports the session still runs."""
+    if execution_id is None or log.execution(execution_id).status != "running":
+        return execution_id
     return next((e.execution_id for _, e in reversed(log.path(execution_id)) if e.status != "running"), None)
 
 

@@ -109,8 +109,8 @@ class Health:
             rows.append(("not stored", f"since {self._since}: {self.fault}"))
         elif chunks is not None and (why := chunks.why_unwritable()):
             rows.append(("not stored", why))
-        if chunks is not None and chunks.lost:
-            rows.append(("lost", chunks.lost))
+        if chunks is not None and chunks.losses:
+            rows.append(("lost", f"checkpoint data in {chunks.folder} were deleted while the kernel ran"))
         if self._skipped:
             rows.append(("not there", f"the states after {_some(self._skipped)}; %ctx goto says why"))
         if self._thinned:

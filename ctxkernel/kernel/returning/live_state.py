@@ -100,18 +100,23 @@ class LiveState:
 
     # -- changes ------------------------------------------------------------------------------
 
-    def changes(self) -> tuple[dict[str, Any], list[str]]:
-        """Return the plain parts of the state that changed, and the names of those that went away."""
+    def changes(self, *, everything: bool) -> tuple[dict[str, Any], list[str]]:
+        """Return the plain parts of the state that changed, and the names of those that went away.
+
+        With `everything`, return all plain parts, and let `ambient_changes` do so.
+        """
         changed: dict[str, Any] = {}
         gone, self._gone = self._gone, []
         gone += self._follow_outs()
         outs = self._outputs
-        if self._last_seen != (seen := (len(outs), next(reversed(outs), 0), self._own)):
+        if everything:
+            self.ambient_first = {**self.ambient.captured(), **self.ambient_first}
+        if self._last_seen != (seen := (len(outs), next(reversed(outs), 0), self._own)) or everything:
             self._last_seen = seen
             changed[LAST] = self._last_results()
         mementos, old = self._graph.memento(), self.mementos
         if mementos or old:
-            changed |= {HANDLE + key: one for key, one in mementos.items() if old.get(key) is not one}
+            changed |= {HANDLE + key: one for key, one in mementos.items() if everything or old.get(key) is not one}
             gone += [HANDLE + key for key in old if key not in mementos]
             self.mementos = mementos
             gone += self.follow_targets()

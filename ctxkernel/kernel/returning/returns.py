@@ -94,6 +94,8 @@ class Returning:
         """The log that is noted beside the data."""
         self._entries = connections.REGISTRY.entries
         """The descriptions of connections as of the last checkpoint."""
+        self._losses = 0
+        """The losses of stored data as of the last checkpoint."""
 
     @property
     def log(self) -> StatementLog:
@@ -110,13 +112,14 @@ class Returning:
     def take(self, execution_id: str) -> CheckpointRow:
         """Take the present state as that after `execution_id`."""
         tracker, base = self._session.tracker, self.checkpoints.base
-        changed, gone = self.live.changes()
+        lost = self._losses != self.chunks.losses  # then the data of the present state may be among them
+        changed, gone = self.live.changes(everything=lost)
         changed |= self.live.ambient_changes(execution_id)
         whole = base is not None and not self._session.store.has_checkpoint(f"c{base}")
-        if self._entries is not connections.REGISTRY.entries:  # more kinds of objects may be described now
-            self._entries = connections.REGISTRY.entries
+        if lost or self._entries is not connections.REGISTRY.entries:  # more kinds of objects may be described now
+            self._entries, self._losses = connections.REGISTRY.entries, self.chunks.losses
             for name in self.checkpoints.known_now():
-                if is_bound(name):
+                if not name.startswith(LABELS):
                     tracker.store_again(name)
         taken = self.checkpoints.take(execution_id, changed, gone, whole=whole)
         info, manifest = taken.info, taken.manifest

@@ -67,8 +67,8 @@ class ChunkStore:
         """Returns the entries of all chunks in the order in which they were written."""
         self._scratch = bytearray()
         """Memory for a chunk to compare with; it is reused, since new memory costs as much as the comparison."""
-        self.lost = ""
-        """A sentence about data that were deleted while the store was open; else empty."""
+        self.losses = 0
+        """How often data were deleted while the store was open."""
         self.fault = ""
         """The reason why the last write failed; else empty."""
         self.hint: Callable[[], str] = str
@@ -173,7 +173,7 @@ class ChunkStore:
         if not lock_path(self.folder).exists():
             self._release()
         if self._index.forget(numbers) and not self.readonly:
-            self.lost = f"checkpoint data in {self.folder} were deleted while the kernel ran"
+            self.losses += 1
 
     def put(self, address: str, data: BytesLike, *, base: str | None = None) -> int:
         """Store `data` under its address and return the bytes written: 0 if it is stored already.
