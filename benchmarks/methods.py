@@ -206,7 +206,8 @@ class Ours(Method):
         cell: Cell = kernel.run(f"%ctx goto {statement}")
         if cell.status != "ok":
             return Returned(cell.wall_ms, error=cell.error, text=cell.text)
-        named = set(re.findall(r"^not restored: (\S+) ", cell.text, flags=re.MULTILINE))
+        lines = re.findall(r"^not restored: (.*?) \(", cell.text, flags=re.MULTILINE)
+        named = {name for line in lines for name in line.split(", ")}
         return Returned(cell.wall_ms, named=named, text=cell.text)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 import tempfile
 import types
 import weakref
@@ -16,7 +17,10 @@ from hypothesis import strategies as st
 from scale import examples
 from test_checkpoints import Bench
 
+from ctxkernel.core.state_names import is_bound
+
 NAMES = tuple("abcdef")
+NEW_NAMES = tuple("ghi")
 
 MAKE = (
     "{x} = {n}",
@@ -101,6 +105,14 @@ lines = st.builds(
     st.sampled_from(NAMES),
     st.sampled_from(NAMES),
     st.sampled_from(NAMES),
+    st.integers(1, 9),
+)
+new_lines = st.builds(
+    lambda form, x, y, z, n: form.format(x=x, y=y, z=z, n=n),
+    st.sampled_from(MAKE),
+    st.sampled_from(NEW_NAMES),
+    st.sampled_from(NAMES + NEW_NAMES),
+    st.sampled_from(NAMES + NEW_NAMES),
     st.integers(1, 9),
 )
 cells = st.lists(lines, min_size=1, max_size=3)
@@ -188,7 +200,7 @@ def shape(ns: dict[str, Any]) -> Any:
             )
         raise AssertionError(f"the test makes no {type(obj)}")
 
-    return {name: visit(ns[name]) for name in sorted(ns) if name in (*NAMES, "P", "S", "E", "counter")}
+    return {name: visit(ns[name]) for name in sorted(ns) if name in (*NAMES, *NEW_NAMES, "P", "S", "E", "counter")}
 
 
 import collections  # noqa: E402
@@ -217,6 +229,34 @@ def test_every_state_can_be_returned_to(program: list[Any]):
             for where, then in known:
                 assert not bench.goto(where)
                 assert shape(bench.ns) == then
+        finally:
+            bench.background.close()
+            bench.store.close()
+
+
+@given(st.lists(st.lists(new_lines, min_size=1, max_size=3) | cells, min_size=1, max_size=8), st.integers(0, 30))
+@settings(max_examples=examples(100))
+def test_a_return_after_the_data_were_deleted_is_refused_or_can_be_taken_back(program: list[Any], at: int):
+    """Whatever the left state shares with what stays."""
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder) / "chunks")
+        states = [bench.run(PRELUDE)]
+        try:
+            sources = ["\n".join(f"try: {line}\nexcept Exception: pass" for line in step) for step in program]
+            states += map(bench.run, sources)
+            here = shape(bench.ns)
+            bench.background.wait(30)
+            bench.checkpoints.poll()
+            shutil.rmtree(Path(folder) / "chunks")
+            where = states[at % len(states)]
+
+            if not bench.restorer.compare(where).absent:
+                bench.goto(where)
+                assert not bench.restorer.compare(states[-1]).absent
+                lost = bench.goto(states[-1])
+                assert not [name for name in lost if is_bound(name)], lost
+
+            assert shape(bench.ns) == here
         finally:
             bench.background.close()
             bench.store.close()

@@ -25,3 +25,13 @@ def named_by(printed: str, names: Collection[str]) -> dict[str, str]:
             if place in names:
                 found.setdefault(place, line)
     return found
+
+
+def listed(printed: str, beginning: str) -> dict[str, str]:
+    """Return the places in the lines that begin so, each with the reason that follows in brackets."""
+    found: dict[str, str] = {}
+    for line in printed.splitlines():
+        if line.startswith(beginning):
+            places, _, why = line.removeprefix(beginning).removesuffix(")").partition(" (")
+            found |= dict.fromkeys(map(str.strip, places.split(",")), why)
+    return found

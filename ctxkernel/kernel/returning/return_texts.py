@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ctxkernel.core.dataclasses import dataclass, field
-from ctxkernel.core.state_names import MODULE, is_variable
+from ctxkernel.core.state_names import AMBIENT, MODULE, is_variable
 from ctxkernel.core.text import join_names
 from ctxkernel.kernel.returning.targets import ReturnJob
 from ctxkernel.state.base import own_modules
 from ctxkernel.state.checkpoints.restore import Fetched
 from ctxkernel.state.types.connections import WIDGET
+from ctxkernel.store.chunks.manifest import by_reason
 
 if TYPE_CHECKING:
     from ctxkernel.replay.plan import Plan
@@ -71,8 +73,11 @@ def return_text(prepared: PreparedReturn, done: DoneReturn, lost: Mapping[str, s
     opened = [one.places[0] for one in fetched.connected.values() if one.kind == WIDGET]
     told += [f"opened again: {join_names(opened)} (widgets)"] if opened else []
     told += [f"connected again: {place} ({what})" for place, what in connected.items() if place not in opened]
-    told += [f"not restored: {name.replace(MODULE, 'module ')} ({why})" for name, why in lost.items()]
-    told += [f"as it is now: {name} ({why})" for name, why in done.as_now.items()]
+    missing = {
+        re.sub(f"^({AMBIENT}|{MODULE})", lambda kind: f"{kind[1][:-1]} ", name): why for name, why in lost.items()
+    }
+    told += [f"not restored: {', '.join(names)} ({why})" for why, names in by_reason(missing).items()]
+    told += [f"as it is now: {', '.join(names)} ({why})" for why, names in by_reason(done.as_now).items()]
     if inexact:
         told.append(f"as their libraries store them: {join_names(inexact)}")
     if later := [name for name in done.modules if name not in own_modules.IN_PLACE]:

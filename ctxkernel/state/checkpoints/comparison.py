@@ -72,7 +72,8 @@ class StateComparison:
         self._address, self._value = storage.address, storage.value
 
     def compare(self, execution_id: str | None) -> Difference:
-        """Return the difference between now and the state after an execution. Raises CheckpointError."""
+        """Return the difference between now and the state after an execution. Raises CheckpointError, StoreError."""
+        self._chunks.refresh()  # what of the present state was deleted is held when it is left
         checkpoints = self._checkpoints
         target = checkpoints.state(execution_id)
         current = checkpoints.known_now()

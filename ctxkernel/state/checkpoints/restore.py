@@ -344,10 +344,9 @@ class Restorer(StateComparison):
             *difference.held,
         }
         held: dict[str, Any] = {}
-        for name in leaving:
+        todo = [name for name in leaving if not name.startswith(LABELS)]
+        for name in todo:
             unit = current.get(name)
-            if name.startswith(LABELS):
-                continue
             # It may hold an object without a stored form: it is held as well where it is small enough.
             shared = labels_of(unit, current) if unit is not None else {}
             nbytes = unit.nbytes + sum(one.nbytes for one in shared.values()) if unit is not None else 0
@@ -359,6 +358,12 @@ class Restorer(StateComparison):
                 held[name] = value
                 parts = {label: self._packer.part_of(label) for label in shared}
                 held |= {label: obj for label, obj in parts.items() if obj is not None}
+                # A variable that stays cannot be compared without what it shares, where that cannot be loaded.
+                lacking = [label for label, one in shared.items() if self._unloadable(one)]
+                users = [one for label in lacking for one in self._tracker.users_of(label)]
+                more = [one for one in (*users, *(unit.names if unit else ())) if not one.startswith(LABELS)]
+                todo += [one for one in dict.fromkeys(more) if one not in leaving]
+                leaving.update(more)
         at, unlike = self._unlike
         known = held.keys() - unlike if at == self._checkpoints.base else held.keys()
         whole = {unit.names: unit for unit in current.values() if known >= set(unit.names)}
