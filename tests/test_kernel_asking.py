@@ -594,6 +594,13 @@ def test_going_back_takes_the_namespace_and_the_models_history_back_together(sha
     shared.sound()
 
 
+def test_a_return_to_before_an_ask_names_no_thread_that_only_the_ask_needed(bench: Bench):
+    bench.run("a = 1")
+    bench.consent()
+    told = bench.run("%ctx goto s1").stdout
+    assert "thread" not in told, told
+
+
 def test_undo_takes_back_an_ask_with_all_that_it_led_to(shared: Bench):
     shared.run("depth = 1")
     shared.answers([cell("depth = 2")], [cell("depth = 3")], say("Three deep now."))
