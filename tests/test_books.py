@@ -86,6 +86,16 @@ def test_a_stopped_response_costs_its_input_and_an_estimate_of_its_output():
     assert re.search(r"1 request, 4,000 tokens in, 75 % cached, ~\d+ out, ~\$0.00", spent.text())
 
 
+def test_the_output_of_a_response_that_is_stopped_before_its_first_word_is_an_estimate():
+    """The count of `message_start` is preliminary: the server may have written more."""
+    meter = Meter(MODEL, "the request")
+    meter.take(UsageReport({**USAGE, "output_tokens": 1}))
+    spent = meter.spent()
+
+    assert (spent.tokens_in, spent.tokens_out) == (4000, 1)
+    assert spent.guessed == {"tokens_out"}
+
+
 def test_the_pieces_of_a_response_do_not_change_its_estimate_much():
     def output(chunk: int) -> int:
         meter = Meter(MODEL, "")
@@ -106,7 +116,7 @@ def test_each_attempt_that_had_counts_is_booked_and_one_without_is_not():
     assert meter.spent(accepted=False).tokens_in == 4000
     meter.take(UsageReport(USAGE, final=True))
 
-    assert meter.spent() == Spent(1, 8000, 6000, 100, pytest.approx(2 * usd(50)))
+    assert meter.spent() == Spent(1, 8000, 6000, 100, pytest.approx(2 * usd(50)), guessed=frozenset({"tokens_out"}))
 
 
 def test_what_a_server_does_not_count_is_estimated():

@@ -1,6 +1,7 @@
 """Count the tokens of one request while its response arrives, over all its attempts.
 
-Rule 1: counts of the server are taken as they are. A count that it did not give is estimated, and marked so.
+Rule 1: counts of the server are taken as they are. A count that it did not give is estimated, and marked so; until the
+        response has ended, its count of the output is preliminary.
 Rule 2: an attempt counts from the event on in which the server gave its counts (`message_start`).
 Rule 3: the cost is linear in the length of the response, however often it is asked for.
 """
@@ -77,13 +78,9 @@ class Meter:
             counts["input_tokens"] = self._estimate()
             guessed.add("tokens_in")
         if not self.final or usage_count(usage, "output_tokens") is None:
-            told, arrived = (
-                usage_count(usage, "output_tokens") or 0,
-                self._counted + count_tokens("".join(self._pieces)),
-            )
-            if arrived > told:
-                counts["output_tokens"] = arrived
-                guessed.add("tokens_out")
+            arrived = self._counted + count_tokens("".join(self._pieces))
+            counts["output_tokens"] = max(usage_count(usage, "output_tokens") or 0, arrived)
+            guessed.add("tokens_out")
         return spent_on(self._model, counts, frozenset(guessed))
 
     def _estimate(self) -> int:
