@@ -866,6 +866,17 @@ def test_calls_with_equal_ids_are_decided_and_replayed_each_for_itself(shared: B
     shared.sound()
 
 
+def test_a_replay_renames_calls_only_though_the_history_holds_the_text_none(shared: Bench):
+    shared.answers([say("I look."), cell("None")], say("There is nothing."))
+    shared.ask("what is there?", cell_id="of-none")
+    shared.run("other = 1")
+    ran = shared.ask("what is there?", cell_id="of-none")
+    assert ran.status == "ok", ran.reply
+    assert "There is nothing." in shown(ran)
+    assert len(shared.server.requests) == 2
+    shared.sound()
+
+
 @pytest.mark.parametrize("line", ["%%ask --mode auto what is it?", "%ask --mode auto what is it?"])
 def test_a_question_may_stand_on_the_line(shared: Bench, line: str):
     shared.answers(say("it is this"))
