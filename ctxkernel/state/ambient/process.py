@@ -335,7 +335,7 @@ def is_own_thread(thread: threading.Thread) -> bool:
 def _is_idle(thread: object) -> bool:
     """Return whether a thread is a worker of a pool that waits for work, such as the event loop's for our requests."""
     module = sys.modules.get("concurrent.futures.thread")
-    frame = sys._current_frames().get(getattr(thread, "ident", None) or 0)
+    frame = sys._current_frames().get(getattr(thread, "ident", None) or 0)  # pyright: ignore[reportPrivateUsage]
     return module is not None and frame is not None and frame.f_code is module._worker.__code__
 
 
