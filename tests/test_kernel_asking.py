@@ -248,7 +248,7 @@ def records(bench: Bench) -> list[dict[str, Any]]:
     [
         ("--mode auto --max-turns 2", 2, "stopped after 2 rounds"),
         ("--mode auto --budget 1k", 1, "stopped at"),
-        ("--mode auto --budget 0.000001", 1, "stopped at $"),
+        ("--mode auto --budget 0.000001", 1, "stopped at ~$"),
     ],
 )
 def test_a_bound_ends_the_ask_and_is_said(shared: Bench, options: str, rounds: int, told: str):
