@@ -13,10 +13,17 @@ import pytest
 from asking import FAULTS, KEY, MODEL, ask, body, failed
 
 from ctxkernel.agent.client import ModelClient
-from ctxkernel.agent.failures import KINDS, ModelFailure
+from ctxkernel.agent.failures import KINDS, ModelFailure, wait_of
 from ctxkernel.agent.keys import ApiKey, model_key
 from ctxkernel.agent.streaming import StreamEvent
 from ctxkernel.testing import MessagesServer, StreamError, answer, error, say
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [("2", 2.0), ("-5", 0.0), ("nan", None), ("inf", None), ("soon", None), ("", None)]
+)
+def test_a_wait_that_is_no_number_of_seconds_is_not_waited_for(given: str, seconds: float | None):
+    assert wait_of({"retry-after": given}) == seconds
 
 
 @pytest.mark.parametrize("name", FAULTS)

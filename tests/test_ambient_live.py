@@ -9,8 +9,10 @@ import logging
 import signal
 import sys
 import threading
+import time
 import types
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -539,6 +541,23 @@ def test_a_return_clears_caches_also_where_both_states_used_them_as_often():
 
 
 # -- outside --------------------------------------------------------------------------------------
+
+
+def test_a_worker_of_a_pool_is_named_only_while_it_works():
+    part = Outside()
+    before = part.capture()
+    done = threading.Event()
+    with ThreadPoolExecutor(1, "pool") as pool:
+        try:
+            started = pool.submit(done.wait)
+            assert part.restore(before) == ["thread pool_0: started since, not stopped by going back"]
+        finally:
+            done.set()
+        started.result()
+        deadline = time.monotonic() + 30
+        while part.restore(before) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert part.restore(before) == []
 
 
 def test_threads_and_signal_handlers_that_were_started_since_are_named():

@@ -20,7 +20,7 @@ from ctxkernel.agent.asks import AskState, Spent
 from ctxkernel.agent.meter import Meter
 from ctxkernel.agent.streaming import CallDelta, Retrying, TextDelta, UsageReport
 from ctxkernel.cli import main
-from ctxkernel.testing import Cut, Garbage, StreamError, answer, error, say, think
+from ctxkernel.testing import Cut, Garbage, Stall, StreamError, answer, error, say, think
 
 USAGE: dict[str, Any] = {
     "input_tokens": 1000,
@@ -86,6 +86,16 @@ def test_a_stopped_response_costs_its_input_and_an_estimate_of_its_output():
     assert re.search(r"1 request, 4,000 tokens in, 75 % cached, ~\d+ out, ~\$0.00", spent.text())
 
 
+def test_the_output_of_a_response_that_is_stopped_before_its_first_word_is_an_estimate():
+    """The count of `message_start` is preliminary: the server may have written more."""
+    meter = Meter(MODEL, "the request")
+    meter.take(UsageReport({**USAGE, "output_tokens": 1}))
+    spent = meter.spent()
+
+    assert (spent.tokens_in, spent.tokens_out) == (4000, 1)
+    assert spent.guessed == {"tokens_out"}
+
+
 def test_the_pieces_of_a_response_do_not_change_its_estimate_much():
     def output(chunk: int) -> int:
         meter = Meter(MODEL, "")
@@ -103,10 +113,10 @@ def test_each_attempt_that_had_counts_is_booked_and_one_without_is_not():
         meter.take(event)
     meter.take(Retrying(2, "cut", 1))
     meter.take(UsageReport({}))
-    assert meter.spent(accepted=False).tokens_in == 4000
+    assert meter.spent(at_work=False).tokens_in == 4000
     meter.take(UsageReport(USAGE, final=True))
 
-    assert meter.spent() == Spent(1, 8000, 6000, 100, pytest.approx(2 * usd(50)))
+    assert meter.spent() == Spent(1, 8000, 6000, 100, pytest.approx(2 * usd(50)), guessed=frozenset({"tokens_out"}))
 
 
 def test_what_a_server_does_not_count_is_estimated():
@@ -157,6 +167,18 @@ def test_a_request_that_fails_costs_what_the_server_had_counted(shared: Bench, f
         assert row[6].startswith("~") == (fault != Cut("stop"))  # then all counts have come
     else:
         assert row[4] == "0"
+
+
+def test_a_request_that_is_stopped_before_its_response_begins_costs_an_estimate_of_its_input(shared: Bench):
+    """The server has read the prompt, or is about to: a stop is most likely while nothing comes."""
+    shared.answers(answer(say("late"), fault=Stall("headers", 30)))
+    interrupted(shared, "stop while nothing comes", lambda: bool(shared.server.requests))
+    row = newest(shared)
+
+    assert row[1] == "stop while nothing comes"
+    assert int(row[4].removeprefix("~").replace(",", "")) > 100
+    assert row[4].startswith("~")
+    assert row[6].startswith("~$")
 
 
 def test_a_refused_request_costs_nothing(shared: Bench):

@@ -248,7 +248,7 @@ def records(bench: Bench) -> list[dict[str, Any]]:
     [
         ("--mode auto --max-turns 2", 2, "stopped after 2 rounds"),
         ("--mode auto --budget 1k", 1, "stopped at"),
-        ("--mode auto --budget 0.000001", 1, "stopped at $"),
+        ("--mode auto --budget 0.000001", 1, "stopped at ~$"),
     ],
 )
 def test_a_bound_ends_the_ask_and_is_said(shared: Bench, options: str, rounds: int, told: str):
@@ -594,6 +594,13 @@ def test_going_back_takes_the_namespace_and_the_models_history_back_together(sha
     shared.sound()
 
 
+def test_a_return_to_before_an_ask_names_no_thread_that_only_the_ask_needed(bench: Bench):
+    bench.run("a = 1")
+    bench.consent()
+    told = bench.run("%ctx goto s1").stdout
+    assert "thread" not in told, told
+
+
 def test_undo_takes_back_an_ask_with_all_that_it_led_to(shared: Bench):
     shared.run("depth = 1")
     shared.answers([cell("depth = 2")], [cell("depth = 3")], say("Three deep now."))
@@ -856,6 +863,17 @@ def test_calls_with_equal_ids_are_decided_and_replayed_each_for_itself(shared: B
     shared.run("del v2, v3")
     assert shared.ask("three times the same", "--mode ask", cell_id="same-ids").status == "ok"
     assert shared.run("'v1' in globals(), v2, v3").data[-1]["text/plain"] == "(False, 2, 33)"
+    shared.sound()
+
+
+def test_a_replay_renames_calls_only_though_the_history_holds_the_text_none(shared: Bench):
+    shared.answers([say("I look."), cell("None")], say("There is nothing."))
+    shared.ask("what is there?", cell_id="of-none")
+    shared.run("other = 1")
+    ran = shared.ask("what is there?", cell_id="of-none")
+    assert ran.status == "ok", ran.reply
+    assert "There is nothing." in shown(ran)
+    assert len(shared.server.requests) == 2
     shared.sound()
 
 

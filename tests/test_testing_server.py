@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import anthropic
 import pytest
+from exported import png
 
 from ctxkernel.testing import (
     OVERFLOW,
@@ -264,6 +265,19 @@ def test_a_prompt_that_was_changed_is_not_in_the_cache(server: MessagesServer):
 
     assert counts(server, body(user(long("A"), {**long("b"), **MARK}), model=OLD))[0] == 0
     assert counts(server, body(user(long("a"), {**long("b"), **MARK}), model=OLD, tools=[{"name": "t"}]))[0] == 0
+
+
+def test_an_image_costs_the_same_in_a_result_as_beside_it(server: MessagesServer):
+    """The API counts its pixels, not the characters of its base64."""
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": png(280)}}
+    called = said(call("run", {}, id="toolu_1"))
+
+    def tokens(*blocks: Any) -> int:
+        return post(server, body(user("draw"), called, user(*blocks)), "/v1/messages/count_tokens")[1]["input_tokens"]
+
+    inside = tokens({"type": "tool_result", "tool_use_id": "toolu_1", "content": [say("a plot"), image]})
+    beside = tokens({"type": "tool_result", "tool_use_id": "toolu_1", "content": [say("a plot")]}, image)
+    assert inside == pytest.approx(beside, abs=10)
 
 
 def test_a_short_prompt_is_not_cached(server: MessagesServer):

@@ -351,7 +351,7 @@ class AskTurn:
             again = failure is not None and failure.kind == "thinking_refused" and not self._unbound
             screen.end("stopped" if isinstance(fault, AskStopped) else _UNBOUND if again else "")
             seconds = bench.clock() - began
-            spent = meter.spent(seconds, accepted=failure is None or failure.kind in AT_WORK)
+            spent = meter.spent(seconds, at_work=failure is None or failure.kind in AT_WORK)
             bound = str(fault) if isinstance(fault, _BoundReached) else ""
             ending = self._broken(request, "".join(partial_text), spent, failure, bound)
             self._unbound = again

@@ -83,7 +83,7 @@ class ModelClient:
     ) -> Response:
         """Send the bytes of a request, call `on_event` for each event, and return the complete answer.
 
-        `on_usage` is called when the server accepts an attempt, and whenever it gives token counts. `model` is for the
+        `on_usage` is called when an attempt is sent, and whenever the server gives token counts. `model` is for the
         text of a failure. Raises ModelFailure.
         """
         started = time.monotonic()
@@ -173,6 +173,7 @@ class ModelClient:
         from anthropic import AsyncStream
 
         answer = self._answer
+        on_usage(UsageReport({}))  # from here on the server may work on it
         # As plain JSON: the types of the SDK drop and add fields.
         sent = client.post(
             "/v1/messages",
@@ -187,7 +188,6 @@ class ModelClient:
             return stream
         request_id = stream.response.headers.get("request-id")
         try:
-            on_usage(UsageReport({}))  # accepted: from here on the server works on it
             while not answer.complete:
                 event = await self._caught(anext(stream, _END), model, request_id)
                 if isinstance(event, ModelFailure):

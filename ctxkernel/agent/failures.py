@@ -7,6 +7,7 @@ Rule 3: a failure is not chained to its cause, since the SDK's exception contain
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -97,9 +98,11 @@ def wait_of(headers: Mapping[str, str]) -> float | None:
     """Return the seconds after which the server accepts a retry; None if the headers do not say."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
-            return max(float(headers[name]) * unit, 0.0)
+            seconds = float(headers[name]) * unit
         except (KeyError, ValueError):
             continue
+        if math.isfinite(seconds):
+            return max(seconds, 0.0)
     return None
 
 

@@ -1,6 +1,7 @@
 """Count the tokens of one request while its response arrives, over all its attempts.
 
-Rule 1: counts of the server are taken as they are. A count that it did not give is estimated, and marked so.
+Rule 1: counts of the server are taken as they are. A count that it did not give is estimated, and marked so; until the
+        response has ended, its count of the output is preliminary.
 Rule 2: an attempt counts from the event on in which the server gave its counts (`message_start`).
 Rule 3: the cost is linear in the length of the response, however often it is asked for.
 """
@@ -33,7 +34,7 @@ class Meter:
 
     def _reset(self) -> None:
         self.usage: Mapping[str, Any] | None = None
-        """The counts of the running attempt; None until the server accepted it, empty until it gave counts."""
+        """The counts of the running attempt; None until it was sent, empty until the server gave counts."""
         self.final = False
         """Whether the counts are those of the whole response."""
         self._pieces: list[str] = []
@@ -45,7 +46,7 @@ class Meter:
             case UsageReport():
                 self.usage, self.final = event.usage, event.final
             case Retrying():
-                self._earlier += self._attempt(accepted=False)
+                self._earlier += self._attempt(at_work=False)
                 self._reset()
             case TextDelta() | ThinkingDelta():
                 self._add(event.text)
@@ -59,17 +60,17 @@ class Meter:
             self._counted += count_tokens("".join(self._pieces))
             self._pieces, self._waiting = [], 0
 
-    def spent(self, seconds: float = 0.0, *, accepted: bool = True) -> Spent:
+    def spent(self, seconds: float = 0.0, *, at_work: bool = True) -> Spent:
         """Return the cost until now.
 
-        `accepted`: whether an attempt counts that the server accepted, and that ended before it gave counts.
+        `at_work`: whether an attempt counts for which the server gave no counts, since it may have worked on it.
         """
-        made = self._earlier + self._attempt(accepted=accepted)
+        made = self._earlier + self._attempt(at_work=at_work)
         return Spent(1, made.tokens_in, made.cached, made.tokens_out, made.usd, seconds, made.guessed)
 
-    def _attempt(self, *, accepted: bool) -> Spent:
+    def _attempt(self, *, at_work: bool) -> Spent:
         usage = self.usage
-        if usage is None or not (usage or accepted):
+        if usage is None or not (usage or at_work):
             return NOTHING
         counts: dict[str, Any] = dict(usage)
         guessed: set[str] = set()
@@ -77,13 +78,9 @@ class Meter:
             counts["input_tokens"] = self._estimate()
             guessed.add("tokens_in")
         if not self.final or usage_count(usage, "output_tokens") is None:
-            told, arrived = (
-                usage_count(usage, "output_tokens") or 0,
-                self._counted + count_tokens("".join(self._pieces)),
-            )
-            if arrived > told:
-                counts["output_tokens"] = arrived
-                guessed.add("tokens_out")
+            arrived = self._counted + count_tokens("".join(self._pieces))
+            counts["output_tokens"] = max(usage_count(usage, "output_tokens") or 0, arrived)
+            guessed.add("tokens_out")
         return spent_on(self._model, counts, frozenset(guessed))
 
     def _estimate(self) -> int:

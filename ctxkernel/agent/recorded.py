@@ -306,7 +306,9 @@ class Recorded:
             known = request.request_bytes
             mark = request.receipt.rpartition(":")[2][:8]
             blocks = tuple(
-                {**block, "id": f"{block['id']}-{mark}"} if f'"{block.get("id")}"'.encode() in known else block
+                {**block, "id": f"{block['id']}-{mark}"}
+                if "id" in block and json.dumps(block["id"]).encode() in known
+                else block
                 for block in blocks
             )
         for block in one.blocks:

@@ -56,7 +56,7 @@ class UsageReport:
     """The token counts of the running attempt so far; a later report replaces an earlier one."""
 
     usage: Mapping[str, Any]
-    """Empty where the server accepted the request and gave no counts yet."""
+    """Empty when the request was sent and the server gave no counts yet."""
     final: bool = False
     """Whether these are the counts of the whole answer."""
 

@@ -127,7 +127,7 @@ async def request_summary(
     )
 
     def spent(failure: ModelFailure | None = None) -> Spent:
-        return meter.spent(time.monotonic() - start, accepted=failure is None or failure.kind in AT_WORK)
+        return meter.spent(time.monotonic() - start, at_work=failure is None or failure.kind in AT_WORK)
 
     try:
         while not task.done():

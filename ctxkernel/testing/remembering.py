@@ -18,7 +18,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ctxkernel.projection.dialect import picture_tokens
 from ctxkernel.projection.tokens import count_tokens
@@ -46,9 +46,22 @@ class RequestPart(NamedTuple):
 
 def part(path: str, whose: str, block: Mapping[str, Any], *, cleared: bool = False) -> RequestPart:
     """Return the part of one block."""
-    text = json.dumps(_plain(block), ensure_ascii=False)
-    tokens = (picture_tokens(text) if block.get("type") == "image" else None) or _tokens(text)
-    return RequestPart(path, f"{whose} {text}", 0 if cleared else tokens, _ttl(block), block)
+    return RequestPart(path, f"{whose} {_json(block)}", 0 if cleared else _counted(block), _ttl(block), block)
+
+
+def _json(block: Mapping[str, Any]) -> str:
+    return json.dumps(_plain(block), ensure_ascii=False)
+
+
+def _counted(block: Mapping[str, Any]) -> int:
+    """Return the tokens of a block: of an image, also within a result, those of its pixels."""
+    if block.get("type") == "image":
+        return picture_tokens(_json(block)) or _tokens(_json(block))
+    content: object = block.get("content")
+    inner = cast("list[Mapping[str, Any]]", content) if isinstance(content, list) else []
+    images = [one for one in inner if one.get("type") == "image"]
+    rest = {**block, "content": [one for one in inner if one not in images]} if images else block
+    return _tokens(_json(rest)) + sum(map(_counted, images))
 
 
 def _ttl(data: Mapping[str, Any]) -> str:

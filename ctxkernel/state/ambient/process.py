@@ -332,6 +332,13 @@ def is_own_thread(thread: threading.Thread) -> bool:
     return thread.name.startswith(_OWN_THREADS) or type(thread).__module__.startswith(_OWN_MODULES)
 
 
+def _is_idle(thread: object) -> bool:
+    """Return whether a thread is a worker of a pool that waits for work, such as the event loop's for our requests."""
+    module = sys.modules.get("concurrent.futures.thread")
+    frame = sys._current_frames().get(getattr(thread, "ident", None) or 0)  # pyright: ignore[reportPrivateUsage]
+    return module is not None and frame is not None and frame.f_code is module._worker.__code__
+
+
 class Outside(Part):
     """Threads, child processes of multiprocessing, handlers of signals."""
 
@@ -363,7 +370,8 @@ class Outside(Part):
         lines: list[str] = []
         now = self.capture()
         for kind, word in (("threads", "thread"), ("children", "process")):
-            names = [str(self._live.get(token).name) for token in now[kind] if token not in value[kind]]
+            since = [self._live.get(token) for token in now[kind] if token not in value[kind]]
+            names = [str(one.name) for one in since if not _is_idle(one)]
             if names:
                 lines.append(f"{_named(word, names)}: started since, not stopped by going back")
         then = value["signals"]
