@@ -8,6 +8,8 @@ import socket
 import sys
 import time
 import traceback
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
 from asking import FAULTS, KEY, MODEL, ask, body, failed
@@ -24,6 +26,14 @@ from ctxkernel.testing import MessagesServer, StreamError, answer, error, say
 )
 def test_a_wait_that_is_no_number_of_seconds_is_not_waited_for(given: str, seconds: float | None):
     assert wait_of({"retry-after": given}) == seconds
+
+
+def test_a_wait_until_a_date_is_the_seconds_until_then():
+    """As RFC 9110 allows; a date in the past is no wait."""
+    given = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
+    waits = [wait_of({"retry-after": text}) for text in (given, "Wed, 21 Oct 2015 07:28:00 GMT")]
+
+    assert waits == [pytest.approx(90, abs=5), 0.0]
 
 
 @pytest.mark.parametrize("name", FAULTS)

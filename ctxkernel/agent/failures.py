@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import Literal, NamedTuple
 
 from ctxkernel.core.errors import CtxError
@@ -99,11 +101,21 @@ def wait_of(headers: Mapping[str, str]) -> float | None:
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(headers[name]) * unit
-        except (KeyError, ValueError):
+        except KeyError:
             continue
+        except ValueError:
+            seconds = _seconds_until(headers[name])
         if math.isfinite(seconds):
             return max(seconds, 0.0)
     return None
+
+
+def _seconds_until(date: str) -> float:
+    """Return the seconds until a date of RFC 9110; infinity where the text is no date."""
+    try:
+        return parsedate_to_datetime(date).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return math.inf
 
 
 class ModelFailure(CtxError):
