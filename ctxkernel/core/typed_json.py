@@ -28,9 +28,12 @@ def read_json(kind: type[T], value: Json, name: str = "") -> T:
 
 
 @cache
-def _field_types(kind: type[Any]) -> dict[str, Any]:
-    """Return the type of each field of a dataclass."""
-    return get_type_hints(kind)
+def _fields(kind: type[Any]) -> tuple[tuple[str, Any, bool], ...]:
+    """Return name, type, and whether there is no default, of each field of a dataclass."""
+    hints = get_type_hints(kind)
+    return tuple(
+        (one.name, hints[one.name], one.default is MISSING and one.default_factory is MISSING) for one in fields(kind)
+    )
 
 
 def _read(hint: Any, value: Any, name: str) -> Any:
@@ -63,13 +66,16 @@ def _read(hint: Any, value: Any, name: str) -> Any:
 
 
 def _dataclass(kind: type[Any], given: Mapping[str, Json], name: str) -> Any:
-    hints, values = _field_types(kind), dict[str, Any]()
-    for one in fields(kind):
-        if one.name in given:
-            values[one.name] = _read(hints[one.name], given[one.name], f"{name}.{one.name}")
-    for one in fields(kind):
-        if one.name not in given and one.default is MISSING and one.default_factory is MISSING:
-            raise ValueError(f"{name}.{one.name} is missing; give every field that has no default")
+    values: dict[str, Any] = {}
+    missing = ""
+    for field, hint, required in _fields(kind):
+        if field in given:
+            value = given[field]
+            values[field] = value if type(value) is hint else _read(hint, value, f"{name}.{field}")
+        elif required:
+            missing = missing or field
+    if missing:
+        raise ValueError(f"{name}.{missing} is missing; give every field that has no default")
     return kind(**values)
 
 
@@ -82,7 +88,7 @@ def _wanted(hint: Any) -> str:
     """Return the description of a type for an error."""
     match get_origin(hint), get_args(hint):
         case (None, _):
-            return _SCALARS.get(hint) or f"{{{', '.join(_field_types(hint))}}}"
+            return _SCALARS.get(hint) or f"{{{', '.join(field for field, *_ in _fields(hint))}}}"
         case (origin, of) if origin is Literal:
             return f"one of {', '.join(of)}"
         case (origin, of) if origin is tuple:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ctxkernel.agent.asks import earlier_state
+from ctxkernel.core.collector import without_collector
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.state_names import SHARED
@@ -119,10 +120,9 @@ class Resumption:
         if not jobs:
             return
         with SessionReader(path, before=self._store.run) as reader:
-            infos = reader.checkpoints(all_roots=True)
-            if not any(infos[job].state == "writing" for job in jobs & infos.keys()):
-                return
-            manifests = reader.all_manifests(all_roots=True)
+            infos, manifests = reader.stored_checkpoints(all_roots=True)
+        if not any(infos[job].state == "writing" for job in jobs & infos.keys()):
+            return
         labelled = False
         """Whether a later checkpoint gives objects labels: which of a job's own they are the earlier kernel knew."""
         for job, made in reversed(manifests.items()):
@@ -135,6 +135,7 @@ class Resumption:
                 text += json.dumps(found)
             labelled = labelled or SHARED in text
 
+    @without_collector()
     def job(self, difference: Callable[[str | None], Difference], *, trust: bool) -> ReturnJob:
         """Return the job that brings the session back, and take in its checkpoints. Raises BadCommand."""
         if self.done:
@@ -168,7 +169,7 @@ class Resumption:
         with SessionReader(self._store.path, before=self._store.run) as reader:
             for checkpoint_id, state, reason in unsettled(reader, self._chunks, units.references):
                 self._store.checkpoint_state(checkpoint_id, state, reason, time.time())
-            self._take_in(reader.all_manifests(), found)
+            self._take_in(found.manifests, found)
         target = found.target
         log = StatementLog()
         log.load(found.statements, found.head)

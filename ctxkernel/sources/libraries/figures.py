@@ -17,7 +17,6 @@ Rule 2: data are told by number of points, range, and a hash of all, so that a d
 
 from __future__ import annotations
 
-import gc
 import importlib
 import io
 import logging
@@ -35,6 +34,7 @@ from typing import Any
 
 import xxhash
 
+from ctxkernel.core.collector import without_collector
 from ctxkernel.core.descriptions import brief, first_items
 from ctxkernel.core.reflection import attributes, class_of, is_a
 from ctxkernel.core.text import one_line, plural
@@ -76,13 +76,8 @@ class Snapshot:
             raise NotDrawn(f"{len(figure.axes):,} axes are not drawn")
         out = io.BytesIO()
         pickler = _Copier(out)
-        on = gc.isenabled()
-        gc.disable()  # thousands of objects are made, of which none can be freed before the end
-        try:
+        with without_collector():
             pickler.dump(figure)
-        finally:
-            if on:
-                gc.enable()
         self._stream, self._held = out.getvalue(), pickler.held
         state = xxhash.xxh3_64(self._stream)
         exact = [_add(state, one) for one in self._held]

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from ctxkernel.core.collector import without_collector
 from ctxkernel.core.dataclasses import KW_ONLY, dataclass, field
 from ctxkernel.core.descriptions import describe
 from ctxkernel.core.reflection import AttributePlan, class_of, is_kind
@@ -20,11 +21,10 @@ from ctxkernel.core.timeline_events import NONE
 from ctxkernel.state.base.namespace import NOTHING, Hidden, Variable, some_of, weak_reference
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.cell_names import Transform
-from ctxkernel.state.tracking.fingerprints import array_fingerprint
 from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
 from ctxkernel.state.tracking.groups import Group, Moment, PackPiece, distinct, is_pack_of, pack_print
 from ctxkernel.state.tracking.late_changes import OpenChange, OwnContent, content_of
-from ctxkernel.state.tracking.stream_trees import values_of, without_collector
+from ctxkernel.state.tracking.stream_trees import values_of
 from ctxkernel.state.types.memory_blocks import MemoryBlocks, WrittenMemory
 from ctxkernel.state.types.packer import Packer
 
@@ -169,7 +169,7 @@ class PackedVariables:
             self._groups[name] = group
             if (variable := self._variables.get(name)) is not None:
                 variable.turn = self.turn
-                variable.visible = array_fingerprint(self._value(name))
+                variable.visible = fingerprints.array_fingerprint(self._value(name))
         group.prints = self._prints(piece)
         return group
 
@@ -282,7 +282,7 @@ class PackedVariables:
             return None if one is None else (one.key, one.packed.labels)
 
         value = self._value(name)
-        text = array_fingerprint(value).hex() or self._prints(piece, moment).get(name, "")
+        text = fingerprints.array_fingerprint(value).hex() or self._prints(piece, moment).get(name, "")
         return content_of((piece.key, piece.packed.labels), find, text)
 
     def _known_content(self, group: Group) -> OwnContent | None:
@@ -406,7 +406,7 @@ class PackedVariables:
                 group.prints[name] = self._shared_print(next(iter(held))) if of_class is value else ""
             if name in found.changed or name in found.added:
                 continue
-            visible = array_fingerprint(value)
+            visible = fingerprints.array_fingerprint(value)
             if not visible or visible != variable.visible:
                 self._change(name, found)
             variable.visible = visible

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import gc
 import pickle
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ctxkernel.core.state_names import CLASS
@@ -61,21 +59,6 @@ class Node:
 
 _FILLS = ("fill", "update_dict", "adopt", "index_references", "position", "skip")
 """Prefixes of constructors that set the content of an existing object."""
-
-
-@contextlib.contextmanager
-def without_collector() -> Generator[None]:
-    """Disable the garbage collector: thousands of nodes are made, and all are freed together.
-
-    Else they cause collections of all objects of the process, which take 0.1 s in a long session.
-    """
-    on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if on:
-            gc.enable()
 
 
 class _Reader(pickle.Unpickler):

@@ -16,7 +16,6 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
-import gc
 import io
 import operator
 import pickle
@@ -28,6 +27,7 @@ import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
+from ctxkernel.core.collector import without_collector
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.reflection import class_of, is_own_class
@@ -386,18 +386,16 @@ def _undisturbed() -> Generator[None]:
     An ignored warning leaves no trace: neither in a list that records warnings, nor in the registry of a module, which
     would keep the same warning from being shown for a cell. A module that is imported here may add filters.
     """
-    on, limit, filters = gc.isenabled(), sys.getrecursionlimit(), warnings.filters
-    gc.disable()
+    limit, filters = sys.getrecursionlimit(), warnings.filters
     quiet: list[Any] = [_IGNORED]
     warnings.filters = quiet  # type: ignore[misc]
     try:
-        yield
+        with without_collector():
+            yield
     finally:
         warnings.filters = filters  # type: ignore[misc]
         if len(quiet) > 1:
             filters[:0] = [one for one in quiet if one is not _IGNORED]  # type: ignore[index]
-        if on:
-            gc.enable()
         if sys.getrecursionlimit() != limit:
             sys.setrecursionlimit(limit)
 

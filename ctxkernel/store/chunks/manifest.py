@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeVar, cast
 
 from ctxkernel.core.dataclasses import dataclass
@@ -59,9 +60,9 @@ class CheckpointRow:
     """The time that it added to the cell."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Manifest:
-    """The stored manifest of a checkpoint."""
+    """The stored manifest of a checkpoint. It is read as JSON once, and what that gives is not to be changed."""
 
     checkpoint_id: str
     execution_id: str
@@ -74,6 +75,10 @@ class Manifest:
 
     def parse(self) -> dict[str, Any]:
         """Return it as JSON values. Raises StoreError if it is not of the form above."""
+        return self._parsed
+
+    @cached_property
+    def _parsed(self) -> dict[str, Any]:
         made = self._json(self.text)
         if not _is_manifest(made):
             raise StoreError(f"the manifest of checkpoint {self.checkpoint_id} is damaged")
@@ -95,7 +100,11 @@ class Manifest:
 
     def results(self) -> dict[str, Any]:
         """Return job → `{"units": […]}`. Raises StoreError if it is not of the form above."""
-        made = self._json(self.results_text or "{}")
+        return self._parsed_results if self.results_text else {}
+
+    @cached_property
+    def _parsed_results(self) -> dict[str, Any]:
+        made = self._json(self.results_text)
         if not all(map(_is_manifest, made.values())):
             raise StoreError(f"the background results of checkpoint {self.checkpoint_id} are damaged")
         return made

@@ -182,6 +182,10 @@ class SessionReader(SessionFile):
 
     def checkpoints(self, *, all_roots: bool = False) -> dict[str, CheckpointInfo]:
         """Return the checkpoints by their execution, oldest first."""
+        return self.stored_checkpoints(all_roots=all_roots)[0]
+
+    def stored_checkpoints(self, *, all_roots: bool = False) -> tuple[dict[str, CheckpointInfo], dict[str, Manifest]]:
+        """Return the checkpoints and their manifests by execution, oldest first."""
         with self.snapshot():
             manifests = list(self._manifests(all_roots))
             states = {row["checkpoint_id"]: row for row in self.rows("checkpoint_states", "1 ORDER BY id")}
@@ -202,12 +206,20 @@ class SessionReader(SessionFile):
             missing = {name: why for of_name in lacks.get(cid, {}).values() for name, why in of_name.items()}
             of_it = made.execution_id
             out[of_it] = CheckpointInfo(cid, of_it, state, row["bytes"] or 0, row["time_ms"] or 0.0, missing, reason)
-        return out
+        return out, {made.execution_id: made for _, made in manifests}
 
     def all_manifests(self, *, all_roots: bool = False) -> dict[str, Manifest]:
         """Return the manifests of all checkpoints by their execution, oldest first."""
         with self.snapshot():
             return {made.execution_id: made for _, made in self._manifests(all_roots)}
+
+    def has_unsettled(self) -> bool:
+        """Return whether data of any checkpoint were being written, by its newest state."""
+        if "checkpoint_states" in self._empty:
+            return False
+        with self.snapshot():
+            newest = self.select("SELECT state, max(id) FROM checkpoint_states GROUP BY checkpoint_id")
+        return any(state == "writing" for state, _ in newest)
 
     def fingerprints(self) -> dict[str, dict[str, str]]:
         """Return execution → name → content hash, from the checkpoints of all executions; damaged ones are skipped."""

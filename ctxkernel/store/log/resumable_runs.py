@@ -48,6 +48,8 @@ class Resumable:
     records: Mapping[str, Sequence[HistoryEvent]]
     """The model's history: execution → the events that were recorded with it."""
     checkpoints: Mapping[str, CheckpointInfo]
+    manifests: Mapping[str, Manifest]
+    """The manifests of the checkpoints."""
     target: str | None
     """The newest execution on HEAD's path whose state has any data; None if there is none."""
     gaps: Mapping[str, str]
@@ -97,8 +99,8 @@ def load_run(
         if not statements:
             return None
         executions = {one.execution_id: one for _, runs in statements for one in runs}
-        head, checkpoints, marks = reader.head(), reader.checkpoints(), reader.marks()
-        manifests = reader.all_manifests()
+        head, marks = reader.head(), reader.marks()
+        checkpoints, manifests = reader.stored_checkpoints()
         presence = Presence(chunks, references, verify=False) if chunks and references else None
         target, gaps, lost = _newest_with_data(_back(executions, head), executions, manifests, checkpoints, presence)
         newest = max(executions.values(), key=lambda one: one.started_at)
@@ -113,6 +115,7 @@ def load_run(
             tuple(reader.comparisons()),
             reader.records(),
             checkpoints,
+            manifests,
             target,
             gaps,
             tuple(lost),
@@ -140,8 +143,9 @@ def unsettled(
     The kernel that now has the session stores each with `SessionStore.checkpoint_state`.
     """
     out: list[tuple[str, CheckpointState, str]] = []
-    with reader.snapshot():
-        manifests, infos = reader.all_manifests(all_roots=True), reader.checkpoints(all_roots=True)
+    if not reader.has_unsettled():
+        return out
+    infos, manifests = reader.stored_checkpoints(all_roots=True)
     presence = Presence(chunks, references, verify=True)
     for execution_id, info in infos.items():
         if info.state == "writing":

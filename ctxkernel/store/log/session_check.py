@@ -176,8 +176,7 @@ def _checkpoints(
     reader: SessionReader, report: SessionReport, chunks: ChunkStore | None, references: References | None
 ) -> Iterator[str]:
     """Check the checkpoints of a session. Raises StoreError if they cannot be read."""
-    with reader.snapshot():
-        infos, manifests = reader.checkpoints(all_roots=True), reader.all_manifests(all_roots=True)
+    infos, manifests = reader.stored_checkpoints(all_roots=True)
     report.checkpoints = len(infos)
     outdated = {cid: why for cid, why in map(_outdated, manifests.values()) if why}
     report.lost |= outdated
