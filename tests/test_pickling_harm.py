@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextvars
 import gc
+import os
 import pickle
+import subprocess
 import sys
 import threading
 import time
@@ -481,21 +483,74 @@ def test_what_was_restored_is_stored_again():
     assert values["v"].tolist() == values["a"][::-3].tolist()
 
 
-def test_a_file_that_changed_is_not_taken_for_what_it_was(tmp_path: Any):
-    """A map of a file is restored only while the file is as it was."""
+def test_a_map_of_a_file_that_changed_is_of_the_file_as_it_is_now_and_says_so(tmp_path: Any):
+    """A return replaces no map that can be used by one that cannot."""
     path = str(tmp_path / "a.npy")
     np.save(path, np.arange(100.0))
     a = np.load(path, mmap_mode="r")
     packer = Packer({})
     packed = packer.pack({"a": a, "b": [1, a[3:]]})
-    np.save(path, np.arange(200.0))
+    np.save(path, np.arange(100.0, 300.0))
     report: list[str] = []
 
     found = packer.unpack(packed.stream, report=report)
 
     assert found["b"][0] == 1
-    assert type(found["b"][1]) is Lost
-    assert any("not as it was" in said for said in report)
+    assert found["b"][1][0] == 103.0
+    assert report == [f"{path} was written since, and is mapped as it is now"]
+
+
+def test_a_file_that_is_shorter_than_its_map_was_is_lost_and_not_extended(tmp_path: Any):
+    path = tmp_path / "a.dat"
+    a = np.memmap(path, "u1", "w+", shape=9_000)
+    packer = Packer({})
+    packed = packer.pack({"a": a})
+    path.write_bytes(b"short")
+
+    found = packer.unpack(packed.stream, report=[])
+
+    assert type(found["a"]) is Lost
+    assert path.read_bytes() == b"short"
+
+
+LARGE_MAP = 65 * 1024 * 1024
+
+
+def test_writes_to_one_page_of_a_large_map_of_a_file_are_all_noticed(tmp_path: Any):
+    """The system notes the first one in the time of the file, and not those before it stored the page."""
+    a = np.memmap(tmp_path / "a.dat", "u1", "w+", shape=LARGE_MAP)
+    packer = Packer({})
+    packs: list[Any] = []
+    for value in (1, 2, 3):
+        a[5] = value
+        packs.append(packer.pack({"a": a}).stream)
+    report: list[str] = []
+    found = packer.unpack(packs[0], report=report)
+
+    assert len(set(map(bytes, packs))) == 3
+    assert found["a"][5] == 3
+    assert "may have been written since, and is mapped as it is now" in report[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which pages were written")
+def test_a_large_map_of_a_file_that_is_only_read_is_unchanged(tmp_path: Any):
+    """Also where it could be written to."""
+    if subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, check=True).stdout == b"tmpfs\n":
+        pytest.skip("a file in memory is never stored")
+    with open(tmp_path / "a.dat", "wb") as file:
+        file.truncate(LARGE_MAP)
+        file.flush()
+        os.fsync(file.fileno())
+    a = np.memmap(tmp_path / "a.dat", "u1", "r+")
+    packer = Packer({})
+    first = packer.pack({"a": a}).stream
+    assert a[7] == a[-1] == 0
+    report: list[str] = []
+
+    packer.unpack(first, report=report)
+
+    assert bytes(packer.pack({"a": a}).stream) == bytes(first)
+    assert not report
 
 
 def test_an_array_that_looks_beyond_its_memory_is_not_stored():

@@ -12,14 +12,11 @@ import functools
 import itertools
 import mmap
 import operator
-import os
 import sys
 import types
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
-
-from xxhash import xxh3_64_hexdigest
 
 from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.reflection import (
@@ -31,6 +28,7 @@ from ctxkernel.core.reflection import (
     is_own_class,
     loaded,
 )
+from ctxkernel.state.types import file_maps
 from ctxkernel.state.types.file_objects import is_anonymous, owns_foreign_memory
 from ctxkernel.state.types.instances import careful, instance_or, of_module
 from ctxkernel.state.types.memory_blocks import MemoryBlock, MemoryBlocks
@@ -51,28 +49,6 @@ def _numpy() -> Any:
     import numpy as np
 
     return np
-
-
-class FileMap(MemoryBlock):
-    """A file that is mapped into memory."""
-
-    __slots__ = ("mode", "offset", "path")
-
-    def __init__(self, root: Any) -> None:
-        held = root._mmap
-        whole = _numpy().frombuffer(held, "u1")
-        super().__init__(held, _at(whole), whole.nbytes)
-        self.path: Any = root.filename
-        self.mode = root.mode
-        # A map begins at a page; the array in it where the caller said.
-        self.offset = root.offset - root.offset % mmap.ALLOCATIONGRANULARITY
-
-    def mark(self) -> tuple[int, int, str]:
-        """Return a mark of the present content of the file. Writes to a map may not change the file's time."""
-        whole = None
-        if self.mode != "r" and self.nbytes <= _WHOLE_MAP:
-            whole = _numpy().frombuffer(self.holder, "u1")
-        return _mark(self.path, whole)
 
 
 def _at(arr: Any) -> int:
@@ -140,7 +116,7 @@ def _elements(pack: PackState, obj: Any, plain: Any, cls: tuple[type, ...]) -> A
         elif (known := next((one for one in pack.blocks if one.holder is root._mmap), None)) is not None:
             root = known
         else:
-            pack.blocks.add(root := FileMap(root))
+            pack.blocks.add(root := file_maps.FileMap(root))
     elif root is obj:
         if kind.hasobject:
             # Made whole before its items are: one of them may be a view of it.
@@ -171,7 +147,7 @@ def _elements(pack: PackState, obj: Any, plain: Any, cls: tuple[type, ...]) -> A
     if low < start or high > start + size:
         raise ValueError("it looks beyond the memory that it is a view of")
     args = (root, _at(plain) - start, _dtype(kind), plain.shape, plain.strides, flags.writeable, *cls)
-    return PARTS.mapped_view if class_of(root) is FileMap and cls and is_kind(
+    return PARTS.mapped_view if class_of(root) is file_maps.FileMap and cls and is_kind(
         cls[0], np.memmap
     ) else PARTS.array_view, args
 
@@ -214,7 +190,7 @@ def _nearest(arr: Any) -> Any:
 
 
 def _extent(root: Any) -> tuple[int, int]:
-    if class_of(root) in (MemoryBlock, FileMap):
+    if class_of(root) in (MemoryBlock, file_maps.FileMap):
         return root.address, root.nbytes
     if is_kind(class_of(root), _numpy().ndarray):
         low, high = bounds_of(root)
@@ -294,14 +270,6 @@ def _places(count: int) -> str:
     return "u1" if count <= 1 << 8 else "<u2" if count <= 1 << 16 else "<u4"
 
 
-def mapped(pack: PackState, obj: FileMap) -> Reduction:
-    """A map of a file: of the same file again, while it is as it was."""
-    return PARTS.mapped_file, (os.path.abspath(obj.path), obj.path, obj.mode, obj.offset, obj.nbytes, obj.mark())
-
-
-_WHOLE_MAP = 64 * 1024 * 1024
-
-
 def record(pack: PackState, obj: Any) -> Reduction:
     """A record of a structured array, in the memory of that array: a view without dimensions."""
     if obj.base is None:
@@ -354,7 +322,7 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("scipy.spatial", "cKDTree", tree),
     ("scipy.special._multiufuncs", "MultiUFunc", lambda pack, obj: of_module(pack, obj) or careful(pack, obj)),
     ("ctxkernel.state.types.memory_blocks", "MemoryBlock", block),
-    (__name__, "FileMap", mapped),
+    (file_maps.__name__, "FileMap", file_maps.mapped),
 )
 
 
@@ -473,22 +441,8 @@ class ArrayParts(StreamConstructors):
         if not writeable:
             made.flags.writeable = False
 
-    def mapped_file(self, path: str, name: Any, mode: str, offset: int, size: int, mark: tuple[int, int, str]) -> Any:
-        """Map a file. Raises OSError where it is gone or changed."""
-        np = _numpy()
-        made = np.memmap(path, np.uint8, "r" if mode == "r" else "r+", offset, (size,))
-        if _mark(path, made if mark[2] else None) != tuple(mark):
-            raise OSError(f"{path} is not as it was")
-        made.filename, made.mode = name, mode
-        return made
-
     def mapped_view(self, root: Any, offset: int, *args: Any) -> Any:
         """Return an array in a map of a file, with the attributes of a memmap."""
         made = self.array_view(root, offset, *args)
         made._mmap, made.filename, made.mode, made.offset = root._mmap, root.filename, root.mode, root.offset + offset
         return made
-
-
-def _mark(path: Any, whole: Any) -> tuple[int, int, str]:
-    known = os.stat(path)
-    return known.st_size, known.st_mtime_ns, "" if whole is None else xxh3_64_hexdigest(whole)

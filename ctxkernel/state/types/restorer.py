@@ -13,6 +13,7 @@ from ctxkernel.core.reflection import definition_of
 from ctxkernel.core.state_names import CLASS
 from ctxkernel.state.types.arrays import ArrayParts
 from ctxkernel.state.types.classes import ClassParts
+from ctxkernel.state.types.file_maps import FileMapParts
 from ctxkernel.state.types.file_objects import FileParts
 from ctxkernel.state.types.frames import FrameParts
 from ctxkernel.state.types.instances import InstanceParts
@@ -22,7 +23,9 @@ from ctxkernel.state.types.process_objects import ThingParts
 from ctxkernel.state.types.tensors import TensorParts
 
 
-class StreamRestorer(ArrayParts, FrameParts, TensorParts, InstanceParts, ClassParts, FileParts, MatchParts, ThingParts):
+class StreamRestorer(
+    ArrayParts, FileMapParts, FrameParts, TensorParts, InstanceParts, ClassParts, FileParts, MatchParts, ThingParts
+):
     """The constructors of one stream; `part` gives them by name."""
 
     def part(self, name: str) -> Any:
