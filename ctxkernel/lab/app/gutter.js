@@ -305,11 +305,18 @@ class Gutter {
     const tabindex = cell === this.content.activeCell ? '0' : '-1';
     const where = look.state === 'later' ? `which ran after ${this.marks.here}` : 'on another branch';
     const told = here ? `here the cell ran as ${here}` : 'the cell has not run here';
+    // The notebook takes the keyboard only from what is outside of it, and without this button nothing would have it.
+    const press = () => {
+      button.blur();
+      this.content.activate();
+      act.run();
+    };
+    const button = h('button', { class: 'ctxk-linkbutton', type: 'button', tabindex, onclick: press }, act.text);
     return h(
       'div',
       { class: 'ctxk-nb ctxk-foreignline', 'data-lm-suppress-shortcuts': 'true' },
       h('span', null, `The output is of ${look.name}, ${where}; ${told}.`),
-      h('button', { class: 'ctxk-linkbutton', type: 'button', tabindex, onclick: act.run }, act.text)
+      button
     );
   }
 

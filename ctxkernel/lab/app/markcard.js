@@ -14,7 +14,7 @@ class MarkCard {
     this.gutter = gutter;
     /** @type {HTMLElement | null} */
     this.box = null;
-    /** @type {HTMLElement | null} what has the keyboard again when it closes */
+    /** @type {HTMLElement | null} the mark beside which it is open */
     this.from = null;
     /** @param {PointerEvent} event */
     this.outside = ({ target }) => {
@@ -128,12 +128,12 @@ class MarkCard {
     event.stopPropagation();
   }
 
-  /** @param {boolean} focus whether the mark gets the keyboard */
+  /** @param {boolean} focus whether the notebook gets the keyboard: its keys do nothing on a mark */
   close(focus) {
     document.removeEventListener('pointerdown', this.outside, true);
     this.box?.remove();
     this.box = null;
-    if (focus) this.from?.focus();
+    if (focus) this.gutter.content.activate();
     this.from = null;
   }
 }
