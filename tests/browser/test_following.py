@@ -130,3 +130,24 @@ def test_cells_that_the_branch_does_not_have_stay_and_deleted_ones_can_come_back
     texts = [text(desk, index) for index in range(4)]
     assert sorted(texts) == sorted([*CELLS, "new = 1\nnew"])
     expect(desk.page.locator(".ctxk-mark", has_text="s2")).to_be_visible()
+
+
+def test_outputs_that_were_cleared_or_lost_by_a_reload_can_be_shown_again(desk):
+    """The timeline has them; a cell that has its output is not listed."""
+    run_all(desk, "lost.ipynb", CELLS)
+    desk.page.evaluate(f"{CURRENT}.content.widgets[1].model.clearExecution()")
+    desk.select(1)
+    mark(desk, 1).click()
+    desk.page.get_by_role("dialog", name="Statement s2").get_by_role("button", name="Show it as it ran here (s2)").click()
+    sheet = desk.page.locator(".ctxk-nbsheet")
+    expect(sheet.locator(".ctxk-change")).to_contain_text("y 2")
+    desk.page.keyboard.press("Escape")
+
+    desk.command("Show the cells as at HEAD")
+
+    expect(sheet.locator(".ctxk-change")).to_have_count(1)
+    desk.page.get_by_role("button", name="Show 1 cell as at s3").click()
+    expect(desk.cell(1).locator(".jp-OutputArea").last).to_contain_text("y 2")
+    expect(desk.cell(1).locator(".jp-InputPrompt, .jp-InputArea-prompt").first).to_contain_text("[2]")
+    desk.command("Show the cells as at HEAD")
+    expect(sheet).to_contain_text("nothing would change")

@@ -230,6 +230,11 @@ class Gutter {
     return this.marks.shownBy(mark, shownOf(cell));
   }
 
+  /** Whether the number of a cell's run is gone: the page was loaded again before it was saved, or it was cleared. @param {Cell} cell */
+  cleared({ model }) {
+    return model.executionCount === null && model.executionState !== 'running' && Boolean(this.marks.cells.get(model.id)?.count);
+  }
+
   /** @param {Cell} cell @returns {Beside} */
   add(cell) {
     const button = h('button', {
