@@ -151,3 +151,23 @@ def test_outputs_that_were_cleared_or_lost_by_a_reload_can_be_shown_again(desk):
     expect(desk.cell(1).locator(".jp-InputPrompt, .jp-InputArea-prompt").first).to_contain_text("[2]")
     desk.command("Show the cells as at HEAD")
     expect(sheet).to_contain_text("nothing would change")
+    desk.page.keyboard.press("Escape")
+
+
+def test_the_output_of_a_cell_that_ran_from_another_page_can_be_shown(desk):
+    """This page has only the mark of that run."""
+    run_all(desk, "pages.ipynb", CELLS)
+    source = "print('y', y * 50)"
+    desk.page.evaluate(f"source => {CURRENT}.content.widgets[1].model.sharedModel.setSource(source)", source)
+    ask = "sessionContext.session.kernel.requestExecute({ code }, true, { cellId: 'cell-1' })"
+    desk.page.evaluate(f"code => void {CURRENT}.{ask}", source)
+    expect(mark(desk, 1)).to_contain_text("s4")
+
+    desk.command("Show the cells as at HEAD")
+
+    changes = desk.page.locator(".ctxk-nbsheet .ctxk-change")
+    expect(changes).to_have_count(1)
+    expect(changes).to_contain_text("y 100")
+    desk.page.get_by_role("button", name="Show 1 cell as at s4").click()
+    expect(desk.cell(1).locator(".jp-OutputArea").last).to_contain_text("y 100")
+    expect(desk.cell(1).locator(".jp-InputPrompt, .jp-InputArea-prompt").first).to_contain_text("[4]")

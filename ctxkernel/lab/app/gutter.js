@@ -230,9 +230,15 @@ class Gutter {
     return this.marks.shownBy(mark, shownOf(cell));
   }
 
-  /** Whether the number of a cell's run is gone: the page was loaded again before it was saved, or it was cleared. @param {Cell} cell */
-  cleared({ model }) {
-    return model.executionCount === null && model.executionState !== 'running' && Boolean(this.marks.cells.get(model.id)?.count);
+  /**
+   * Whether a cell does not show the run that its mark names: its output was cleared, or lost by a reload of the page, or
+   * the cell ran from another page.
+   * @param {Cell} cell
+   */
+  misses(cell) {
+    const { model } = cell;
+    const ran = this.marks.cells.get(model.id)?.count;
+    return Boolean(ran) && model.executionCount !== ran && model.executionState !== 'running' && !shownOf(cell).execution;
   }
 
   /** @param {Cell} cell @returns {Beside} */

@@ -90,7 +90,7 @@ class MarkCard {
       return at !== null && act(`Go to ${id}`, () => void host.goto(at));
     });
     return [
-      live && (look?.foreign || this.gutter.cleared(cell)) && mark?.on_head && act(`Show it as it ran here (${nameOf(mark.on_head)})…`, () => host.follow(cell)),
+      live && (look?.foreign || this.gutter.misses(cell)) && mark?.on_head && act(`Show it as it ran here (${nameOf(mark.on_head)})…`, () => host.follow(cell)),
       live && act('Run this cell', () => host.run(cell)),
       live && look?.name && mark?.state === 'stale' && act('Run affected cells…', () => host.affected(cell)),
       live && mark?.on_head && act('What it depends on…', () => host.dependencies(cell)),
