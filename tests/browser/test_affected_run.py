@@ -100,7 +100,9 @@ def test_the_expected_time_of_a_plan_leaves_out_cells_that_have_not_run(desk):
     edit(desk, 0, "x = 2\n__import__('time').sleep(0.3)")
     desk.command("Run affected cells")
     sheet = desk.view.get_by_role("dialog", name="Run affected cells")
-    expect(sheet.locator(".ctxk-expected")).to_contain_text(re.compile(r"about 3\d\d ms, without the time of 2 new cells"))
+    expect(sheet.locator(".ctxk-expected")).to_contain_text(
+        re.compile(r"about 3\d\d ms, without the time of 2 new cells")
+    )
     sheet.get_by_role("button", name="Cancel").click()
     desk.select(0)
     desk.command("Re-run from here")

@@ -138,7 +138,9 @@ def test_outputs_that_were_cleared_or_lost_by_a_reload_can_be_shown_again(desk):
     desk.page.evaluate(f"{CURRENT}.content.widgets[1].model.clearExecution()")
     desk.select(1)
     mark(desk, 1).click()
-    desk.page.get_by_role("dialog", name="Statement s2").get_by_role("button", name="Show it as it ran here (s2)").click()
+    desk.page.get_by_role("dialog", name="Statement s2").get_by_role(
+        "button", name="Show it as it ran here (s2)"
+    ).click()
     sheet = desk.page.locator(".ctxk-nbsheet")
     expect(sheet.locator(".ctxk-change")).to_contain_text("y 2")
     desk.page.keyboard.press("Escape")
