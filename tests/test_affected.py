@@ -720,6 +720,18 @@ def test_the_plan_does_not_take_what_another_variable_shares_for_changed(kernel)
     assert affected(kernel)["ran"] == [2, 4]
 
 
+def test_the_plan_counts_the_cells_that_read_what_a_cell_bound_to_an_equal_value_when_it_ran_twice(kernel):
+    """A second run of a notebook gives the same values, but after an edit they may change."""
+    cells = {"a": "x = 1", "b": "y = x + 1", "c": "print(y)"}
+    for _ in range(2):
+        put(kernel, **cells)
+    put(kernel, a="x = 10")
+
+    plan = affected(kernel, "--dry-run")
+
+    assert plan["why"] == {"1": "x changed", "2": "y may change"}
+
+
 def test_libraries_that_a_cell_below_loads_do_not_affect_an_edited_cell_that_ran(kernel):
     """They come with settings, filters of warnings and variables of the environment."""
     wanted = ("numpy", "pandas", "scipy.special", "sklearn.linear_model", "joblib", "polars", "requests", "matplotlib")

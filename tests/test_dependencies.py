@@ -133,6 +133,15 @@ def test_a_name_that_could_not_be_compared_makes_its_readers_unknown():
     assert graph.freshness("B").because == ("a may have been changed by s3",)
 
 
+def test_a_cell_is_not_stale_because_a_cell_above_ran_again_that_may_not_have_made_what_it_read():
+    graph = DependencyGraph([run(1, "A", a="1"), CellRun("s2.1", "s2", "B", source="1", doubtful=["a"])])
+    graph.add(run(3, "C", "a", c="3"))
+    graph.add(run(4, "D", "c", d="4"))
+    graph.add(CellRun("s5.1", "s5", "B", source="2"))
+    assert states(graph) == {"A": "fresh", "B": "fresh", "C": "unknown", "D": "fresh"}
+    assert graph.freshness("C").because == ("a may have come from s2; its cell ran again as s5 without it",)
+
+
 def test_a_change_by_a_thread_or_a_widget_has_no_place_in_the_order():
     graph = DependencyGraph([run(1, "A", a="1"), run(2, "B", "a", b="2")])
     graph.add(CellRun("s3.1", "s3", "s3", made={"a": "7"}, outside=True))

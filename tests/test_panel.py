@@ -500,6 +500,22 @@ def test_the_marks_of_cells_come_back_with_a_resume(start_kernel):
     assert front.ask(type="details", of="s1.1")["details"]["row"]["source"] == "kept = [1]\nprint('one')"
 
 
+def test_after_a_resume_a_cell_that_ran_after_head_is_marked_as_later(start_kernel):
+    """As after a return: it is on the branch of HEAD."""
+    first = Front(start_kernel())
+    first.run("x = 1", cell_id="a")
+    first.run("y = 2", cell_id="b")
+    first.run("%ctx goto s1", gesture=True)
+    first.kernel.manager.provisioner.process.send_signal(signal.SIGKILL)
+    first.kernel.manager.provisioner.process.wait()
+    front = Front(start_kernel())
+
+    front.run("%ctx resume", gesture=True)
+
+    marks = marks_of(front._told(lambda data: data["type"] == "snapshot")["cells"])
+    assert {name: one["state"] for name, one in marks.items()} == {"a": "fresh", "b": "later"}
+
+
 def test_the_first_turn_that_a_page_sees_tells_only_what_changed(kernel):
     """The snapshot has told the history and the marks of a session that ran without a page."""
     kernel.run("x = 'long ' * 2000\nprint(x)")

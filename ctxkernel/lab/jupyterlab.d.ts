@@ -129,6 +129,7 @@ export interface CellModel {
   mimeType?: string;
   /** Of a code cell. */
   executionCount: number | null;
+  readonly executionState?: string;
   /** Whether its text is not the one that ran; newer versions let it be set. */
   isDirty?: boolean;
   readonly contentChanged?: Signal<unknown, unknown>;

@@ -283,12 +283,14 @@ class DependencyGraph:
             node = self._nodes[cell]
             if node.first < first:
                 continue
-            lost = [n for n, version in node.reads.items() if version.cell == new.cell and n not in again]
+            lost = {n: v for n, v in node.reads.items() if v.cell == new.cell and n not in again}
             if lost:
+                made = [name for name, version in lost.items() if not version.text.startswith("?")]
                 told = (
-                    f"{_named(lost)} came from {old.statement_id}; its cell ran again as {new.statement_id} without it"
+                    f"{_named(made or lost)} {'came' if made else 'may have come'} from {old.statement_id}; "
+                    f"its cell ran again as {new.statement_id} without it"
                 )
-                node.replaced[new.cell] = _Change(new.statement_id, told, execution=new.execution_id)
+                node.replaced[new.cell] = _Change(new.statement_id, told, bool(made), new.execution_id)
                 affected.add(cell)
         return affected | self._restore_readers(new.cell, besides=affected)
 
@@ -327,8 +329,8 @@ class DependencyGraph:
         return frozenset(found) if len(found) <= MOST_CAUSES else MANY
 
     def _direct_causes(self, node: _Node) -> frozenset[str]:
-        certain = [one.execution for one in node.changes.values() if one.certain]
-        return frozenset((*certain, *(one.execution for one in node.replaced.values())))
+        found = (*node.changes.values(), *node.replaced.values())
+        return frozenset(one.execution for one in found if one.certain)
 
     def _withdraw(self, cell: str) -> set[str]:
         """Forget why a cell and those that read from it are stale; return them: cells that read from each other in
@@ -357,8 +359,9 @@ class DependencyGraph:
                 because.append(f"{_named([name])} {change.told}{by}")
                 upstream |= {change.by: None} if change.by else {}
         for change in node.replaced.values():
-            because.append(change.told)
-            upstream[change.by] = None
+            if change.certain:
+                because.append(change.told)
+                upstream[change.by] = None
         if node.causes:
             for source, names in self._stale_sources(cell).items():
                 because.append(f"it reads {_named(names)} of {source}, which is stale")
@@ -366,6 +369,7 @@ class DependencyGraph:
         if because:
             return Freshness("stale", tuple(because[:MOST_REASONS]), tuple(upstream))
         unknown = [node.run.unknown] if node.run.unknown else []
+        unknown += (change.told for change in node.replaced.values())
         if node.repeated:
             unknown.append(f"it read {_named(node.repeated)} as its own earlier run left it")
         if own := [name for name in node.reads if _is_lasting(node.run, name)]:

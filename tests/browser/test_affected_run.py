@@ -94,6 +94,23 @@ def test_run_affected_has_buttons_where_a_person_looks_for_it(desk):
     expect(mark(desk, 1)).not_to_contain_text("stale")
 
 
+def test_the_expected_time_of_a_plan_leaves_out_cells_that_have_not_run(desk):
+    """Nobody knows how long they take."""
+    run_all(desk, "new.ipynb", ["x = 1\n__import__('time').sleep(0.3)"], "y = x", "print(y)")
+    edit(desk, 0, "x = 2\n__import__('time').sleep(0.3)")
+    desk.command("Run affected cells")
+    sheet = desk.view.get_by_role("dialog", name="Run affected cells")
+    expect(sheet.locator(".ctxk-expected")).to_contain_text(
+        re.compile(r"about 3\d\d ms, without the time of 2 new cells")
+    )
+    sheet.get_by_role("button", name="Cancel").click()
+    desk.select(0)
+    desk.command("Re-run from here")
+    sheet = desk.view.get_by_role("dialog", name="Re-run from s1")
+    expect(sheet.locator(".ctxk-expected")).to_contain_text("without the time of 2 new cells")
+    sheet.get_by_role("button", name="Cancel").click()
+
+
 def test_an_error_stops_the_run_and_names_the_cells_that_were_not_reached(desk):
     """The cell that failed is one click away; an opaque cell that asks is run only with a tick."""
     run_all(desk, "affected.ipynb", ["a = 1", "b = 1 / a", "import time\nt = time.time()", "c = b"])

@@ -130,3 +130,46 @@ def test_cells_that_the_branch_does_not_have_stay_and_deleted_ones_can_come_back
     texts = [text(desk, index) for index in range(4)]
     assert sorted(texts) == sorted([*CELLS, "new = 1\nnew"])
     expect(desk.page.locator(".ctxk-mark", has_text="s2")).to_be_visible()
+
+
+def test_outputs_that_were_cleared_or_lost_by_a_reload_can_be_shown_again(desk):
+    """The timeline has them; a cell that has its output is not listed."""
+    run_all(desk, "lost.ipynb", CELLS)
+    desk.page.evaluate(f"{CURRENT}.content.widgets[1].model.clearExecution()")
+    desk.select(1)
+    mark(desk, 1).click()
+    desk.page.get_by_role("dialog", name="Statement s2").get_by_role(
+        "button", name="Show it as it ran here (s2)"
+    ).click()
+    sheet = desk.page.locator(".ctxk-nbsheet")
+    expect(sheet.locator(".ctxk-change")).to_contain_text("y 2")
+    desk.page.keyboard.press("Escape")
+
+    desk.command("Show the cells as at HEAD")
+
+    expect(sheet.locator(".ctxk-change")).to_have_count(1)
+    desk.page.get_by_role("button", name="Show 1 cell as at s3").click()
+    expect(desk.cell(1).locator(".jp-OutputArea").last).to_contain_text("y 2")
+    expect(desk.cell(1).locator(".jp-InputPrompt, .jp-InputArea-prompt").first).to_contain_text("[2]")
+    desk.command("Show the cells as at HEAD")
+    expect(sheet).to_contain_text("nothing would change")
+    desk.page.keyboard.press("Escape")
+
+
+def test_the_output_of_a_cell_that_ran_from_another_page_can_be_shown(desk):
+    """This page has only the mark of that run."""
+    run_all(desk, "pages.ipynb", CELLS)
+    source = "print('y', y * 50)"
+    desk.page.evaluate(f"source => {CURRENT}.content.widgets[1].model.sharedModel.setSource(source)", source)
+    ask = "sessionContext.session.kernel.requestExecute({ code }, true, { cellId: 'cell-1' })"
+    desk.page.evaluate(f"code => void {CURRENT}.{ask}", source)
+    expect(mark(desk, 1)).to_contain_text("s4")
+
+    desk.command("Show the cells as at HEAD")
+
+    changes = desk.page.locator(".ctxk-nbsheet .ctxk-change")
+    expect(changes).to_have_count(1)
+    expect(changes).to_contain_text("y 100")
+    desk.page.get_by_role("button", name="Show 1 cell as at s4").click()
+    expect(desk.cell(1).locator(".jp-OutputArea").last).to_contain_text("y 100")
+    expect(desk.cell(1).locator(".jp-InputPrompt, .jp-InputArea-prompt").first).to_contain_text("[4]")

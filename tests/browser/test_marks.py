@@ -48,7 +48,7 @@ def test_after_a_second_return_every_later_cell_names_the_new_place(desk):
 
 
 def test_a_mark_is_opened_by_key_and_says_what_was_edited(desk):
-    """`T S` from the cell; Escape gives the keyboard back to the mark. An edit is seen, and undoing it too."""
+    """`T S` from the cell; Escape closes it. An edit is seen, and undoing it too."""
     run_all(desk, "keys.ipynb", CELLS[:2])
     desk.select(1)
     desk.page.keyboard.press("Enter")
@@ -68,8 +68,28 @@ def test_a_mark_is_opened_by_key_and_says_what_was_edited(desk):
     expect(card.get_by_role("button").first).to_be_focused()
     desk.page.keyboard.press("Escape")
     expect(card).to_have_count(0)
-    expect(mark(desk, 1)).to_be_focused()
     assert mark(desk, 0).get_attribute("tabindex") == "-1"
+
+
+def test_the_notebook_has_the_keyboard_after_a_press_of_a_mark_or_of_the_line_above_an_output(desk):
+    """Its keys work at once: `B` inserts a cell."""
+    run_all(desk, "back.ipynb", CELLS)  # the last one has an empty cell below it then
+    go_back(desk, "s1")
+
+    def insert(count: int) -> None:
+        desk.page.keyboard.press("b")
+        expect(desk.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")).to_have_count(count)
+
+    mark(desk, 2).click()
+    desk.page.keyboard.press("Escape")
+    insert(5)
+    mark(desk, 0).click()
+    desk.page.get_by_role("dialog", name="Statement s1").get_by_role("button", name="Show in the timeline").focus()
+    desk.page.keyboard.press("Escape")
+    insert(6)
+    desk.cell(2).locator(".ctxk-foreignline").get_by_role("button", name="Run it here").click()
+    expect(mark(desk, 2)).to_contain_text("s5")
+    insert(7)
 
 
 def test_a_cell_that_is_inserted_above_and_run_makes_the_cells_below_it_stale(desk):

@@ -447,6 +447,17 @@ def test_nothing_is_sent_while_a_cell_runs(stage):
     expect(stage.get_by_role("button", name="Undo", exact=True)).to_be_disabled()
 
 
+def test_a_button_of_the_foot_that_cannot_be_pressed_looks_so_and_says_why(stage):
+    undo = stage.get_by_role("button", name="Undo", exact=True)
+    looks = "el => getComputedStyle(el).opacity"
+    assert undo.evaluate(looks) == "1"
+    expect(undo).to_have_attribute("title", re.compile("the state before the last cell"))
+    stage.evaluate("view.kernelStatus('busy')")
+    expect(undo).to_be_disabled()
+    assert undo.evaluate(looks) == "0.5"
+    expect(undo).to_have_attribute("title", "Not while a cell runs")
+
+
 def test_a_run_that_its_statement_does_not_mean_is_called_by_its_own_name(stage):
     """`s5` is its run on the way to HEAD; the other one is `s5.1`."""
     stage.locator(".ctxk-foldbutton").click()

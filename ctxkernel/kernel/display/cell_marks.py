@@ -172,13 +172,13 @@ class CellMarks:
     # -- keeping up -------------------------------------------------------------------------------
 
     def _update(self, *, every_file: bool = False) -> None:
-        if self.log is not self._known:
+        if replaced := self.log is not self._known:
             self._known, self._at = self.log, None
             self._start_anew()
         new, follows = self._new_executions()
         if not follows:
             self._start_anew()
-        if not follows or (new and self._later):
+        if replaced or not follows or (new and self._later):
             self._find_later()
         anchor, uncertain = self.queries.uncertain()
         for statement, execution in new:

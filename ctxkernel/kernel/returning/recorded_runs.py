@@ -165,7 +165,7 @@ class RecordedRuns:
             classes=self._classes,
             parts=parts,
             effects=effects,
-            regrouped=self._regrouped(execution, effects),
+            regrouped=self._regrouped(execution, effects) - facts.bound,  # a bound value may become another one
             new_parts=[name for name in effects if name.startswith(AMBIENT) and name not in state],
             gone=gone,
             binds=facts.bound,

@@ -8,7 +8,7 @@
  */
 
 import { h } from './elements.js';
-import { returnParts } from './plans.js';
+import { expectedTime, returnParts } from './plans.js';
 import { questionOf } from './rowparts.js';
 import { headline } from './text.js';
 import { count, dict, duration, list, number, plural, textOf } from './values.js';
@@ -139,6 +139,7 @@ class AffectedRun {
     const kept = this.rows.filter((row) => row.what === 'keep');
     const left = this.rows.filter((row) => GOING.has(row.what));
     const seconds = left.reduce((sum, row) => sum + (row.seconds ?? 0), 0);
+    const fresh = left.filter((row) => row.seconds === null).length;
     const opened = this.body.querySelector('details')?.open;
     const ran = this.rows.filter((row) => row.what === 'ran').length;
     const all = this.above + kept.length + this.rows.filter((row) => row.what === 'kept').length;
@@ -146,7 +147,7 @@ class AffectedRun {
       h(
         'p',
         { class: 'ctxk-expected' },
-        h('b', null, left.length ? `about ${duration(seconds * 1000)}` : ran ? `${plural(ran, 'cell')} ran` : 'nothing has to run'),
+        h('b', null, left.length ? expectedTime(seconds, fresh) : ran ? `${plural(ran, 'cell')} ran` : 'nothing has to run'),
         h('span', { class: 'ctxk-muted' }, `${plural(all, 'cell')} kept`)
       ),
       goes.length ? h('ul', { class: 'ctxk-affectedcells' }, goes.map((row) => this.rowLine(row))) : '',

@@ -28,7 +28,7 @@ import { count, dict, list, plural } from './values.js';
  * @property {Cell | null} cell null: it is not in the notebook any more
  * @property {Partial<CellVersion>} version
  * @property {boolean} text whether its text would change
- * @property {boolean} output whether it shows another execution
+ * @property {boolean} output whether it shows another execution, or not all of it
  * @property {boolean} typed whether its text did not run as it is
  * @property {string} now its text
  * @property {boolean} chosen
@@ -144,7 +144,8 @@ class CellVersions {
       const now = cell.model.sharedModel.getSource();
       const shown = this.gutter.shownBy(cell, mark);
       const text = fingerprint(now) !== version.digest;
-      const output = shown !== version.execution_id;
+      const bare = cell.model.executionCount === null && !cell.model.outputs.length && list(version.outputs).length > 0;
+      const output = shown !== version.execution_id || bare || this.gutter.misses(cell);
       const typed = text && Boolean(this.gutter.look(cell)?.edited);
       if (!runs && (text || output)) found.push({ cell, version, text, output, typed, now, chosen: output });
     }

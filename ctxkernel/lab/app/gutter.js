@@ -230,6 +230,17 @@ class Gutter {
     return this.marks.shownBy(mark, shownOf(cell));
   }
 
+  /**
+   * Whether a cell does not show the run that its mark names: its output was cleared, or lost by a reload of the page, or
+   * the cell ran from another page.
+   * @param {Cell} cell
+   */
+  misses(cell) {
+    const { model } = cell;
+    const ran = this.marks.cells.get(model.id)?.count;
+    return Boolean(ran) && model.executionCount !== ran && model.executionState !== 'running' && !shownOf(cell).execution;
+  }
+
   /** @param {Cell} cell @returns {Beside} */
   add(cell) {
     const button = h('button', {
@@ -305,11 +316,18 @@ class Gutter {
     const tabindex = cell === this.content.activeCell ? '0' : '-1';
     const where = look.state === 'later' ? `which ran after ${this.marks.here}` : 'on another branch';
     const told = here ? `here the cell ran as ${here}` : 'the cell has not run here';
+    // The notebook takes the keyboard only from what is outside of it, and without this button nothing would have it.
+    const press = () => {
+      button.blur();
+      this.content.activate();
+      act.run();
+    };
+    const button = h('button', { class: 'ctxk-linkbutton', type: 'button', tabindex, onclick: press }, act.text);
     return h(
       'div',
       { class: 'ctxk-nb ctxk-foreignline', 'data-lm-suppress-shortcuts': 'true' },
       h('span', null, `The output is of ${look.name}, ${where}; ${told}.`),
-      h('button', { class: 'ctxk-linkbutton', type: 'button', tabindex, onclick: act.run }, act.text)
+      button
     );
   }
 

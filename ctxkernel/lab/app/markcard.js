@@ -14,7 +14,7 @@ class MarkCard {
     this.gutter = gutter;
     /** @type {HTMLElement | null} */
     this.box = null;
-    /** @type {HTMLElement | null} what has the keyboard again when it closes */
+    /** @type {HTMLElement | null} the mark beside which it is open */
     this.from = null;
     /** @param {PointerEvent} event */
     this.outside = ({ target }) => {
@@ -90,7 +90,7 @@ class MarkCard {
       return at !== null && act(`Go to ${id}`, () => void host.goto(at));
     });
     return [
-      live && look?.foreign && mark?.on_head && act(`Show it as it ran here (${nameOf(mark.on_head)})…`, () => host.follow(cell)),
+      live && (look?.foreign || this.gutter.misses(cell)) && mark?.on_head && act(`Show it as it ran here (${nameOf(mark.on_head)})…`, () => host.follow(cell)),
       live && act('Run this cell', () => host.run(cell)),
       live && look?.name && mark?.state === 'stale' && act('Run affected cells…', () => host.affected(cell)),
       live && mark?.on_head && act('What it depends on…', () => host.dependencies(cell)),
@@ -128,12 +128,12 @@ class MarkCard {
     event.stopPropagation();
   }
 
-  /** @param {boolean} focus whether the mark gets the keyboard */
+  /** @param {boolean} focus whether the notebook gets the keyboard: its keys do nothing on a mark */
   close(focus) {
     document.removeEventListener('pointerdown', this.outside, true);
     this.box?.remove();
     this.box = null;
-    if (focus) this.from?.focus();
+    if (focus) this.gutter.content.activate();
     this.from = null;
   }
 }

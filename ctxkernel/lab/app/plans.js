@@ -58,6 +58,12 @@ function isTrivial(p) {
   return !costs && (number(p.seconds) ?? Infinity) < AT_ONCE_S;
 }
 
+/** How long cells take, as far as they have run before. @param {number} seconds @param {number} fresh those that have not */
+function expectedTime(seconds, fresh) {
+  const time = seconds < 0.1 ? 'at once' : `about ${duration(seconds * 1000)}`;
+  return fresh ? `${time}, without the time of ${plural(fresh, 'new cell')}` : time;
+}
+
 /** What a plan says, part by part; parts that are empty are not there. @param {Partial<Plan>} p @param {Job} job */
 function planBody(p, job) {
   const load = list(p.load).map((one) => dict(one));
@@ -66,6 +72,7 @@ function planBody(p, job) {
   const again = Object.entries(dict(p.rerun));
   const lost = Object.entries(dict(p.lost));
   const running = job.steps ? steps.reduce((sum, one) => sum + (number(one.expected_s) ?? 0), 0) : 0;
+  const fresh = list(job.steps).filter((one) => one.expected_s === null && !one.skipped && !one.asks).length;
   const seconds = number(p.seconds) === null && !running ? null : (number(p.seconds) ?? 0) + running;
   const changes = list(p.file_changes).map(dict);
   const nothing = !load.length && !list(p.drop).length && !again.length && !lost.length && !changes.length && !Object.keys(dict(p.as_now)).length;
@@ -74,7 +81,7 @@ function planBody(p, job) {
     h(
       'p',
       { class: 'ctxk-expected' },
-      seconds === null ? '' : h('b', null, seconds < 0.1 ? 'at once' : `about ${duration(seconds * 1000)}`),
+      seconds === null ? '' : h('b', null, expectedTime(seconds, fresh)),
       kept
         ? h('span', { class: 'ctxk-muted' }, `${plural(kept, 'name')} kept as ${kept === 1 ? 'it is' : 'they are'}`)
         : ''
@@ -211,4 +218,4 @@ function stepLine(step, job) {
   );
 }
 
-export { isTrivial, planBody, returnParts };
+export { expectedTime, isTrivial, planBody, returnParts };

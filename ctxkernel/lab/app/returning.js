@@ -69,7 +69,6 @@ class Returning {
       {
         class: 'ctxk-footbutton',
         type: 'button',
-        title: 'Undo: the state before the last cell, or before the last move (%ctx undo)',
         onclick: () => this.undo()
       },
       icon('undo'),
@@ -80,7 +79,6 @@ class Returning {
       {
         class: 'ctxk-footbutton',
         type: 'button',
-        title: 'Run affected: only the cells that your edits affect, after a look at the plan (%ctx rerun --affected)',
         onclick: () => this.affected()
       },
       icon('play'),
@@ -94,12 +92,21 @@ class Returning {
     return this.view.actions;
   }
 
+  /** Enable the buttons below, or say why they are not. */
+  allow() {
+    const why = this.view.busy ? 'Not while a cell runs' : this.view.rows.size ? '' : 'No cell has run yet';
+    this.undoButton.disabled = this.affectedButton.disabled = Boolean(why);
+    this.undoButton.title = why || 'Undo: the state before the last cell, or before the last move (%ctx undo)';
+    this.affectedButton.title =
+      why || 'Run affected: only the cells that your edits affect, after a look at the plan (%ctx rerun --affected)';
+  }
+
   /* ------------------------------------------------------------ the line at the foot */
 
   draw() {
     const { view } = this;
     this.foot.hidden = !view.canMove;
-    this.undoButton.disabled = this.affectedButton.disabled = view.busy || !view.rows.size;
+    this.allow();
     this.affectedButton.hidden = !this.actions.allCells;
     drawStorage(this.storage, view.storage);
   }
@@ -437,7 +444,7 @@ class Returning {
   busyChanged() {
     this.relabel?.();
     if (this.outdated && !this.view.busy && this.again) void this.again();
-    this.undoButton.disabled = this.affectedButton.disabled = this.view.busy || !this.view.rows.size;
+    this.allow();
   }
 
   /** Resume the earlier session; its banner tells so until it is there. */
