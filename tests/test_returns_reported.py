@@ -912,6 +912,21 @@ def test_the_states_after_the_cache_folder_was_deleted_are_stored_whole(start_ke
     assert "0 kept" in told
 
 
+def test_a_statement_during_which_the_kernel_died_has_no_state_and_says_so(start_kernel, tmp_path):
+    """With the way to the state before it, and the way to make it."""
+    kernel = start_kernel(tmp_path)
+    kernel.run("x = 1")
+    with pytest.raises(RuntimeError, match="the kernel died"):
+        kernel.run("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    kernel = start_kernel(tmp_path)
+    kernel.run("%ctx resume")
+
+    told = kernel.run("%ctx goto s2").error["evalue"]
+
+    assert "the state after s2 is not there: the kernel died while it ran. %ctx goto 1" in told
+    assert "%ctx rerun 2..2" in told
+
+
 THINNED = (
     "import numpy as np\nx = 1",
     "big = np.random.default_rng(0).random(2_000_000)",

@@ -196,6 +196,8 @@ class Resumption:
         for execution_id, why in found.not_restorable:
             if execution_id in found.checkpoints:
                 health.know(replace(found.checkpoints[execution_id], state="damaged", reason=why))
+            elif why != IMPORTED:
+                health.know(CheckpointInfo(f"c{execution_id}", execution_id, "skipped", 0, 0.0, reason=why))
         for execution_id, made in manifests.items():
             info = found.checkpoints[execution_id]
             try:
