@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import abc
 import ctypes
+import dis
+import gc
 import sys
 import types
 import typing
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ctxkernel.core.dataclasses import dataclass, field
@@ -193,6 +195,20 @@ def new_type(pack: PackState, obj: Any) -> Reduction:
     return PARTS.new_type, (name, obj.__supertype__, module, obj.__qualname__)
 
 
+def type_alias(pack: PackState, obj: Any) -> Reduction:
+    """A type alias. Of a `type` statement: the function that computes its value, whether or not it was computed yet.
+
+    To compute it here would be too early: it may refer to the alias itself, and to names that are defined later.
+    """
+    name, module, variables = obj.__name__, obj.__module__, obj.__type_params__
+    if module != pack.module and loaded(module).get(name) is obj:
+        return name
+    compute = next((one for one in gc.get_referents(obj) if class_of(one) is types.FunctionType), None)
+    if compute is None:
+        return PARTS.type_alias, (name, obj.__value__, variables, module)
+    return PARTS.type_statement, (name, variables or None, compute)
+
+
 KINDS: dict[Any, Kind] = {
     type: class_,
     typing.TypeVar: type_variable,
@@ -201,10 +217,21 @@ KINDS: dict[Any, Kind] = {
     typing.NewType: new_type,
 }
 if sys.version_info >= (3, 12):
-    KINDS[typing.TypeAliasType] = lambda _, obj: (
-        PARTS.type_alias,
-        (obj.__name__, obj.__value__, obj.__type_params__, obj.__module__),
-    )
+    KINDS[typing.TypeAliasType] = type_alias
+
+
+def _negated(parts: Any) -> Any:
+    return -parts
+
+
+def _alias_of_statement() -> Callable[[tuple[Any, ...]], Any]:
+    """Return the function that makes the alias of a `type` statement: Python has no name for it, only an instruction.
+
+    It takes the name, the type variables or None, and the function that computes the value.
+    """
+    code = _negated.__code__
+    change = bytes((dis.opmap["UNARY_NEGATIVE"], 0)), bytes((dis.opmap["CALL_INTRINSIC_1"], 11))
+    return types.FunctionType(code.replace(co_code=code.co_code.replace(*change)), {})
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -236,8 +263,12 @@ class ClassParts(CodeParts):
         return made
 
     def type_alias(self, name: str, value: Any, variables: tuple[Any, ...], module: str) -> Any:
-        """Return a type alias, as `type X = …` makes it."""
+        """Return a type alias, as a call of `typing.TypeAliasType` makes it."""
         return typing.TypeAliasType(name, value, type_params=variables)  # type: ignore[attr-defined]
+
+    def type_statement(self, *parts: Any) -> Any:
+        """Return a type alias, as `type X = …` makes it."""
+        return _alias_of_statement()(parts)
 
     def enum_member(self, base: Any, cls: Any, content: Any, key: EnumKey | None = None) -> Any:
         """Return a member of an enumeration: the living one, or a new one without its attributes."""
