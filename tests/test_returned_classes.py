@@ -363,3 +363,31 @@ def test_a_type_alias_that_refers_to_itself_or_to_a_later_name_comes_back_and_is
         assert kernel.evaluate(state) == shown.format("int")
         assert not named_by(run_all(kernel, "%ctx goto 5"), ("Tree", "Early", "Known", "Node"))
         assert kernel.evaluate("Known.__value__") == "<class 'str'>"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the syntax is new in Python 3.12")
+def test_a_type_parameter_whose_bound_is_its_class_or_a_later_name_comes_back_in_a_new_kernel(start_kernel):
+    """The bound of `[T: bound]` is computed when a cell asks for it: it may be the class, a text or a later name."""
+    kernel = start_kernel()
+    run_all(
+        kernel,
+        "class Node[T: Node]: pass\nnode = Node()",
+        "class Text[T: 'Text']: pass\ndef early[T: Later](x: T) -> T: return x",
+        "class Some[T: (int, str), U: int]: pass\ntype Rows[T: Rows] = list[T]",
+        "Later = int",
+    )
+    kernel.stop()
+    kernel = start_kernel()
+
+    told = run_all(kernel, "%ctx resume")
+
+    assert not named_by(told, ("Node", "node", "Text", "early", "Some", "Rows"))
+    assert "made again" not in told
+    bounds = "[one.__type_params__[0].__bound__ for one in (Node, Text, early, Some, Rows)]"
+    assert kernel.evaluate(f"{bounds} == [Node, 'Text', int, None, Rows]") == "True"
+    assert kernel.evaluate("(Some.__type_params__[0].__constraints__, Some.__type_params__[1].__bound__)") == (
+        "((<class 'int'>, <class 'str'>), <class 'int'>)"
+    )
+    assert kernel.evaluate("(early.__annotations__['x'] is early.__type_params__[0], type(node) is Node)") == (
+        "(True, True)"
+    )

@@ -169,13 +169,16 @@ def type_variable(pack: PackState, obj: Any) -> Reduction:
     module, name = obj.__module__, obj.__name__
     if module != pack.module and loaded(module).get(name) is obj:
         return name
-    kind = class_of(obj).__name__
+    lazy = [one for one in gc.get_referents(obj) if class_of(one) is types.FunctionType]
+    kind, has_default = class_of(obj).__name__, getattr(obj, "has_default", bool)()
+    if len(lazy) == 1 and kind == "TypeVar" and obj.__infer_variance__ and not has_default and not obj.__constraints__:
+        return PARTS.bound_parameter, (name, lazy[0])  # of `[T: bound]`: as in a type alias
     extra: dict[str, Any] = {}
     if kind in ("TypeVar", "ParamSpec"):
         extra = {"bound": obj.__bound__, "covariant": obj.__covariant__, "contravariant": obj.__contravariant__}
     if getattr(obj, "__infer_variance__", False):
         extra["infer_variance"] = True
-    if getattr(obj, "has_default", bool)():
+    if has_default:
         extra["default"] = obj.__default__
     return PARTS.type_variable, (
         class_of(obj).__module__,
@@ -224,13 +227,14 @@ def _negated(parts: Any) -> Any:
     return -parts
 
 
-def _alias_of_statement() -> Callable[[tuple[Any, ...]], Any]:
-    """Return the function that makes the alias of a `type` statement: Python has no name for it, only an instruction.
+def _same(one: Any, other: Any) -> bool:
+    return one is other
 
-    It takes the name, the type variables or None, and the function that computes the value.
-    """
-    code = _negated.__code__
-    change = bytes((dis.opmap["UNARY_NEGATIVE"], 0)), bytes((dis.opmap["CALL_INTRINSIC_1"], 11))
+
+def _intrinsic(model: Callable[..., Any], replaced: str, instruction: str, number: int) -> Callable[..., Any]:
+    """Return a function that calls what only the compiler can call: `model` with another instruction in it."""
+    code = model.__code__
+    change = bytes((dis.opmap[replaced], 0)), bytes((dis.opmap[instruction], number))
     return types.FunctionType(code.replace(co_code=code.co_code.replace(*change)), {})
 
 
@@ -268,7 +272,11 @@ class ClassParts(CodeParts):
 
     def type_statement(self, *parts: Any) -> Any:
         """Return a type alias, as `type X = …` makes it."""
-        return _alias_of_statement()(parts)
+        return _intrinsic(_negated, "UNARY_NEGATIVE", "CALL_INTRINSIC_1", 11)(parts)
+
+    def bound_parameter(self, name: str, compute: Any) -> Any:
+        """Return a TypeVar, as `[T: bound]` makes it."""
+        return _intrinsic(_same, "IS_OP", "CALL_INTRINSIC_2", 2)(name, compute)
 
     def enum_member(self, base: Any, cls: Any, content: Any, key: EnumKey | None = None) -> Any:
         """Return a member of an enumeration: the living one, or a new one without its attributes."""
