@@ -282,6 +282,24 @@ def test_the_wait_before_a_retry_draws_no_random_number_of_the_user():
     assert random.getstate() == before
 
 
+def test_a_refusal_is_told_in_the_words_of_the_server_with_the_oldest_client_that_is_allowed(monkeypatch):
+    """anthropic 2.0 gives its errors no `api_message`."""
+    import anthropic
+
+    make = anthropic.APIStatusError.__init__
+
+    def without(self: Any, *args: Any, **options: Any) -> None:
+        make(self, *args, **options)
+        vars(self).pop("api_message", None)
+
+    monkeypatch.setattr(anthropic.APIStatusError, "__init__", without)
+    with MessagesServer([error(401)]) as server:
+        failure = failed(server)
+
+    assert failure.kind == "authentication"
+    assert "invalid x-api-key" in str(failure)
+
+
 def test_a_request_is_sent_so_many_times_and_no_more():
     with MessagesServer(lambda request: error(529, headers=AT_ONCE)) as server:
         failure = failed(server, max_retries=2)

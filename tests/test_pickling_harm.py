@@ -39,6 +39,8 @@ FAULTY = {
         "no module has it",
     ),
     "no end": ("def __reduce__(self): return self.__reduce__()", "RecursionError"),
+    "itself as an argument": ("def __reduce__(self): return (A, (self,))", "what it is made from has no end"),
+    "ever new objects as arguments": ("def __reduce__(self): return (A, (A(),))", "what it is made from has no end"),
     "a text of its fault that raises": (
         (
             "def __reduce__(self):\n        class Bad(Exception):\n"

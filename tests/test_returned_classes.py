@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 
 import pytest
@@ -332,3 +333,61 @@ def test_a_class_whose_list_holds_an_instance_of_its_subclass_comes_into_a_new_k
     assert "not restored" not in told
     same = "(b.side is a, Shape.parts[0] is a, type(b) is Square, Square.__bases__ == (Shape,), Shape.all[0] is b)"
     assert kernel.evaluate(same) == "(True, True, True, True, True)"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the statement `type` is new in Python 3.12")
+def test_a_type_alias_that_refers_to_itself_or_to_a_later_name_comes_back_and_is_computed_only_by_cells(start_kernel):
+    """The value of a `type` statement is computed when a cell asks for it, as without ctxkernel."""
+    kernel = start_kernel()
+    run_all(
+        kernel,
+        "type Tree[T] = T | list[Tree[T]]\ntype Early = Later\ntype Known = int",
+        "Later = list\nold = Early.__value__",
+        "class Node:\n    type Own = list[Node | T]\n    T = str",
+        "type Known = str\nLater = None",
+        "x = 1",
+    )
+    kernel.evaluate("(Tree.__value__, Known.__value__)")
+    assert "outside a cell" not in kernel.run("%ctx timeline").data[0]["text/plain"]
+    state = "(Tree.__value__.__args__[1].__args__[0].__origin__ is Tree, Tree.__parameters__ == Tree.__type_params__"
+    state += ", Early.__value__, Node.Own.__value__ == list[Node | str], Known.__value__, Tree.__module__, Tree)"
+    shown = "(True, True, <class 'list'>, True, <class '{}'>, '__main__', Tree)"
+    for new_kernel in (False, True):
+        if new_kernel:
+            kernel.stop()
+            kernel = start_kernel()
+            told = run_all(kernel, "%ctx resume")
+            assert not named_by(told, ("Tree", "Early", "Known", "Node"))
+        told = run_all(kernel, "%ctx goto 3")
+        assert not named_by(told, ("Tree", "Early", "Known", "Node"))
+        assert kernel.evaluate(state) == shown.format("int")
+        assert not named_by(run_all(kernel, "%ctx goto 5"), ("Tree", "Early", "Known", "Node"))
+        assert kernel.evaluate("Known.__value__") == "<class 'str'>"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the syntax is new in Python 3.12")
+def test_a_type_parameter_whose_bound_is_its_class_or_a_later_name_comes_back_in_a_new_kernel(start_kernel):
+    """The bound of `[T: bound]` is computed when a cell asks for it: it may be the class, a text or a later name."""
+    kernel = start_kernel()
+    run_all(
+        kernel,
+        "class Node[T: Node]: pass\nnode = Node()",
+        "class Text[T: 'Text']: pass\ndef early[T: Later](x: T) -> T: return x",
+        "class Some[T: (int, str), U: int]: pass\ntype Rows[T: Rows] = list[T]",
+        "Later = int",
+    )
+    kernel.stop()
+    kernel = start_kernel()
+
+    told = run_all(kernel, "%ctx resume")
+
+    assert not named_by(told, ("Node", "node", "Text", "early", "Some", "Rows"))
+    assert "made again" not in told
+    bounds = "[one.__type_params__[0].__bound__ for one in (Node, Text, early, Some, Rows)]"
+    assert kernel.evaluate(f"{bounds} == [Node, 'Text', int, None, Rows]") == "True"
+    assert kernel.evaluate("(Some.__type_params__[0].__constraints__, Some.__type_params__[1].__bound__)") == (
+        "((<class 'int'>, <class 'str'>), <class 'int'>)"
+    )
+    assert kernel.evaluate("(early.__annotations__['x'] is early.__type_params__[0], type(node) is Node)") == (
+        "(True, True)"
+    )

@@ -16,7 +16,7 @@ from tracker_rows import Notebook, names
 from ctxkernel.core.descriptions import describe
 from ctxkernel.state.base.own_modules import is_own
 from ctxkernel.state.tracking.cell_names import binds_literals, read_cell
-from ctxkernel.state.tracking.read_names import names_bound
+from ctxkernel.state.tracking.read_names import names_bound, names_read_first
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 
 # -- reading a cell ----------------------------------------------------------------------------
@@ -247,3 +247,16 @@ def test_a_cell_binds_only_literals_if_none_of_its_values_calls_anything(source)
 )
 def test_names_that_a_cell_binds_in_any_case_are_read_from_its_text(source, bound):
     assert names_bound(source) == bound
+
+
+@pytest.mark.parametrize(
+    ("context", "is_read"),
+    [
+        ("contextlib.suppress(OSError)", True),
+        ("raises(OSError) as e, open(p) as file", True),
+        ("open(p) as file", False),
+    ],
+)
+def test_a_name_that_is_bound_where_an_exception_is_suppressed_is_read_after_it(context: str, is_read: bool):
+    """The block may have ended before: then the name has its earlier value, and the cell is stale if that changes."""
+    assert ("x" in names_read_first(f"with {context}:\n    x = load()\ny = x")) is is_read

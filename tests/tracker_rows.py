@@ -145,6 +145,13 @@ CHANGES = [
     Case("a default argument", "def f(l=[]): l.append(1)\nx = 1", "f()", "f"),
     Case("a function attribute", "def f(): pass\nx = 1", "f.n = 1", "f"),
     Case("a function defined anew", "def f(): return 1\nx = 1", "def f(): return 2", "f", how="rebound"),
+    Case(
+        "a call moved from try to else",
+        "def f():\n try: g(); return h()\n except ValueError: return 0",
+        "def f():\n try: g()\n except ValueError: return 0\n else: return h()",
+        "f",
+        how="rebound",
+    ),
     Case("a property writes", "class P:\n @property\n def x(self): self.n = 1\np = P(); q = P()", "p.x", "p"),
     Case("an operator writes", "class P:\n def __add__(self, o): a.append(1)\np = P(); a = []", "p + 1", "a"),
     Case("globals().update", "x = 1; y = 2", "globals().update(x=3, z=4)", "x", "z"),

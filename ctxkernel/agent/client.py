@@ -249,7 +249,11 @@ class ModelClient:
 
     def _refused(self, fault: APIStatusError, model: str, request_id: str | None) -> ModelFailure:
         """Return the failure for a refusal by the server, or an error within its answer."""
-        message = fault.api_message if isinstance(fault.api_message, str) else fault.message
+        match fault.body:  # earlier clients have no `api_message`
+            case {"error": {"message": str(message)}}:
+                pass
+            case _:
+                message = fault.message
         if fault.status_code < 400:
             return self._failed(
                 "stream_error", f"{fault.type}: {message}" if fault.type else message, model, request_id

@@ -37,7 +37,7 @@ class CodeFacts:
         names, _ = _global_names(code)
         parts: list[object] = [code.co_name, code.co_qualname, code.co_argcount, code.co_posonlyargcount]
         parts += [code.co_kwonlyargcount, code.co_flags, code.co_code, code.co_names, code.co_varnames]
-        parts += [code.co_freevars, code.co_cellvars]
+        parts += [code.co_freevars, code.co_cellvars, code.co_exceptiontable]
         for const in code.co_consts:
             if type(const) is types.CodeType:
                 inner = code_facts(const)

@@ -48,6 +48,15 @@ def names_bound(source: str) -> frozenset[str]:
     return frozenset(found)
 
 
+_SUPPRESS = frozenset(("suppress", "raises", "assertRaises", "assertRaisesRegex"))
+"""Calls whose `with` block may end early without an error; of other context managers the text does not tell."""
+
+
+def _suppresses(node: ast.With | ast.AsyncWith) -> bool:
+    calls = [item.context_expr.func for item in node.items if isinstance(item.context_expr, ast.Call)]
+    return any((one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "")) in _SUPPRESS for one in calls)
+
+
 def _tree(source: str) -> ast.Module | None:
     magic = RUNS_REST.match(source)
     return syntax_tree(source[magic.end() :] if magic else source) if len(source) <= SOURCE_CHARS else None
@@ -83,7 +92,7 @@ class _Reads:
                 for item in node.items:
                     self._read([item.context_expr], bound)
                     self._bind([item.optional_vars] if item.optional_vars else [], bound)
-                self.block(node.body, bound)
+                self.block(node.body, {*bound} if _suppresses(node) else bound)
             case ast.Try() | ast.TryStar():
                 bodies = [[*node.body, *node.orelse], *(handler.body for handler in node.handlers)]
                 self._read([handler.type for handler in node.handlers if handler.type], bound)

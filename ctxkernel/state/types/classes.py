@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import abc
 import ctypes
+import dis
+import gc
 import sys
 import types
 import typing
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ctxkernel.core.dataclasses import dataclass, field
@@ -167,13 +169,16 @@ def type_variable(pack: PackState, obj: Any) -> Reduction:
     module, name = obj.__module__, obj.__name__
     if module != pack.module and loaded(module).get(name) is obj:
         return name
-    kind = class_of(obj).__name__
+    lazy = [one for one in gc.get_referents(obj) if class_of(one) is types.FunctionType]
+    kind, has_default = class_of(obj).__name__, getattr(obj, "has_default", bool)()
+    if len(lazy) == 1 and kind == "TypeVar" and obj.__infer_variance__ and not has_default and not obj.__constraints__:
+        return PARTS.bound_parameter, (name, lazy[0])  # of `[T: bound]`: as in a type alias
     extra: dict[str, Any] = {}
     if kind in ("TypeVar", "ParamSpec"):
         extra = {"bound": obj.__bound__, "covariant": obj.__covariant__, "contravariant": obj.__contravariant__}
     if getattr(obj, "__infer_variance__", False):
         extra["infer_variance"] = True
-    if getattr(obj, "has_default", bool)():
+    if has_default:
         extra["default"] = obj.__default__
     return PARTS.type_variable, (
         class_of(obj).__module__,
@@ -193,6 +198,20 @@ def new_type(pack: PackState, obj: Any) -> Reduction:
     return PARTS.new_type, (name, obj.__supertype__, module, obj.__qualname__)
 
 
+def type_alias(pack: PackState, obj: Any) -> Reduction:
+    """A type alias. Of a `type` statement: the function that computes its value, whether or not it was computed yet.
+
+    To compute it here would be too early: it may refer to the alias itself, and to names that are defined later.
+    """
+    name, module, variables = obj.__name__, obj.__module__, obj.__type_params__
+    if module != pack.module and loaded(module).get(name) is obj:
+        return name
+    compute = next((one for one in gc.get_referents(obj) if class_of(one) is types.FunctionType), None)
+    if compute is None:
+        return PARTS.type_alias, (name, obj.__value__, variables, module)
+    return PARTS.type_statement, (name, variables or None, compute)
+
+
 KINDS: dict[Any, Kind] = {
     type: class_,
     typing.TypeVar: type_variable,
@@ -201,10 +220,22 @@ KINDS: dict[Any, Kind] = {
     typing.NewType: new_type,
 }
 if sys.version_info >= (3, 12):
-    KINDS[typing.TypeAliasType] = lambda _, obj: (
-        PARTS.type_alias,
-        (obj.__name__, obj.__value__, obj.__type_params__, obj.__module__),
-    )
+    KINDS[typing.TypeAliasType] = type_alias
+
+
+def _negated(parts: Any) -> Any:
+    return -parts
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other
+
+
+def _intrinsic(model: Callable[..., Any], replaced: str, instruction: str, number: int) -> Callable[..., Any]:
+    """Return a function that calls what only the compiler can call: `model` with another instruction in it."""
+    code = model.__code__
+    change = bytes((dis.opmap[replaced], 0)), bytes((dis.opmap[instruction], number))
+    return types.FunctionType(code.replace(co_code=code.co_code.replace(*change)), {})
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -236,8 +267,16 @@ class ClassParts(CodeParts):
         return made
 
     def type_alias(self, name: str, value: Any, variables: tuple[Any, ...], module: str) -> Any:
-        """Return a type alias, as `type X = …` makes it."""
+        """Return a type alias, as a call of `typing.TypeAliasType` makes it."""
         return typing.TypeAliasType(name, value, type_params=variables)  # type: ignore[attr-defined]
+
+    def type_statement(self, *parts: Any) -> Any:
+        """Return a type alias, as `type X = …` makes it."""
+        return _intrinsic(_negated, "UNARY_NEGATIVE", "CALL_INTRINSIC_1", 11)(parts)
+
+    def bound_parameter(self, name: str, compute: Any) -> Any:
+        """Return a TypeVar, as `[T: bound]` makes it."""
+        return _intrinsic(_same, "IS_OP", "CALL_INTRINSIC_2", 2)(name, compute)
 
     def enum_member(self, base: Any, cls: Any, content: Any, key: EnumKey | None = None) -> Any:
         """Return a member of an enumeration: the living one, or a new one without its attributes."""

@@ -78,6 +78,8 @@ def function(pack: PackState, obj: types.FunctionType) -> Reduction:
     for at, one in enumerate(cells):
         pack.cells.setdefault(id(one), (*method, at) if method else ())
     content = tuple([(cell, held[0]) for cell in cells if (held := _held(cell))])
+    if "__classdict__" in obj.__code__.co_freevars:  # of a type alias in a class: the dict of that class
+        content = tuple([(one, class_dict(cls) if (cls := _class_with(held)) else held) for one, held in content])
     more = (obj.__dict__ or None, getattr(obj, "__type_params__", ()) or None)
     about = obj.__name__, path, module, obj.__doc__, obj.__defaults__, obj.__kwdefaults__, obj.__annotations__ or None
     state = (*about, content, *more, *used)
@@ -274,10 +276,16 @@ _OF_CLASS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 def mapping_proxy(pack: PackState, obj: Any) -> Reduction:
     """A read-only view of a mapping: of the same mapping again."""
     (below,) = gc.get_referents(obj)
-    for one in below.values() if class_of(below) is dict else ():
-        if class_of(one) in _OF_CLASS and gc.get_referents(class_dict(one.__objclass__))[0] is below:
-            return PARTS.class_dict, (one.__objclass__,)
-    return types.MappingProxyType, (below,)
+    cls = _class_with(below)
+    return (types.MappingProxyType, (below,)) if cls is None else (PARTS.class_dict, (cls,))
+
+
+def _class_with(members: Any) -> type | None:
+    """Return the class whose dict this is, if one of its descriptors says so."""
+    for one in members.values() if class_of(members) is dict else ():
+        if class_of(one) in _OF_CLASS and gc.get_referents(class_dict(one.__objclass__))[0] is members:
+            return one.__objclass__
+    return None
 
 
 def module_(pack: PackState, obj: Any) -> Reduction:

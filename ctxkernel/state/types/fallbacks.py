@@ -6,6 +6,7 @@ Both extend the picklers in Python of the standard library.
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Any, ClassVar
@@ -19,7 +20,19 @@ _Base: Any = pickle._Pickler  # type: ignore[attr-defined]
 _BaseLoader: Any = pickle._Unpickler  # type: ignore[attr-defined]
 _SIZES = {1: pickle.TUPLE1, 2: pickle.TUPLE2, 3: pickle.TUPLE3}
 _BATCH = 1000
+_MOST_UNFINISHED = 100_000
+"""An object inside of so many others that all need it to be made."""
+_MOST_TIMES = 100
+"""An object that needs itself to be made."""
 Steps = Iterator[object]
+
+
+class EndlessReduction(RecursionError):
+    """To make `culprit`, objects are needed without end."""
+
+    def __init__(self, culprit: object) -> None:
+        super().__init__("what it is made from has no end")
+        self.culprit = culprit
 
 
 class DeepPickler(_Base):
@@ -28,7 +41,9 @@ class DeepPickler(_Base):
     reducer_override: Callable[[Any], Any]
 
     def dump(self, obj: object) -> None:
-        """Write `obj`."""
+        """Write `obj`. Raises EndlessReduction."""
+        self.unfinished: list[object] = []
+        self.times: Counter[int] = Counter()
         self.write(pickle.PROTO + bytes([self.proto]))
         self.framer.start_framing()
         self.save(obj)
@@ -123,6 +138,10 @@ class DeepPickler(_Base):
         pairs: Any = None,
         setter: Any = None,
     ) -> Steps:
+        self.unfinished.append(obj)
+        self.times[id(obj)] += 1
+        if len(self.unfinished) > _MOST_UNFINISHED or self.times[id(obj)] > _MOST_TIMES:
+            raise EndlessReduction(obj if self.times[id(obj)] > 1 else self.unfinished[0])
         name = getattr(func, "__name__", "")
         if name == "__newobj_ex__":
             yield from args
@@ -136,6 +155,7 @@ class DeepPickler(_Base):
             yield args
             made = pickle.REDUCE
         self._end(obj, made, made + pickle.POP)
+        self.times[id(self.unfinished.pop())] -= 1
         if items is not None:
             yield from self._batches(iter(items), pickle.APPEND, pickle.APPENDS)
         if pairs is not None:

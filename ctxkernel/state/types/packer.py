@@ -163,7 +163,7 @@ class _Tries:
 
     def blame(self, pack: Dispatcher, fault: Exception) -> bool:
         """Take in why the pickler failed; return False where no single object is to blame."""
-        culprit = pack.current
+        culprit = fault.culprit if isinstance(fault, fallbacks.EndlessReduction) else pack.current
         if isinstance(fault, RecursionError) and not self.deep and not pack.recurses(culprit):
             self.deep = True
         elif culprit is not None and id(culprit) not in self.refused and len(self.culprits) < _CULPRITS:
