@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import abc
 import ctypes
-import dis
 import gc
+import opcode
 import sys
 import types
 import typing
@@ -231,10 +231,13 @@ def _same(one: Any, other: Any) -> bool:
     return one is other
 
 
-def _intrinsic(model: Callable[..., Any], replaced: str, instruction: str, number: int) -> Callable[..., Any]:
-    """Return a function that calls what only the compiler can call: `model` with another instruction in it."""
-    code = model.__code__
-    change = bytes((dis.opmap[replaced], 0)), bytes((dis.opmap[instruction], number))
+def _intrinsic(model: Callable[..., Any], replaced: str, arguments: int, name: str) -> Callable[..., Any]:
+    """Return a function that calls what only the compiler can call: `model` with another instruction in it.
+
+    Raises ValueError or AttributeError where this version of Python has no such function.
+    """
+    code, number = model.__code__, getattr(opcode, f"_intrinsic_{arguments}_descs").index(name)
+    change = bytes((opcode.opmap[replaced], 0)), bytes((opcode.opmap[f"CALL_INTRINSIC_{arguments}"], number))
     return types.FunctionType(code.replace(co_code=code.co_code.replace(*change)), {})
 
 
@@ -272,11 +275,11 @@ class ClassParts(CodeParts):
 
     def type_statement(self, *parts: Any) -> Any:
         """Return a type alias, as `type X = …` makes it."""
-        return _intrinsic(_negated, "UNARY_NEGATIVE", "CALL_INTRINSIC_1", 11)(parts)
+        return _intrinsic(_negated, "UNARY_NEGATIVE", 1, "INTRINSIC_TYPEALIAS")(parts)
 
     def bound_parameter(self, name: str, compute: Any) -> Any:
         """Return a TypeVar, as `[T: bound]` makes it."""
-        return _intrinsic(_same, "IS_OP", "CALL_INTRINSIC_2", 2)(name, compute)
+        return _intrinsic(_same, "IS_OP", 2, "INTRINSIC_TYPEVAR_WITH_BOUND")(name, compute)
 
     def enum_member(self, base: Any, cls: Any, content: Any, key: EnumKey | None = None) -> Any:
         """Return a member of an enumeration: the living one, or a new one without its attributes."""
