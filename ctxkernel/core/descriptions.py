@@ -42,7 +42,7 @@ from ctxkernel.core.reflection import (
     type_name,
 )
 from ctxkernel.core.text import truncate
-from ctxkernel.core.timeline import TypeInfo
+from ctxkernel.core.timeline import ChangeInfo, TypeInfo
 from ctxkernel.core.timeline_events import NONE, Json
 
 _MORE = "…"
@@ -57,6 +57,12 @@ _ZONED = (dt.datetime, dt.time)
 _DATES = (dt.date, dt.timedelta, dt.timezone)
 _LIBRARY = (*_DATES, decimal.Decimal, fractions.Fraction, uuid.UUID, type(pathlib.Path()))
 _REPR_IS_SAFE = frozenset(map(id, (*_PLAIN, *_LIBRARY)))
+
+
+def with_type(info: TypeInfo | ChangeInfo) -> str:
+    """Return the repr of a value after its type, where it does not begin with it."""
+    kind = info.type.rpartition(".")[2]
+    return info.repr if info.repr.lstrip("<").startswith(kind) else f"{info.type} {info.repr}".strip()
 
 
 def describe(value: object, chars: int, module: str = "__main__") -> TypeInfo:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from ctxkernel.core.descriptions import with_type
 from ctxkernel.core.replay import Comparison, Divergence, equal_content
 from ctxkernel.core.text import format_duration, format_table, one_line
 from ctxkernel.core.timeline import Artifact, ChangeInfo, Execution, TypeInfo
@@ -223,7 +224,7 @@ def _is_undescribed(first: TypeInfo | ChangeInfo, second: TypeInfo | ChangeInfo)
 def _description(info: TypeInfo | ChangeInfo | None) -> str:
     if info is None:
         return ""
-    return info.repr if info.type in _SCALARS else f"{info.type} {info.repr}".strip()
+    return info.repr if info.type in _SCALARS else with_type(info)
 
 
 def _is_there(name: str, fingerprint: str | None, deleted: Collection[str], info: object, new: bool) -> bool | None:

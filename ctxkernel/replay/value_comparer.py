@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from ctxkernel.core.descriptions import brief, describe
+from ctxkernel.core.descriptions import brief, describe, with_type
 from ctxkernel.core.reflection import (
     NUMBERS,
     SEQUENCES,
@@ -392,8 +392,7 @@ def _kind(value: Any) -> str:
 
 
 def _told(value: Any) -> str:
-    info = describe(value, _SHOWN)
-    return info.repr if info.repr.lstrip("<").startswith(info.type) else f"{info.type} {info.repr}".strip()
+    return with_type(describe(value, _SHOWN))
 
 
 def class_name_of(value: Any) -> str:

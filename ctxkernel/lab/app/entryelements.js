@@ -127,7 +127,7 @@ class EntryElements {
   /** @param {EntryOf<'fold'>} entry */
   fold(entry) {
     const { branches, fork } = entry;
-    const from = fork ? ` from ${label(fork.row)}` : ', from another start';
+    const from = fork ? ` from ${label(fork.row)}` : ' from the start';
     const names = branches.map((one) => spanOf(one));
     const several = branches.length > 1;
     const text = several

@@ -19,7 +19,7 @@ from typing import Any
 from ctxkernel.core.dataclasses import dataclass, replace
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import CheckpointInfo, CheckpointState
-from ctxkernel.core.state_names import LABELS, MODULE, SHARED
+from ctxkernel.core.state_names import LABELS, MODULE, SHARED, is_bound
 from ctxkernel.state.base.namespace import NOTHING, is_atom
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.copy_check import Unequal
@@ -390,10 +390,10 @@ class Checkpointer:
 
     @property
     def comparing(self) -> list[str]:
-        """Names whose content a background process compares with the earlier one."""
+        """The variables whose content a background process compares with the earlier one."""
         if not self.writing:
             return []
-        return sorted(name for name, unit in self._current.items() if unit.job in self.writing)
+        return sorted(name for name, unit in self._current.items() if unit.job in self.writing and is_bound(name))
 
     def state(self, execution_id: str | None, seconds: float = BACKGROUND_SECONDS) -> State:
         """Return the state after an execution, None for the first one; waits `seconds` for data that are written.
