@@ -144,7 +144,11 @@ class Forked:
             return 0
         return None
 
-    wait = poll
+    def wait(self) -> int:
+        """Wait until it is gone: until then it holds its session."""
+        while self.poll() is None:
+            time.sleep(0.002)
+        return 0
 
     def send_signal(self, signum: int) -> None:
         """Send it a signal; nothing where it is gone."""
