@@ -60,7 +60,7 @@ def _counted(block: Mapping[str, Any]) -> int:
     content: object = block.get("content")
     inner = cast("list[Mapping[str, Any]]", content) if isinstance(content, list) else []
     images = [one for one in inner if one.get("type") == "image"]
-    rest = {**block, "content": [one for one in inner if one not in images]} if images else block
+    rest = {**block, "content": [one for one in inner if one.get("type") != "image"]} if images else block
     return _tokens(_json(rest)) + sum(map(_counted, images))
 
 

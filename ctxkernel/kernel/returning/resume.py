@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -169,7 +169,7 @@ class Resumption:
         with SessionReader(self._store.path, before=self._store.run) as reader:
             for checkpoint_id, state, reason in unsettled(reader, self._chunks, units.references):
                 self._store.checkpoint_state(checkpoint_id, state, reason, time.time())
-            self._take_in(found.manifests, found)
+            self._take_in(found)
         target = found.target
         log = StatementLog()
         log.load(found.statements, found.head)
@@ -187,7 +187,7 @@ class Resumption:
         if done.chunks:
             self._session.notices.tell(f"ctxkernel: {format_size(done.received)} of checkpoint data came from {url}")
 
-    def _take_in(self, manifests: Mapping[str, Manifest], found: Resumable) -> None:
+    def _take_in(self, found: Resumable) -> None:
         """Take in the signed manifests of the earlier kernel; note why a checkpoint cannot be restored."""
         health = self._session.health
         presence = Presence(self._chunks, units.references, verify=False)
@@ -198,7 +198,7 @@ class Resumption:
                 health.know(replace(found.checkpoints[execution_id], state="damaged", reason=why))
             elif why != IMPORTED:
                 health.know(CheckpointInfo(f"c{execution_id}", execution_id, "skipped", 0, 0.0, reason=why))
-        for execution_id, made in manifests.items():
+        for execution_id, made in found.manifests.items():
             info = found.checkpoints[execution_id]
             try:
                 if made.skipped:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -73,9 +72,8 @@ def return_text(prepared: PreparedReturn, done: DoneReturn, lost: Mapping[str, s
     opened = [one.places[0] for one in fetched.connected.values() if one.kind == WIDGET]
     told += [f"opened again: {join_names(opened)} (widgets)"] if opened else []
     told += [f"connected again: {place} ({what})" for place, what in connected.items() if place not in opened]
-    missing = {
-        re.sub(f"^({AMBIENT}|{MODULE})", lambda kind: f"{kind[1][:-1]} ", name): why for name, why in lost.items()
-    }
+    kinds = AMBIENT, MODULE
+    missing = {name.replace(":", " ", 1) if name.startswith(kinds) else name: why for name, why in lost.items()}
     told += [f"not restored: {', '.join(names)} ({why})" for why, names in by_reason(missing).items()]
     told += [f"as it is now: {', '.join(names)} ({why})" for why, names in by_reason(done.as_now).items()]
     if inexact:
