@@ -202,6 +202,17 @@ def test_what_a_killed_kernel_left_is_offered_and_comes_back_with_its_rows(start
     assert front.run("print(kept)")["statement"]["stdout"] == "[1, 2]\n"
 
 
+def test_an_earlier_session_that_cannot_be_read_is_told_with_the_reason(kernel):
+    """Not as if there were none: its states may still be on the disk."""
+    kernel.run("from ctxkernel.kernel.returning import resume")
+    kernel.run("def load_run(*_, **__): raise RecursionError('too deep')\nresume.load_run = load_run")
+
+    offer = Front(kernel).snapshot["resume"]
+
+    assert (offer["restorable"], offer["reason"]) == (None, "RecursionError: too deep")
+    assert kernel.run("%ctx resume").error["evalue"] == "too deep"
+
+
 # -- the model's history ---------------------------------------------------------------------------
 
 LONG = "for i in range(60):\n    print('line', i, 'of an output that is long enough')"

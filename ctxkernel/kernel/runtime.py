@@ -452,10 +452,7 @@ class Runtime:
         return self.returning.difference_row(old, new, names, self.masker)
 
     def _resume_offer(self) -> messages.Resume | None:
-        try:
-            return self.returning.resumption.offer if self.returning is not None else None
-        except Exception:  # the log of an earlier kernel is unreadable: there is nothing to offer
-            return None
+        return self.returning.resumption.offer if self.returning is not None else None
 
     def _base_url(self) -> str | None:
         return self.models.connections.base_url()

@@ -65,14 +65,14 @@ class Resumption:
     def _read_offer(self) -> messages.Resume | None:
         try:
             found = self._find()
-        except StoreError as fault:
+        except Exception as fault:  # the panel shows it where the offer would stand
             return {
                 "statements": 0,
                 "head": None,
                 "at": 0.0,
                 "interrupted": None,
                 "restorable": None,
-                "reason": str(fault),
+                "reason": str(fault) if isinstance(fault, StoreError) else f"{type(fault).__name__}: {fault}",
             }
         if found is None:
             return None
