@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import os
 import sqlite3
@@ -633,3 +634,31 @@ def test_a_link_beside_a_restored_file_is_not_written_through(cells, monkeypatch
     with pytest.raises(OSError, match="exists"):
         cells.part.contents.put(kept.address, own, mode=0o644, mtime_ns=0)
     assert (victim.read_text(), own.read_text()) == ("whole", "two")
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="the system has no such folder")
+def test_what_only_looks_like_a_file_is_not_read(monkeypatch):
+    """A cell that goes to `/`: to read `/proc/kmsg` is to wait until the system says something."""
+    monkeypatch.chdir("/")
+    scan = FileScan(Settings(files="restore"), lambda: None)
+
+    found = scan.look("/", lambda: False)
+
+    assert not [path for path, _ in found if path.startswith(("/proc/", "/sys/", "/dev/"))]
+    assert not scan.listing.lacks("/proc/kmsg"), "nothing is known of what is there"
+
+
+def test_a_file_that_grows_while_it_is_hashed_has_the_hash_of_what_it_held_before(monkeypatch, tmp_path):
+    """A program that writes to it faster than we read it would hold up the cell for ever."""
+    monkeypatch.chdir(tmp_path)
+    Path("log").write_bytes(b"a" * 3_000_000)
+
+    def expired() -> bool:
+        with open("log", "ab") as log:
+            log.write(b"b" * 2_000_000)
+        return False
+
+    (written,) = FileScan(Settings(), lambda: None).written(0, expired)
+
+    before = Path("log").read_bytes()[: written.size]
+    assert written.hash == f"sha256:{hashlib.sha256(before).hexdigest()}"

@@ -18,6 +18,8 @@ from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Artifact
 
 SKIPPED = frozenset(("__pycache__", "node_modules", "site-packages"))
+_NO_FILES = frozenset(("/proc", "/sys", "/dev"))
+"""Folders of the system whose entries only look like files: reading one may wait for ever."""
 CLOCK_SLACK_NS = 20_000_000
 """File systems use a coarser clock, so a stamp may be a little earlier than the beginning of the cell."""
 
@@ -115,7 +117,7 @@ class FileScan:
                     listing.names.add(entry.path)
                     try:
                         if entry.is_dir(follow_symlinks=False):
-                            if is_whole or depth_folder is folder:
+                            if (is_whole or depth_folder is folder) and entry.path not in _NO_FILES:
                                 folders.append(entry.path)
                             continue
                         if not entry.is_file(follow_symlinks=False):
@@ -139,10 +141,11 @@ class FileScan:
         digest = hashlib.sha256()
         try:
             with open(path, "rb") as file:
-                while block := file.read(1 << 20):
+                while size > 0 and (block := file.read(min(size, 1 << 20))):
                     if expired():
                         return ""
                     digest.update(block)
+                    size -= len(block)
         except OSError:
             return ""
         return "sha256:" + digest.hexdigest()
