@@ -166,6 +166,28 @@ def test_after_run_all_nothing_is_stale_and_no_cell_is_unknown_that_changes_what
     assert stale == {"c1", "c2", "c3"}
 
 
+SHOWN = {
+    "items": ("items = [3, 1]", "items.sort()", "items.append(2)"),
+    "d": ("d = {}", "d['x'] = [1]", "d['x'].append(2)"),
+    "df": ("import pandas as pd; df = pd.DataFrame({'x': [1, 2]})", "df['y'] = df.x * 2", "df.loc[0, 'x'] = 5"),
+    "p": ("class P: pass\np = P()", "p.x = 1", "p.y = [p]"),
+    "ax": ("import matplotlib.pyplot as plt; fig, ax = plt.subplots()", "ax.plot([1, 2])", "ax.set_title('t')"),
+    "a": ("import numpy as np; a = np.zeros(3)", "a[0] = 1", "b = a[1:]; b[0] = 2"),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_cell_that_changes_a_value_that_was_shown_is_as_fresh_as_without(book, name):
+    """Its result is kept in `Out`, and changes with it."""
+    for turn in range(2):
+        for n, source in enumerate(SHOWN[name]):
+            book.run(f"c{n}", source)
+            book.run(f"shows{n}", name)
+            book.run(f"reads{n}", f"text{n} = repr({name})")
+        assert book.failed is None
+        assert set(book.states().values()) == {"fresh"}, (turn, book.marks)
+
+
 def test_a_cell_that_reads_what_cannot_be_seen_is_unknown(book):
     book.run("setup", SETUP)
     wrong = []
@@ -363,6 +385,9 @@ TEMPLATES = [
     ("del {a}\n{a} = {n}", "a", ""),
     ("{d} = {{'k': {l}}}", "d", "l"),
     ("{d}['n'] = {n}", "d", "d"),
+    ("{l}", "", "l"),
+    ("{l}.append({n}); {l}", "l", "l"),
+    ("{d}", "", "d"),
     ("with open('/dev/null') as h{a}:\n    {a} = {n}", "a", ""),
 ]
 """Cells with the names that they make and those that they use."""

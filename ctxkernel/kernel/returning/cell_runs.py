@@ -444,7 +444,7 @@ def cell_run(
     """Return an execution for the graph; without facts, anything may have changed."""
     diff = execution.changes
     known = facts or CellFacts()
-    made = {name: fingerprints.get(name, "") for name in (*diff.added, *diff.changed)} | dict.fromkeys(known.parts, "")
+    made = {name: fingerprints.get(name, "") for name in (*diff.added, *diff.changed, *known.parts)}
     return CellRun(
         execution.execution_id,
         statement.statement_id,

@@ -20,7 +20,18 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.masking import Mask
 from ctxkernel.core.reflection import class_qualname
 from ctxkernel.core.replay import PACKED, HeadMove, Restored
-from ctxkernel.core.state_names import AMBIENT, CLASS, HANDLE, LABELS, MODULE, TARGET, is_bound, is_variable, without
+from ctxkernel.core.state_names import (
+    AMBIENT,
+    CLASS,
+    HANDLE,
+    LABELS,
+    MODULE,
+    RESULT,
+    TARGET,
+    is_bound,
+    is_variable,
+    without,
+)
 from ctxkernel.core.timeline import Execution, Statement, StatementLog, run_name
 from ctxkernel.kernel.returning.cell_runs import CellReader, shared_names
 from ctxkernel.kernel.returning.comparisons import Comparisons, RunFacts
@@ -134,7 +145,8 @@ class Returning:
     def _note_facts(self, execution: Execution) -> None:
         """Note what an execution that ended last has read and written."""
         tracker, execution_id, diff = self._session.tracker, execution.execution_id, execution.changes
-        if names := [*diff.added, *diff.changed]:
+        results = [name for name in tracker.altered_parts if name.startswith(RESULT)]
+        if names := [*diff.added, *diff.changed, *results]:
             prints = {name: self.comparisons.now(name) for name in names}
             self.facts.fingerprints[execution_id] = {name: one for name, one in prints.items() if one != PACKED}
         if tracker.touched:

@@ -69,7 +69,7 @@ def content_fingerprint(
         return ""
     finally:
         budget.left -= min(walker.count, budget.left)
-    return f"{LIVE if walker.alive else 'xxh3:'}{xxh3_128_digest(bytes(walker.out)).hex()}"
+    return f"{walker.alive or 'xxh3:'}{xxh3_128_digest(bytes(walker.out)).hex()}"
 
 
 def exact_fingerprint(
@@ -130,7 +130,9 @@ class Graph:
 
 
 LIVE = "live:"
-"""Prefix of a fingerprint that depends on an object of this process."""
+"""Prefix of a fingerprint that depends on something outside of the namespace: its content may change by itself …"""
+DRAWN = "drawn:"
+"""… and of one that depends on a figure, which counts and numbers what it draws."""
 Hidden = Callable[[str], frozenset[str]]
 _NO_CONTENT = frozenset(
     ("__dict__", "__weakref__", "__firstlineno__", "__static_attributes__", "__annotate_func__", "__annotate__")
@@ -165,8 +167,8 @@ class _Walker:
     made: list[Any] = field(default_factory=list[Any])
     """Keeps the objects that are made for this walk alive, so that ids stay unique."""
     count: int = 0
-    alive: bool = False
-    """Whether it holds something of this process, so that the content says nothing in another one."""
+    alive: str = ""
+    """Why the content says nothing about another run: `LIVE` or `DRAWN`; empty where it does."""
 
     def walk(self, root: Any) -> None:
         self.walk_all(iter((root,)))
@@ -269,7 +271,7 @@ class _Walker:
         inner.count = self.count
         inner.walk(one)
         self.count = inner.count
-        self.alive = self.alive or inner.alive
+        self.alive = self.alive if self.alive == LIVE else inner.alive or self.alive
         return xxh3_128_digest(bytes(inner.out))
 
     def node(self, one: Node) -> Iterator[Any] | None:
@@ -284,7 +286,7 @@ class _Walker:
             out += f"N{one.args[1].__name__};".encode("utf-8", "replace")
             return iter((members["_value_"],))
         if one.made.startswith("matplotlib."):
-            self.alive = True  # a figure counts and numbers what it draws; two runs are compared by their pixels
+            self.alive = self.alive or DRAWN  # two runs are compared by their pixels
         if one.made == "shared" and not self.exact:  # an array counts the same where it is part of this stream
             out += self.shared(one.args[0]).encode()
             return None
@@ -301,10 +303,10 @@ class _Walker:
                     out += ",".join(self.buffers[int(one.args[at])]).encode()
                     return itertools.chain(one.args[:at], one.args[at + 1 :], one.state)
             case "live":
-                self.alive = True
+                self.alive = LIVE
                 out += one.args[0].encode()
             case "database" | "file":
-                self.alive = True  # its content is elsewhere
+                self.alive = LIVE  # its content is elsewhere
             case "code" | "code_from":
                 out += b"%d;" % _code_digest(one)
                 return None

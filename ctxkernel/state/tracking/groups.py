@@ -23,7 +23,7 @@ from ctxkernel.core.reflection import class_of, is_any
 from ctxkernel.core.replay import PACKED
 from ctxkernel.core.state_names import LABELS, SHARED
 from ctxkernel.state.base.namespace import NOTHING
-from ctxkernel.state.tracking.fingerprints import LIVE
+from ctxkernel.state.tracking.fingerprints import DRAWN, LIVE
 from ctxkernel.state.tracking.late_changes import OwnContent
 from ctxkernel.state.types.arrays import block_of
 from ctxkernel.state.types.file_objects import buffer_address
@@ -80,26 +80,29 @@ class Group:
     """… and how many cells have deferred them since then."""
 
 
-def pack_print(group: Group, groups: Mapping[str, Group], name: str, known: dict[str, str] | None = None) -> str:
-    """Return a fingerprint of the data of a name that is too large for one of its content; empty if there is none.
+def print_of(group: Group, groups: Mapping[str, Group], name: str, known: dict[str, str] | None = None) -> str:
+    """Return the fingerprint of a name that says something about other runs; empty if there is none.
 
-    It has the content of the shared objects in it, and not their labels, which are others in each session. `known`: the
-    fingerprints of those that were met.
+    It is of its content, or of its data where it is too large for that, or holds a figure. That has the content of the
+    shared objects in it, and not their labels, which are others in each session. `known`: the numbers of those that
+    were met, which stand for them where they are met again.
     """
+    text = group.prints.get(name, "")
+    if text and not text.startswith(DRAWN):
+        return "" if text.startswith(LIVE) else text
     if not group.key:
         return PACKED
     known = {} if known is None else known
+    if len(known) > _MOST_LARGE:
+        return ""
     texts = [group.key.hex(), *(str(at) for at, one in enumerate(group.names) if one == name)]
     for label in group.labels:
-        if label not in known:
-            known[label] = ""  # of an object that refers to itself there is none, nor in a long chain
-            if (one := groups.get(label)) is not None:
-                known[label] = one.prints.get(label, "")
-                if not known[label] and len(known) <= _MOST_LARGE:
-                    known[label] = pack_print(one, groups, label, known)
-        text = known[label]
-        if text in ("", PACKED) or text.startswith(LIVE):
-            return PACKED if text == PACKED else ""
+        text = known.get(label, "")
+        if not text:
+            known[label] = f"#{len(known)}"
+            text = print_of(one, groups, label, known) if (one := groups.get(label)) is not None else ""
+        if text in ("", PACKED):
+            return text
         texts.append(text)
     return PACKED + xxh3_128_hexdigest(" ".join(texts).encode())
 

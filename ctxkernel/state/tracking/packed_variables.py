@@ -22,7 +22,7 @@ from ctxkernel.state.base.namespace import NOTHING, Hidden, Variable, some_of, w
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.cell_names import Transform
 from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
-from ctxkernel.state.tracking.groups import Group, Moment, PackPiece, distinct, is_pack_of, pack_print
+from ctxkernel.state.tracking.groups import Group, Moment, PackPiece, distinct, is_pack_of, print_of
 from ctxkernel.state.tracking.late_changes import OpenChange, OwnContent, content_of
 from ctxkernel.state.tracking.stream_trees import values_of
 from ctxkernel.state.types.memory_blocks import MemoryBlocks, WrittenMemory
@@ -455,8 +455,7 @@ class PackedVariables:
                 variable.atom, buffers=(), shared=str, hidden=self._hidden_attributes
             )
         group = self._groups.get(name)
-        found = (group.prints.get(name) or pack_print(group, self._groups, name)) if group is not None else ""
-        return "" if found.startswith(fingerprints.LIVE) else found
+        return print_of(group, self._groups, name) if group is not None else ""
 
     @without_collector()
     def _prints(self, piece: PackPiece, moment: Moment | None = None) -> dict[str, str]:

@@ -120,7 +120,7 @@ class NamespaceTracker(CandidateNames):
         return self._cell.anything
 
     def is_live(self, name: str) -> bool:
-        """Return whether a variable holds an object of this process, whose content cannot be compared."""
+        """Return whether a variable holds something whose content may change by itself and cannot be compared."""
         group = self._groups.get(name)
         return group is not None and group.prints.get(name, "").startswith(LIVE)
 
