@@ -115,7 +115,7 @@ class RunningKernel:
                     client.get_stdin_msg(timeout=0.05)
                     client.input(answer)
             try:
-                message = client.get_iopub_msg(timeout=min(left, 0.1 if answer is not None else left))
+                message = client.get_iopub_msg(timeout=min(left, 0.1 if answer is not None else 1))
             except Exception:  # the queue's Empty: time is checked above
                 if not self.manager.is_alive():
                     raise RuntimeError(f"the kernel died in: {source[:200]!r}") from None
