@@ -188,6 +188,29 @@ def test_a_cell_that_changes_a_value_that_was_shown_is_as_fresh_as_without(book,
         assert set(book.states().values()) == {"fresh"}, (turn, book.marks)
 
 
+@pytest.mark.parametrize(
+    ("source", "state"),
+    [
+        ("from drawing_library import draw; import drawing_library", "fresh"),
+        ("import drawing_library; drawing_library", "unknown"),
+        ("import drawing_library; print(drawing_library)", "unknown"),
+        ("import drawing_library; d = drawing_library.draw()", "unknown"),
+        ("import drawing_library\nclass A: d = drawing_library.draw()", "unknown"),
+        ("import drawing_helper", "unknown"),
+    ],
+)
+def test_a_cell_that_only_imports_is_fresh_though_its_library_draws_for_itself(book, tmp_path, source, state):
+    """As parts of scikit-learn do; the user's own modules may keep what they draw."""
+    drawing = "import random\nrandom.random()\ndef draw(): return random.random()\n"
+    library = tmp_path / "site-packages" / "drawing_library.py"
+    library.parent.mkdir()
+    library.write_text(drawing)
+    (tmp_path / "drawing_helper.py").write_text(drawing)
+    book.run("setup", f"import sys; sys.path.append({str(library.parent)!r})")
+
+    assert book.run("imports", source)["state"] == state, book.marks
+
+
 def test_a_cell_that_reads_what_cannot_be_seen_is_unknown(book):
     book.run("setup", SETUP)
     wrong = []

@@ -323,7 +323,16 @@ class CellReader:
             return told
         if any(map(os.path.isdir, paths)):
             return LISTS_FILES
-        return DRAWS if not GENERATORS.isdisjoint(ambient) and not _seeded(source) else ""
+        drew = not GENERATORS.isdisjoint(ambient) and not _seeded(source)
+        return DRAWS if drew and not self._only_imports(execution) else ""
+
+    def _only_imports(self, execution: Execution) -> bool:
+        """Return whether a cell shows nothing, and gives names to libraries alone: some draw when they are imported."""
+        diff = execution.changes
+        shows = execution.stdout or any(one.kind == "display" for one in execution.artifacts)
+        roots = {dotted_name(value).partition(".")[0] for _, value in self._values(diff.added)}
+        others = roots & {"", "__main__"} or diff.changed or diff.incomplete or self._tracker.altered_parts
+        return bool(roots) and not shows and not others and not any(one in self._own_modules for one in roots)
 
     def _is_code(self, name: str) -> bool:
         value = self._namespace.get(name)
