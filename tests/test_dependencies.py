@@ -219,15 +219,16 @@ class Model:
         own: set[str] = set()
         for cell, read in self.read.items():
             newest = self.newest[cell]
-            for name, (_, source, maker) in read.items():
-                if source == cell and maker is not None and (name in newest.made or maker.source != newest.source):
+            for name, (value, source, maker) in read.items():
+                differs = newest.made.get(name, value) != value
+                if source == cell and maker is not None and (differs or maker.source != newest.source):
                     own.add(cell)
         changed = True
         while changed:
             before = {cell: set(found) for cell, found in causes.items()}
             for cell, read in self.read.items():
                 for _, source, _ in read.values():
-                    if source and source != cell:
+                    if source and self.place[source] < self.place[cell]:  # a notebook starts anew from the top
                         causes[cell] |= causes[source] - {self.newest[cell].execution_id}
             changed = before != causes
         return {c: "stale" if causes[c] else "unknown" if c in own else "fresh" for c in self.newest}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -512,3 +513,41 @@ def test_a_cell_of_several_lines_is_named_by_its_first_one_as_in_the_timeline(ke
         told = str(kernel.run(line).outputs)
         assert "x = 1 (+2 lines)" in told or "z = x (+1 line)" in told, line
         assert "y = 2" not in told and "print(z)" not in told, line
+
+
+LATE = """
+import sys; sys.path.append({tests!r})
+from late_packs import late_if
+from ctxkernel.state.tracking.groups import Moment
+Moment._pack = late_if(lambda: True)
+"""
+
+
+def test_once_the_background_has_ended_its_results_count_as_if_they_had_been_known_at_once(book, kernel):
+    """Until then they are unknown, and so is what depends on them."""
+    book.run("late", LATE.format(tests=str(Path(__file__).parent)))
+    for turn in range(2):
+        for n, source in enumerate(("items = [[1]]", "items.append([2])", "n = len(items)", "first = items[0]")):
+            book.run(f"c{n}", source)
+        assert kernel.evaluate("get_ipython().kernel.ctx.checkpoints.wait_for_all()") == "True"
+        states = {cell: mark["state"] for cell, mark in book.asked().items() if cell != "late"}
+        assert set(states.values()) == {"fresh"}, (turn, book.asked())
+
+
+@pytest.mark.scaled
+@pytest.mark.parametrize("seed", share(range(80, 100), 2))
+def test_no_cell_is_fresh_because_its_variables_were_packed_late(start_kernel, seed):
+    found = []
+    for late in (False, True):
+        kernel = start_kernel(notebook=f"late-{late}.ipynb")
+        book, program = Notebook(kernel), Program(seed)
+        book.run("late", LATE.format(tests=str(Path(__file__).parent)) if late else "import sys")
+        book.run("start", "; ".join(f"{n}_{seed} = [1]" for n in ("p", "q", "r", "l1", "l2")) + f"; d1_{seed} = {{}}")
+        book.run("functions", f"f1_{seed} = f2_{seed} = lambda v: v")
+        for _ in range(14):
+            cell, text, *_ = program.step()
+            book.run(cell, text)
+        assert kernel.evaluate("get_ipython().kernel.ctx.checkpoints.wait_for_all()") == "True"
+        found.append({cell for cell, mark in book.asked().items() if mark["state"] == "fresh" and cell != "late"})
+
+    assert found[1] <= found[0]

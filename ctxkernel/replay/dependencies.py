@@ -18,6 +18,7 @@ from fractions import Fraction
 from typing import Literal
 
 from ctxkernel.core.dataclasses import dataclass, field
+from ctxkernel.core.state_names import MODULE
 from ctxkernel.core.text import join_names, one_line
 
 FreshnessState = Literal["fresh", "stale", "unknown"]
@@ -27,7 +28,6 @@ FILE = "file:"
 MOST_CAUSES = 16
 MANY = frozenset(("many",))
 """More causes than are kept one by one."""
-NONE: frozenset[str] = frozenset()
 GONE = "gone"
 """The version of a deleted name."""
 
@@ -111,8 +111,6 @@ class _Node:
     """Names that it read, and that it would not read so again."""
     replaced: dict[str, _Change] = field(default_factory=dict[str, _Change])
     """Cells that made what it read, and that ran again without making it."""
-    direct: frozenset[str] | None = None
-    """The executions that changed what it read; None for a new node."""
     causes: frozenset[str] = frozenset()
     """The executions that make it stale, directly or through the cells that it reads from."""
 
@@ -306,11 +304,6 @@ class DependencyGraph:
         """Bring the states of cells whose reads changed, and of their readers, up to date."""
         todo = set(cells)
         self._changed |= todo
-        for cell in list(todo):
-            node, before = self._nodes[cell], self._nodes[cell].direct
-            node.direct = self._direct_causes(node)
-            if before is None or not before <= node.direct:
-                todo |= self._withdraw(cell)
         while todo:
             cell = todo.pop()
             node = self._nodes[cell]
@@ -320,31 +313,17 @@ class DependencyGraph:
                 todo |= self._readers.get(cell, set())
 
     def _causes(self, cell: str) -> frozenset[str]:
-        """Return the executions that make a cell stale, its own excepted: two cells may read from each other."""
+        """Return the executions that make a cell stale, its own excepted.
+
+        A cell below it counts no more when the notebook starts anew.
+        """
         node = self._nodes[cell]
-        found = {*self._direct_causes(node)}
-        for source in {version.cell for version in node.reads.values()} - {"", cell}:
-            found |= self._nodes[source].causes
+        found = {one.execution for one in (*node.changes.values(), *node.replaced.values()) if one.certain}
+        for source in {version.cell for version in node.reads.values()}:
+            if source and self._nodes[source].first < node.first:
+                found |= self._nodes[source].causes
         found.discard(node.run.execution_id)
         return frozenset(found) if len(found) <= MOST_CAUSES else MANY
-
-    def _direct_causes(self, node: _Node) -> frozenset[str]:
-        found = (*node.changes.values(), *node.replaced.values())
-        return frozenset(one.execution for one in found if one.certain)
-
-    def _withdraw(self, cell: str) -> set[str]:
-        """Forget why a cell and those that read from it are stale; return them: cells that read from each other in
-        a circle would keep each other stale."""
-        region, todo = {cell}, [cell]
-        while todo:
-            for reader in self._readers.get(todo.pop(), ()):
-                if reader not in region and self._nodes[reader].causes:
-                    region.add(reader)
-                    todo.append(reader)
-        for one in region:
-            self._nodes[one].causes = NONE
-        self._changed |= region
-        return region
 
     # -- answers ---------------------------------------------------------------------------------
 
@@ -373,7 +352,7 @@ class DependencyGraph:
         if node.repeated:
             unknown.append(f"it read {_named(node.repeated)} as its own earlier run left it")
         if own := [name for name in node.reads if _is_lasting(node.run, name)]:
-            unknown.append(f"it changes {_named(own)}, which it also reads")
+            unknown.append(f"it reads and changes {_named(own)}, whose content cannot be compared")
         for name, one in node.changes.items():
             unknown.append(f"{_named([name])} {one.told}{f' by {one.by}' if one.by else ''}")
         return Freshness("unknown" if unknown else "fresh", tuple(unknown[:MOST_REASONS]))
@@ -381,9 +360,10 @@ class DependencyGraph:
     def _stale_sources(self, cell: str) -> dict[str, list[str]]:
         """Return the stale statements that a cell reads from, with the names."""
         found: dict[str, list[str]] = {}
-        for name, version in self._nodes[cell].reads.items():
+        node = self._nodes[cell]
+        for name, version in node.reads.items():
             source = self._nodes.get(version.cell)
-            if source is not None and version.cell != cell and source.causes - {self._nodes[cell].run.execution_id}:
+            if source is not None and source.first < node.first and source.causes - {node.run.execution_id}:
                 found.setdefault(source.run.statement_id, []).append(name)
         return found
 
@@ -442,13 +422,18 @@ def _repeated(run: CellRun, reads: Mapping[str, _Version]) -> tuple[str, ...]:
 
     If it left them as they were, and its text is the one that made them, the first execution gave the same.
     """
-    again = {*run.made, *run.deleted, *run.doubtful, *(FILE + name for name in run.written)}
+    again = {*run.deleted, *run.doubtful, *(FILE + name for name in run.written)}
     return tuple(
         name
         for name, version in reads.items()
         if version.cell == run.cell
         and version.run is not None
-        and (run.blind or name in again or version.run.source != run.source)
+        and (
+            run.blind
+            or name in again
+            or run.made.get(name, version.text) != version.text
+            or version.run.source != run.source
+        )
     )
 
 
@@ -465,4 +450,5 @@ def _writes(run: CellRun, doubtful: Collection[str]) -> Iterable[tuple[str, str,
 
 
 def _named(names: Iterable[str]) -> str:
-    return join_names([one_line(name.removeprefix(FILE), 40) for name in sorted(set(names))])
+    shown = {name.removeprefix(FILE).removeprefix(MODULE) for name in names}
+    return join_names([one_line(name, 40) for name in sorted(shown)])

@@ -166,6 +166,7 @@ class CheckpointService:
         """Write to the log which checkpoints the background has finished, and the changes that it has found."""
         done = self.run(lambda back: back.checkpoints.poll(), _BACKGROUND) or ()
         late = self.run(lambda back: back.checkpoints.late.take(), _BACKGROUND) or {}
+        self.run(lambda back: back.facts.add_prints(back.checkpoints.late.take_prints()), _BACKGROUND)
         shown = {one: info for one, found in late.items() if (info := self._keep_late(one, found)) is not None}
         for info, rows in done:
             self._tell_stored(info, info.execution_id)

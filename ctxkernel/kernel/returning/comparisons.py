@@ -84,6 +84,12 @@ class RunFacts:
             found |= self.fingerprints.get(execution.execution_id, {})
         return found
 
+    def add_prints(self, late: Mapping[str, Mapping[str, str]]) -> None:
+        """Take in fingerprints that became known after their executions."""
+        for execution_id, prints in late.items():
+            if execution_id in self.cells:
+                self.fingerprints[execution_id] = {**prints, **self.fingerprints.get(execution_id, {})}
+
     def to_manifest(self, execution_id: str) -> dict[str, Any]:
         """Return the facts about an execution for the manifest of its state."""
         made: dict[str, Any] = {}

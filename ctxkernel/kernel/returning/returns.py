@@ -26,7 +26,6 @@ from ctxkernel.core.state_names import (
     HANDLE,
     LABELS,
     MODULE,
-    RESULT,
     TARGET,
     is_bound,
     is_variable,
@@ -145,8 +144,7 @@ class Returning:
     def _note_facts(self, execution: Execution) -> None:
         """Note what an execution that ended last has read and written."""
         tracker, execution_id, diff = self._session.tracker, execution.execution_id, execution.changes
-        results = [name for name in tracker.altered_parts if name.startswith(RESULT)]
-        if names := [*diff.added, *diff.changed, *results]:
+        if names := [*diff.added, *diff.changed, *tracker.altered_parts]:
             prints = {name: self.comparisons.now(name) for name in names}
             self.facts.fingerprints[execution_id] = {name: one for name, one in prints.items() if one != PACKED}
         if tracker.touched:

@@ -7,6 +7,7 @@ Rule 2: where a function can reach any variable, all are candidates, and the rea
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from types import FunctionType
 
@@ -106,6 +107,8 @@ class CandidateNames(PackedVariables):
                 continue
             taken[id(group)] = group
             todo += group.names
+            if not group.key:  # it was not packed yet: what code names is known all the same
+                todo += itertools.chain.from_iterable(map(self._named_by, group.names))
             todo += (label for label in group.labels if label.startswith(CLASS))
             reached = ANYTHING_IN_A_FUNCTION & group.deps
             if reached and not anything:
@@ -115,13 +118,19 @@ class CandidateNames(PackedVariables):
 
     def _behind(self, name: str) -> list[str]:
         """Return the names behind one that is no variable of the user's: `_5`, a function of a start-up file."""
+        if named := self._named_by(name):
+            return named
         value = self.namespace.get(name, NOTHING)
-        if type(value) is FunctionType and value.__globals__ is self.namespace:
-            return list(code_facts(value.__code__).names)
         if name.startswith("_") and value is not NOTHING and not is_atom(value):
             same = [one for one in self._variables if self._value(one) is value]
             return same or list(self._complex())  # a part of something, or of nothing
         return []
+
+    def _named_by(self, name: str) -> list[str]:
+        """Return the global names in the code of a function of the notebook."""
+        value = self.namespace.get(name, NOTHING)
+        is_function = type(value) is FunctionType and value.__globals__ is self.namespace
+        return list(code_facts(value.__code__).names) if is_function else []
 
     def _add(self, name: str) -> None:
         variable = self._variables[name] = Variable(turn=self.turn)

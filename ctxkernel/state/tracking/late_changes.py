@@ -13,8 +13,10 @@ from typing import Any
 from xxhash import xxh3_128
 
 from ctxkernel.core.dataclasses import dataclass, field
+from ctxkernel.core.replay import PACKED
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff
 from ctxkernel.state.base.namespace import some_of
+from ctxkernel.state.tracking.fingerprints import DRAWN, LIVE
 
 KeyAndLabels = tuple[bytes, Sequence[str]]
 """Key and labels of a name or of a shared object."""
@@ -36,6 +38,12 @@ class OwnContent:
         if self.key == later.key or (self.print and self.print == later.print):
             return False
         return True if (self.print and later.print) or self.labels == later.labels else None
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that is equal for equal content in any session; empty for content without one."""
+        text = self.print or DRAWN
+        return f"{PACKED}{self.key.hex()}" if text.startswith(DRAWN) else "" if text.startswith(LIVE) else text
 
     def to_json(self) -> list[Any]:
         """Return the content as JSON."""
@@ -102,6 +110,8 @@ class LateChanges:
     """The content of each variable when the background packed it, and since then, as far as is known."""
     _open: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     """By execution, the variables whose change is not known yet."""
+    _prints: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    """By execution, the fingerprints of what the background packed."""
     _changed: defaultdict[str, dict[str, ChangeInfo]] = field(default_factory=lambda: defaultdict(dict))
     _unknown: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
@@ -122,6 +132,8 @@ class LateChanges:
 
     def answer(self, execution_id: str, contents: Mapping[str, OwnContent]) -> None:
         """Take in what a background process packed after a cell; what is lacking stays unknown."""
+        if contents:
+            self._prints[execution_id] = {name: one.fingerprint for name, one in contents.items()}
         for name in list(self._packs):
             for one in self._packs[name]:
                 if one.execution_id == execution_id and not one.is_done:
@@ -152,6 +164,11 @@ class LateChanges:
         for name in names:
             if name not in self._packs:
                 self._last.pop(name, None)
+
+    def take_prints(self) -> dict[str, dict[str, str]]:
+        """Return by execution the fingerprints of variables that are new since the last call."""
+        taken, self._prints = self._prints, {}
+        return taken
 
     def take(self) -> dict[str, NamespaceDiff]:
         """Return by execution what is known now, once all of its variables are decided."""
