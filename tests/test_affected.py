@@ -165,7 +165,7 @@ OPAQUE = {
     "import time; t = time.time()": "it may read the clock",
     "import uuid; u = uuid.uuid4().hex": "it may draw random numbers",
     "import math; math.extra = 1": "it changes math, which is a module or a class of a library",
-    "import os; os.makedirs('made', exist_ok=True)": "it may move or delete files",
+    "import os; os.makedirs('made', exist_ok=True)": "it may make, move or delete files or folders",
     "open('log.txt', 'a').write('x')": "what was in log.txt before may be a part of what it writes",
     "q = (i for i in range(3))": "what it made cannot be taken from its checkpoint: q",
     "!true": "it runs a shell command",

@@ -39,7 +39,7 @@ _PARTS = {"working folder": FOLDER, "decimal": ARITHMETIC}
 GENERATORS: frozenset[str] = frozenset(("random", "numpy random", "torch random"))
 
 DRAWS = "it draws random numbers"
-MOVES_FILES = "it may move or delete files"
+MOVES_FILES = "it may make, move or delete files or folders"
 LISTS_FILES = "it may list files"
 _CODE = Classes(types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
 _WIDGET = "application/vnd.jupyter.widget-view+json"
