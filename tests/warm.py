@@ -192,7 +192,9 @@ class OwnPorts(LocalPortCache):
         worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
         # Below those that the system gives out: two ranges for each worker of pytest, the second for its JupyterLab.
         first = 10_000 + _PORTS * (2 * (worker % 8) + ("pytest" not in sys.modules))
-        self._ports = itertools.cycle(range(first, first + _PORTS))
+        # Other runs of tests on this machine have the same ranges, and begin elsewhere in them.
+        begin = 97 * os.getpid() % _PORTS
+        self._ports = itertools.cycle([first + (begin + n) % _PORTS for n in range(_PORTS)])
 
     def find_available_port(self, ip: str) -> int:
         """Return the next port that nothing listens at."""
