@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -523,15 +524,22 @@ Moment._pack = late_if(lambda: True)
 """
 
 
-def test_once_the_background_has_ended_its_results_count_as_if_they_had_been_known_at_once(book, kernel):
-    """Until then they are unknown, and so is what depends on them."""
+def test_once_the_background_has_ended_its_results_count_as_if_they_had_been_known_at_once(start_kernel):
+    """Until then they are unknown, and so is what depends on them. A resume knows them, too."""
+    kernel = start_kernel()
+    book = Notebook(kernel)
     book.run("late", LATE.format(tests=str(Path(__file__).parent)))
     for turn in range(2):
         for n, source in enumerate(("items = [[1]]", "items.append([2])", "n = len(items)", "first = items[0]")):
             book.run(f"c{n}", source)
         assert kernel.evaluate("get_ipython().kernel.ctx.checkpoints.wait_for_all()") == "True"
-        states = {cell: mark["state"] for cell, mark in book.asked().items() if cell != "late"}
-        assert set(states.values()) == {"fresh"}, (turn, book.asked())
+        marks = book.asked()
+        assert {mark["state"] for cell, mark in marks.items() if cell != "late"} == {"fresh"}, (turn, marks)
+    kernel.manager.provisioner.process.send_signal(signal.SIGKILL)
+    kernel.manager.provisioner.process.wait()
+    book = Notebook(start_kernel())
+    book.front.run("%ctx resume", gesture=True)
+    assert {cell: mark["state"] for cell, mark in book.asked().items()} == {c: m["state"] for c, m in marks.items()}
 
 
 @pytest.mark.scaled

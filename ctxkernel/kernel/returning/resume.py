@@ -231,6 +231,7 @@ class Resumption:
         for job_id, result in made.results().items():
             self._checkpoints.states.finish(job_id, result)
         self._facts.take_in(execution_id, manifest)
+        self._facts.add_prints({job_id: result.get("f", {}) for job_id, result in made.results().items()})
 
     def join(self, found: Resumable) -> None:
         """Put the earlier timeline in front of this kernel's own."""

@@ -334,8 +334,9 @@ class Checkpointer:
     def _taken_in(self, job: str, result: dict[str, Any]) -> list[Unit]:
         if job in self.states.made:
             return self.states.finish(job, result)
-        contents = result.pop("f", {})
-        self.late.answer(job, {name: content_from_json(one) for name, one in contents.items()})
+        contents = {name: content_from_json(one) for name, one in result.get("f", {}).items()}
+        self.late.answer(job, contents)
+        result["f"] = {name: one.fingerprint for name, one in contents.items()}
         names = [name for listed in result["units"] if listed.get("i") for name in listed["n"]]
         labels = [one for listed in result["units"] for one in listed.pop("i", ())]
         renamed = self._packer.adopt(labels, map(self._value, names))

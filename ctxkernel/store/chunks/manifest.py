@@ -2,7 +2,7 @@
 
     {"v": 2, "base": checkpoint id | null, "units": [Unit …], "gone": [name …]}
     Unit {"n": [name …], "m": {name: why it is not stored}, "p": [part that is not stored …], "j": job, …}
-    results {job: {"units": [Unit …]}}: the units that a background job made of a unit with `j`
+    results {job: {"units": [Unit …], "f": {name: fingerprint}}}: what a background job made of a unit with `j`
 
 `state.checkpoints.units` describes all fields of a unit, and `docs/schemas.md` those of a manifest.
 
