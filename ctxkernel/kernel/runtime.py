@@ -439,7 +439,6 @@ class Runtime:
             swept=lambda: self.returning.facts.swept if self.returning is not None else (),
             uncertain=lambda: self.returning.facts.uncertain if self.returning is not None else (None, ()),
             file_version=self.reads.version,
-            writing=lambda: bool(self.checkpoints.writing),
         )
 
     def _plan_json(self, action: Any, target: str, *, before: bool, upto: str | None) -> messages.Plan:

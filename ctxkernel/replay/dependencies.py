@@ -13,8 +13,10 @@ Rule 3: the cost of adding the first execution of a cell grows with what it read
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
+from itertools import chain
 from typing import Literal
 
 from ctxkernel.core.dataclasses import dataclass, field
@@ -23,6 +25,8 @@ from ctxkernel.core.text import join_names, one_line
 
 FreshnessState = Literal["fresh", "stale", "unknown"]
 MOST_REASONS = 3
+MOST_DOUBTS = 8
+"""Executions in a row that may have changed a name, and of which the results of the background still count."""
 FILE = "file:"
 """Prefix of the names of files."""
 MOST_CAUSES = 16
@@ -92,6 +96,15 @@ class _Version:
     """The cell that made it."""
     run: CellRun | None = None
     """The execution that made it."""
+    before: _Version | None = None
+    """The version before one of which it is not known whether it is another."""
+
+    def chain(self) -> Iterator[_Version]:
+        """Yield this version, and those that it may be."""
+        one: _Version | None = self
+        while one is not None:
+            yield one
+            one = one.before
 
 
 @dataclass(slots=True)
@@ -107,8 +120,8 @@ class _Node:
     reads: dict[str, _Version] = field(default_factory=dict[str, _Version])
     repeated: tuple[str, ...] = ()
     """Names that it read as an earlier execution of its own cell left them, and of which a repetition is no proof."""
-    changes: dict[str, _Change] = field(default_factory=dict[str, _Change])
-    """Names that it read, and that it would not read so again."""
+    changes: dict[str, tuple[_Change, ...]] = field(default_factory=dict[str, "tuple[_Change, ...]"])
+    """Names that it read, and that it would not read so again: one change that is certain, or those that may be."""
     replaced: dict[str, _Change] = field(default_factory=dict[str, _Change])
     """Cells that made what it read, and that ran again without making it."""
     causes: frozenset[str] = frozenset()
@@ -163,12 +176,56 @@ class DependencyGraph:
             change = _Change(run.statement_id, told, told != DOUBT, run.execution_id)
             # Files stay as they are when a notebook starts anew.
             after = None if run.outside or name.startswith(FILE) else node
-            affected |= self._move(name, _Version(text, run.cell, run), change, after=after)
+            before = list(self._now.setdefault(name, _Version("@start", "")).chain()) if told == DOUBT else []
+            version = _Version(text, run.cell, run, before[0] if 0 < len(before) < MOST_DOUBTS else None)
+            affected |= self._move(name, version, change, after=after)
         affected |= self._bind_again(node)
         self._register(node)
         if old is not None and old.run.execution_id != run.execution_id:
             affected |= self._replace(old.run, run)
         self._settle(affected)
+
+    def amend(self, run: CellRun) -> None:
+        """Take in what became known of an execution since it was added, if it is the newest one of its cell."""
+        node = self._nodes.get(run.cell)
+        if node is None or node.run.execution_id != run.execution_id or node.run == run:
+            return
+        old, node.run = node.run, run
+        affected = {run.cell}
+        for name in {*run.made, *old.doubtful}.difference(run.doubtful) & self._now.keys():
+            readers = {cell: self._nodes[cell] for cell in self._users.get(name, ())}
+            self._identify(name, old, run, readers.values())
+            now, after = self._now[name], set(self._readers_after(name, node))
+            change = _Change(run.statement_id, "was changed", True, run.execution_id)
+            for cell, reader in readers.items():
+                changes = reader.changes.get(name, ())
+                at = next((n for n, one in enumerate(changes) if one.execution == run.execution_id), -1)
+                text = run.made.get(name) or f"@{run.execution_id}"
+                if at < 0:
+                    if name in run.made and now.run is run and cell in after:
+                        self._judge(reader, name, text, change)
+                elif name not in run.made:
+                    reader.changes[name] = changes[:at] + changes[at + 1 :]
+                else:
+                    reader.changes[name] = changes[at + 1 :] if text == reader.reads[name].text else (change,)
+            affected |= readers.keys()
+        node.repeated = _repeated(run, node.reads)
+        self._settle(affected)
+
+    def _identify(self, name: str, old: CellRun, run: CellRun, readers: Iterable[_Node]) -> None:
+        """Give the version that an execution made its content, or that of the version before it."""
+        held = [self._now[name], *(one.reads[name] for one in readers)]
+        version = next((one for top in held for one in top.chain() if one.run is old), None)
+        if version is None:  # nobody has read it, and there is another one
+            return
+        if (before := version.before) is None or name in run.made:
+            version.text, version.run, version.before = run.made.get(name) or version.text, run, None
+        else:
+            version.text, version.cell, version.run, version.before = before.text, before.cell, before.run, None
+        for one in readers:
+            if one.reads[name] is version:
+                self._readers.get(run.cell, set()).discard(one.run.cell)
+                self._note_sources(one)
 
     def _place(self, cell: str) -> int | Fraction:
         """Return the place of a new cell: below all others, or right above the one that it stands above."""
@@ -227,11 +284,16 @@ class DependencyGraph:
 
     def _judge(self, node: _Node, name: str, version: str, change: _Change) -> bool:
         """Note that a cell would read this version; return whether that changes anything."""
-        before = node.changes.pop(name, None)
+        before = node.changes.pop(name, ())
         if version == node.reads[name].text:
-            return before is not None
-        # The first change explains it.
-        node.changes[name] = now = before if before is not None and before.certain else change
+            return bool(before)
+        if before and before[0].certain:  # the first change explains it
+            now = before
+        elif change.certain:
+            now = (change,)
+        else:  # the last one of many stands for those that follow: it stays, whatever becomes known
+            now = (*before, change) if len(before) < MOST_DOUBTS else (*before[:-1], replace(change, execution=""))
+        node.changes[name] = now
         return now != before
 
     def _bind_again(self, writer: _Node) -> set[str]:
@@ -247,26 +309,29 @@ class DependencyGraph:
                 continue
             for cell in self._readers_after(name, writer):
                 node = self._nodes[cell]
-                if node.reads[name].text != now.text and name not in node.changes:
-                    node.changes[name] = _Change(run.statement_id, "was changed", True, run.execution_id)
+                if node.reads[name].text != now.text and not node.changes.get(name):
+                    node.changes[name] = (_Change(run.statement_id, "was changed", True, run.execution_id),)
                     affected.add(cell)
         return affected
 
     def _register(self, node: _Node) -> None:
         """Note what a new node reads."""
-        run = node.run
-        for name, version in node.reads.items():
-            self._users.setdefault(name, {})[run.cell] = None
-            if version.cell and version.cell != run.cell:
-                self._readers.setdefault(version.cell, set()).add(run.cell)
+        for name in node.reads:
+            self._users.setdefault(name, {})[node.run.cell] = None
+        self._note_sources(node)
+
+    def _note_sources(self, node: _Node) -> None:
+        """Note which cells a node reads from, or may read from."""
+        for source in {one.cell for version in node.reads.values() for one in version.chain()} - {"", node.run.cell}:
+            self._readers.setdefault(source, set()).add(node.run.cell)
 
     def _forget(self, node: _Node) -> None:
         """Remove what an earlier execution of a cell read."""
         cell = node.run.cell
         for name, version in node.reads.items():
             self._users[name].pop(cell, None)
-            if (readers := self._readers.get(version.cell)) is not None:
-                readers.discard(cell)
+            for one in version.chain():
+                self._readers.get(one.cell, set()).discard(cell)
 
     def _replace(self, old: CellRun, new: CellRun) -> set[str]:
         """Note which readers of a cell read what its newest execution no longer makes; return those that change."""
@@ -281,9 +346,9 @@ class DependencyGraph:
             node = self._nodes[cell]
             if node.first < first:
                 continue
-            lost = {n: v for n, v in node.reads.items() if v.cell == new.cell and n not in again}
-            if lost:
-                made = [name for name, version in lost.items() if not version.text.startswith("?")]
+            reads = {n: v for n, v in node.reads.items() if n not in again}
+            if lost := {n: v for n, v in reads.items() if any(one.cell == new.cell for one in v.chain())}:
+                made = [name for name, version in lost.items() if version.cell == new.cell and version.text[0] != "?"]
                 told = (
                     f"{_named(made or lost)} {'came' if made else 'may have come'} from {old.statement_id}; "
                     f"its cell ran again as {new.statement_id} without it"
@@ -318,7 +383,8 @@ class DependencyGraph:
         A cell below it counts no more when the notebook starts anew.
         """
         node = self._nodes[cell]
-        found = {one.execution for one in (*node.changes.values(), *node.replaced.values()) if one.certain}
+        changes = (*chain.from_iterable(node.changes.values()), *node.replaced.values())
+        found = {one.execution for one in changes if one.certain}
         for source in {version.cell for version in node.reads.values()}:
             if source and self._nodes[source].first < node.first:
                 found |= self._nodes[source].causes
@@ -332,7 +398,7 @@ class DependencyGraph:
         node = self._nodes[cell]
         because: list[str] = []
         upstream: dict[str, None] = {}
-        for name, change in node.changes.items():
+        for name, change in [(name, one) for name, each in node.changes.items() for one in each]:
             if change.certain:
                 by = f" by {change.by}" if change.by else ""
                 because.append(f"{_named([name])} {change.told}{by}")
@@ -353,7 +419,7 @@ class DependencyGraph:
             unknown.append(f"it read {_named(node.repeated)} as its own earlier run left it")
         if own := [name for name in node.reads if _is_lasting(node.run, name)]:
             unknown.append(f"it reads and changes {_named(own)}, whose content cannot be compared")
-        for name, one in node.changes.items():
+        for name, one in [(name, each[-1]) for name, each in node.changes.items() if each]:
             unknown.append(f"{_named([name])} {one.told}{f' by {one.by}' if one.by else ''}")
         return Freshness("unknown" if unknown else "fresh", tuple(unknown[:MOST_REASONS]))
 
@@ -388,7 +454,7 @@ class DependencyGraph:
         readers: dict[str, list[str]] = {}
         for reader in self._readers.get(cell, ()):
             names = [name for name, version in self._nodes[reader].reads.items() if version.cell == cell]
-            if reader != cell:
+            if names and reader != cell:
                 readers[reader] = [name.removeprefix(FILE) for name in names]
         return self._sorted(sources), self._sorted(readers)
 

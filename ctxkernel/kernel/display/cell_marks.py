@@ -48,8 +48,6 @@ class CellQueries:
     """Returns the place of the last return, and the names that it could not restore."""
     file_version: Callable[[str], str]
     """Path → the version of the file now; empty if it is gone."""
-    writing: Callable[[], bool]
-    """Returns whether checkpoints are still being written."""
 
 
 @dataclass(slots=True)
@@ -92,8 +90,6 @@ class CellMarks:
     _person: Mapping[str, str] = field(default_factory=dict[str, str])
     _known: StatementLog | None = None
     """The timeline of the graph."""
-    _amended: bool = False
-    """Whether more is known of an execution than the graph has: it is made anew once no checkpoint is being written."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -173,9 +169,7 @@ class CellMarks:
         statement = self.log.statement(execution.statement_id)
         if statement.cell_id is not None:
             self._due.add(statement.cell_id)
-        run = self.queries.run(statement, execution)
-        if run.cell in self.graph and (known := self.graph.newest(run.cell)).execution_id == execution_id:
-            self._amended = self._amended or known != run
+        self.graph.amend(self.queries.run(statement, execution))
 
     def _cell(self, statement_id: str) -> str | None:
         return self.log.statement(statement_id).cell_id
@@ -183,8 +177,6 @@ class CellMarks:
     # -- keeping up -------------------------------------------------------------------------------
 
     def _update(self, *, every_file: bool = False) -> None:
-        if self._amended and not self.queries.writing():
-            self._known, self._amended = None, False
         if replaced := self.log is not self._known:
             self._known, self._at = self.log, None
             self._start_anew()
