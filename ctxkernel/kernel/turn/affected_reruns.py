@@ -204,4 +204,4 @@ class AffectedReplay(Replay):
         )
         if self._comparisons:
             self._turns.notices.report(rerun_report(self._comparisons, self._turns.loop.log, self._outputs))
-        self._turns.notices.write("\n".join(lines) + "\n")
+        self._turns.notices.write("\n".join([*lines, *self._found.notes]) + "\n")
