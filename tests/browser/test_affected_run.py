@@ -70,6 +70,7 @@ def test_run_affected_shows_its_plan_and_runs_only_what_the_edit_affects(desk, t
 
     desk.command("Run affected cells")
     expect(sheet).to_contain_text("nothing has to run")
+    expect(sheet.get_by_role("button")).to_have_text(["Cancel"])
 
 
 def test_run_affected_has_buttons_where_a_person_looks_for_it(desk):
