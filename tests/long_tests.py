@@ -117,7 +117,6 @@ LONG = {
     "test_pytest_plugin.py::test_what_is_wrong_fails_the_notebook*no file of turns]": "the other rows",
     "test_cli_returning.py::test_goto_before_and_goto_a_name_are_places_too": "%ctx goto of the same places",
     "test_cli_returning.py::test_a_port_that_another_program_took*": "a port that is tried again",
-    "test_affected.py::test_a_plan_for_500_cells*": "none: a measurement",
     "test_sweeps.py::test_a_worker_that_is_killed*": "a sweep without faults",
     "test_sweeps.py::test_a_sweep_whose_kernel_is_killed*": "the same sweep again",
     "test_sweeps.py::test_a_task_that_fails*": "a sweep without faults",

@@ -251,6 +251,20 @@ def test_the_plan_for_people_counts_one_kept_cell(kernel):
     assert "2 cells may run, 1 is kept" in kernel.run("%ctx rerun --affected --dry-run").data[0]["text/plain"]
 
 
+def test_the_command_says_that_it_does_not_know_edits_that_have_not_run(kernel, tmp_path):
+    """A front end tells the texts of the cells only with its own button; a file has them, too."""
+    put(kernel, a="x = 3", b="y = x")
+    told = "Cells are taken as they ran last: run an edited cell first"
+
+    assert told in kernel.run("%ctx rerun --affected --dry-run").data[0]["text/plain"]
+    assert told in kernel.run("%ctx rerun --affected").stdout
+    cells = [{"cell_type": "code", "id": cell, "source": source} for cell, source in (("a", "x = 3"), ("b", "y = x"))]
+    (tmp_path / "cells.ipynb").write_text(json.dumps({"cells": cells}))
+    plan = kernel.run(f"%ctx rerun --affected --dry-run --notebook {tmp_path / 'cells.ipynb'}").data[0]["text/plain"]
+    assert "0 cells may run, 2 are kept" in plan
+    assert told not in plan
+
+
 def test_cells_that_a_stopped_rerun_did_not_reach_are_kept_by_the_next_one(kernel):
     put(kernel, a="x = 1", b="y = 1 / x", c="z = 5", d="w = [x]", e="v = [z]")
     put(kernel, a="x = 0")

@@ -574,6 +574,19 @@ def test_a_page_tells_where_a_new_cell_stands_and_gets_the_marks_that_this_chang
     assert marks_of(front.ask(type="marks")["marks"])["b"]["here"] == "stale"
 
 
+def test_a_cell_that_runs_again_under_another_id_has_a_mark_of_its_own(front):
+    """JupyterLab 4.2 gives a cell that was Markdown for a while a new id; pasting a cell does so everywhere."""
+    front.run("x = 1", cell_id="a")
+    front.run("print(x)", cell_id="b")
+    front.run("%ctx goto s1 --before", gesture=True)
+    front.run("x = 2", cell_id="a", rerun=True)
+
+    row = front.run("print(x)", cell_id="pasted", rerun=True)["statement"]
+
+    assert row["comparison"]["against"] == "s2.1"
+    assert marks_of(front.ask(type="marks")["marks"])["pasted"]["execution_id"] == row["execution_id"]
+
+
 def test_a_cell_of_another_branch_says_how_its_execution_on_this_one_stands(front):
     """A page that shows that execution needs its state: stale here, since `x` was changed after it."""
     front.run("x = 1", cell_id="a")

@@ -98,3 +98,53 @@ def test_a_session_of_another_notebook_stays_where_it_is(start_kernel, ran: Path
     kernel.run("y = 1")
     assert sessions(ran) == {"Untitled.sqlite", "study.sqlite"}
     assert "total = sum(x)" not in str(kernel.run("%ctx timeline").outputs)
+
+
+@pytest.mark.parametrize("first", ["the renamed one", "the new one"])
+def test_a_notebook_that_gets_the_earlier_name_of_another_has_a_session_of_its_own(start_kernel, ran: Path, first: str):
+    """As when JupyterLab calls the next new notebook `Untitled.ipynb` again, also while the first one's kernel runs."""
+    kernels = {"study.ipynb": start_kernel(ran, notebook="Untitled.ipynb")}
+    (ran / "Untitled.ipynb").rename(ran / "study.ipynb")
+    write(ran / "Untitled.ipynb", {"n1": "mine = 7"}, executed=False)
+    kernels["Untitled.ipynb"] = start_kernel(ran, notebook="Untitled.ipynb")
+    kernels["Untitled.ipynb"].run("mine = 7", metadata={"cellId": "n1"})
+    write(ran / "Untitled.ipynb", {"n1": "mine = 7"})
+    for kernel in kernels.values():
+        kernel.stop()
+
+    names = ["study.ipynb", "Untitled.ipynb"]
+    for name in names if first == "the renamed one" else reversed(names):
+        kernels[name] = start_kernel(ran, notebook=name)
+        assert kernels[name].run("%ctx resume").status == "ok"
+
+    assert kernels["study.ipynb"].evaluate("total") == "3"
+    assert kernels["Untitled.ipynb"].evaluate("mine") == "7"
+    assert sessions(ran) == {"study.sqlite", "Untitled.sqlite"}
+
+
+def test_a_new_notebook_is_offered_no_session_of_one_that_had_its_name(start_kernel, ran: Path):
+    """And the other one still has it."""
+    (ran / "Untitled.ipynb").rename(ran / "study.ipynb")
+    write(ran / "Untitled.ipynb", {"n1": ""}, executed=False)
+    new = start_kernel(ran, notebook="Untitled.ipynb")
+    assert new.run("%ctx resume").status == "error"
+    new.run("mine = 7", metadata={"cellId": "n1"})
+
+    kernel = start_kernel(ran, notebook="study.ipynb")
+
+    assert kernel.run("%ctx resume").status == "ok"
+    assert kernel.evaluate("total") == "3"
+
+
+@pytest.mark.parametrize("change", ["other ids", "no cell ran", "other cells"])
+def test_a_notebook_keeps_its_session_where_no_other_has_its_cells(start_kernel, ran: Path, change: str):
+    sources = {f"n{cell}": source for cell, source in SOURCES.items()} if change == "other ids" else SOURCES
+    if change == "other cells":
+        sources = {"n1": "import os"}
+    else:
+        write(ran / "copy.ipynb", SOURCES)
+    write(ran / "Untitled.ipynb", sources, executed=change != "no cell ran")
+    kernel = start_kernel(ran, notebook="Untitled.ipynb")
+    assert kernel.run("%ctx resume").status == "ok"
+    assert kernel.evaluate("total") == "3"
+    assert sessions(ran) == {"Untitled.sqlite"}

@@ -132,8 +132,8 @@ class Loop(Position):
     ) -> OpenTurn:
         """Append a running statement for `source`; its code can run then.
 
-        `rerun_of` is the statement that this is a re-run of: with the same text it becomes a new execution of that
-        statement, with another text a new statement that is tagged with it. An unknown id is ignored.
+        `rerun_of` is the statement that this is a re-run of: with the same text, in the same cell, it becomes a new
+        execution of that statement, else a new statement that is tagged with it. An unknown id is ignored.
         """
         if self._open is not None:  # the kernel missed the end of a turn
             self.end(
@@ -149,7 +149,7 @@ class Loop(Position):
             self.suspect(self.blind)
         other = self._outside(outside, now) if outside else None
         again = self.log.get(rerun_of) if rerun_of is not None else None
-        if again is not None and again.source == source:
+        if again is not None and again.source == source and cell_id in (None, again.cell_id):
             parent = self._history[-1][1].execution_id if self._history else None
             statement = again
             execution = Execution(self.log.next_execution_id(again.statement_id), again.statement_id, parent, now)

@@ -149,7 +149,7 @@ class Runtime:
     def _follow_notebook(self, place: str | None, session: Path) -> None:
         """Let the session of a notebook that was renamed or moved have its new name and place."""
         name = notebook_name(place, os.environ, os.getcwd())
-        if name is None or is_named(os.environ) or session.exists():
+        if name is None or is_named(os.environ):
             return
         from ctxkernel.store.log.renamed_notebooks import follow
 

@@ -70,6 +70,7 @@ def test_run_affected_shows_its_plan_and_runs_only_what_the_edit_affects(desk, t
 
     desk.command("Run affected cells")
     expect(sheet).to_contain_text("nothing has to run")
+    expect(sheet.get_by_role("button")).to_have_text(["Cancel"])
 
 
 def test_run_affected_has_buttons_where_a_person_looks_for_it(desk):
@@ -92,6 +93,25 @@ def test_run_affected_has_buttons_where_a_person_looks_for_it(desk):
     expect(desk.row("s2").last).to_contain_text(time)  # the time of the cell, as in the timeline
     expect(output(desk, 1)).to_contain_text("3")
     expect(mark(desk, 1)).not_to_contain_text("stale")
+
+
+def test_run_affected_takes_back_what_a_deleted_cell_changed(desk):
+    """No cell has to run, and the state is not what the cells of the notebook give."""
+    run_all(desk, "deleted.ipynb", ["x = 1", "x = 99; scratch = 3"])
+    desk.select(1)
+    desk.page.keyboard.press("d")
+    desk.page.keyboard.press("d")
+    desk.command("Run affected cells")
+    sheet = desk.view.get_by_role("dialog", name="Run affected cells")
+    expect(sheet).to_contain_text("nothing has to run")
+    expect(sheet).to_contain_text("scratch")
+
+    sheet.get_by_role("button", name="Take the kept results").click()
+
+    expect(told(desk)).to_contain_text("0 cells ran, 1 kept")
+    edit(desk, 1, "print(x, 'scratch' in globals())")
+    desk.page.keyboard.press("Control+Enter")
+    expect(output(desk, 1)).to_contain_text("1 False")
 
 
 def test_the_expected_time_of_a_plan_leaves_out_cells_that_have_not_run(desk):

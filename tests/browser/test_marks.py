@@ -92,6 +92,17 @@ def test_the_notebook_has_the_keyboard_after_a_press_of_a_mark_or_of_the_line_ab
     insert(7)
 
 
+def test_the_name_of_a_statement_is_shown_whole_after_a_thousand_statements(desk):
+    """A name without its first letters is that of another statement."""
+    run_all(desk, "names.ipynb", CELLS[:1])
+    name = mark(desk, 0).locator(".ctxk-markname")
+    for word in ("differs", "unrecorded"):
+        desk.cell(0).locator(".ctxk-markword").evaluate("(el, word) => { el.textContent = word }", word)
+        name.evaluate("el => { el.textContent = 's1157.12' }")
+        inside = "el => el.getBoundingClientRect().left >= el.closest('.ctxk-mark').getBoundingClientRect().left"
+        assert name.evaluate(inside), word
+
+
 def test_a_cell_that_is_inserted_above_and_run_makes_the_cells_below_it_stale(desk):
     run_all(desk, "above.ipynb", CELLS)
     desk.select(1)

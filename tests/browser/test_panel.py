@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from notebook_moves import LAB_ONLY
+from notebook_moves import CURRENT, LAB_ONLY, go_back, run_all
 from playwright.sync_api import expect
 
 import ctxkernel
@@ -363,6 +363,31 @@ def test_another_kernel_does_not_open_the_panel_and_is_told_what_to_do(new_desk)
     desk.live()
     desk.enter()
     expect(desk.view.locator(".ctxk-row").last).to_contain_text("b = 2")
+
+
+def test_after_a_change_of_the_kernel_nothing_of_the_earlier_one_is_shown(desk):
+    """A stock kernel has no place in the timeline, and an undo of the earlier kernel's return would do nothing."""
+    run_all(desk, "changed.ipynb", ["x = 1", "y = 2"])
+    go_back(desk, "s1")
+    expect(desk.view).to_contain_text("You are here, in the past")
+    told = desk.view.locator(".ctxk-told")
+    expect(told).to_contain_text("at s1")
+    change = f"async (name) => {{ await {CURRENT}.sessionContext.changeKernel({{ name }}) }}"
+
+    desk.page.evaluate(change, "python3")
+    expect(desk.panel).to_contain_text("ctxkernel is not loaded here")
+    expect(desk.view).not_to_contain_text("You are here, in the past")
+    expect(told).to_be_hidden()
+
+    resume = desk.view.locator("[data-banner=resume]").get_by_role("button", name="Resume")
+    desk.page.evaluate(change, "ctxkernel")
+    resume.click()
+    expect(desk.row("s1")).to_have_attribute("aria-current", "step")
+    go_back(desk, "s2")
+    expect(told).to_contain_text("at s2")
+    desk.page.evaluate(change, "ctxkernel")
+    expect(resume).to_be_visible()
+    expect(told).to_be_hidden()
 
 
 def test_versions_that_differ_are_named_with_the_next_step(new_desk):

@@ -17,6 +17,7 @@ from ctxkernel.kernel.messages.page_input import short_text
 from ctxkernel.replay.affected import NotebookCell, PlannedCell, RecordedRun
 
 _MOST_CELLS = 10_000
+_AS_RAN = "Cells are taken as they ran last: run an edited cell first, or use Run affected in JupyterLab."
 _SKIPPED = "skip-execution"
 """The tag of a cell that `ctxkernel run` and nbclient pass over."""
 
@@ -30,6 +31,8 @@ class AffectedNotebook:
     runs: Sequence[RecordedRun]
     settings: Mapping[str, Any]
     """The settings of the process with which the path begins."""
+    as_ran: bool = False
+    """Whether the cells are as they ran last, since nobody told their texts."""
     first: int = 0
     """The number of cells above the first change."""
     done: int = 0
@@ -91,7 +94,13 @@ class AffectedNotebook:
                 opaque = "opaque: " if one.action == "opaque" else ""
                 lines.append(f"cell {at + 1} runs: {opaque}{'; '.join(one.why)}{took}")
         kept = self.first + sum(one.action == "keep" for one in self.planned)
-        return [*lines, f"{plural(len(lines), 'cells')} may run, {kept} {'is' if kept == 1 else 'are'} kept"]
+        told = f"{plural(len(lines), 'cells')} may run, {kept} {'is' if kept == 1 else 'are'} kept"
+        return [*lines, told, *self.notes]
+
+    @property
+    def notes(self) -> list[str]:
+        """Return a line that says of which texts a plan or a re-run is, where a reader may expect others."""
+        return [_AS_RAN] if self.as_ran else []
 
 
 def is_command(cell: NotebookCell) -> bool:

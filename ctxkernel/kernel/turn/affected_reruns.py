@@ -155,9 +155,7 @@ class AffectedReplay(Replay):
         turns, log = self._turns, self._turns.loop.log
         execution = log.execution(run.execution_id)
         request = self._request(outer, cell, kept=execution)
-        statement = log.statement(execution.statement_id)
-        if request.cell_id is None or statement.cell_id == request.cell_id:
-            request.rerun_of = statement
+        request.rerun_of = log.statement(execution.statement_id)
         reply: ExecuteReply = {"status": "ok"}
         turns.open(request)
         try:
@@ -206,4 +204,4 @@ class AffectedReplay(Replay):
         )
         if self._comparisons:
             self._turns.notices.report(rerun_report(self._comparisons, self._turns.loop.log, self._outputs))
-        self._turns.notices.write("\n".join(lines) + "\n")
+        self._turns.notices.write("\n".join([*lines, *self._found.notes]) + "\n")

@@ -53,6 +53,8 @@ class AffectedRun {
     this.rows = [];
     /** How many cells stand above the first change. */
     this.above = 0;
+    /** Variables are not as those cells left them: a cell that is gone changed them. */
+    this.returns = false;
     this.body = h('div', { class: 'ctxk-affected' });
   }
 
@@ -69,8 +71,8 @@ class AffectedRun {
       confirm: () => this.confirmation(),
       request: null,
       plan: () => this.ask(cells),
-      // What is removed comes back with the cells.
-      body: (plan) => [this.body, returnParts({ ...plan, load: [], drop: [], ambient: [] })],
+      // What is removed comes back with the cells, where some follow.
+      body: (plan) => [this.body, returnParts(this.rows.length ? { ...plan, load: [], drop: [], ambient: [] } : plan)],
       code: null,
       then: () => this.run(cells)
     };
@@ -79,7 +81,7 @@ class AffectedRun {
 
   confirmation() {
     const goes = this.reached.filter((row) => GOING.has(row.what)).length;
-    return goes ? `Run ${plural(goes, 'cell')}` : this.rows.length ? 'Take the kept results' : '';
+    return goes ? `Run ${plural(goes, 'cell')}` : this.rows.length || this.returns ? 'Take the kept results' : '';
   }
 
   /** The cells up to the first one that a person did not choose. */
@@ -105,7 +107,9 @@ class AffectedRun {
     }
     this.above = first;
     this.draw();
-    return { plan: dict(told.plan.return), error: null };
+    const plan = dict(told.plan.return);
+    this.returns = [...list(plan.load), ...list(plan.drop)].length > 0;
+    return { plan, error: null };
   }
 
   /**

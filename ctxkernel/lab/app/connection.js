@@ -95,6 +95,7 @@ class Connection {
   async changed() {
     if (this.disposed) return;
     this.drop();
+    if (this.own !== null) this.listener.kernelStatus('terminating'); // the one before, as far as this notebook goes
     this.own = null;
     this.restarted = false;
     const kernel = this.kernel;

@@ -228,15 +228,16 @@ class Link {
   /** @param {Phase} phase */
   say(phase) {
     if (this.disposed) return;
-    this.view.phase(phase);
     if (phase.name === 'other') this.forget();
+    this.view.phase(phase);
     this.owner.mark(this);
     this.phase = phase.name;
     this.owner.drawStatus();
   }
 
-  /** The kernel is no ctxkernel, or not any more: it has no session to show marks of. */
+  /** The kernel is no ctxkernel, or not any more: it has no session to show. */
   forget() {
+    this.view.snapshot({});
     this.gutter.reset();
     this.offer(null);
   }

@@ -403,7 +403,8 @@ class Returning {
     this.relabel = () => {
       if (!yes) return;
       yes.textContent = told();
-      yes.disabled = this.view.busy || this.outdated;
+      yes.hidden = !yes.textContent;
+      yes.disabled = yes.hidden || this.view.busy || this.outdated;
       busy.hidden = !this.view.busy;
     };
     const busy = h('p', { class: 'ctxk-hint', hidden: true }, BUSY);
