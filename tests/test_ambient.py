@@ -341,6 +341,40 @@ def test_options_of_libraries_come_back():
     assert pandas.options.display.max_rows == 7
 
 
+def test_a_function_in_the_options_of_pandas_comes_back():
+    """A format also in a new process; of any other function a new process says that it is gone."""
+    pandas = pytest.importorskip("pandas")
+    state = Ambient()
+    first = state.capture()
+    pandas.options.display.float_format = "{:.1f}".format
+    assert changes(state) == ["pandas"]
+    formatted = Ambient().capture()
+    pandas.set_option("display.float_format", abs)
+    other = Ambient().capture()
+
+    assert not state.restore(first)
+    assert pandas.options.display.float_format is None
+    assert not state.restore(other)
+    assert pandas.options.display.float_format is abs
+    assert not state.restore(formatted)
+    assert pandas.options.display.float_format(2.25) == "2.2"
+    gone = {"display.float_format": {"object": "another-1"}}
+    told = state.restore({**first, "pandas": {**first["pandas"], **gone}})
+    assert "the function in display.float_format belongs to an earlier kernel" in str(told)
+    assert pandas.options.display.float_format is None
+
+
+def test_options_of_xarray_come_back_without_a_warning():
+    """xarray warns of an old option whenever it is set."""
+    xarray = pytest.importorskip("xarray")
+    part = next(one for one in PARTS if one.name == "xarray")
+    first = part.capture()
+    xarray.set_options(keep_attrs=True)
+    with warnings.catch_warnings(action="error"):
+        part.restore(first)
+    assert xarray.get_options()["keep_attrs"] == "default"
+
+
 def test_a_list_in_rcparams_that_is_changed_in_place_is_noticed():
     matplotlib = pytest.importorskip("matplotlib")
     state = Ambient()

@@ -297,6 +297,25 @@ def test_a_job_stores_what_shares_memory_with_the_names_that_it_packs(bench: Ben
     assert bench["b"][0] == 1
 
 
+def test_a_state_has_each_object_that_its_variables_share(bench: Bench):
+    """Objects that a job found to be shared may have other labels here: they are stored under these, too."""
+    bench.run("ts = pd.Series(np.arange(40.0), pd.date_range('2020-01-01', periods=40)); r7 = ts.rolling(7)")
+    bench.tracker.settings = Settings(end_phase_ms=0)
+    bench.run("weekly = ts.resample('W'); low = weekly.min()")
+    bench.background.wait(30)
+    bench.checkpoints.poll()
+    bench.tracker.settings = Settings()
+    bench.run("z = [1]")
+    changed = bench.run("ts.iloc[3] = np.nan")
+    before = bench["weekly"].mean()
+    bench.run("ts.iloc[4] = 0; del weekly, r7, low")
+
+    state = bench.checkpoints.state(changed)
+    assert {label for unit in state.values() for label in unit.labels} <= state.keys()
+    assert not bench.goto(changed)
+    assert bench["weekly"].mean().equals(before)
+
+
 def test_names_that_a_background_job_found_to_share_are_compared_with_packs_of_this_process(bench: Bench):
     """The label that the job gave says nothing here: nothing changed outside of a cell, and they still share."""
     bench.tracker.settings = Settings(end_phase_ms=0)

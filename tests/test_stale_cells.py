@@ -559,3 +559,49 @@ def test_no_cell_is_fresh_because_its_variables_were_packed_late(start_kernel, s
         found.append({cell for cell, mark in book.asked().items() if mark["state"] == "fresh" and cell != "late"})
 
     assert found[1] <= found[0]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "walk = [1]; stat = sum(walk)",
+        "row = {'stat': 1, 'exists': 2}; row['stat']",
+        "text = 'open the file, walk the tree, touch it'",
+        "# whether it exists is seen later\ny = 1",
+        "def scaled(input, system): return input * system\nscaled(2, 3)",
+        "import multiprocessing as mp, shutil, subprocess, tempfile",
+        "%time size = len(listed)",
+        "(folder / 'a.txt').read_text()",
+        "n = len(text_of(folder / 'a.txt', os.path.join(folder, 'a.txt'), f'{folder}/a.txt'))",
+    ],
+)
+def test_a_word_that_names_no_function_that_is_called_makes_no_cell_unknown(book, source):
+    """A variable, a key, a text, a comment, a parameter or an import alone; nor does a folder of a longer path."""
+    (book.front.kernel.folder / "data").mkdir()
+    (book.front.kernel.folder / "data" / "a.txt").write_text("a")
+    book.run("a", "import os, pathlib\nfolder = pathlib.Path('data'); listed = walk = [3]\ndef text_of(*a): return 'a'")
+    assert book.run("b", source)["state"] == "fresh", (book.failed, book.marks)
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("import os as system; list(system.walk('.'))", "list files"),
+        ("from os import walk as visit; list(visit('.'))", "list files"),
+        ("list(getattr(os, 'walk')('.'))", "list files"),
+        ("text_of(folder)", "list files"),
+        ("text_of(folder / 'sub')", "list files"),
+        ("import multiprocessing as mp; mp.active_children()", "threads"),
+        ("mp.active_children()", "threads"),
+        ("from subprocess import check_call; check_call(['true'])", "program"),
+        ("%time names = os.listdir('.')", "list files"),
+    ],
+)
+def test_a_function_by_another_name_and_a_folder_that_is_passed_make_a_cell_unknown(book, source, why):
+    (book.front.kernel.folder / "data" / "sub").mkdir(parents=True)
+    book.run(
+        "a", "import os, pathlib, multiprocessing as mp\nfolder = pathlib.Path('data')\ndef text_of(*a): return 'a'"
+    )
+    mark = book.run("b", source)
+    assert (mark["state"], book.failed) == ("unknown", None), mark
+    assert why in mark["because"][0]

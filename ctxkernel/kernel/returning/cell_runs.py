@@ -7,7 +7,6 @@ Rule 2: in doubt a repetition may give another result.
 
 from __future__ import annotations
 
-import ast
 import functools
 import os
 import re
@@ -25,10 +24,12 @@ from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.timeline_events import MethodCalled
 from ctxkernel.kernel.execution.cell import only_commands
 from ctxkernel.kernel.execution.read_files import FileReads
+from ctxkernel.kernel.returning.cell_words import WORD, passed_to_calls, words_used
 from ctxkernel.kernel.returning.dotted_names import dotted_name
 from ctxkernel.replay.dependencies import CellRun
 from ctxkernel.state.base.code_objects import attribute_names, string_constants, used_names
-from ctxkernel.state.tracking.cell_names import read_cell, syntax_tree
+from ctxkernel.state.base.namespace import NOTHING
+from ctxkernel.state.tracking.cell_names import read_cell
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.store.chunks.manifest import FACT_KEYS
 
@@ -100,7 +101,7 @@ _FLOW = {
 }
 """Causes that `replay.causes` finds more exactly than words."""
 _WORDS = re.compile(rf"\b(?:{'|'.join((*_OUTSIDE.values(), _FILES, _EVALUATED, _SEEDS))})\b")
-_SEED_WORD, _EVALUATED_WORD, _WORD = re.compile(_SEEDS), re.compile(_EVALUATED), re.compile(r"[^\W\d]\w*")
+_SEED_WORD, _EVALUATED_WORD = re.compile(_SEEDS), re.compile(_EVALUATED)
 _TEXT = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|'{3}[\s\S]*?'{3}|\"{3}[\s\S]*?\"{3}")
 _SHELL = re.compile(
     r"^\s*(?:[\w, ]+=\s*)?(?:!|%%?(?:sx|system|bash|sh|script|run|perl|ruby|pip|conda)\b)", re.MULTILINE
@@ -111,8 +112,6 @@ _SEEDED = re.compile(
 )
 _MOST_CODES = 2000
 _LONGEST_PATH = 1000
-_ONLY_NAMES = frozenset(("Path", "PurePath", "join", "print", "dict", "str", "repr", "format", "display"))
-"""Functions that read no file that they are given the path of."""
 
 
 @functools.lru_cache(4096)
@@ -208,7 +207,7 @@ class CellReader:
         paths = self._paths(source)
         unknown = self._unknown(statement, execution, ambient, paths)
         if any(map(_EVALUATED_WORD.fullmatch, _WORDS.findall(source))):
-            words = {word for text in _TEXT.findall(source) for word in _WORD.findall(text)}
+            words = {word for text in _TEXT.findall(source) for word in WORD.findall(text)}
             more += [word for word in words if word in self._namespace and word not in diff.added]
         beyond: frozenset[str] | None = None
         python = _RUNS_REST.sub("", source)
@@ -260,8 +259,8 @@ class CellReader:
         }
         texts = {text.strip("'\"") for text in _TEXT.findall(source)}.union(named.values())
         if any(map(_exists, texts)):
-            passed = _passed_to_calls(source)
-            texts = texts if passed is None else {named.get(one, one) for one in passed}
+            passed = passed_to_calls(source, named)
+            texts = texts if passed is None else passed
         else:
             texts = set[str]()
         for value in values.values():
@@ -339,15 +338,23 @@ class CellReader:
         return type(value) in _CODE or is_kind(class_of(value), type)
 
     def _outside(self, source: str, execution: Execution) -> str:
-        """Return why a cell may read something outside of the namespace; empty for no sign of it."""
+        """Return why a cell may read something outside of the namespace; empty for no sign of it.
+
+        A function may have another name here: `from time import perf_counter as clock`.
+        """
         if _FILE_MOVES.search(source):
             return MOVES_FILES
         source = _TIMED.sub("", source)
         dotted = {name: dotted_name(value) for name, value in self._values(self._tracker.read)}
         dotted = {name: one for name, one in dotted.items() if one and not one.startswith("__main__.")}
-        named, renamed = self._renamed_words(source, dotted)
-        own = {*_WORDS.findall(source), *named}
-        called = self._called_words() | renamed
+        renamed = {name: one.rpartition(".")[2] for name, one in dotted.items()}
+        renamed = {name: word for name, word in renamed.items() if word != name and _WORDS.fullmatch(word)}
+        own, called = set[str](), self._called_words()
+        if renamed or _WORDS.search(source):
+            names, attributes = words_used(source, self._tracker.transform)
+            own = {*filter(_WORDS.fullmatch, (*filter(self._may_lead_outside, names), *attributes))}
+            own.update(renamed[name] for name in renamed.keys() & names)
+            called.update(renamed[name] for name in renamed.keys() - names - read_cell(source).replaced)
         if not own and not called:
             return ""
         found = _causes(source, dotted) if own else frozenset[str]()
@@ -365,16 +372,14 @@ class CellReader:
             )
         return "it may read a file that the kernel does not see" if any(map(_UNSEEN_WORDS.fullmatch, files)) else ""
 
-    @staticmethod
-    def _renamed_words(source: str, dotted: Mapping[str, str]) -> tuple[set[str], set[str]]:
-        """Return the words of `_WORDS` that have another name here: in the cell, and in functions that it may call.
-
-        `from time import perf_counter as clock` is an example.
-        """
-        words = {name: one.rpartition(".")[2] for name, one in dotted.items()}
-        renamed = {name: word for name, word in words.items() if word != name and _WORDS.fullmatch(word)}
-        own = renamed.keys() & set(_WORD.findall(source)) if renamed else set[str]()
-        return {renamed[name] for name in own}, {word for name, word in renamed.items() if name not in own}
+    def _may_lead_outside(self, name: str) -> bool:
+        """Return whether a name may stand for a function of a library: no data, and no function or class of a cell."""
+        if (value := self._namespace.get(name, NOTHING)) is NOTHING:
+            return True
+        module = str(self._namespace.get("__name__", "__main__"))
+        is_own = type(value) is types.FunctionType and value.__module__ == module
+        is_class = is_kind(class_of(value), type)
+        return callable(value) and not is_own and not (is_class and is_own_class(cast("type", value), module))
 
     def _called_words(self) -> set[str]:
         """Return the words of `_WORDS` in the functions and classes that the cell may have called."""
@@ -416,27 +421,6 @@ def _causes(source: str, meaning: Mapping[str, str]) -> frozenset[str]:
 
 def _exists(text: str) -> bool:
     return 0 < len(text) < _LONGEST_PATH and "\0" not in text and os.path.exists(text)
-
-
-def _passed_to_calls(source: str) -> set[str] | None:
-    """Return the names and texts in the arguments of calls; None for code that cannot be parsed."""
-    if (tree := syntax_tree(source)) is None:
-        return None
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Call(ast.Name(function) | ast.Attribute(attr=function)) if function in _ONLY_NAMES:
-                pass
-            case ast.Call(args=args, keywords=keywords):
-                for one in (inner for part in (*args, *keywords) for inner in ast.walk(part)):
-                    match one:
-                        case ast.Name(text) | ast.Constant(str(text)):
-                            found.add(text)
-                        case _:
-                            pass
-            case _:
-                pass
-    return found
 
 
 def _seeded(source: str) -> str:

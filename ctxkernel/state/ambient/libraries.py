@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
-from ctxkernel.state.ambient.part import Part, Setting
+from ctxkernel.state.ambient.part import LiveObjects, NotRestored, Part, Setting
 
 _DICT: Any = dict
 
@@ -174,26 +175,50 @@ class _PandasOptions(_Options):
         # The mapping that pandas.options shows; asking for each option by name takes milliseconds.
         return object.__getattribute__(sys.modules["pandas"].options, "d")
 
+    def __init__(self) -> None:
+        self._live = LiveObjects()
+
     def capture(self) -> Any:
-        """Return them by name; a value that is no plain one is left out."""
-        plain = (bool, int, float, str, type(None))
-        return {name: value for name, value in _leaves(self._now(), "") if type(value) in plain}
+        """Return them by name: a format (`"{:.1f}".format`) by its text, and any other function by a token."""
+        return {name: self._told(value) for name, value in _leaves(self._now(), "")}
+
+    def _told(self, value: Any) -> Any:
+        if type(value) in (bool, int, float, str, type(None)):
+            return value
+        if type(value) is types.BuiltinFunctionType and value.__name__ == "format" and type(value.__self__) is str:
+            return {"format": value.__self__}
+        return {"object": self._live.token(value)}
+
+    def _value(self, told: Any) -> Any:
+        """Return the value of an option. Raises KeyError for a function that is not held."""
+        if type(told) is not dict:
+            return told
+        found = cast("dict[str, str]", told)
+        return found["format"].format if "format" in found else self._live.get(found["object"])
 
     def default(self) -> Any:
         options = sys.modules["pandas._config.config"]._registered_options
-        return {name: options[name].defval for name in self.capture()}
+        return {name: self._told(options[name].defval) for name, _ in _leaves(self._now(), "")}
 
     def restore(self, value: Any) -> None:
         now = self.capture()
         set_option = sys.modules["pandas"].set_option
-        failed: list[str] = []
+        failed, gone = list[str](), list[str]()
         with warnings.catch_warnings(action="ignore"):
-            for name, one in value.items():
-                if name in now and now[name] != one:
-                    try:
-                        set_option(name, one)
-                    except (ValueError, KeyError, TypeError):
-                        failed.append(name)
+            for name, told in value.items():
+                if name not in now or now[name] == told:
+                    continue
+                try:
+                    one = self._value(told)
+                except KeyError:
+                    one = None
+                    gone.append(name)
+                try:
+                    set_option(name, one)
+                except (ValueError, KeyError, TypeError):
+                    failed.append(name)
+        if gone:
+            raise NotRestored(f"the function in {', '.join(gone)} belongs to an earlier kernel; set it again")
         if failed:
             raise ValueError(f"options that pandas did not take: {', '.join(failed)}")
 
@@ -303,6 +328,16 @@ def _set_numpy_options(value: Any) -> None:
     numpy.seterr(**value["errors"])
 
 
+def _xarray_options() -> dict[str, Any]:
+    return {name: _plain(value) for name, value in sys.modules["xarray"].get_options().items()}
+
+
+def _set_xarray_options(value: Any) -> None:
+    """Set those that differ: xarray warns of each old one that is set, whatever its value."""
+    now = _xarray_options()
+    sys.modules["xarray"].set_options(**{name: one for name, one in value.items() if now.get(name) != one})
+
+
 PARTS: list[Part] = [
     _MatplotlibBackend(),  # before the next two, which load it
     _MatplotlibDrawing(),
@@ -318,8 +353,8 @@ PARTS: list[Part] = [
     ),
     Setting(
         "xarray",
-        lambda: {name: _plain(value) for name, value in sys.modules["xarray"].get_options().items()},
-        lambda value: sys.modules["xarray"].set_options(**value),
+        _xarray_options,
+        _set_xarray_options,
         needs="xarray",
     ),
     Setting(

@@ -151,15 +151,16 @@ class PackedVariables:
 
     def _baseline(self, names: Sequence[str]) -> None:
         """Pack names that were not packed yet; reports nothing."""
-        if not names:
-            return
         moment = self._moment(self._pack_seconds)
         moment.pack(self.whole_groups(names))
         self._await(self._deferred(moment), moment)
+        fresh = {name for name in moment.pieces if name.startswith(SHARED) and name not in self._groups}
         for piece in distinct(moment.pieces):
             if not any(name in self._groups for name in piece.names):
                 self._keep(piece)
                 self.pending.put(piece)
+            if not fresh.isdisjoint((*piece.names, *piece.packed.labels)):  # stored, but under another label or in one
+                self.pending.names.update(piece.names)
 
     def _keep(self, piece: PackPiece) -> Group:
         """Take a piece as the known content of its names."""

@@ -1,0 +1,103 @@
+"""The words in a cell that may lead outside of the namespace, and the paths that it passes to calls. Runs nothing.
+
+Rule: a name of a function, a method or a module is such a word where the cell uses it. A text, a comment, a parameter
+        or an import alone is none.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterator, Mapping
+
+from ctxkernel.state.tracking.cell_names import Transform, names_used, plain_source, syntax_tree
+
+WORD = re.compile(r"[^\W\d]\w*")
+_NAMED_BY_TEXT = frozenset(
+    ("getattr", "attrgetter", "methodcaller", "import_module", "__import__", "run_line_magic", "run_cell_magic")
+)
+"""Functions that are given the name of an attribute or a module, or code, as a text."""
+_ONLY_NAMES = frozenset(("Path", "PurePath", "join", "print", "dict", "str", "repr", "format", "display"))
+"""Functions that read no file that they are given the path of."""
+
+
+def words_used(source: str, transform: Transform | None = None) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the global names that a cell uses, and the attributes; of what cannot be parsed, every word is both.
+
+    An import gives the parts of its module and name, if the cell uses what it binds.
+    """
+    tree = syntax_tree(source) or syntax_tree(plain_source(source, transform))
+    if tree is None:
+        words = frozenset(WORD.findall(source))
+        return words, words
+    loaded = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    names, attributes = set(names_used(source, transform)), set[str]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr=attr):
+                attributes.add(attr)
+            case ast.Import() | ast.ImportFrom():
+                module = (getattr(node, "module", None) or "").split(".")
+                for one in node.names:
+                    if (one.asname or one.name.partition(".")[0]) in loaded:
+                        attributes.update(module, one.name.split("."))
+            case ast.Call(ast.Name(function) | ast.Attribute(attr=function)) if function in _NAMED_BY_TEXT:
+                texts = [
+                    inner.value for part in node.args for inner in ast.walk(part) if isinstance(inner, ast.Constant)
+                ]
+                attributes.update(word for text in texts if isinstance(text, str) for word in WORD.findall(text))
+            case _:
+                pass
+    return frozenset(names), frozenset(attributes)
+
+
+def passed_to_calls(source: str, named: Mapping[str, str]) -> set[str] | None:
+    """Return the texts, and the paths of names, in the arguments of calls; None for code that cannot be parsed.
+
+    `named`: the variables that hold a path. A folder that is a part of a longer path is not passed.
+    """
+    if (tree := syntax_tree(source)) is None:
+        return None
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(ast.Name(function) | ast.Attribute(attr=function)) if function in _ONLY_NAMES:
+                pass
+            case ast.Call(args=args, keywords=keywords):
+                found.update(text for part in (*args, *keywords) for text in _paths_in(part, named))
+            case _:
+                pass
+    return found
+
+
+def _paths_in(node: ast.AST, named: Mapping[str, str]) -> Iterator[str]:
+    if (path := _path(node, named)) is not None:
+        yield path
+    elif not isinstance(node, ast.JoinedStr) and _joined(node) is None:
+        for child in ast.iter_child_nodes(node):
+            yield from _paths_in(child, named)
+
+
+def _path(node: ast.AST, named: Mapping[str, str]) -> str | None:
+    """Return the path that an expression stands for; None for any other one."""
+    match node:
+        case ast.Name(name):
+            return named.get(name)
+        case ast.Constant(str(text)):
+            return text
+        case _:
+            parts = [_path(one, named) for one in _joined(node) or ()]
+            known = [one for one in parts if one is not None]
+            return os.path.join(*known) if known and len(known) == len(parts) else None
+
+
+def _joined(node: ast.AST) -> list[ast.expr] | None:
+    """Return the parts of a path that an expression joins; None if it joins none."""
+    match node:
+        case ast.BinOp(left, ast.Div(), right):
+            return [left, right]
+        case ast.Call(ast.Attribute(attr="join" | "joinpath"), args):
+            return args
+        case _:
+            return None
