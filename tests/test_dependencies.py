@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scale import examples
 
-from ctxkernel.replay.dependencies import CellRun, DependencyGraph
+from ctxkernel.replay.dependencies import DependencyGraph
+from ctxkernel.replay.dependency_nodes import CellRun
 
 NAMES = ("a", "b", "c")
 

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from ctxkernel.kernel.returning.file_states import FileStates
     from ctxkernel.kernel.returning.returns import Returning
     from ctxkernel.kernel.returning.targets import ReturnJob
-    from ctxkernel.replay.dependencies import CellRun
+    from ctxkernel.replay.dependency_nodes import CellRun
 
 T = TypeVar("T")
 NAMES = ("view", "group", "note", "ls", "show", "pin", "tick", "All")

@@ -13,17 +13,15 @@ Rule 3: the cost of adding the first execution of a cell grows with what it read
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
-from typing import Literal
 
-from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.state_names import MODULE
 from ctxkernel.core.text import join_names, one_line
+from ctxkernel.replay.dependency_nodes import CellRun, Change, Freshness, Node, Version
 
-FreshnessState = Literal["fresh", "stale", "unknown"]
 MOST_REASONS = 3
 MOST_DOUBTS = 8
 """Executions in a row that may have changed a name, and of which the results of the background still count."""
@@ -36,108 +34,16 @@ GONE = "gone"
 """The version of a deleted name."""
 
 
-@dataclass(frozen=True, slots=True)
-class CellRun:
-    """The reads and writes of one execution."""
-
-    execution_id: str
-    statement_id: str
-    cell: str
-    """The notebook cell, or the statement where there is none: a later execution of it replaces this one."""
-    source: str = ""
-    reads: Collection[str] = ()
-    """Names whose earlier value it may have used."""
-    files: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Files that it read, with their version."""
-    made: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Names that it added or changed, with their fingerprints after it; an empty one is not known."""
-    deleted: Collection[str] = ()
-    written: Collection[str] = ()
-    """Files that it wrote."""
-    bound: Collection[str] = ()
-    """Names that its text binds, whether their content changed or not."""
-    doubtful: Collection[str] = ()
-    """Names that it may have changed: they could not be compared."""
-    blind: bool = False
-    """Whether it may have changed any name."""
-    ended_well: bool = True
-    outside: bool = False
-    """Whether a thread or a widget made the changes, between two cells: they have no place in the order of cells."""
-    unknown: str = ""
-    """Why a repetition may give another result even if it reads the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class Freshness:
-    """Whether a cell is stale, and why."""
-
-    state: FreshnessState
-    because: tuple[str, ...] = ()
-    """At most three lines."""
-    upstream: tuple[str, ...] = ()
-    """The statements that changed what it read, and the stale ones that it reads from."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """The change of a name that a cell had read."""
-
-    by: str
-    """The statement; empty for a change outside of all statements."""
-    told: str
-    certain: bool = True
-    execution: str = "outside"
-
-
-@dataclass(slots=True)
-class _Version:
-    text: str
-    cell: str
-    """The cell that made it."""
-    run: CellRun | None = None
-    """The execution that made it."""
-    before: _Version | None = None
-    """The version before one of which it is not known whether it is another."""
-
-    def chain(self) -> Iterator[_Version]:
-        """Yield this version, and those that it may be."""
-        one: _Version | None = self
-        while one is not None:
-            yield one
-            one = one.before
-
-
-@dataclass(slots=True)
-class _Node:
-    """A cell, as of its newest execution."""
-
-    run: CellRun
-    place: int
-    """Executions that were added before."""
-    first: int | Fraction
-    """Its place in the order of cells: the executions that were added before the first one of the cell, or a number
-    between those of the cells above and below it."""
-    reads: dict[str, _Version] = field(default_factory=dict[str, _Version])
-    repeated: tuple[str, ...] = ()
-    """Names that it read as an earlier execution of its own cell left them, and of which a repetition is no proof."""
-    changes: dict[str, tuple[_Change, ...]] = field(default_factory=dict[str, "tuple[_Change, ...]"])
-    """Names that it read, and that it would not read so again: one change that is certain, or those that may be."""
-    replaced: dict[str, _Change] = field(default_factory=dict[str, _Change])
-    """Cells that made what it read, and that ran again without making it."""
-    causes: frozenset[str] = frozenset()
-    """The executions that make it stale, directly or through the cells that it reads from."""
-
-
 class DependencyGraph:
     """The cells on one path of the timeline, and what each of them reads from the others."""
 
     def __init__(self, runs: Iterable[CellRun] = (), *, before: Mapping[str, str] | None = None) -> None:
         """`before`: cell → a cell that stands below it in the notebook."""
         self._before = before or {}
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[str, Node] = {}
         self._readers: dict[str, set[str]] = {}
         """Cell → the cells that read what it made."""
-        self._now: dict[str, _Version] = {}
+        self._now: dict[str, Version] = {}
         self._users: dict[str, dict[str, None]] = {}
         """Name → the cells that read it."""
         self._places = 0
@@ -158,11 +64,11 @@ class DependencyGraph:
     def add(self, run: CellRun) -> None:
         """Add the next execution of the path."""
         old = self._nodes.get(run.cell)
-        node = _Node(run, self._places, self._place(run.cell) if old is None else old.first)
+        node = Node(run, self._places, self._place(run.cell) if old is None else old.first)
         self._places += 1
         for name in run.reads:
             # A variable that no execution of the path made is of before the session.
-            node.reads[name] = self._now.setdefault(name, _Version("@start", ""))
+            node.reads[name] = self._now.setdefault(name, Version("@start", ""))
         for name, text in run.files.items():
             self._see_file(FILE + name, text, "")
             node.reads[FILE + name] = self._now[FILE + name]
@@ -173,11 +79,11 @@ class DependencyGraph:
         node.repeated = _repeated(run, node.reads)
         affected = {run.cell}
         for name, told, text in _writes(run, list(self._now) if run.blind else run.doubtful):
-            change = _Change(run.statement_id, told, told != DOUBT, run.execution_id)
+            change = Change(run.statement_id, told, told != DOUBT, run.execution_id)
             # Files stay as they are when a notebook starts anew.
             after = None if run.outside or name.startswith(FILE) else node
-            before = list(self._now.setdefault(name, _Version("@start", "")).chain()) if told == DOUBT else []
-            version = _Version(text, run.cell, run, before[0] if 0 < len(before) < MOST_DOUBTS else None)
+            before = list(self._now.setdefault(name, Version("@start", "")).chain()) if told == DOUBT else []
+            version = Version(text, run.cell, run, before[0] if 0 < len(before) < MOST_DOUBTS else None)
             affected |= self._move(name, version, change, after=after)
         affected |= self._bind_again(node)
         self._register(node)
@@ -196,7 +102,7 @@ class DependencyGraph:
             readers = {cell: self._nodes[cell] for cell in self._users.get(name, ())}
             self._identify(name, old, run, readers.values())
             now, after = self._now[name], set(self._readers_after(name, node))
-            change = _Change(run.statement_id, "was changed", True, run.execution_id)
+            change = Change(run.statement_id, "was changed", True, run.execution_id)
             for cell, reader in readers.items():
                 changes = reader.changes.get(name, ())
                 at = next((n for n, one in enumerate(changes) if one.execution == run.execution_id), -1)
@@ -212,7 +118,7 @@ class DependencyGraph:
         node.repeated = _repeated(run, node.reads)
         self._settle(affected)
 
-    def _identify(self, name: str, old: CellRun, run: CellRun, readers: Iterable[_Node]) -> None:
+    def _identify(self, name: str, old: CellRun, run: CellRun, readers: Iterable[Node]) -> None:
         """Give the version that an execution made its content, or that of the version before it."""
         held = [self._now[name], *(one.reads[name] for one in readers)]
         version = next((one for top in held for one in top.chain() if one.run is old), None)
@@ -244,7 +150,7 @@ class DependencyGraph:
         """Note that these names may not be as the path left them."""
         affected: set[str] = set()
         for name in names:
-            affected |= self._move(name, _Version(f"?{told}", ""), _Change("", told, certain=False), after=None)
+            affected |= self._move(name, Version(f"?{told}", ""), Change("", told, certain=False), after=None)
         self._settle(affected)
 
     def see_file(self, name: str, version: str) -> None:
@@ -257,17 +163,17 @@ class DependencyGraph:
             return set()
         if now is not None and now.text.startswith("@"):
             return self._learn_content(name, now, version)
-        return self._move(name, _Version(version, cell), _Change("", "was changed outside of the notebook"), after=None)
+        return self._move(name, Version(version, cell), Change("", "was changed outside of the notebook"), after=None)
 
-    def _learn_content(self, name: str, now: _Version, version: str) -> set[str]:
+    def _learn_content(self, name: str, now: Version, version: str) -> set[str]:
         """Take the content of a file that a statement wrote; return the cells that read this content before."""
-        self._now[name] = _Version(version, now.cell, now.run)
+        self._now[name] = Version(version, now.cell, now.run)
         same = {one for one in self._users.get(name, ()) if self._nodes[one].reads[name].text == version}
         for cell in same:
             self._nodes[cell].changes.pop(name, None)
         return same
 
-    def _readers_after(self, name: str, writer: _Node | None) -> list[str]:
+    def _readers_after(self, name: str, writer: Node | None) -> list[str]:
         """Return the cells that read a name and come after the writer; all if no cell wrote it."""
         users = self._users.get(name, {})
         if writer is None:
@@ -276,13 +182,13 @@ class DependencyGraph:
             return []
         return [cell for cell in users if self._nodes[cell].first > writer.first]
 
-    def _move(self, name: str, new: _Version, change: _Change, *, after: _Node | None) -> set[str]:
+    def _move(self, name: str, new: Version, change: Change, *, after: Node | None) -> set[str]:
         """Give a name a new version; return the cells after a node, or all, whose reads this changes."""
         self._now[name] = new
         concerned = self._readers_after(name, after)
         return {cell for cell in concerned if self._judge(self._nodes[cell], name, new.text, change)}
 
-    def _judge(self, node: _Node, name: str, version: str, change: _Change) -> bool:
+    def _judge(self, node: Node, name: str, version: str, change: Change) -> bool:
         """Note that a cell would read this version; return whether that changes anything."""
         before = node.changes.pop(name, ())
         if version == node.reads[name].text:
@@ -296,7 +202,7 @@ class DependencyGraph:
         node.changes[name] = now
         return now != before
 
-    def _bind_again(self, writer: _Node) -> set[str]:
+    def _bind_again(self, writer: Node) -> set[str]:
         """Follow the names that a cell bound without a change of content; return the cells whose reads this changes.
 
         A cell after it may have read another content: a later cell changed it since. A binding may not have been
@@ -310,22 +216,22 @@ class DependencyGraph:
             for cell in self._readers_after(name, writer):
                 node = self._nodes[cell]
                 if node.reads[name].text != now.text and not node.changes.get(name):
-                    node.changes[name] = (_Change(run.statement_id, "was changed", True, run.execution_id),)
+                    node.changes[name] = (Change(run.statement_id, "was changed", True, run.execution_id),)
                     affected.add(cell)
         return affected
 
-    def _register(self, node: _Node) -> None:
+    def _register(self, node: Node) -> None:
         """Note what a new node reads."""
         for name in node.reads:
             self._users.setdefault(name, {})[node.run.cell] = None
         self._note_sources(node)
 
-    def _note_sources(self, node: _Node) -> None:
+    def _note_sources(self, node: Node) -> None:
         """Note which cells a node reads from, or may read from."""
         for source in {one.cell for version in node.reads.values() for one in version.chain()} - {"", node.run.cell}:
             self._readers.setdefault(source, set()).add(node.run.cell)
 
-    def _forget(self, node: _Node) -> None:
+    def _forget(self, node: Node) -> None:
         """Remove what an earlier execution of a cell read."""
         cell = node.run.cell
         for name, version in node.reads.items():
@@ -353,7 +259,7 @@ class DependencyGraph:
                     f"{_named(made or lost)} {'came' if made else 'may have come'} from {old.statement_id}; "
                     f"its cell ran again as {new.statement_id} without it"
                 )
-                node.replaced[new.cell] = _Change(new.statement_id, told, bool(made), new.execution_id)
+                node.replaced[new.cell] = Change(new.statement_id, told, bool(made), new.execution_id)
                 affected.add(cell)
         return affected | self._restore_readers(new.cell, besides=affected)
 
@@ -483,7 +389,7 @@ def _is_lasting(run: CellRun, name: str) -> bool:
     return run.made.get(name) == "" or (name.startswith(FILE) and name.removeprefix(FILE) in run.written)
 
 
-def _repeated(run: CellRun, reads: Mapping[str, _Version]) -> tuple[str, ...]:
+def _repeated(run: CellRun, reads: Mapping[str, Version]) -> tuple[str, ...]:
     """Return the names that an execution read as an earlier one of its cell left them.
 
     If it left them as they were, and its text is the one that made them, the first execution gave the same.

@@ -11,7 +11,8 @@ from ctxkernel.core.report import CellLink, Report, ReportTable
 from ctxkernel.core.text import join_names, plural
 from ctxkernel.core.timeline_table import gist
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
-from ctxkernel.replay.dependencies import CellRun, DependencyGraph, Freshness
+from ctxkernel.replay.dependencies import DependencyGraph
+from ctxkernel.replay.dependency_nodes import CellRun, Freshness
 
 _DEPTH = 10
 """Most stale cells in the chain of an explanation."""

@@ -21,7 +21,8 @@ from ctxkernel.core.replay import CheckpointInfo, Comparison
 from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline import Execution, Run, Statement, StatementLog
 from ctxkernel.kernel.display.mark_table import MarkChange, mark_table
-from ctxkernel.replay.dependencies import GONE, MOST_REASONS, CellRun, DependencyGraph, Freshness
+from ctxkernel.replay.dependencies import GONE, MOST_REASONS, DependencyGraph
+from ctxkernel.replay.dependency_nodes import CellRun, Freshness
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.messages.cells import CellMark, CellState, CellTable

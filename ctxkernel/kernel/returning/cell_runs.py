@@ -26,7 +26,7 @@ from ctxkernel.kernel.execution.cell import only_commands
 from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.returning.cell_words import WORD, passed_to_calls, words_used
 from ctxkernel.kernel.returning.dotted_names import dotted_name
-from ctxkernel.replay.dependencies import CellRun
+from ctxkernel.replay.dependency_nodes import CellRun
 from ctxkernel.state.base.code_objects import attribute_names, string_constants, used_names
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.tracking.cell_names import read_cell

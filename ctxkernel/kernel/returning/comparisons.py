@@ -28,7 +28,7 @@ from ctxkernel.kernel.returning.dotted_names import dotted_name
 from ctxkernel.kernel.returning.live_state import LiveState
 from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.kernel.returning.value_differences import ComparedPlace, StateDifferences, StateValues
-from ctxkernel.replay.dependencies import CellRun
+from ctxkernel.replay.dependency_nodes import CellRun
 from ctxkernel.state.ambient import passive
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
