@@ -168,6 +168,16 @@ def test_after_run_all_nothing_is_stale_and_no_cell_is_unknown_that_changes_what
     assert stale == {"c1", "c2", "c3"}
 
 
+def test_a_cell_that_uses_what_a_generator_refers_to_does_not_read_the_generator(book):
+    book.run("a", "numbers = [[1], [2]]; steps = (one for one in numbers)")
+    assert book.run("b", "total = len(numbers)")["state"] == "fresh"
+
+    for n, source in enumerate(
+        ("next(steps)", "def first(): return next(steps)", "first()", "held = [steps]", "held[0]")
+    ):
+        assert book.run(f"d{n}", source)["state"] == "unknown", source
+
+
 SHOWN = {
     "items": ("items = [3, 1]", "items.sort()", "items.append(2)"),
     "d": ("d = {}", "d['x'] = [1]", "d['x'].append(2)"),

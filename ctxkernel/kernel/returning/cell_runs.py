@@ -316,8 +316,9 @@ class CellReader:
             return f"it may read any variable ({tracker.anything})"
         if _SHELL.search(source):
             return "it runs a shell command"
-        if live := [name for name in tracker.read if tracker.is_live(name) and not self._is_code(name)]:
-            return f"it reads {join_names(sorted(live))}, whose content cannot be compared"
+        live = [name for name in tracker.read if tracker.is_live(name) and not self._is_code(name)]
+        if live and (live := sorted(tracker.named().intersection(live))):
+            return f"it reads {join_names(live)}, whose content cannot be compared"
         if told := self._outside(source, execution):
             return told
         if any(map(os.path.isdir, paths)):

@@ -116,6 +116,17 @@ class CandidateNames(PackedVariables):
             todo += group.deps
         return touched, anything, seen - touched
 
+    def named(self) -> set[str]:
+        """Return the names in the text of the cell, and in the code behind them; not what only refers to one of these."""
+        todo, seen = list(self._cell.names), set[str]()
+        while todo:
+            name = todo.pop()
+            if name not in seen:
+                seen.add(name)
+                group = self._groups.get(name)
+                todo += self._behind(name) if group is None else (*group.deps, *self._named_by(name))
+        return seen
+
     def _behind(self, name: str) -> list[str]:
         """Return the names behind one that is no variable of the user's: `_5`, a function of a start-up file."""
         if named := self._named_by(name):
