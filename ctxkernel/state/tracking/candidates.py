@@ -117,7 +117,7 @@ class CandidateNames(PackedVariables):
         return touched, anything, seen - touched
 
     def named(self) -> set[str]:
-        """Return the names in the text of the cell, and in the code behind them; not what only refers to one of these."""
+        """Return the names in the text of the cell, and in the code behind them; not what only refers to these."""
         todo, seen = list(self._cell.names), set[str]()
         while todo:
             name = todo.pop()
