@@ -6,6 +6,7 @@ import functools
 import importlib
 import io
 import logging
+import os
 import signal
 import sys
 import threading
@@ -495,6 +496,14 @@ def test_a_cache_that_was_cleared_and_used_as_often_again_is_cleared_by_a_return
     assert not part.matches(first)
     assert part.restore(first) == ["cleared the cache of scaled"]
     assert part.restore(first) == ["cleared the cache of scaled"], "it was filled in that state, and is empty now"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="bash")
+def test_the_thread_in_which_ipython_reads_a_script_is_no_thread_of_the_user(kernel):
+    kernel.run("x = 1")
+    assert kernel.run("%%bash\necho hi").stdout == "hi\n"
+
+    assert "thread" not in kernel.run("%ctx goto 1").stdout
 
 
 def test_a_branch_that_used_a_cache_as_often_does_not_get_the_results_of_the_other(kernel):

@@ -329,7 +329,17 @@ _OWN_MODULES = ("ipykernel.", "zmq.")
 
 def is_own_thread(thread: threading.Thread) -> bool:
     """Return whether a thread is one of the kernel, which runs no code of the user's."""
-    return thread.name.startswith(_OWN_THREADS) or type(thread).__module__.startswith(_OWN_MODULES)
+    is_known = thread.name.startswith(_OWN_THREADS) or type(thread).__module__.startswith(_OWN_MODULES)
+    return is_known or _reads_scripts(thread)
+
+
+def _reads_scripts(thread: threading.Thread) -> bool:
+    """Return whether a thread runs IPython's event loop for `%%bash` and its like."""
+    loop = getattr(getattr(thread, "_target", None), "__self__", None)
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if loop is None or shell is None:
+        return False
+    return loop is getattr(shell.magics_manager.registry.get("ScriptMagics"), "event_loop", None)
 
 
 def _is_idle(thread: object) -> bool:
