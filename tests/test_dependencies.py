@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scale import examples
 
-from ctxkernel.replay.dependencies import DependencyGraph
+from ctxkernel.replay.dependencies import GONE, DependencyGraph
 from ctxkernel.replay.dependency_nodes import CellRun
 
 NAMES = ("a", "b", "c")
@@ -156,6 +156,10 @@ def test_a_file_is_followed_from_the_cell_that_wrote_it_to_the_cells_that_read_i
     assert states(graph) == {"A": "fresh", "B": "fresh"}
     graph.see_file("x.csv", "xxh3:2")
     assert graph.freshness("B").because == ("x.csv was changed outside of the notebook",)
+    graph.see_file("x.csv", GONE)
+    graph.see_file("x.csv", "xxh3:1")
+    graph.see_file("x.csv", GONE)
+    assert graph.freshness("B").because == ("x.csv is gone",)
     graph.see_file("x.csv", "xxh3:1")
     assert graph.freshness("B").state == "fresh"
     graph.add(CellRun("s1.2", "s1", "A", written=["x.csv"]))

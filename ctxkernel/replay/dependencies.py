@@ -163,7 +163,9 @@ class DependencyGraph:
             return set()
         if now is not None and now.text.startswith("@"):
             return self._learn_content(name, now, version)
-        return self._move(name, Version(version, cell), Change("", "was changed outside of the notebook"), after=None)
+        # Which cell removed a file is not seen.
+        told = "is gone" if version == GONE else "was changed outside of the notebook"
+        return self._move(name, Version(version, cell), Change("", told), after=None)
 
     def _learn_content(self, name: str, now: Version, version: str) -> set[str]:
         """Take the content of a file that a statement wrote; return the cells that read this content before."""
