@@ -42,6 +42,10 @@ const WORDS = {
   kept: 'kept',
   waits: 'not reached'
 };
+/** The least time between two plans, and between two drawings, while short cells run. */
+const PLAN_MS = 1000;
+const DRAW_MS = 150;
+const SHORT_SECONDS = 0.2;
 const GOING = /** @type {ReadonlySet<What>} */ (new Set(['run', 'opaque', 'running']));
 
 class AffectedRun {
@@ -56,6 +60,7 @@ class AffectedRun {
     /** Variables are not as those cells left them: a cell that is gone changed them. */
     this.returns = false;
     this.body = h('div', { class: 'ctxk-affected' });
+    this.drawn = 0;
   }
 
   /** Ask the kernel for the plan, show it, and run on a yes. @returns {Promise<void>} */
@@ -145,6 +150,7 @@ class AffectedRun {
     const seconds = left.reduce((sum, row) => sum + (row.seconds ?? 0), 0);
     const fresh = left.filter((row) => row.seconds === null).length;
     const opened = this.body.querySelector('details')?.open;
+    this.drawn = performance.now();
     const ran = this.rows.filter((row) => row.what === 'ran').length;
     const all = this.above + kept.length + this.rows.filter((row) => row.what === 'kept').length;
     this.body.replaceChildren(
@@ -230,17 +236,22 @@ class AffectedRun {
       }
       done[kept.kept ? 'kept' : 'ran'] += 1;
       done.saved += number(kept.seconds) ?? 0;
-      if (!kept.kept && n < chosen.length) {
+      const next = chosen[n];
+      // No long cell runs beside an old plan; short ones come too fast to read one after each.
+      if (!kept.kept && next && (performance.now() - planned > PLAN_MS || (next.seconds ?? 1) > SHORT_SECONDS)) {
         const rest = await this.line(`${COMMAND} --stepwise --dry-run --json`, cells);
         if ('plan' in rest) this.take(rest.plan);
+        planned = performance.now();
       }
-      const next = chosen[n];
       if (next && !stop.stopped) next.what = 'running';
-      this.draw();
-      told();
+      if (!next || performance.now() - this.drawn > DRAW_MS || (next.seconds ?? 1) > SHORT_SECONDS) {
+        this.draw();
+        told();
+      }
       began = performance.now();
     };
     let began = performance.now();
+    let planned = 0;
     if (chosen[0]) chosen[0].what = 'running';
     const result = await rerunCells(chosen.map((row) => row.cell.cell_id), step, stop, { affected: true });
     returning.reruns.running = false;
