@@ -63,6 +63,8 @@ class RunFacts:
     """Statement or cell → `differs` or `asks`."""
     fingerprints: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     """Execution → fingerprints of the names that it added or changed; without those that were not known yet."""
+    late_prints: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    """Execution → fingerprints of what it touched, found in the background: of the data, not of the content."""
     touched: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """Execution → names that it may have touched."""
     cells: dict[str, CellFacts] = field(default_factory=dict[str, CellFacts])
@@ -87,8 +89,9 @@ class RunFacts:
     def add_prints(self, late: Mapping[str, Mapping[str, str]]) -> None:
         """Take in fingerprints that became known after their executions."""
         for execution_id, prints in late.items():
-            if execution_id in self.cells:
-                self.fingerprints[execution_id] = {**prints, **self.fingerprints.get(execution_id, {})}
+            if (facts := self.cells.get(execution_id)) is not None:
+                touched = {*self.touched.get(execution_id, ()), *facts.bound, *facts.parts}
+                self.late_prints[execution_id] = {name: one for name, one in prints.items() if name in touched}
 
     def to_manifest(self, execution_id: str) -> dict[str, Any]:
         """Return the facts about an execution for the manifest of its state."""
@@ -116,7 +119,8 @@ class RunFacts:
     def run(self, statement: Statement, execution: Execution) -> CellRun:
         """Return an execution with its reads and writes."""
         execution_id = execution.execution_id
-        return cell_run(statement, execution, self.cells.get(execution_id), self.fingerprints.get(execution_id, {}))
+        prints = self.late_prints.get(execution_id, {}) | self.fingerprints.get(execution_id, {})
+        return cell_run(statement, execution, self.cells.get(execution_id), prints)
 
     def differs(self, statement: Statement) -> bool:
         """Return whether a re-run of a statement is expected to differ."""

@@ -16,7 +16,7 @@ from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.replay import PACKED
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff
 from ctxkernel.state.base.namespace import some_of
-from ctxkernel.state.tracking.fingerprints import DRAWN, LIVE
+from ctxkernel.state.tracking.fingerprints import LIVE
 
 KeyAndLabels = tuple[bytes, Sequence[str]]
 """Key and labels of a name or of a shared object."""
@@ -41,9 +41,11 @@ class OwnContent:
 
     @property
     def fingerprint(self) -> str:
-        """A text that is equal for equal content in any session; empty for content without one."""
-        text = self.print or DRAWN
-        return f"{PACKED}{self.key.hex()}" if text.startswith(DRAWN) else "" if text.startswith(LIVE) else text
+        """A text of its data: equal only for equal content, empty for content that may change by itself.
+
+        `print` is of the variable alone, and can be compared with others of that kind only.
+        """
+        return "" if self.print.startswith(LIVE) else f"{PACKED}{self.key.hex()}"
 
     def to_json(self) -> list[Any]:
         """Return the content as JSON."""
