@@ -4,8 +4,8 @@ Rule 1: cells have an order: that of their first executions on the path, but for
         stand above another one that ran (`before`). A cell is fresh only if its newest execution,
         repeated in the state in which it ran, with all that the cells before it wrote since, would read what it read.
         Where the records cannot tell, it is unknown, with the reason. It is stale if a cell before it, or something
-        outside of the notebook, changed what it read, and if it reads from a stale cell. Files have no place in the
-        order: whoever changes one, it stays so.
+        outside of the notebook, changed what it read, and if it reads from a stale cell before it. Files have no place
+        in the order: whoever changes one, it stays so.
 Rule 2: a name is the same again when its content is. A name without a fingerprint has a new version at every change.
 Rule 3: the cost of adding the first execution of a cell grows with what it reads and writes; that of a later execution
         also with the readers of what it writes. Neither grows with the length of the session.

@@ -116,7 +116,7 @@ def _rerun_affected(
     from ctxkernel.kernel.returning.affected_planner import AffectedPlanner
 
     back = ctx.checkpoints.needed()
-    planner, as_ran = AffectedPlanner(back, files=back.reads), None
+    planner, as_ran = AffectedPlanner(back, files=back.reads), False
     if notebook is None and (told := cells_of_page(ctx.checkpoints.told)) is not None:
         chosen = told
     elif notebook is None:
@@ -125,7 +125,7 @@ def _rerun_affected(
         chosen = [NotebookCell(one.cell_id or one.statement_id, one.source, one.tags) for one in statements]
         known = {one.cell for one in chosen}
         chosen += [one for one in back.left_over if one.cell not in known]
-        as_ran = chosen
+        as_ran = True
     else:
         chosen = cells_of_notebook(notebook)
     if "--dry-run" in flags and "--stepwise" in flags and (running := ctx.checkpoints.stepwise) is not None:
@@ -133,7 +133,7 @@ def _rerun_affected(
     job = planner.job(chosen, ctx.loop.history, flags)
     job.stepwise = "--stepwise" in flags
     if job.affected is not None:
-        job.affected.as_ran = chosen is as_ran
+        job.affected.as_ran = as_ran
     if "--dry-run" in flags and job.affected is not None:
         if "--json" not in flags:
             return Report(*job.affected.plan_lines())

@@ -172,9 +172,6 @@ class CellMarks:
             self._due.add(statement.cell_id)
         self.graph.amend(self.queries.run(statement, execution))
 
-    def _cell(self, statement_id: str) -> str | None:
-        return self.log.statement(statement_id).cell_id
-
     # -- keeping up -------------------------------------------------------------------------------
 
     def _update(self, *, every_file: bool = False) -> None:

@@ -24,12 +24,12 @@ from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.timeline_events import MethodCalled
 from ctxkernel.kernel.execution.cell import only_commands
 from ctxkernel.kernel.execution.read_files import FileReads
-from ctxkernel.kernel.returning.cell_words import WORD, passed_to_calls, words_used
+from ctxkernel.kernel.returning.cell_words import passed_to_calls, words_used
 from ctxkernel.kernel.returning.dotted_names import dotted_name
 from ctxkernel.replay.dependency_nodes import CellRun
 from ctxkernel.state.base.code_objects import attribute_names, string_constants, used_names
 from ctxkernel.state.base.namespace import NOTHING
-from ctxkernel.state.tracking.cell_names import read_cell
+from ctxkernel.state.tracking.cell_names import WORD, read_cell
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.store.chunks.manifest import FACT_KEYS
 
@@ -289,9 +289,15 @@ class CellReader:
 
     def _is_module_or_class_of_library(self, name: str) -> bool:
         value = self._namespace.get(name)
-        module = str(self._namespace.get("__name__", "__main__"))
         is_class = is_kind(class_of(value), type)
-        return type(value) is types.ModuleType or (is_class and not is_own_class(cast("type", value), module))
+        return type(value) is types.ModuleType or (is_class and not self._is_own_class(value))
+
+    def _is_own_class(self, value: Any) -> bool:
+        return is_kind(class_of(value), type) and is_own_class(cast("type", value), self._module)
+
+    @property
+    def _module(self) -> str:
+        return str(self._namespace.get("__name__", "__main__"))
 
     def _unseen_writes(self, execution: Execution) -> str:
         """Return why the content of the files that a cell wrote may depend on what was there before."""
@@ -377,14 +383,12 @@ class CellReader:
         """Return whether a name may stand for a function of a library: no data, and no function or class of a cell."""
         if (value := self._namespace.get(name, NOTHING)) is NOTHING:
             return True
-        module = str(self._namespace.get("__name__", "__main__"))
-        is_own = type(value) is types.FunctionType and value.__module__ == module
-        is_class = is_kind(class_of(value), type)
-        return callable(value) and not is_own and not (is_class and is_own_class(cast("type", value), module))
+        is_own = type(value) is types.FunctionType and value.__module__ == self._module
+        return callable(value) and not is_own and not self._is_own_class(value)
 
     def _called_words(self) -> set[str]:
         """Return the words of `_WORDS` in the functions and classes that the cell may have called."""
-        module = str(self._namespace.get("__name__", "__main__"))
+        module = self._module
         words: set[str] = set()
         for _, value in self._values({*self._tracker.read, *self._tracker.rebound}):
             cls = value if is_kind(class_of(value), type) else class_of(value)

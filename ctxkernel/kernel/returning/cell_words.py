@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 from collections.abc import Iterator, Mapping
 
-from ctxkernel.state.tracking.cell_names import Transform, names_used, plain_source, syntax_tree
+from ctxkernel.state.tracking.cell_names import WORD, Transform, names_used, plain_source, syntax_tree
 
-WORD = re.compile(r"[^\W\d]\w*")
 _NAMED_BY_TEXT = frozenset(
     ("getattr", "attrgetter", "methodcaller", "import_module", "__import__", "run_line_magic", "run_cell_magic")
 )

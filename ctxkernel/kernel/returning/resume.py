@@ -20,6 +20,7 @@ from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.state_names import SHARED
 from ctxkernel.core.text import format_size, join_names
 from ctxkernel.core.timeline import StatementLog, run_name
+from ctxkernel.kernel.execution.guard import line_of
 from ctxkernel.kernel.returning.comparisons import RunFacts
 from ctxkernel.kernel.returning.return_services import ReturnServices
 from ctxkernel.kernel.returning.targets import ReturnJob, Target
@@ -72,7 +73,7 @@ class Resumption:
                 "at": 0.0,
                 "interrupted": None,
                 "restorable": None,
-                "reason": str(fault) if isinstance(fault, StoreError) else f"{type(fault).__name__}: {fault}",
+                "reason": str(fault) if isinstance(fault, StoreError) else line_of(fault),
             }
         if found is None:
             return None

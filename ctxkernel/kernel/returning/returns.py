@@ -20,17 +20,7 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.masking import Mask
 from ctxkernel.core.reflection import class_qualname
 from ctxkernel.core.replay import PACKED, HeadMove, Restored
-from ctxkernel.core.state_names import (
-    AMBIENT,
-    CLASS,
-    HANDLE,
-    LABELS,
-    MODULE,
-    TARGET,
-    is_bound,
-    is_variable,
-    without,
-)
+from ctxkernel.core.state_names import AMBIENT, CLASS, HANDLE, LABELS, MODULE, TARGET, is_bound, is_variable, without
 from ctxkernel.core.timeline import Execution, Statement, StatementLog, run_name
 from ctxkernel.kernel.returning.cell_runs import CellReader, shared_names
 from ctxkernel.kernel.returning.comparisons import Comparisons, RunFacts

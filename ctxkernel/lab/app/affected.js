@@ -238,13 +238,15 @@ class AffectedRun {
       done.saved += number(kept.seconds) ?? 0;
       const next = chosen[n];
       // No long cell runs beside an old plan; short ones come too fast to read one after each.
-      if (!kept.kept && next && (performance.now() - planned > PLAN_MS || (next.seconds ?? 1) > SHORT_SECONDS)) {
+      const isDue = (/** @type {number} */ since, /** @type {number} */ least) =>
+        !next || performance.now() - since > least || (next.seconds ?? 1) > SHORT_SECONDS;
+      if (!kept.kept && next && isDue(planned, PLAN_MS)) {
         const rest = await this.line(`${COMMAND} --stepwise --dry-run --json`, cells);
         if ('plan' in rest) this.take(rest.plan);
         planned = performance.now();
       }
       if (next && !stop.stopped) next.what = 'running';
-      if (!next || performance.now() - this.drawn > DRAW_MS || (next.seconds ?? 1) > SHORT_SECONDS) {
+      if (isDue(this.drawn, DRAW_MS)) {
         this.draw();
         told();
       }

@@ -336,10 +336,10 @@ def is_own_thread(thread: threading.Thread) -> bool:
 def _reads_scripts(thread: threading.Thread) -> bool:
     """Return whether a thread runs IPython's event loop for `%%bash` and its like."""
     loop = getattr(getattr(thread, "_target", None), "__self__", None)
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if loop is None or shell is None:
+    if loop is None:
         return False
-    return loop is getattr(shell.magics_manager.registry.get("ScriptMagics"), "event_loop", None)
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return shell is not None and loop is getattr(shell.magics_manager.registry.get("ScriptMagics"), "event_loop", None)
 
 
 def _is_idle(thread: object) -> bool:

@@ -24,7 +24,7 @@ Transform = Callable[[str], str]
 
 _FILE = "<ctxkernel: names of a cell>"
 _QUIET = ("ignore", None, Warning, re.compile(re.escape(_FILE) + r"|IPython\.core\.inputtransformer2"), 0)
-_WORD = re.compile(r"[^\W\d]\w*")
+WORD = re.compile(r"[^\W\d]\w*")
 
 _NAMES = """
 exec eval globals locals vars get_ipython __main__ __builtins__ Out _oh breakpoint sys.modules testmod
@@ -192,7 +192,7 @@ class _Reading:
         self.magics = False
 
     def add_words(self, text: str) -> None:
-        words = _WORD.findall(text)
+        words = WORD.findall(text)
         self.names.update(words)
         self.used.update(words)
 
@@ -290,7 +290,7 @@ def _used(text: str) -> set[str]:
     for statement in tree.body if tree is not None else ():
         code = _compile(ast.Module([statement], []))
         if code is None:  # by itself it is none: take its words
-            used.update(_WORD.findall(ast.unparse(statement)))
+            used.update(WORD.findall(ast.unparse(statement)))
             continue
         used |= used_names(code) - own
         # `a = b or (c := 1)` may bind c, or not.
