@@ -583,13 +583,23 @@ def test_no_cell_is_fresh_because_its_variables_were_packed_late(start_kernel, s
         "%time size = len(listed)",
         "(folder / 'a.txt').read_text()",
         "n = len(text_of(folder / 'a.txt', os.path.join(folder, 'a.txt'), f'{folder}/a.txt'))",
+        "from urllib.parse import quote\nquote('a b')",
+        "import urllib.parse\nurllib.parse.urlsplit('http://a/b')",
+        "table.stat.sum()",
+        "table.columns = table.columns.str.replace(' ', '_'); name = os.path.join('a', 'b c').replace(' ', '_')",
+        "shown = pathlib.PurePath('a'), table['stat'].rename('x'), 'a b'.replace(' ', '_'), table.rename(columns={})",
+        "listed = [1]; listed.remove(1); os.path.join('a', 'b')",
     ],
 )
 def test_a_word_that_names_no_function_that_is_called_makes_no_cell_unknown(book, source):
     """A variable, a key, a text, a comment, a parameter or an import alone; nor does a folder of a longer path."""
     (book.front.kernel.folder / "data").mkdir()
     (book.front.kernel.folder / "data" / "a.txt").write_text("a")
-    book.run("a", "import os, pathlib\nfolder = pathlib.Path('data'); listed = walk = [3]\ndef text_of(*a): return 'a'")
+    book.run(
+        "a",
+        "import os, pathlib, pandas as pd\nfolder = pathlib.Path('data'); listed = walk = [3]\n"
+        "table = pd.DataFrame({'stat': [1.5]})\ndef text_of(*a): return 'a'",
+    )
     assert book.run("b", source)["state"] == "fresh", (book.failed, book.marks)
 
 
@@ -605,12 +615,20 @@ def test_a_word_that_names_no_function_that_is_called_makes_no_cell_unknown(book
         ("mp.active_children()", "threads"),
         ("from subprocess import check_call; check_call(['true'])", "program"),
         ("%time names = os.listdir('.')", "list files"),
+        ("folder.stat()", "list files"),
+        ("table.loc[0, 'folder'].stat()", "list files"),
+        ("import urllib.request\nurllib.request.build_opener()", "network"),
+        ("os.rename('data', 'moved'); os.rename('moved', 'data')", "move or delete"),
+        ("from os import rename as move; move('data', 'moved'); move('moved', 'data')", "move or delete"),
+        ("moved = folder.rename('moved')\nmoved.replace('data')", "move or delete"),
     ],
 )
 def test_a_function_by_another_name_and_a_folder_that_is_passed_make_a_cell_unknown(book, source, why):
     (book.front.kernel.folder / "data" / "sub").mkdir(parents=True)
     book.run(
-        "a", "import os, pathlib, multiprocessing as mp\nfolder = pathlib.Path('data')\ndef text_of(*a): return 'a'"
+        "a",
+        "import os, pathlib, multiprocessing as mp, pandas as pd\nfolder = pathlib.Path('data')\n"
+        "table = pd.DataFrame({'folder': [folder]})\ndef text_of(*a): return 'a'",
     )
     mark = book.run("b", source)
     assert (mark["state"], book.failed) == ("unknown", None), mark

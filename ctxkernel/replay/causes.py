@@ -82,7 +82,9 @@ _FILES = re.compile(
     r"(?:.*\.)?(?:open|read_\w+|load|loadtxt|genfromtxt|fromfile|memmap|imread|loadmat|read_text|read_bytes|ExcelFile|HDFStore|connect|File"
     r"|load_\w+|iterdir|glob|rglob|listdir|scandir|walk)"
 )
-_NETWORK = re.compile(r"(?:requests|httpx|urllib|urllib3|aiohttp)\..*|(?:.*\.)?(?:urlopen|urlretrieve|fetch_\w+)")
+_NETWORK = re.compile(
+    r"(?:requests|httpx|urllib(?!\.(?:parse|error)\b)|urllib3|aiohttp)\..*|(?:.*\.)?(?:urlopen|urlretrieve|fetch_\w+)"
+)
 _ENVIRONMENT = re.compile(
     r"os\.(?:environ|getenv|getpid|getppid|cpu_count|getlogin|uname|getcwd|stat|times|getloadavg)\b.*|platform\..*|sys\.(?:version\w*|path|argv|executable)"
     r"|socket\.gethostname|getpass\.\w+|psutil\..*|resource\..*|(?:.*\.)?__version__|gc\..*|tracemalloc\..*"

@@ -17,14 +17,14 @@ from pathlib import PurePath
 from typing import Any, cast
 
 from ctxkernel.core.dataclasses import dataclass, field
-from ctxkernel.core.reflection import Classes, class_dict, class_of, is_kind, is_own_class
+from ctxkernel.core.reflection import SHORT, Classes, class_dict, class_of, is_any, is_kind, is_own_class
 from ctxkernel.core.state_names import MODULE
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.timeline_events import MethodCalled
 from ctxkernel.kernel.execution.cell import only_commands
 from ctxkernel.kernel.execution.read_files import FileReads
-from ctxkernel.kernel.returning.cell_words import passed_to_calls, words_used
+from ctxkernel.kernel.returning.cell_words import moves_files, passed_to_calls, words_used
 from ctxkernel.kernel.returning.dotted_names import dotted_name
 from ctxkernel.replay.dependency_nodes import CellRun
 from ctxkernel.state.base.code_objects import attribute_names, string_constants, used_names
@@ -50,7 +50,7 @@ _CLOCK = (
     r"|now|utcnow|today|default_timer|timeit"
 )
 _ENTROPY = r"secrets|uuid[14]|urandom|getrandom|SystemRandom|tempfile|default_rng|RandomState|Random"
-_NETWORK = r"requests|httpx|urllib\w*|aiohttp|urlopen|urlretrieve|fetch_\w+|socket"
+_NETWORK = r"requests|httpx|urllib[0-9]?|aiohttp|urlopen|urlretrieve|fetch_\w+|socket"
 _ENVIRONMENT = r"environ|getenv|getpid|getppid|cpu_count|platform|psutil|getcwd|gethostname"
 _LISTING = r"iterdir|glob|rglob|listdir|scandir|walk|stat|exists|is_file|is_dir|getmtime|getsize"
 _FILES = r"open|read_\w+|load\w*|imread|connect|File|scan_\w+|memmap|fromfile"
@@ -74,7 +74,8 @@ _OUTSIDE = {
 }
 _REASONS = [(told, re.compile(words)) for told, words in _OUTSIDE.items()]
 _FILE_WORDS, _UNSEEN_WORDS = re.compile(_FILES), re.compile(_UNSEEN)
-_FILE_MOVES = re.compile(r"\b(?:os|pathlib|Path)\b[\s\S]*\.\s*(?:remove|rename|replace|link)\s*\(")
+_MOVES_WORD = re.compile(r"\b(?:remove|rename|replace|link)\b")
+_MOVES = re.compile(r"(?:os|posix|nt)\.(?:remove|rename|replace|link)")
 _STORES = re.compile(
     r"(?:^|;)[ \t]*(?:del[ \t]+([^\W\d]\w*)\.|([^\W\d]\w*)\.[\w.]+(?:\[[^\]\n]*\]|\.\w+)*[ \t]*"
     r"(?:[-+*/%&|^@]|//|\*\*|>>|<<)?=(?!=))",
@@ -110,6 +111,7 @@ _SEEDED = re.compile(
     r"(?:^|;[ \t]*)(?:np\.random|numpy\.random|random|torch)\.(?:seed|manual_seed)\(\s*\d+\s*\)[ \t]*(?:;|$)",
     re.MULTILINE,
 )
+_TABLES = tuple((module, name) for module in ("pandas", "polars") for name in ("DataFrame", "Series"))
 _MOST_CODES = 2000
 _LONGEST_PATH = 1000
 
@@ -349,16 +351,20 @@ class CellReader:
 
         A function may have another name here: `from time import perf_counter as clock`.
         """
-        if _FILE_MOVES.search(source):
-            return MOVES_FILES
-        source = _TIMED.sub("", source)
-        dotted = {name: dotted_name(value) for name, value in self._values(self._tracker.read)}
+        source, values = _TIMED.sub("", source), dict(self._values(self._tracker.read))
+        dotted = {name: dotted_name(value) for name, value in values.items()}
         dotted = {name: one for name, one in dotted.items() if one and not one.startswith("__main__.")}
+        data = {name for name, value in values.items() if _is_data(class_of(value))} - read_cell(source).replaced
+        if _MOVES_WORD.search(source):
+            modules = {name for name, one in dotted.items() if one == "os"}
+            paths = {name for name, value in values.items() if isinstance(value, PurePath)}
+            if any(map(_MOVES.fullmatch, dotted.values())) or moves_files(source, modules, paths, data):
+                return MOVES_FILES
         renamed = {name: one.rpartition(".")[2] for name, one in dotted.items()}
         renamed = {name: word for name, word in renamed.items() if word != name and _WORDS.fullmatch(word)}
         own, called = set[str](), self._called_words()
         if renamed or _WORDS.search(source):
-            names, attributes = words_used(source, self._tracker.transform)
+            names, attributes = words_used(source, self._tracker.transform, data)
             own = {*filter(_WORDS.fullmatch, (*filter(self._may_lead_outside, names), *attributes))}
             own.update(renamed[name] for name in renamed.keys() & names)
             called.update(renamed[name] for name in renamed.keys() - names - read_cell(source).replaced)
@@ -422,6 +428,11 @@ def _causes(source: str, meaning: Mapping[str, str]) -> frozenset[str]:
     from ctxkernel.replay.causes import flow, parse
 
     return frozenset(("unreadable",)) if parse(source) is None else flow(source, meaning=meaning).anything
+
+
+def _is_data(cls: type) -> bool:
+    """Return whether values of a class are texts, numbers or tables, whose attributes lead to nothing outside."""
+    return cls in SHORT or is_any(cls, *_TABLES)
 
 
 def _exists(text: str) -> bool:

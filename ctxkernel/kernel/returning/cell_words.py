@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import cast
 
 from ctxkernel.state.tracking.cell_names import WORD, Transform, names_used, plain_source, syntax_tree
 
@@ -18,12 +20,17 @@ _NAMED_BY_TEXT = frozenset(
 """Functions that are given the name of an attribute or a module, or code, as a text."""
 _ONLY_NAMES = frozenset(("Path", "PurePath", "join", "print", "dict", "str", "repr", "format", "display"))
 """Functions that read no file that they are given the path of."""
+_MOVES = frozenset(("remove", "rename", "replace", "link"))
+_PATHS = re.compile(r"\b(?:pathlib|Path)\b")
 
 
-def words_used(source: str, transform: Transform | None = None) -> tuple[frozenset[str], frozenset[str]]:
+def words_used(
+    source: str, transform: Transform | None = None, data: Collection[str] = ()
+) -> tuple[frozenset[str], frozenset[str]]:
     """Return the global names that a cell uses, and the attributes; of what cannot be parsed, every word is both.
 
-    An import gives the parts of its module and name, if the cell uses what it binds.
+    An import gives the parts of its module and name, if the cell uses what it binds. `data`: the names of texts,
+    numbers and tables, whose attributes lead nowhere.
     """
     tree = syntax_tree(source) or syntax_tree(plain_source(source, transform))
     if tree is None:
@@ -33,8 +40,8 @@ def words_used(source: str, transform: Transform | None = None) -> tuple[frozens
     names, attributes = set(names_used(source, transform)), set[str]()
     for node in ast.walk(tree):
         match node:
-            case ast.Attribute(attr=attr):
-                attributes.add(attr)
+            case ast.Attribute(value, attr):
+                attributes.update([] if _is_data(value, data, _ATTRIBUTES) else [attr])
             case ast.Import() | ast.ImportFrom():
                 module = (getattr(node, "module", None) or "").split(".")
                 for one in node.names:
@@ -48,6 +55,39 @@ def words_used(source: str, transform: Transform | None = None) -> tuple[frozens
             case _:
                 pass
     return frozenset(names), frozenset(attributes)
+
+
+_ATTRIBUTES = (ast.Attribute,)
+_CHAIN = (ast.Attribute, ast.Subscript, ast.Call)
+
+
+def _is_data(node: ast.expr, data: Collection[str], links: tuple[type[ast.expr], ...]) -> bool:
+    """Return whether an expression begins with a text or with one of these names, and then has such links only."""
+    while isinstance(node, links):
+        node = node.func if isinstance(node, ast.Call) else cast("ast.Attribute", node).value
+    return isinstance(node, ast.Constant | ast.JoinedStr) or (isinstance(node, ast.Name) and node.id in data)
+
+
+def moves_files(source: str, modules: Collection[str], paths: Collection[str], data: Collection[str]) -> bool:
+    """Return whether a cell may move or delete files by methods that have the names of those of texts and tables.
+
+    `modules`, `paths` and `data`: the names that stand for `os`, for a path, and for texts, numbers and tables.
+    """
+    if (tree := syntax_tree(plain_source(source))) is None:
+        return False
+    names_paths = _PATHS.search(source) is not None
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(ast.Attribute(ast.Name(name), word)) if word in _MOVES and (name in modules or name == "os"):
+                return True
+            case ast.ImportFrom("os", names) if any(one.name in _MOVES for one in names):
+                return True
+            case ast.Call(ast.Attribute(value, "rename" | "replace"), [_], []) if not _is_data(value, data, _CHAIN):
+                if names_paths or any(isinstance(one, ast.Name) and one.id in paths for one in ast.walk(value)):
+                    return True
+            case _:
+                pass
+    return False
 
 
 def passed_to_calls(source: str, named: Mapping[str, str]) -> set[str] | None:
