@@ -94,6 +94,23 @@ def test_a_data_class_is_made_from_the_same_arguments_and_refuses_the_same(kinds
     assert tried(ours) == tried(theirs)  # by the method that the first instance has compiled
 
 
+@dataclass
+class Odd:
+    """Fields with the names of what a data class is made with."""
+
+    cls: int = 1
+    set: Any = dataclasses.field(default_factory=list)
+    _absent: Any = dataclasses.field(default_factory=dict)
+    _set: int = 2
+    _set_set: int = 3
+    object: int = 4
+
+
+def test_a_field_may_have_any_name():
+    made = {"cls": 1, "set": [], "_absent": {}, "_set": 5, "_set_set": 3, "object": 4}
+    assert dataclasses.asdict(Odd(_set=5)) == made
+
+
 @dataclass(frozen=True, slots=True)
 class Pair:
     """Two values."""

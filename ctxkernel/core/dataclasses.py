@@ -62,30 +62,31 @@ def _set_state(self: Any, state: list[object]) -> None:
 
 def _compiled_init(cls: Any, frozen: bool) -> Callable[..., None]:
     """Return the `__init__` of a data class. Slots of a frozen one are set by their descriptors, the fastest way."""
-    names: dict[str, Any] = {"_absent": MISSING, "_set": object.__setattr__}
+    # No field has a name that begins so.
+    names: dict[str, Any] = {"__absent": MISSING, "__set": object.__setattr__}
     parameters: dict[bool, list[str]] = {False: ["self"], True: []}
     lines: list[str] = []
     for one in fields(cls):
         name = value = one.name
         parameter = name
         if one.default_factory is not MISSING:
-            names[f"_new_{name}"] = one.default_factory
-            value = f"_new_{name}() if {name} is _absent else {name}" if one.init else f"_new_{name}()"
-            parameter = f"{name}=_absent"
+            names[f"__new_{name}"] = one.default_factory
+            value = f"__new_{name}() if {name} is __absent else {name}" if one.init else f"__new_{name}()"
+            parameter = f"{name}=__absent"
         elif one.default is not MISSING:
-            names[f"_default_{name}"] = one.default
-            value = name if one.init else f"_default_{name}"
-            parameter = f"{name}=_default_{name}"
+            names[f"__default_{name}"] = one.default
+            value = name if one.init else f"__default_{name}"
+            parameter = f"{name}=__default_{name}"
         elif not one.init:
             continue
         if one.init:
             parameters[bool(one.kw_only)].append(parameter)
         slot = getattr(cls, name, None)
         if frozen and isinstance(slot, MemberDescriptorType):
-            names[f"_set_{name}"] = slot.__set__
-            lines.append(f"_set_{name}(self, {value})")
+            names[f"__set_{name}"] = slot.__set__
+            lines.append(f"__set_{name}(self, {value})")
         else:
-            lines.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+            lines.append(f"__set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
     heads = [*parameters[False], *(["*", *parameters[True]] if parameters[True] else [])]
