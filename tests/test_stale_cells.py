@@ -120,6 +120,18 @@ def test_a_re_run_that_came_out_differently_is_marked(book):
     assert "t" in book.marks["a"]["because"][0]
 
 
+def test_what_an_edit_brings_about_in_an_affected_re_run_is_not_marked_as_different(book):
+    book.run("a", "x = 1")
+    book.run("b", "y = x + 1\nprint(y)")
+    book.run("c", "import time; t = time.perf_counter()")
+    book.run("d", "rounded = round(t * 0) + y")
+    book.run("a", "x = 2")
+    book.front.kernel.run("%ctx rerun --affected")
+
+    marks = book.asked()
+    assert [marks[cell]["state"] for cell in "abcd"] == ["fresh", "fresh", "diverged", "fresh"], marks
+
+
 def test_the_number_of_the_prompt_and_the_digest_of_the_text_are_told(book):
     book.run("a", "x = 1")
     mark = book.run("b", "y = 'ä'")

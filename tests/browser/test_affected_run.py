@@ -195,3 +195,16 @@ def test_the_plan_shows_all_of_each_line_beside_a_long_cell(desk):
     expect(times).to_have_count(2)
     right = sheet.locator(".ctxk-affectedcells").evaluate("el => el.getBoundingClientRect().right")
     assert all(one.evaluate("el => el.getBoundingClientRect().right") <= right + 1 for one in times.all())
+
+
+def test_the_list_of_run_affected_follows_the_cell_that_runs(desk, tmp_path):
+    rest = [f"y{n} = x + {n}" for n in range(40)]
+    run_all(desk, "affected.ipynb", ["x = 1", *rest, "import time\nlast = x\ntime.sleep(4 if x > 1 else 0)"])
+    edit(desk, 0, "x = 2")
+    desk.command("Run affected cells")
+    desk.view.get_by_role("dialog", name="Run affected cells").get_by_role("button", name="Run 42 cells").click()
+
+    sheet = desk.view.get_by_role("dialog", name="Running the affected cells")
+    expect(sheet.locator("[data-what=running] .ctxk-index")).to_have_text("42")
+    expect(sheet.locator("[data-what=running]")).to_be_in_viewport()
+    desk.page.screenshot(path=str(tmp_path / "following.png"))

@@ -154,11 +154,11 @@ class CellMarks:
             return self.graph
 
     def compared(self, comparison: Comparison) -> None:
-        """Note how a re-run came out."""
-        if comparison.expected or comparison.same:
+        """Note how a re-run came out. What an edit, or another value from above, brings about is no divergence."""
+        first = next((one for one in comparison.differences if one.cause not in ("edited", "upstream")), None)
+        if comparison.expected or first is None:
             self._diverged.pop(comparison.execution_id, None)
             return
-        first = comparison.differences[0]
         cause = f" ({first.cause})" if first.cause else ""
         self._diverged[comparison.execution_id] = f"{first.subject}: {one_line(first.summary, 100)}{cause}"
 

@@ -11,8 +11,9 @@ from ctxkernel.core.timeline import Author
 CellState = Literal["fresh", "stale", "later", "branch", "diverged", "asks", "unknown"]
 """`fresh`: its newest execution is on the path to HEAD, and no cell before it changed what it read since · `stale`: one
 did, or what it read from is stale itself · `later`: the path to HEAD ends before it, and it ran after HEAD ·
-`branch`: its newest execution is not on the path to HEAD · `diverged`: its re-run gave another result · `asks`: it asks
-before it runs again · `unknown`: the kernel cannot know whether it is stale."""
+`branch`: its newest execution is not on the path to HEAD · `diverged`: its re-run gave another result, and not because
+of an edit or a cell above · `asks`: it asks before it runs again · `unknown`: the kernel cannot know whether it is
+stale."""
 
 
 class CellLook(TypedDict):

@@ -7,7 +7,7 @@
  *         result that it keeps. So the outputs land in the cells.
  */
 
-import { h } from './elements.js';
+import { bringToMiddle, find, h } from './elements.js';
 import { expectedTime, returnParts } from './plans.js';
 import { questionOf } from './rowparts.js';
 import { headline } from './text.js';
@@ -61,6 +61,8 @@ class AffectedRun {
     this.returns = false;
     this.body = h('div', { class: 'ctxk-affected' });
     this.drawn = 0;
+    /** The running cell that was brought into view last. @type {Row | undefined} */
+    this.followed = undefined;
   }
 
   /** Ask the kernel for the plan, show it, and run on a yes. @returns {Promise<void>} */
@@ -170,6 +172,15 @@ class AffectedRun {
           )
         : ''
     );
+    this.follow();
+  }
+
+  /** Bring the cell that runs into view, once: a person may scroll away from a long one. */
+  follow() {
+    const row = this.rows.find(({ what }) => what === 'running');
+    const [line, list] = [find(this.body, '[data-what=running]'), this.body.closest('.ctxk-sheetbody')];
+    if (line && list && row !== this.followed) bringToMiddle(list, line);
+    this.followed = row;
   }
 
   /** @param {Row} row */

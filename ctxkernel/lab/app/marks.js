@@ -44,7 +44,7 @@ const STATES = {
   stale: ['stale', 'stale: something that it depends on has changed since it ran'],
   later: ['later', 'ran after the state that the kernel is at'],
   branch: ['branch', 'ran on another branch'],
-  diverged: ['differs', 'its re-run came out differently'],
+  diverged: ['differs', 'its re-run came out differently, and not because of an edit or a cell above'],
   asks: ['asks', 'asks before it runs again'],
   unknown: ['?', 'whether it is fresh is not known'],
   running: ['running', 'runs now'],
