@@ -601,6 +601,8 @@ def test_no_cell_is_fresh_because_its_variables_were_packed_late(start_kernel, s
         "table.columns = table.columns.str.replace(' ', '_'); name = os.path.join('a', 'b c').replace(' ', '_')",
         "shown = pathlib.PurePath('a'), table['stat'].rename('x'), 'a b'.replace(' ', '_'), table.rename(columns={})",
         "listed = [1]; listed.remove(1); os.path.join('a', 'b')",
+        "options = Options(a=1)\nsetattr(options, 'b', 2); delattr(options, 'b')",
+        "class Named:\n    def __init__(self, **kw):\n        [setattr(self, k, v) for k, v in kw.items()]\nNamed(a=1)",
     ],
 )
 def test_a_word_that_names_no_function_that_is_called_makes_no_cell_unknown(book, source):
@@ -610,7 +612,8 @@ def test_a_word_that_names_no_function_that_is_called_makes_no_cell_unknown(book
     book.run(
         "a",
         "import os, pathlib, pandas as pd\nfolder = pathlib.Path('data'); listed = walk = [3]\n"
-        "table = pd.DataFrame({'stat': [1.5]})\ndef text_of(*a): return 'a'",
+        "table = pd.DataFrame({'stat': [1.5]})\ndef text_of(*a): return 'a'\n"
+        "class Options:\n    def __init__(self, **kw):\n        for k, v in kw.items(): setattr(self, k, v)",
     )
     assert book.run("b", source)["state"] == "fresh", (book.failed, book.marks)
 
@@ -628,6 +631,11 @@ def test_a_word_that_names_no_function_that_is_called_makes_no_cell_unknown(book
         ("from subprocess import check_call; check_call(['true'])", "program"),
         ("%time names = os.listdir('.')", "list files"),
         ("folder.stat()", "list files"),
+        ("put(os, 'own', 1); del os.own", "change a library"),
+        ("def put_it(one): setattr(one, 'own', 1)\nput_it(os); del os.own", "change a library"),
+        ("setattr(os, 'own', 1); del os.own", "change a library"),
+        ("Putter().put(os); del os.own", "change a library"),
+        ("set_it = setattr; set_it(os, 'own', 1); del os.own", "change a library"),
         ("table.loc[0, 'folder'].stat()", "list files"),
         ("import urllib.request\nurllib.request.build_opener()", "network"),
         ("os.rename('data', 'moved'); os.rename('moved', 'data')", "move or delete"),
@@ -640,7 +648,8 @@ def test_a_function_by_another_name_and_a_folder_that_is_passed_make_a_cell_unkn
     book.run(
         "a",
         "import os, pathlib, multiprocessing as mp, pandas as pd\nfolder = pathlib.Path('data')\n"
-        "table = pd.DataFrame({'folder': [folder]})\ndef text_of(*a): return 'a'",
+        "table = pd.DataFrame({'folder': [folder]})\ndef text_of(*a): return 'a'\ndef put(*a): setattr(*a)\n"
+        "class Putter:\n    def put(self, one): setattr(one, 'own', 1)",
     )
     mark = book.run("b", source)
     assert (mark["state"], book.failed) == ("unknown", None), mark

@@ -24,7 +24,14 @@ from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.timeline_events import MethodCalled
 from ctxkernel.kernel.execution.cell import only_commands
 from ctxkernel.kernel.execution.read_files import FileReads
-from ctxkernel.kernel.returning.cell_words import moves_files, passed_to_calls, words_used
+from ctxkernel.kernel.returning.cell_words import (
+    SETTERS,
+    moves_files,
+    owners_set,
+    passed_to_calls,
+    sets_others,
+    words_used,
+)
 from ctxkernel.kernel.returning.dotted_names import dotted_name
 from ctxkernel.replay.dependency_nodes import CellRun
 from ctxkernel.state.base.code_objects import attribute_names, string_constants, used_names
@@ -294,6 +301,11 @@ class CellReader:
         is_class = is_kind(class_of(value), type)
         return type(value) is types.ModuleType or (is_class and not self._is_own_class(value))
 
+    def _is_own_value(self, name: str) -> bool:
+        """Return whether a name stands for a variable that is no module and no class of a library."""
+        known = name in self._namespace and not self._is_module_or_class_of_library(name)
+        return known or name in ("self", "cls")
+
     def _is_own_class(self, value: Any) -> bool:
         return is_kind(class_of(value), type) and is_own_class(cast("type", value), self._module)
 
@@ -368,6 +380,8 @@ class CellReader:
             own = {*filter(_WORDS.fullmatch, (*filter(self._may_lead_outside, names), *attributes))}
             own.update(renamed[name] for name in renamed.keys() & names)
             called.update(renamed[name] for name in renamed.keys() - names - read_cell(source).replaced)
+        if not own.isdisjoint(SETTERS) and all(map(self._is_own_value, owners_set(source) or [""])):
+            own -= SETTERS
         if not own and not called:
             return ""
         found = _causes(source, dotted) if own else frozenset[str]()
@@ -403,7 +417,8 @@ class CellReader:
             elif is_own_class(cls, module):
                 for one in class_dict(cls).values():
                     if type(one) is types.FunctionType:
-                        words |= self._words(one.__code__)
+                        found = self._words(one.__code__)
+                        words |= found if found.isdisjoint(SETTERS) or sets_others(one.__code__) else found - SETTERS
         return words
 
     def _words(self, code: types.CodeType) -> frozenset[str]:

@@ -7,10 +7,13 @@ Rule: a name of a function, a method or a module is such a word where the cell u
 from __future__ import annotations
 
 import ast
+import dis
 import os
 import re
+import types
 from collections.abc import Collection, Iterator, Mapping
-from typing import cast
+from itertools import pairwise
+from typing import Any, cast
 
 from ctxkernel.state.tracking.cell_names import WORD, Transform, names_used, plain_source, syntax_tree
 
@@ -20,6 +23,7 @@ _NAMED_BY_TEXT = frozenset(
 """Functions that are given the name of an attribute or a module, or code, as a text."""
 _ONLY_NAMES = frozenset(("Path", "PurePath", "join", "print", "dict", "str", "repr", "format", "display"))
 """Functions that read no file that they are given the path of."""
+SETTERS = frozenset(("setattr", "delattr"))
 _MOVES = frozenset(("remove", "rename", "replace", "link"))
 _PATHS = re.compile(r"\b(?:pathlib|Path)\b")
 
@@ -88,6 +92,32 @@ def moves_files(source: str, modules: Collection[str], paths: Collection[str], d
             case _:
                 pass
     return False
+
+
+def owners_set(source: str) -> set[str] | None:
+    """Return the names whose attributes a cell sets by `setattr` and `delattr`; None if it may set those of others."""
+    nodes = [] if (tree := syntax_tree(plain_source(source))) is None else [*ast.walk(tree)]
+    calls = [node.args[0] for node in nodes if isinstance(node, ast.Call) and _is_setter(node.func) and node.args]
+    owners = {one.id for one in calls if isinstance(one, ast.Name)}
+    is_complete = all(isinstance(one, ast.Name) for one in calls) and len(calls) == sum(map(_is_setter, nodes))
+    return owners if calls and is_complete else None
+
+
+def _is_setter(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id in SETTERS
+
+
+def sets_others(code: types.CodeType) -> bool:
+    """Return whether a method may set attributes by `setattr` or `delattr` of others than its first parameter."""
+    steps = [one for one in dis.get_instructions(code) if one.opname not in ("PUSH_NULL", "CACHE")]
+    owner = code.co_varnames[:1] if code.co_argcount else ()
+    for one, after in pairwise(steps):
+        if one.argval in SETTERS and one.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME")):
+            loaded: Any = after.argval  # from Python 3.13 on perhaps two names
+            first: object = loaded[:1] if isinstance(loaded, tuple) else (loaded,)
+            if not after.opname.startswith("LOAD_FAST") or first != owner:
+                return True
+    return any(sets_others(inner) for inner in code.co_consts if isinstance(inner, types.CodeType))
 
 
 def passed_to_calls(source: str, named: Mapping[str, str]) -> set[str] | None:
