@@ -13,7 +13,7 @@ import re
 import types
 from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
-from typing import Any, cast
+from typing import cast
 
 from ctxkernel.state.tracking.cell_names import WORD, Transform, names_used, plain_source, syntax_tree
 
@@ -113,9 +113,8 @@ def sets_others(code: types.CodeType) -> bool:
     owner = code.co_varnames[:1] if code.co_argcount else ()
     for one, after in pairwise(steps):
         if one.argval in SETTERS and one.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME")):
-            loaded: Any = after.argval  # from Python 3.13 on perhaps two names
-            first: object = loaded[:1] if isinstance(loaded, tuple) else (loaded,)
-            if not after.opname.startswith("LOAD_FAST") or first != owner:
+            names = after.argrepr.split(", ")  # from Python 3.13 on perhaps two
+            if not after.opname.startswith("LOAD_FAST") or names[0] not in owner:
                 return True
     return any(sets_others(inner) for inner in code.co_consts if isinstance(inner, types.CodeType))
 
