@@ -639,8 +639,10 @@ def test_without_a_re_run_on_the_way_to_head_there_is_no_such_section(stage):
 
 def test_a_session_to_go_on_with_is_offered_with_what_comes_back_and_what_does_not(stage):
     """Resume is a gesture; to start fresh loses nothing and asks no more."""
-    stage.evaluate("view.snapshot({...S.snapshot, resume: S.resume})")
+    offer = "view.snapshot({...S.snapshot, statements: [], shape: undefined, resume: S.resume})"
+    stage.evaluate(offer)
     banner = stage.locator("[data-banner=resume]")
+    expect(banner.get_by_role("status")).to_have_text("This notebook has an earlier session")
     expect(banner).to_contain_text("41 statements")
     expect(banner).to_contain_text("as they were after s40")
     expect(banner).to_contain_text("The state after s41 was still being written.")
@@ -655,7 +657,18 @@ def test_a_session_to_go_on_with_is_offered_with_what_comes_back_and_what_does_n
     expect(stage.locator(".ctxk-told")).to_contain_text("Resumed.")
     assert gestures(stage) == ["%ctx resume"]
     banner.get_by_role("button", name="Start fresh").click()
+    stage.evaluate(offer)
+    expect(banner).to_be_hidden()
+
+
+def test_once_a_cell_ran_an_earlier_session_is_only_mentioned(stage):
+    """After "Restart and run all" nobody has to choose; what a resume would do to the new cells is said."""
     stage.evaluate("view.snapshot({...S.snapshot, resume: S.resume})")
+    banner = stage.locator("[data-banner=resume]")
+    expect(banner.get_by_role("status")).to_have_text("An earlier session is kept")
+    expect(banner).to_contain_text("What ran in this kernel stays in the timeline, on a branch of its own.")
+    expect(banner.locator(".ctxk-primary")).to_have_count(0)
+    banner.get_by_role("button", name="Dismiss").click()
     expect(banner).to_be_hidden()
 
 

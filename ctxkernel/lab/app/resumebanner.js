@@ -20,33 +20,27 @@ function resumeBanner(returning) {
       ? ''
       : new Date(at * 1000).toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' });
   const { resuming } = returning;
+  const name = (/** @type {unknown} */ execution) => clean(execution).replace(/\.1$/, '');
+  const begun = view.rows.size > 0;
   const whole = offer.restorable && offer.restorable === offer.head;
+  const left = whole ? '' : `; what came after it, up to ${name(offer.head)}, is in the timeline only`;
+  const since = begun ? ' What ran in this kernel stays in the timeline, on a branch of its own.' : '';
+  const title = begun ? 'An earlier session is kept' : 'This notebook has an earlier session';
   return h(
     'div',
     { class: 'ctxk-banner ctxk-tone-info ctxk-resume', 'data-banner': 'resume' },
-    h('strong', { role: 'status' }, resuming ? 'Resuming the session…' : 'This notebook has a session to go on with'),
-    h(
-      'p',
-      null,
-      [`${plural(number(offer.statements) ?? 0, 'statement')}`, when && `last at ${when}`].filter(Boolean).join(', '),
-      '.'
-    ),
+    h('strong', { role: 'status' }, resuming ? 'Resuming the session…' : title),
+    h('p', null, [plural(number(offer.statements) ?? 0, 'statement'), when && `last at ${when}`].filter(Boolean).join(', '), '.'),
     h(
       'p',
       null,
       offer.restorable
-        ? `Resume brings back variables, handles and timeline as they were after ${clean(offer.restorable).replace(/\.1$/, '')}${whole ? '' : `; what came after it, up to ${clean(offer.head).replace(/\.1$/, '')}, is in the timeline only`}.`
-        : 'Resume brings back the timeline; the variables cannot be restored.',
+        ? `Resume brings back variables, handles and timeline as they were after ${name(offer.restorable)}${left}.${since}`
+        : `Resume brings back the timeline; the variables cannot be restored.${since}`,
       offer.reason ? ` (${offer.reason})` : ''
     ),
     offer.interrupted &&
-      h(
-        'p',
-        null,
-        'It was interrupted in ',
-        h('code', null, headline(offer.interrupted)),
-        ', which is not run again.'
-      ),
+      h('p', null, 'It was interrupted in ', h('code', null, headline(offer.interrupted)), ', which is not run again.'),
     h(
       'div',
       { class: 'ctxk-buttons' },
@@ -54,7 +48,7 @@ function resumeBanner(returning) {
         ? h(
             'button',
             {
-              class: 'ctxk-button ctxk-primary',
+              class: begun ? 'ctxk-button' : 'ctxk-button ctxk-primary',
               type: 'button',
               disabled: resuming,
               onclick: () => returning.resume()
@@ -68,13 +62,13 @@ function resumeBanner(returning) {
           class: 'ctxk-button',
           type: 'button',
           disabled: resuming,
-          title: 'Nothing is lost: the old timeline stays in the session',
+          title: 'Nothing is lost: `%ctx resume` goes on with it later',
           onclick: () => {
             returning.turnedDown.add(key);
             view.drawBanners();
           }
         },
-        'Start fresh'
+        begun ? 'Dismiss' : 'Start fresh'
       )
     )
   );
