@@ -121,6 +121,7 @@ def make(cls: Any, with_repr: bool, with_eq: bool, frozen: bool, options: Mappin
     for name, method in methods.items():
         if name not in own:
             setattr(cls, name, method)
+    cls.__doc__ = cls.__doc__ or cls.__name__  # else the standard library parses the signature of each
     made = dataclasses.dataclass(cls, init=False, repr=False, eq=False, **options)
     if "__init__" not in own:
         made.__init__ = _first_init(made, frozen)
