@@ -305,13 +305,13 @@ def test_a_display_of_what_the_tail_has_is_a_reference_at_once(display: Any, sta
     assert "; see handles>" in texts(projection, "statement")[0]
 
 
-def test_what_show_asks_for_is_not_in_the_tail_where_the_newest_cell_displays_it():
+def test_what_show_asks_for_is_not_in_the_tail_where_the_history_displays_it():
     state = handle("v", "v1", SHORT, requested=True)
     there = project([ran(1, "show(v)", artifacts=(Artifact("display", "o", "text/plain", 9, "", SHORT),))], state)
     elsewhere = project([ran(1, "s = show(v)")], state)
 
     assert texts(there, "shown") == []
-    assert why_not(there)["view:v"] == "show(v) asked for it, and the newest cell displays it"
+    assert why_not(there)["view:v"] == "show(v) asked for it, and the history displays it"
     assert texts(elsewhere, "shown") != []
 
 

@@ -242,10 +242,10 @@ class Tail:
                 part, kind = "pinned", primary
                 why = f"{name} is pinned" + (f": {handle.pin_reason}" if handle.pin_reason else "")
             elif handle.requested and past.shows(self.row(handle.text, whole=True).text.strip()):
-                left.append(LeftOut(block, f"show({name}) asked for it, and the newest cell displays it"))
+                left.append(LeftOut(block, f"show({name}) asked for it, and the history displays it"))
                 continue
             elif handle.requested:
-                part, kind, why = "shown", "shown", f"show({name}) asked for it in this turn"
+                part, kind, why = "shown", "shown", f"show({name}) asked for it since the last answer"
             elif since := past.changed.get(handle.obj_id):
                 part, kind = "shown", primary
                 why = f"{name} as it is now: it has changed since {attribute(since)} displayed it"
