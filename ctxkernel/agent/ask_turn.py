@@ -143,7 +143,7 @@ class Bench(Protocol):
         """Ask the user whether a cell may run."""
 
     def consented(self, ask: Ask, request: Projection) -> bool:
-        """Report the cost of a session's first request. Return whether it may be sent without a decision."""
+        """Report the cost of a kernel's first request. Return whether it may be sent without a decision."""
         ...
 
     async def interruptible(self, work: Awaitable[T]) -> T:
@@ -413,7 +413,8 @@ class AskTurn:
             note += "; what it called until then was not run"
         self.spent += spent
         bench.received(response, None, spent)
-        self._screen.end(note, reply.prose if fenced else None)
+        goes_on = (bool(reply.calls) and not refused) or reason == "pause_turn"
+        self._screen.end(note if goes_on else "", reply.prose if fenced else None)
         cells: list[Action] = []
         text = reply.prose or ", ".join(call.tool for call in reply.calls) or "# (empty answer)"
         tags = {
@@ -432,7 +433,7 @@ class AskTurn:
         events = partial(self._events, reply, request, response, cells)
         self.execution_id = bench.record(ResponseRecord(text, events, response.seconds, spent, tags))
         self.waiting, self._batch = cells, len(cells)
-        if (reply.calls and not refused) or reason == "pause_turn":
+        if goes_on:
             return None
         remark = note or _tools_in_scripts(response, dialect) or self._fences.remark(reply, tools=bool(request.tools))
         return AskEnding("answered", remark)
