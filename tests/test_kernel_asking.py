@@ -976,13 +976,14 @@ def test_what_show_requested_is_sent_with_the_next_ask_once(bench: Bench):
 
 def test_a_re_run_of_affected_cells_runs_no_text_of_the_model_as_code(bench: Bench):
     bench.consent()
-    bench.answers([say("made = 'by a text'"), cell("c = b * 2")], say("open('text.txt', 'w')"))
+    bench.answers([say("made = 'by a text'"), cell("c = b * 2; print(c)")], say("open('text.txt', 'w')"))
     for name, source in {"a": "a = 1", "b": "b = a + 1", "q": "%%ask --mode auto\nc?", "d": "d = c + 1"}.items():
         assert bench.cell(source, name).status == "ok"
     assert bench.cell("a = 5", "a").status == "ok"
 
     assert "stopped before a cell that asks a model" in bench.kernel.run("%ctx rerun --affected").stdout
-    bench.run("%ctx rerun --affected --yes")
+    told = json.loads(bench.run("%ctx rerun --affected --yes --json").stdout)
+    assert (told["ran"], told["stopped"]) == ([3, 4], None)
     assert bench.run("a, b, c, d").data[-1]["text/plain"] == "(5, 6, 12, 13)"
     assert bench.run("'made' in globals()").data[-1]["text/plain"] == "False"
     assert not (bench.folder / "text.txt").exists()

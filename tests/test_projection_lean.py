@@ -159,7 +159,7 @@ def test_a_change_that_the_history_or_a_table_shows_is_not_told_again():
         "s9 variable elsewhere: new int 2\n"
     )
     assert texts(projection, "deltas") == [told]
-    assert why_not(projection)["deltas"] == "4 changes: the history or a table has them"
+    assert why_not(projection)["deltas"] == "4 changes that the history or a table has"
 
 
 # -- old statements ------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from ctxkernel.core.masking import Mask
 from ctxkernel.core.ports import CountTokens, VariableLine
+from ctxkernel.core.text import plural
 from ctxkernel.core.timeline import statement_number
 from ctxkernel.core.timeline_events import NONE
 from ctxkernel.core.turn_values import HandleState, Turn
@@ -165,7 +166,8 @@ class Tail:
         self._images, self._seen = past.images, past.seen
         deltas = untold(turn, past.stands)
         if len(deltas) < len(turn.deltas):
-            left.append(LeftOut("deltas", f"{len(turn.deltas) - len(deltas)} changes: the history or a table has them"))
+            told = plural(len(turn.deltas) - len(deltas), "changes")
+            left.append(LeftOut("deltas", f"{told} that the history or a table has"))
         contents: dict[str, list[HandleContent]] = {}
         tables = {
             "variables": self._rows_of(turn.variables),

@@ -236,9 +236,11 @@ class AskSession:
             self.screen.show({"text/plain": text})
 
     def _cell(self, code: str, tags: dict[str, Any], observe: Observe, kind: Kind) -> CellRequest:
-        assert self._outer is not None
-        msg_id = self._outer.msg_id
-        return CellRequest(code, msg_id, recorded=True, kind=kind, author="model", tags=tags, observe=observe)
+        outer = self._outer
+        assert outer is not None
+        made = CellRequest(code, outer.msg_id, recorded=True, kind=kind, author="model", tags=tags, observe=observe)
+        made.only_logged = outer.only_logged
+        return made
 
     def _statement(
         self,
