@@ -1027,3 +1027,13 @@ def test_a_remark_on_the_end_of_an_answer_is_shown_once(bench: Bench):
     bench.consent()
     bench.answers(answer(say("no"), stop_reason="refusal"))
     assert plain_text(bench.ask("may I?")).count("the model declined to answer") == 1
+
+
+def test_an_ask_of_a_front_end_without_cell_ids_is_exported(bench: Bench):
+    bench.consent()
+    bench.run("%ctx export out.ipynb")
+    cells = json.loads((bench.folder / "out.ipynb").read_text("utf-8"))["cells"]
+    assert [(one["cell_type"], "".join(one["source"])) for one in cells[:2]] == [
+        ("code", "%%ask --mode auto\nhello?"),
+        ("markdown", "hello"),
+    ]
