@@ -104,8 +104,9 @@ class Tools:
         return await self._command(ctx, "undo", str(count), wait=wait)
 
     async def rerun(self, ctx: Context, id: str = "", affected: bool = False, wait: float = 20) -> Any:
-        """Return to the state before a statement and run it and what follows again ("s7", or "s7..s12"); compare.
+        """Return to the state before a statement and run it and what follows again ("s7", or "s7..s12").
 
+        diff with the HEAD from before tells what came out differently.
         affected, without id: run the cells again that changes affect, from the first change on.
         """
         words = [word for word in (id, "--affected" if affected else "") if word]
