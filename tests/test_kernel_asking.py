@@ -1007,6 +1007,19 @@ def test_an_ask_in_a_re_run_of_affected_cells_waits_for_approval(bench: Bench):
     bench.sound()
 
 
+def test_an_ask_that_failed_runs_again_in_a_re_run_of_affected_cells(bench: Bench):
+    bench.consent()
+    bench.cell("a = 1", "a")
+    bench.answers([cell("b = a")], error(401))
+    assert bench.cell("%%ask --mode auto\nb?", "q").status == "error"
+    bench.cell("c = 3", "c")
+    assert "stopped before a cell that asks" in bench.kernel.run("%ctx rerun --affected").stdout
+    bench.answers([cell("b = a + 1")], say("done"))
+    bench.run("%ctx rerun --affected --yes")
+    assert bench.run("a, b, c").data[-1]["text/plain"] == "(1, 2, 3)"
+    bench.sound()
+
+
 def test_an_answer_in_words_is_no_stale_cell(bench: Bench):
     bench.consent()
     told = plain_text(bench.kernel.run("%ctx stale"))
