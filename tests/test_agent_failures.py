@@ -179,3 +179,14 @@ def test_a_key_does_not_show_itself():
     assert KEY not in repr({"headers": [key]})
     assert key.scrub(f"before {KEY} after") == "before [masked: key] after"
     assert ApiKey().scrub("text") == "text"
+
+
+@pytest.mark.parametrize("status", [302, 307, 308])
+def test_a_redirect_to_another_address_is_not_followed(status: int):
+    with MessagesServer([say("stolen")]) as other:
+        there = error(status, headers={"location": f"{other.base_url}/v1/messages"})
+        with MessagesServer([there]) as server:
+            failure = failed(server)
+    assert failure.kind == "malformed"
+    assert f"it redirects to {other.base_url}/v1/messages); check ANTHROPIC_BASE_URL" in str(failure)
+    assert other.requests == []

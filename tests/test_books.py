@@ -228,6 +228,10 @@ def test_a_bound_on_seconds_is_seen_between_the_rounds_and_within_a_response(sha
         assert len(shared.server.requests) < 4
         shared.answers(answer(say(LONG), delay=0.05))
         assert re.search(r"stopped after \d s", shown(shared.ask("talk slowly")))
+        shared.answers(answer(say("late"), fault=Stall("start", 20)))
+        began = time.monotonic()
+        assert re.search(r"stopped after 1 s", shown(shared.ask("say nothing")))
+        assert time.monotonic() - began < 10
     finally:
         shared.run("%ctx config ask_seconds 0")
 

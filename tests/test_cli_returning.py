@@ -27,6 +27,7 @@ from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.store.chunks import data_folder
 from ctxkernel.store.chunks.chunk_store import ChunkStore, address_of
 from ctxkernel.store.log.reader import SessionReader
+from ctxkernel.testing import MessagesServer, call, say
 
 CELLS = (
     "a = 1",
@@ -471,6 +472,23 @@ def test_a_notebook_goes_on_at_the_first_cell_that_its_session_does_not_have(cel
     found = continuation(cells, path_of(*runs))
 
     assert (len(found.done), found.why, found.back_to, found.moves) == expected
+
+
+def test_an_answered_ask_is_kept_with_the_cells_below_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    cells = ("a = 1", "%%ask --mode auto\nadd one", "b", "1 / 0")
+    notebook = write(tmp_path / "n.ipynb", *cells)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-api03-neverToBeSeen0123456789")
+    with MessagesServer([call("run_cell", {"code": "b = a + 1"}), say("Done.")]) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.base_url)
+        assert ran(capsys, "run", notebook)[0] == 1
+        edit(notebook, 3, "print(a, b)")
+
+        status, out, err = ran(capsys, "run", notebook, "--resume", "--json")
+
+    assert status == 0, err
+    assert "Cell 4 and those after it run: it was edited since" in err
+    assert json.loads(out)["statements"][-1]["executions"][0]["stdout"] == "1 2\n"
+    assert (len(server.requests), server.faults) == (2, [])
 
 
 # ---------------------------------------------------------------- gc

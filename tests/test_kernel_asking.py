@@ -961,3 +961,92 @@ def test_a_model_that_writes_scripts_works_as_well(bench: Bench):
     assert bench.ask("tidy up").status == "ok"
     assert "CondensationRequest" in [row["kind"] for row in records(bench)]
     bench.sound()
+
+
+def test_what_show_requested_is_sent_with_the_next_ask_once(bench: Bench):
+    bench.consent()
+    bench.run("a, b = view([111222, 1]), view([333444, 2])", "show(a)\nshow(b)", "x = 1")
+    bench.answers(say("seen"), say("again"))
+    bench.ask("look")
+    bench.ask("and now?")
+    assert [bench.sent(n).count("0: 111222") for n in (0, 1)] == [1, 1]
+    assert [bench.sent(n).count("0: 333444") for n in (0, 1)] == [1, 1]
+    bench.sound()
+
+
+def test_a_re_run_of_affected_cells_runs_no_text_of_the_model_as_code(bench: Bench):
+    bench.consent()
+    bench.answers([say("made = 'by a text'"), cell("c = b * 2; print(c)")], say("open('text.txt', 'w')"))
+    for name, source in {"a": "a = 1", "b": "b = a + 1", "q": "%%ask --mode auto\nc?", "d": "d = c + 1"}.items():
+        assert bench.cell(source, name).status == "ok"
+    assert bench.cell("a = 5", "a").status == "ok"
+
+    assert "stopped before a cell that asks a model" in bench.kernel.run("%ctx rerun --affected").stdout
+    told = json.loads(bench.run("%ctx rerun --affected --yes --json").stdout)
+    assert (told["ran"], told["stopped"]) == ([3, 4], None)
+    assert bench.run("a, b, c, d").data[-1]["text/plain"] == "(5, 6, 12, 13)"
+    assert bench.run("'made' in globals()").data[-1]["text/plain"] == "False"
+    assert not (bench.folder / "text.txt").exists()
+    bench.sound()
+
+
+def test_an_ask_in_a_re_run_of_affected_cells_waits_for_approval(bench: Bench):
+    bench.consent()
+    for name, source in {"a": "a = 1", "q": "%%ask --mode ask --again\nb?"}.items():
+        bench.answers([cell("b = a + 1")])
+        bench.cell(source, name)
+    bench.answers(say("left"))
+    bench.run("%ctx stop")
+    bench.cell("a = 5", "a")
+    bench.answers([cell("b = a + 2")], say("done"))
+    ran = bench.kernel.run("%ctx rerun --affected --yes")
+    assert ran.reply["ename"] == "Waiting"
+    assert "the model proposes a cell\nb = a + 2" in plain_text(ran)
+    bench.run("%ctx approve")
+    assert bench.run("b").data[-1]["text/plain"] == "7"
+    bench.sound()
+
+
+def test_an_ask_that_failed_runs_again_in_a_re_run_of_affected_cells(bench: Bench):
+    bench.consent()
+    bench.cell("a = 1", "a")
+    bench.answers([cell("b = a")], error(401))
+    assert bench.cell("%%ask --mode auto\nb?", "q").status == "error"
+    bench.cell("c = 3", "c")
+    assert "stopped before a cell that asks" in bench.kernel.run("%ctx rerun --affected").stdout
+    bench.answers([cell("b = a + 1")], say("done"))
+    bench.run("%ctx rerun --affected --yes")
+    assert bench.run("a, b, c").data[-1]["text/plain"] == "(1, 2, 3)"
+    bench.sound()
+
+
+def test_an_answer_in_words_is_no_stale_cell(bench: Bench):
+    bench.consent()
+    told = plain_text(bench.kernel.run("%ctx stale"))
+    assert "hello\n" not in told.replace("hello?", "")
+    assert "1 fresh, 0 stale, 1 unknown" in told
+
+
+def test_a_model_that_an_ask_chose_stays_and_the_ask_says_so(bench: Bench):
+    bench.consent()
+    bench.answers(say("one"), say("two"))
+    ran = bench.ask("one?", "--mode auto --model claude-haiku-5-5")
+    bench.ask("two?")
+    assert [one.body["model"] for one in bench.server.requests] == ["claude-haiku-5-5"] * 2
+    assert "the model is claude-haiku-5-5 from now on; %ctx model claude-sonnet-5-5" in ran.stderr
+
+
+def test_a_remark_on_the_end_of_an_answer_is_shown_once(bench: Bench):
+    bench.consent()
+    bench.answers(answer(say("no"), stop_reason="refusal"))
+    assert plain_text(bench.ask("may I?")).count("the model declined to answer") == 1
+
+
+def test_an_ask_of_a_front_end_without_cell_ids_is_exported(bench: Bench):
+    bench.consent()
+    bench.run("%ctx export out.ipynb")
+    cells = json.loads((bench.folder / "out.ipynb").read_text("utf-8"))["cells"]
+    assert [(one["cell_type"], "".join(one["source"])) for one in cells[:2]] == [
+        ("code", "%%ask --mode auto\nhello?"),
+        ("markdown", "hello"),
+    ]

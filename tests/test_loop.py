@@ -330,12 +330,15 @@ def test_a_group_never_exceeds_its_budget():
     assert turns.namespace["g"].rendered.cut_tokens > 0
 
 
-def test_show_asks_for_the_content_in_the_next_projection_only():
+def test_show_asks_for_the_content_until_the_model_has_answered():
     turns = with_view()
     turns.run("shown = show(h, lod=1)")
     asked = turns.projector.turns[-1].handles[0].requested
     turns.run()
-    assert (asked, turns.projector.turns[-1].handles[0].requested) == (True, False)
+    waits = turns.projector.turns[-1].handles[0].requested
+    turns.loop.answered()
+    turns.run()
+    assert (asked, waits, turns.projector.turns[-1].handles[0].requested) == (True, True, False)
     assert turns.namespace["shown"].text == "L1 one two three"
     assert turns.namespace["h"].lod == 0
 

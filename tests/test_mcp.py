@@ -190,6 +190,19 @@ def test_an_agent_goes_back_and_forth_and_what_it_did_is_taken_back(shared_kerne
     shared_kernel.run("%ctx mode ask")
 
 
+def test_an_agent_runs_the_cells_again_that_changes_affect(kernel: RunningKernel):
+    for cell, source in (("a", "a = 1"), ("b", "b = a + 1"), ("c", "c = 0"), ("a", "a = 5")):
+        kernel.run(source, metadata={"cellId": cell})
+    kernel.run("%ctx mode auto")
+    agent = Agent("--kernel", str(kernel.manager.connection_file), cwd=kernel.folder)
+    try:
+        told = agent.call("rerun", affected=True)
+    finally:
+        agent.close()
+    assert not told.startswith("error")
+    assert kernel.evaluate("(a, b)") == "(5, 6)"
+
+
 def test_a_note_and_a_name_do_not_wait(shared_kernel: RunningKernel, agent: Agent):
     agent.call("note", text="looks skewed")
     agent.call("name", name="looked")

@@ -7,6 +7,7 @@ from strict_histories import Conversation
 
 from ctxkernel.core.settings import Settings
 from ctxkernel.history.events import CondensationRequest, Pin, Redaction
+from ctxkernel.projection.compare import compare_projections
 from ctxkernel.projection.prefix import common, prefix_break
 
 CELL = {"type": "tool_use", "id": "", "name": "run_cell", "input": {"code": "1"}}
@@ -81,3 +82,13 @@ def test_a_pin_of_what_stands_breaks_nothing():
     after = session.request()
 
     assert prefix_break(before, after, common(before, after)) is None
+
+
+def test_a_comparison_reads_nothing_from_the_cache_of_another_model():
+    session = asked()
+    before = session.request()
+    session.change(model="claude-opus-5-5")
+    found = compare_projections(before, session.request())
+
+    assert (found.prefix_tokens, found.breaks_at) == (0, "system")
+    assert found.cost_after.usd == found.costs[1].usd

@@ -159,7 +159,7 @@ def test_a_change_that_the_history_or_a_table_shows_is_not_told_again():
         "s9 variable elsewhere: new int 2\n"
     )
     assert texts(projection, "deltas") == [told]
-    assert why_not(projection)["deltas"] == "4 changes: the history or a table has them"
+    assert why_not(projection)["deltas"] == "4 changes that the history or a table has"
 
 
 # -- old statements ------------------------------------------------------------------------------------------
@@ -305,13 +305,13 @@ def test_a_display_of_what_the_tail_has_is_a_reference_at_once(display: Any, sta
     assert "; see handles>" in texts(projection, "statement")[0]
 
 
-def test_what_show_asks_for_is_not_in_the_tail_where_the_newest_cell_displays_it():
+def test_what_show_asks_for_is_not_in_the_tail_where_the_history_displays_it():
     state = handle("v", "v1", SHORT, requested=True)
     there = project([ran(1, "show(v)", artifacts=(Artifact("display", "o", "text/plain", 9, "", SHORT),))], state)
     elsewhere = project([ran(1, "s = show(v)")], state)
 
     assert texts(there, "shown") == []
-    assert why_not(there)["view:v"] == "show(v) asked for it, and the newest cell displays it"
+    assert why_not(there)["view:v"] == "show(v) asked for it, and the history displays it"
     assert texts(elsewhere, "shown") != []
 
 

@@ -590,6 +590,13 @@ def test_what_cannot_be_done_is_refused_with_the_next_move(shared_kernel, cell, 
     assert shared_kernel.evaluate("keep") == "'as it is'"
 
 
+def test_a_second_kernel_of_a_notebook_says_that_its_session_is_in_use(kernel, start_kernel):
+    kernel.run("x = 1")
+    ran = start_kernel(kernel.folder).run("%ctx resume")
+    assert "is in use by another kernel" in ran.error["evalue"]
+    assert "no earlier kernel" not in ran.error["evalue"]
+
+
 def test_ambient_state_comes_back(kernel):
     """Generators, working directory, environment, options."""
     run_all(

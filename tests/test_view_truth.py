@@ -596,3 +596,11 @@ def test_a_tar_file_of_which_not_all_members_were_read_tells_a_lower_bound(
 
     assert "2+ members" in text
     assert "two/c" not in text
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_special_characters_of_frequent_values_are_escaped_once(library: str):
+    frame: Any = pytest.importorskip(library).DataFrame({"s": ["a\nb", "a\nb", "it's"]})
+    for lod in (1, 2):
+        assert r"\\n" not in render(open_source(frame), lod).text
+    assert r"'a\nb' ×2" in render(open_source(frame), 2).text

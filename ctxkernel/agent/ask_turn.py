@@ -11,6 +11,7 @@ Rule 3: nothing here imports the kernel; the turn acts on it through the protoco
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -24,7 +25,6 @@ from ctxkernel.agent.reply import ModelReply, read_reply, reply_events
 from ctxkernel.agent.rerun import STATUS
 from ctxkernel.agent.streaming import Response, StreamEvent, TextDelta, UsageReport
 from ctxkernel.core.dataclasses import dataclass
-from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution
 from ctxkernel.history.events import (
     Action,
@@ -143,7 +143,7 @@ class Bench(Protocol):
         """Ask the user whether a cell may run."""
 
     def consented(self, ask: Ask, request: Projection) -> bool:
-        """Report the cost of a session's first request. Return whether it may be sent without a decision."""
+        """Report the cost of a kernel's first request. Return whether it may be sent without a decision."""
         ...
 
     async def interruptible(self, work: Awaitable[T]) -> T:
@@ -345,7 +345,7 @@ class AskTurn:
             screen.event(event)
 
         try:
-            response = await bench.interruptible(self._model.send(request, on_event))
+            response = await self._send(request, on_event)
         except (AskStopped, ModelFailure, _BoundReached) as fault:
             failure = fault if isinstance(fault, ModelFailure) else None
             again = failure is not None and failure.kind == "thinking_refused" and not self._unbound
@@ -361,6 +361,15 @@ class AskTurn:
             return self._take(response, request, Spent(1))
         meter.take(UsageReport(response.usage, final=True))
         return self._take(response, request, meter.spent(response.seconds))
+
+    async def _send(self, request: Projection, on_event: Callable[[StreamEvent | UsageReport], None]) -> Response:
+        """Send a request. Raises AskStopped, ModelFailure, or _BoundReached at the bound in seconds."""
+        most = self.ask.bounds.seconds
+        try:
+            async with asyncio.timeout(most - self.seconds if most else None):
+                return await self._bench.interruptible(self._model.send(request, on_event))
+        except TimeoutError:
+            raise _BoundReached(reached_bound(Bounds(seconds=most), NOTHING, max(most, self.seconds))) from None
 
     def _meter(self, meter: Meter, event: StreamEvent | UsageReport) -> None:
         """Book an event of a response that arrives. Raises _BoundReached."""
@@ -413,7 +422,8 @@ class AskTurn:
             note += "; what it called until then was not run"
         self.spent += spent
         bench.received(response, None, spent)
-        self._screen.end(note, reply.prose if fenced else None)
+        goes_on = (bool(reply.calls) and not refused) or reason == "pause_turn"
+        self._screen.end(note if goes_on else "", reply.prose if fenced else None)
         cells: list[Action] = []
         text = reply.prose or ", ".join(call.tool for call in reply.calls) or "# (empty answer)"
         tags = {
@@ -432,10 +442,9 @@ class AskTurn:
         events = partial(self._events, reply, request, response, cells)
         self.execution_id = bench.record(ResponseRecord(text, events, response.seconds, spent, tags))
         self.waiting, self._batch = cells, len(cells)
-        if (reply.calls and not refused) or reason == "pause_turn":
+        if goes_on:
             return None
-        remark = note or _tools_in_scripts(response, dialect) or self._fences.remark(reply, tools=bool(request.tools))
-        return AskEnding("answered", remark)
+        return AskEnding("answered", note or self._fences.remark(reply, response.blocks, tools=bool(request.tools)))
 
     def _events(
         self,
@@ -477,17 +486,6 @@ class AskTurn:
 def source(action: Action) -> str:
     """Return the code of a cell that the model wrote."""
     return str(action.input.get("code", ""))
-
-
-def _tools_in_scripts(response: Response, dialect: str) -> str:
-    """Return a text for the person about an answer that called tools, though it was given none."""
-    called = [str(block.get("name")) for block in response.blocks if block.get("type") == "tool_use"]
-    if not called or dialect != "script":
-        return ""
-    return (
-        f"the model called {join_names(called)} as a tool, and was given none, so nothing was run: it is to write "
-        "scripts (dialect script). %ctx config dialect tools gives it tools; then ask again"
-    )
 
 
 def _not_run(execution_id: str, first: int, actions: Sequence[Action]) -> Iterable[HistoryEvent]:

@@ -156,6 +156,8 @@ class ModelClient:
             max_retries=0,  # ours reports each retry, and stops when an answer has begun
             timeout=anthropic.Timeout(self._timeout, connect=min(CONNECT, self._timeout)),
             middleware=[RequestCheck()],
+            # A request must not go to an address that the user did not name.
+            http_client=anthropic.DefaultAsyncHttpxClient(follow_redirects=False),
         )
         self._made, self._key, self._closed = (loop, key, made), key, False
         return made
@@ -254,11 +256,13 @@ class ModelClient:
                 pass
             case _:
                 message = fault.message
-        if fault.status_code < 400:
+        if fault.status_code < 300:
             return self._failed(
                 "stream_error", f"{fault.type}: {message}" if fault.type else message, model, request_id
             )
         headers = fault.response.headers
+        if fault.status_code < 400:
+            message = f"it redirects to {headers.get('location')}"
         kind = failure_kind(fault.status_code, message)
         asked = {"true": True, "false": False}.get(headers.get("x-should-retry", ""))
         text = f"{fault.status_code}: {message}"

@@ -63,6 +63,7 @@ KINDS: dict[FailureKind, FailureRow] = {
 AT_WORK: tuple[FailureKind, ...] = ("cut", "timeout", "interrupted")
 """Failures after which the request may still cost something: the server may have worked on it."""
 _STATUS: dict[int, FailureKind] = {
+    **dict.fromkeys((301, 302, 303, 307, 308), "malformed"),
     401: "authentication",
     402: "permission",
     403: "permission",

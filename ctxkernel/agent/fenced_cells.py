@@ -8,10 +8,12 @@ Rule 2: a block that repeats text of the request is a quotation and no cell: it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from ctxkernel.agent.fences import IN_PYTHON, code_in
 from ctxkernel.agent.reply import ModelReply
+from ctxkernel.core.text import join_names
 from ctxkernel.projection.dialect import RUN_CELL
 from ctxkernel.projection.value import Projection
 
@@ -44,8 +46,17 @@ class FencedCells:
             return False
         return _has_lines(code) or not any(given in _squeezed(source) for source in self._sources())
 
-    def remark(self, reply: ModelReply, *, tools: bool) -> str:
-        """Return a text for the person about an answer that is incomplete or empty, or holds code that did not run."""
+    def remark(self, reply: ModelReply, blocks: Iterable[Mapping[str, Any]], *, tools: bool) -> str:
+        """Return a text for the person about an answer that is incomplete or empty, or holds code that did not run.
+
+        `blocks` are those of the response; `tools` says whether the model was given tools.
+        """
+        called = [str(block.get("name")) for block in blocks if block.get("type") == "tool_use"]
+        if called and not tools:
+            return (
+                f"the model called {join_names(called)} as a tool, and was given none, so nothing was run: it is to "
+                "write scripts (dialect script). %ctx config dialect tools gives it tools; then ask again"
+            )
         if reply.cut:
             left = "the end of the answer was cut" if reply.text.strip() else "nothing is left of the answer"
             return f"{left}: {_CUT}"

@@ -6,7 +6,7 @@ Rule 1: A cell is done if its newest run has the same source, ended well, and ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ctxkernel.core.dataclasses import dataclass
 from ctxkernel.core.timeline import Execution, Path, Statement
@@ -39,25 +39,34 @@ class Continuation:
     """Whether HEAD must move there."""
 
 
-def continuation(cells: Sequence[CodeCell], path: Path) -> Continuation:
-    """Return the point from which a notebook continues if its session is at the end of `path`."""
+def continuation(cells: Sequence[CodeCell], path: Path, answered: Collection[str] = ()) -> Continuation:
+    """Return the point from which a notebook continues if its session is at the end of `path`.
+
+    `answered` are the executions of asks that were answered: they are done with the last statement of the model.
+    """
     done: list[Execution] = []
     at, why = -1, ""
     for cell in cells:
-        found = _newest(cell, path, at)
+        found = _newest(cell, path, at, answered)
         why = _why_not(cell, found, path, at)
         if why or found is None:
             break
-        at = found
-        done.append(path[at][1])
+        done.append(path[found][1])
+        at = _end(path, found)
     back_to = path[at][1].execution_id if at >= 0 else None
     # The next cell must not see the state of statements after the last of them.
     return Continuation(tuple(done), why, back_to, moves=bool(why) and at < len(path) - 1)
 
 
-def _newest(cell: CodeCell, path: Path, after: int) -> int | None:
+def _end(path: Path, at: int) -> int:
+    """Return the index of the last statement of a cell: an ask's is the newest one of the model."""
+    ask = path[at][1].execution_id
+    return max((n for n, (statement, _) in enumerate(path) if statement.tags.get("ask") == ask), default=at)
+
+
+def _newest(cell: CodeCell, path: Path, after: int, answered: Collection[str]) -> int | None:
     """Return the index of a cell's newest run; if its id never ran, of the first run of its source after `after`."""
-    ran = [n for n, (statement, _) in enumerate(path) if statement.kind != "meta"]
+    ran = [n for n, (one, run) in enumerate(path) if one.kind != "meta" or run.execution_id in answered]
     by_id = [n for n in ran if cell.cell_id is not None and path[n][0].cell_id == cell.cell_id]
     if by_id:
         return by_id[-1]
@@ -67,7 +76,7 @@ def _newest(cell: CodeCell, path: Path, after: int) -> int | None:
 def _why_not(cell: CodeCell, found: int | None, path: Path, after: int) -> str:
     """Return why a cell must run, or an empty text."""
     if found is None:
-        return "it has not run"
+        return "it asks a model, and has no answer" if cell.source.lstrip().startswith("%%ask") else "it has not run"
     statement, execution = path[found]
     if not _same_source(statement, cell.source):
         return f"it was edited since {statement.statement_id}"

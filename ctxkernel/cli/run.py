@@ -20,6 +20,7 @@ from typing import IO, Any
 import nbformat
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
+from ctxkernel.agent.asks import ask_state
 from ctxkernel.agent.logged_asks import trust_session_file
 from ctxkernel.agent.trust_review import trusted_subjects
 from ctxkernel.cli import INTERRUPTED, Failed, Unusable
@@ -130,9 +131,10 @@ async def _resume(kernel: OwnKernel, session: Path, cells: Cells, progress: Prog
     """Go to the state from which the notebook continues; return how many cells need not run. Raises Failed."""
     head = await resumed_at(kernel, session)
     with SessionReader(session) as reader:
-        path = reader.log().path(head)
+        path, states = reader.log().path(head), reader.marks("ask")
     codes = [CodeCell(cell.get("id"), cell.source, MAY_FAIL in cell.metadata.get("tags", ())) for _, cell in cells]
-    found = continuation(codes, path)
+    answered = {ask for (ask, _), value in states.items() if (one := ask_state(value)) and one.result == "answered"}
+    found = continuation(codes, path, answered)
     for number, (done, (_, cell)) in enumerate(zip(found.done, cells, strict=False), 1):
         progress.kept(number, cell.source, done.statement_id)
     kept = len(found.done)

@@ -115,7 +115,7 @@ class HandleFunctions:
         return node
 
     def show(self, obj: object, lod: int | None = None, tokens: Budget | None = None) -> Rendered:
-        """Return the content of a handle now, and put it into the next projection.
+        """Return the content of a handle now, and send it with the next request to a model.
 
         lod and tokens override the handle's own, for this rendering only. Raises BadTarget.
         """

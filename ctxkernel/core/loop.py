@@ -393,8 +393,9 @@ class Loop(Position):
         return Turn(self._history, handles, *variables, deltas, self.log.records, self._coarser, cold, pending)
 
     def answered(self) -> None:
-        """Begin the delta feed anew, since the model has answered."""
+        """Begin the delta feed anew, since the model has answered; it has seen what `show` requested."""
         self._feed.clear()
+        self.graph.requested.clear()
 
     def _coarser(self, obj_id: str, lod: int) -> str | None:
         node = self.graph.node(obj_id)
@@ -417,6 +418,7 @@ class Loop(Position):
 
     def _move(self, move: HeadMove, by: str | None) -> HeadMove:
         self.log.move_head(move.to, by=by)
+        self.graph.requested.clear()
         self._replay()
         return move
 

@@ -50,7 +50,7 @@ class HandleState:
     changed: bool
     """Whether it changed in this turn."""
     requested: bool
-    """Whether `show(...)` requested its content in this turn."""
+    """Whether `show(...)` requested its content since the last answer of a model."""
     members: tuple[str, ...] = ()
     """obj_ids of a group's members; empty for a view."""
     notes: tuple[str, ...] = ()

@@ -190,8 +190,7 @@ class BranchNotebook:
         if statement.kind == "meta":
             if statement.author == "model":
                 return bool(self._said.get(execution.execution_id))
-            typed = statement.author == "human" and statement.cell_id is not None
-            return typed and execution.execution_id not in log.movers
+            return statement.author == "human" and execution.execution_id not in log.movers
         return statement.author != "panel" and not statement.tags.get("outside")
 
     def _facts(self, statement: Statement, execution: Execution) -> dict[str, Any]:

@@ -73,7 +73,8 @@ def compare_projections(old: Projection, new: Projection) -> ProjectionCompariso
     """Return the differences of `new`, in linear time."""
     before, after = old.blocks, new.blocks
     prefix = 0
-    while prefix < min(len(before), len(after)) and _same(before[prefix], after[prefix]):
+    most = min(len(before), len(after)) if (old.model, old.tools) == (new.model, new.tools) else 0  # else another cache
+    while prefix < most and _same(before[prefix], after[prefix]):
         prefix += 1
     was = {block.id: block for block in before}
     ids = {block.id for block in after}

@@ -213,9 +213,8 @@ class Past:
         return "short" if self._is_masked(place) and self._entries[place].masks else "whole"
 
     def shows(self, text: str) -> bool:
-        """Return whether the newest entry of the run has this text."""
-        newest = self.run.pieces[self._places[-1] :] if self._places else ()
-        return any(text in piece.text for piece in newest if piece.kind != "view")
+        """Return whether the run has this text."""
+        return any(text in piece.text for piece in self.run.pieces if piece.kind != "view")
 
     def sizes(self) -> dict[str, int]:
         """Return the tokens of each shown event: masked if it is masked or dropped, else whole."""

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from ctxkernel.core.masking import Mask
 from ctxkernel.core.ports import CountTokens, VariableLine
+from ctxkernel.core.text import plural
 from ctxkernel.core.timeline import statement_number
 from ctxkernel.core.timeline_events import NONE
 from ctxkernel.core.turn_values import HandleState, Turn
@@ -165,7 +166,8 @@ class Tail:
         self._images, self._seen = past.images, past.seen
         deltas = untold(turn, past.stands)
         if len(deltas) < len(turn.deltas):
-            left.append(LeftOut("deltas", f"{len(turn.deltas) - len(deltas)} changes: the history or a table has them"))
+            told = plural(len(turn.deltas) - len(deltas), "changes")
+            left.append(LeftOut("deltas", f"{told} that the history or a table has"))
         contents: dict[str, list[HandleContent]] = {}
         tables = {
             "variables": self._rows_of(turn.variables),
@@ -242,10 +244,10 @@ class Tail:
                 part, kind = "pinned", primary
                 why = f"{name} is pinned" + (f": {handle.pin_reason}" if handle.pin_reason else "")
             elif handle.requested and past.shows(self.row(handle.text, whole=True).text.strip()):
-                left.append(LeftOut(block, f"show({name}) asked for it, and the newest cell displays it"))
+                left.append(LeftOut(block, f"show({name}) asked for it, and the history displays it"))
                 continue
             elif handle.requested:
-                part, kind, why = "shown", "shown", f"show({name}) asked for it in this turn"
+                part, kind, why = "shown", "shown", f"show({name}) asked for it since the last answer"
             elif since := past.changed.get(handle.obj_id):
                 part, kind = "shown", primary
                 why = f"{name} as it is now: it has changed since {attribute(since)} displayed it"

@@ -103,12 +103,14 @@ class Tools:
         """Take back the last statements, yours or others'; they stay in the timeline as a branch."""
         return await self._command(ctx, "undo", str(count), wait=wait)
 
-    async def rerun(self, ctx: Context, id: str, affected: bool = False, wait: float = 20) -> Any:
-        """Return to the state before a statement and run it and what follows again ("s7", or "s7..s12"); compare.
+    async def rerun(self, ctx: Context, id: str = "", affected: bool = False, wait: float = 20) -> Any:
+        """Return to the state before a statement and run it and what follows again ("s7", or "s7..s12").
 
-        affected: only what the changes since then affect.
+        diff with the HEAD from before tells what came out differently.
+        affected, without id: run the cells again that changes affect, from the first change on.
         """
-        return await self._command(ctx, "rerun", id, *(["--affected"] if affected else []), wait=wait)
+        words = [word for word in (id, "--affected" if affected else "") if word]
+        return await self._command(ctx, "rerun", *words, wait=wait)
 
     async def name(self, ctx: Context, name: str, wait: float = 20) -> Any:
         """Name the present state, so that goto and diff take the name."""

@@ -96,7 +96,6 @@ class GraphBase(ABC):
         self.put_back()
         self._open_for = "statement"
         self.statement_id = statement_id
-        self.requested = set()
 
     def close(self) -> None:
         """End the turn: node state may not change any more."""

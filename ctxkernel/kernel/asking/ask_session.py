@@ -123,14 +123,14 @@ class AskSession:
         return self._session.settings.mode == "off"
 
     def consented(self, ask: Ask, request: Projection) -> bool:
-        """Report the cost of the session's first request; in mode `ask` it waits for the user's approval."""
+        """Report the cost of the kernel's first request; in mode `ask` it waits for the user's approval."""
         account = self._session.account
         if account.consented:
             return True
         count = request.counted(lambda text: estimate_tokens(text, request.model))
         most = ask.bounds.rounds or "any number of"
         text = (
-            f"The first request of this session: ~{count:,} tokens to {request.model}, {request.cost.told()} and "
+            f"The first request of this kernel: ~{count:,} tokens to {request.model}, {request.cost.told()} and "
             f"{request.max_tokens:,} tokens of answer at most, for each of up to {most} requests. The panel and "
             "%ctx projection show every byte; %ctx cost adds up."
         )
@@ -236,9 +236,11 @@ class AskSession:
             self.screen.show({"text/plain": text})
 
     def _cell(self, code: str, tags: dict[str, Any], observe: Observe, kind: Kind) -> CellRequest:
-        assert self._outer is not None
-        msg_id = self._outer.msg_id
-        return CellRequest(code, msg_id, recorded=True, kind=kind, author="model", tags=tags, observe=observe)
+        outer = self._outer
+        assert outer is not None
+        made = CellRequest(code, outer.msg_id, recorded=True, kind=kind, author="model", tags=tags, observe=observe)
+        made.only_logged = outer.only_logged
+        return made
 
     def _statement(
         self,

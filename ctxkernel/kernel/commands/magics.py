@@ -60,7 +60,7 @@ class Magics:
         Each cell that it writes is a statement of the timeline.
 
         Options:
-          --model NAME      which model, this time (default: %ctx model)
+          --model NAME      which model, from now on (as %ctx model NAME)
           --mode ask|auto   whether each cell waits for your approval, or runs (default: %ctx mode)
           --max-turns N     how often it is called at most, from 1
           --budget B        what it may cost at most: dollars (0.50, $2), or tokens (50k); 0 is no bound

@@ -57,6 +57,7 @@ def ask(ctx: CommandContext, line: str, cell: str | None) -> None:
         )
     if asked != settings.model:
         _set(ctx, "model", asked)
+        ctx.notices.tell(f"ctxkernel: the model is {asked} from now on; %ctx model {settings.model} sets the old one")
     bounds = Bounds(rounds, tokens, usd, settings.ask_seconds)
     ctx.models.asks.ask(ctx.masker(question), bounds=bounds, mode=mode, again="--again" in given)
 

@@ -122,7 +122,8 @@ def _rerun_affected(
     elif notebook is None:
         graph, log = ctx.panel.marks.current_graph(), ctx.loop.log
         statements = [log.statement(run.statement_id) for run in graph.in_order()]
-        chosen = [NotebookCell(one.cell_id or one.statement_id, one.source, one.tags) for one in statements]
+        cells = [one for one in statements if one.author != "model"]  # an ask that runs again has its own
+        chosen = [NotebookCell(one.cell_id or one.statement_id, one.source, one.tags) for one in cells]
         known = {one.cell for one in chosen}
         chosen += [one for one in back.left_over if one.cell not in known]
         as_ran = True

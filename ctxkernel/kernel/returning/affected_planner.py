@@ -177,7 +177,7 @@ class AffectedPlanner:
     def _find_first(self, found: AffectedNotebook) -> None:
         """Find the first cell that is not the one that ran at its place, or whose files changed."""
         at, place, written = 0, None, set[str]()
-        cells = found.cells
+        cells, back = found.cells, self._back
         last_writer = {name: n for n, run in enumerate(found.runs) for name in run.written}
         for number, ((statement, execution), run) in enumerate(zip(found.path, found.runs, strict=True)):
             if is_silent(statement):
@@ -188,6 +188,8 @@ class AffectedPlanner:
                 found.before.append(place)
                 at += 1
             if at == len(cells) or cells[at].source != run.source or execution.status != "ok":
+                break
+            if back.has_failed(execution.execution_id):
                 break
             if any(name not in written and self.file(name) != version for name, version in run.files.items()):
                 break

@@ -328,7 +328,8 @@ class CellReader:
     ) -> str:
         """Return why the same reads may give another result; empty if nothing is known of that."""
         if statement.kind == "meta":
-            return "" if only_commands(statement.source) else "a model may answer differently"
+            is_answer = statement.author == "model"  # its re-run repeats the recorded text
+            return "" if is_answer or only_commands(statement.source) else "a model may answer differently"
         if execution.status in ("cancelled", "timeout"):
             return "it was stopped"
         source, tracker = statement.source, self._tracker

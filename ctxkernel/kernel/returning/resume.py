@@ -156,7 +156,8 @@ class Resumption:
         except StoreError as fault:
             raise BadCommand(f"the earlier session cannot be read: {fault}") from None
         if found is None:
-            raise BadCommand("there is nothing to resume: no earlier kernel of this notebook left a statement here")
+            why = self._store.notice or "no earlier kernel of this notebook left a statement here"
+            raise BadCommand(f"there is nothing to resume: {why}")
         if not found.trusted:
             raise BadCommand(
                 f"{found.why_not}. Its state is a pickle, which runs code: `ctxkernel trust {found.path}` shows and "

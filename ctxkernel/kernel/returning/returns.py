@@ -230,6 +230,11 @@ class Returning:
             raise BadCommand(f"%ctx rerun {first}..{last}: {last} does not come after {first} on one branch")
         return found
 
+    def has_failed(self, execution_id: str) -> bool:
+        """Return whether an execution is an ask that failed, or whose kernel ended before it was answered."""
+        state = self._session.account.endings.get(execution_id)
+        return state is not None and state.result in ("failed", "ended")
+
     def plan(self, job: ReturnJob) -> Plan:
         """Return what a job would do. Reads only."""
         return self._planner.plan(job)

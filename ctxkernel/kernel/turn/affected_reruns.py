@@ -134,6 +134,8 @@ class AffectedReplay(Replay):
         self._wait_for_background()
         reply = await execute(request)
         last, done = self._turns.last, self._done
+        if (then := self._turns.take_then()) is not None:  # it asks a model
+            reply = await then.carry_out(execute, request, reply)
         if last is not None:
             done.executions[at] = last.execution.execution_id
             if last.comparison is not None:

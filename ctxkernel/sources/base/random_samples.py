@@ -32,5 +32,5 @@ def counted(part: int, whole: int, what: str, about: str) -> str:
 
 
 def frequent(values: Iterable[tuple[str, int]], whole: int, about: str) -> str:
-    """Return values with how often each is there."""
-    return ", ".join(f"{value!r} {'' if about else '×'}{part_of(count, whole, about)}" for value, count in values)
+    """Return the texts of values, in which special characters are escaped, with how often each is there."""
+    return ", ".join(f"'{value}' {'' if about else '×'}{part_of(count, whole, about)}" for value, count in values)

@@ -180,7 +180,7 @@ class ColumnFacts:
             span = f", {' … '.join(self.numbers.ends())}"
             return Column(name, "int" if self.whole else "float", self.nulls, span, self._number_statistics())
         top = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))[:3]
-        common = frequent([(one_line(value, 30), often) for value, often in top], self.there, about)
+        common = frequent([(repr(one_line(value, 30))[1:-1], often) for value, often in top], self.there, about)
         distinct = f"{self.most:,}+ distinct" if self.many else f"{len(self.counts):,} distinct"
         if self.is_dated:
             first, last = self.dates.ends()

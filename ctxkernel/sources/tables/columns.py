@@ -256,7 +256,7 @@ def _categories(column: Any, nulls: int) -> str:
         return f"{true:,} True, {len(column) - nulls - true:,} False"
     distinct, most = _most_frequent(column)
     if distinct == len(column) - nulls and distinct > 1:
-        return f"{distinct:,} distinct, such as {most[0][0]!r}"
+        return f"{distinct:,} distinct, such as '{most[0][0]}'"
     return f"{distinct:,} distinct ({frequent(most, len(column) - nulls, '')})"
 
 
