@@ -69,15 +69,16 @@ def test_a_statement_that_runs_again_shows_nothing(start_kernel):
 def test_a_generator_is_made_again_by_a_cell_that_shows_a_result(start_kernel):
     """The result of that time stays in `Out`."""
     kernel = start_kernel()
-    for cell in ("numbers = (n for n in range(9)); next(numbers), next(numbers)", "next(numbers)"):
+    lock = "import threading; lock = threading.Lock(); lock.acquire()"
+    for cell in ("numbers = (n for n in range(9)); next(numbers), next(numbers)", "next(numbers)", lock):
         assert kernel.run(cell).status == "ok"
     kernel.stop()
     kernel = start_kernel()
 
     told = kernel.run("%ctx resume").stdout
 
-    assert "made again: numbers" in told, told
-    assert kernel.evaluate("(next(numbers), Out[1], Out[2])") == "(3, (0, 1), 2)"
+    assert "made again: numbers, lock" in told, told
+    assert kernel.evaluate("(next(numbers), Out[1], Out[2], lock.locked())") == "(3, (0, 1), 2, True)"
 
 
 def test_an_iterator_over_a_generator_is_made_again_as_the_plan_says(start_kernel):

@@ -792,7 +792,8 @@ def test_a_module_that_a_resume_imports_shares_its_objects_with_names(start_kern
 def test_no_statement_runs_again_that_uses_a_lock_which_is_not_held_any_more(start_kernel, tmp_path):
     """It would take the new lock."""
     first = start_kernel(tmp_path)
-    run_all(first, "import threading; h = threading.Lock(); h.acquire()", "h.acquire(False); g = (k for k in [1])")
+    drawn = "import random, threading; n = random.random(); h = threading.Lock(); h.acquire()"
+    run_all(first, drawn, "h.acquire(False); g = (k for k in [1])")
     first.stop()
 
     second = start_kernel(tmp_path)
@@ -912,7 +913,7 @@ def test_an_array_in_a_list_that_is_held_is_the_one_of_its_name(kernel):
 def test_a_lock_that_was_locked_again_after_a_resume_is_as_it_was(start_kernel, tmp_path):
     """The new lock is that of the earlier states from then on: one that is held is not replaced by an open one."""
     first = start_kernel(tmp_path)
-    run_all(first, "import threading; lock = threading.Lock()", "lock.acquire()")
+    run_all(first, "import random, threading; lock = threading.Lock()", "n = random.random(); lock.acquire()")
     first.stop()
 
     second = start_kernel(tmp_path)
