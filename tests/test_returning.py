@@ -897,6 +897,21 @@ def test_an_object_without_a_stored_form_that_changed_after_its_cell_is_named(ke
     assert kernel.evaluate("d.hexdigest()[:6]") == "'535fa3'"
 
 
+def test_an_earlier_result_is_the_one_in_out_also_after_a_cell_bound_the_underscore(kernel):
+    """As `for _ in range(3)` does: IPython leaves `__` and `___` as they are from then on."""
+    counts = (
+        "def counter():\n    held = []\n    return lambda: held.append(1), lambda: (1, held)\nadd, peek = counter()"
+    )
+    run_all(
+        kernel, counts, "add(); peek()", "3", "4", "for _ in range(3): pass", "n = 0", "5", "add()", "n = 1", "add()"
+    )
+
+    ran = kernel.run("%ctx goto 9")
+
+    assert "as it is now" not in ran.stdout, ran.stdout
+    assert kernel.evaluate("(___, ___ is Out[2], ___[1] is peek()[1], __, _)") == "((1, [1, 1]), True, True, 3, 2)"
+
+
 def test_an_array_in_a_list_that_is_held_is_the_one_of_its_name(kernel):
     """The list is held for what has no stored form in it; what it shares with names is not loaded anew."""
     run_all(
