@@ -912,6 +912,23 @@ def test_an_earlier_result_is_the_one_in_out_also_after_a_cell_bound_the_undersc
     assert kernel.evaluate("(___, ___ is Out[2], ___[1] is peek()[1], __, _)") == "((1, [1, 1]), True, True, 3, 2)"
 
 
+def test_a_module_in_a_folder_that_a_cell_added_to_the_path_comes_back_in_a_new_kernel(start_kernel, tmp_path):
+    """With what its functions have put into its variables; a dry run does not change the path."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "mine.py").write_text("seen = []\ndef note(value): seen.append(value)\n")
+    first = start_kernel(tmp_path)
+    run_all(first, "import sys; sys.path.append('src')", "import mine; from mine import note", "note(1)")
+    first.stop()
+
+    second = start_kernel(tmp_path)
+    second.run("%ctx resume --dry-run")
+    assert second.evaluate("'src' in __import__('sys').path") == "False"
+    ran = second.run("%ctx resume")
+
+    assert "not restored" not in ran.stdout, ran.stdout
+    assert second.evaluate("(mine.seen, note is mine.note, sys.path[-1])") == "([1], True, 'src')"
+
+
 def test_an_array_in_a_list_that_is_held_is_the_one_of_its_name(kernel):
     """The list is held for what has no stored form in it; what it shares with names is not loaded anew."""
     run_all(
