@@ -304,12 +304,15 @@ class Returning:
 
     @contextlib.contextmanager
     def _path_of(self, execution_id: str | None) -> Generator[None]:
-        """Import from the folders of a state, which cells may have added to `sys.path`, and take them back."""
+        """Import from the folders of a state while it is loaded: cells may have changed `sys.path` and the folder."""
         before = list(sys.path)
-        path = self.restorer.part(execution_id, "sys.path") if execution_id is not None else None
+        parts = ("sys.path", "working folder") if execution_id is not None else ()
+        path, folder = [self.restorer.part(str(execution_id), one) for one in parts] or (None, None)
         try:
             if path is not None:
                 self.live.ambient.part("sys.path").restore(path)
+            if folder:
+                sys.path[:] = [os.path.join(folder, one) if one else folder for one in sys.path]
             yield
         finally:
             sys.path[:] = before
