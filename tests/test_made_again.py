@@ -64,3 +64,35 @@ def test_a_statement_that_runs_again_shows_nothing(start_kernel):
     assert reply.data == []
     [shown] = kernel.run("display(HTML('<i>now</i>'))").data
     assert shown["text/html"] == "<i>now</i>"
+
+
+def test_a_generator_is_made_again_by_a_cell_that_shows_a_result(start_kernel):
+    """The result of that time stays in `Out`."""
+    kernel = start_kernel()
+    lock = "import threading; lock = threading.Lock(); lock.acquire()"
+    for cell in ("numbers = (n for n in range(9)); next(numbers), next(numbers)", "next(numbers)", lock):
+        assert kernel.run(cell).status == "ok"
+    kernel.stop()
+    kernel = start_kernel()
+
+    told = kernel.run("%ctx resume").stdout
+
+    assert "made again: numbers, lock" in told, told
+    assert kernel.evaluate("(next(numbers), Out[1], Out[2], lock.locked())") == "(3, (0, 1), 2, True)"
+
+
+def test_an_iterator_over_a_generator_is_made_again_as_the_plan_says(start_kernel):
+    """What it shares with other variables is not reported as lost."""
+    kernel = start_kernel()
+    cells = ("import itertools\nrows = [1, 2, 3]; table = {'rows': rows}", "def read(rows): yield from rows")
+    makes = "pairs = zip(read(rows), [table, rows, rows])", "chain = itertools.chain(read(rows), rows)"
+    for cell in (*cells, *makes, "first = next(pairs)[0]"):
+        assert kernel.run(cell).status == "ok"
+    kernel.stop()
+    kernel = start_kernel()
+
+    plan = kernel.run("%ctx resume --dry-run").stdout
+    told = kernel.run("%ctx resume").stdout
+
+    assert "not restored" not in plan + told, plan + told
+    assert kernel.evaluate("(next(pairs)[0], list(chain), table['rows'] is rows)") == "(2, [1, 2, 3, 1, 2, 3], True)"

@@ -799,7 +799,8 @@ def test_a_module_that_a_resume_imports_shares_its_objects_with_names(start_kern
 def test_no_statement_runs_again_that_uses_a_lock_which_is_not_held_any_more(start_kernel, tmp_path):
     """It would take the new lock."""
     first = start_kernel(tmp_path)
-    run_all(first, "import threading; h = threading.Lock(); h.acquire()", "h.acquire(False); g = (k for k in [1])")
+    drawn = "import random, threading; n = random.random(); h = threading.Lock(); h.acquire()"
+    run_all(first, drawn, "h.acquire(False); g = (k for k in [1])")
     first.stop()
 
     second = start_kernel(tmp_path)
@@ -903,6 +904,40 @@ def test_an_object_without_a_stored_form_that_changed_after_its_cell_is_named(ke
     assert kernel.evaluate("d.hexdigest()[:6]") == "'535fa3'"
 
 
+def test_an_earlier_result_is_the_one_in_out_also_after_a_cell_bound_the_underscore(kernel):
+    """As `for _ in range(3)` does: IPython leaves `__` and `___` as they are from then on."""
+    counts = (
+        "def counter():\n    held = []\n    return lambda: held.append(1), lambda: (1, held)\nadd, peek = counter()"
+    )
+    run_all(
+        kernel, counts, "add(); peek()", "3", "4", "for _ in range(3): pass", "n = 0", "5", "add()", "n = 1", "add()"
+    )
+
+    ran = kernel.run("%ctx goto 9")
+
+    assert "as it is now" not in ran.stdout, ran.stdout
+    assert kernel.evaluate("(___, ___ is Out[2], ___[1] is peek()[1], __, _)") == "((1, [1, 1]), True, True, 3, 2)"
+
+
+@pytest.mark.parametrize("enters", ["import sys; sys.path.append('src')", "import os, sys; os.chdir('src')"])
+def test_a_module_in_a_folder_that_a_cell_added_or_entered_comes_back_in_a_new_kernel(start_kernel, tmp_path, enters):
+    """With what its functions have put into its variables; a dry run does not change the path."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "mine.py").write_text("seen = []\ndef note(value): seen.append(value)\n")
+    first = start_kernel(tmp_path)
+    run_all(first, enters, "import mine; from mine import note", "note(1)")
+    first.stop()
+
+    second = start_kernel(tmp_path)
+    second.run("%ctx resume --dry-run")
+    assert second.evaluate("[one for one in __import__('sys').path if 'src' in one]") == "[]"
+    ran = second.run("%ctx resume")
+
+    assert "not restored" not in ran.stdout, ran.stdout
+    assert second.evaluate("(mine.seen, note is mine.note)") == "([1], True)"
+    assert second.evaluate("sys.path[-1] == 'src'") == str("append" in enters)
+
+
 def test_an_array_in_a_list_that_is_held_is_the_one_of_its_name(kernel):
     """The list is held for what has no stored form in it; what it shares with names is not loaded anew."""
     run_all(
@@ -919,7 +954,7 @@ def test_an_array_in_a_list_that_is_held_is_the_one_of_its_name(kernel):
 def test_a_lock_that_was_locked_again_after_a_resume_is_as_it_was(start_kernel, tmp_path):
     """The new lock is that of the earlier states from then on: one that is held is not replaced by an open one."""
     first = start_kernel(tmp_path)
-    run_all(first, "import threading; lock = threading.Lock()", "lock.acquire()")
+    run_all(first, "import random, threading; lock = threading.Lock()", "n = random.random(); lock.acquire()")
     first.stop()
 
     second = start_kernel(tmp_path)

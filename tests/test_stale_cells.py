@@ -654,3 +654,45 @@ def test_a_function_by_another_name_and_a_folder_that_is_passed_make_a_cell_unkn
     mark = book.run("b", source)
     assert (mark["state"], book.failed) == ("unknown", None), mark
     assert why in mark["because"][0]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def ensured(p):\n    p.mkdir(); return p",
+        "def found(p='.'): return [one for one in os.listdir(p) if os.path.exists(one)]",
+        "def removed(name): os.remove(name)",
+        "class Timer:\n    def __enter__(self): self.start = clock()\n    def __exit__(self, *e): print(clock())",
+        "@contextlib.contextmanager\ndef inside(p):\n    old = os.getcwd(); os.chdir(p)\n    yield\n    os.chdir(old)",
+        "LIMIT = 3\nlog = logging.getLogger('a')\ndef run(command): return subprocess.run(command)",
+        "def main(): return called()",
+        "class Own:\n    def __init__(self, **k):\n        for n in k: setattr(self, n, k[n])\nx = Own(a=1); x.a",
+        "%%writefile script.py\nimport os\nnames = os.listdir('.')\nrows = list(ran)",
+    ],
+)
+def test_a_function_that_a_cell_only_defines_makes_it_not_unknown(book, source):
+    """Nor do the lines of a script that it writes, and attributes that an object gives to itself."""
+    imports = "import contextlib, logging, os, subprocess\nfrom time import perf_counter as clock\n"
+    book.run("a", f"{imports}ran = iter([1, 2]); next(ran)\ndef called(): return os.listdir('.')")
+    assert book.run("b", source)["state"] == "fresh", (book.failed, book.marks)
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("def found(): return os.listdir('.')\nfound()", "list files"),
+        ("def found(): return os.listdir('.')\nrows = sorted([1], key=lambda n: len(found()))", "list files"),
+        ("def found(): return os.listdir('.')\nx = used()", "list files"),
+        ("@kept\ndef found(): return os.listdir('.')", "list files"),
+        ("class A:\n    def __init_subclass__(cls): cls.found = os.listdir('.')\nclass B(A): pass", "list files"),
+        ("class M(type):\n    def __init__(c, *a): os.listdir('.')\nclass A(metaclass=M): pass", "list files"),
+        ("def found(names=os.listdir('.')): return names", "list files"),
+        ("class A:\n    found = os.listdir('.')", "list files"),
+        ("def changes(library): setattr(library, 'changed', 1)\nchanges(os)", "change a library"),
+    ],
+)
+def test_a_function_that_a_cell_defines_and_may_call_makes_it_unknown(book, source, why):
+    book.run("a", "import os\ndef found(): pass\ndef used(): return found()\ndef kept(f): f(); return f")
+    mark = book.run("b", source)
+    assert (mark["state"], book.failed) == ("unknown", None), mark
+    assert why in mark["because"][0]

@@ -7,6 +7,7 @@ Rule 2: in doubt a repetition may give another result.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import os
 import re
@@ -17,7 +18,7 @@ from pathlib import PurePath
 from typing import Any, cast
 
 from ctxkernel.core.dataclasses import dataclass, field
-from ctxkernel.core.reflection import SHORT, Classes, class_dict, class_of, is_any, is_kind, is_own_class
+from ctxkernel.core.reflection import Classes, class_dict, class_module, class_of, is_kind, is_own_class
 from ctxkernel.core.state_names import MODULE
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement
@@ -25,18 +26,19 @@ from ctxkernel.core.timeline_events import MethodCalled
 from ctxkernel.kernel.execution.cell import only_commands
 from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.returning.cell_words import (
-    SETTERS,
+    is_data,
     moves_files,
     owners_set,
     passed_to_calls,
-    sets_others,
+    seeded,
+    without_bodies,
     words_used,
 )
 from ctxkernel.kernel.returning.dotted_names import dotted_name
 from ctxkernel.replay.dependency_nodes import CellRun
-from ctxkernel.state.base.code_objects import attribute_names, string_constants, used_names
+from ctxkernel.state.base.code_objects import SETTERS, attribute_names, sets_only_self, string_constants, used_names
 from ctxkernel.state.base.namespace import NOTHING
-from ctxkernel.state.tracking.cell_names import WORD, read_cell
+from ctxkernel.state.tracking.cell_names import WORD, code_in, names_used, read_cell
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.store.chunks.manifest import FACT_KEYS
 
@@ -114,11 +116,6 @@ _TEXT = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|'{3}[\s\S]*?'{3}|\"{3}[\s\S]*?\"{3}"
 _SHELL = re.compile(
     r"^\s*(?:[\w, ]+=\s*)?(?:!|%%?(?:sx|system|bash|sh|script|run|perl|ruby|pip|conda)\b)", re.MULTILINE
 )
-_SEEDED = re.compile(
-    r"(?:^|;[ \t]*)(?:np\.random|numpy\.random|random|torch)\.(?:seed|manual_seed)\(\s*\d+\s*\)[ \t]*(?:;|$)",
-    re.MULTILINE,
-)
-_TABLES = tuple((module, name) for module in ("pandas", "polars") for name in ("DataFrame", "Series"))
 _MOST_CODES = 2000
 _LONGEST_PATH = 1000
 
@@ -205,7 +202,7 @@ class CellReader:
         parts = (*tracker.altered_parts, *(_PARTS[one] for one in ambient if one in _PARTS))
         if statement.tags.get("outside"):
             return CellFacts(parts=parts)
-        source, reads = statement.source, tracker.read
+        source, reads = code_in(statement.source), tracker.read
         read_files = [one for one in execution.artifacts if one.kind == "read"]
         more = [FOLDER] if any(not one.name.startswith("/") for one in read_files) else []
         more += [ARITHMETIC] if "ecimal" in source else []
@@ -213,8 +210,9 @@ class CellReader:
         if diff.incomplete:
             doubtful = tracker.touched.difference(diff.added, diff.changed)
         bound = read_cell(source, tracker.transform).replaced
-        paths = self._paths(source)
-        unknown = self._unknown(statement, execution, ambient, paths)
+        at_once = self._at_once(source)
+        paths = self._paths(*at_once)
+        unknown = self._unknown(statement, execution, ambient, paths, at_once)
         if any(map(_EVALUATED_WORD.fullmatch, _WORDS.findall(source))):
             words = {word for text in _TEXT.findall(source) for word in WORD.findall(text)}
             more += [word for word in words if word in self._namespace and word not in diff.added]
@@ -225,8 +223,8 @@ class CellReader:
             beyond = frozenset(one for one in tracker.beyond if not one.startswith(("module", "__")))
         opaque = self._opaque(source, execution)
         drawn = GENERATORS.intersection(ambient)
-        words = (*_WORDS.findall(source), *self._called_words())
-        draws = list(drawn) != [_seeded(source)] if drawn else any(map(_SEED_WORD.fullmatch, words))
+        words = (*_WORDS.findall(source), *self._called_words(tracker.read | tracker.rebound))
+        draws = list(drawn) != [seeded(source)] if drawn else any(map(_SEED_WORD.fullmatch, words))
         read = reads.union(more) if more else reads
         return CellFacts(
             shared_names(read),
@@ -260,9 +258,15 @@ class CellReader:
                 if isinstance(path, str):
                     yield path
 
-    def _paths(self, source: str) -> list[str]:
+    def _at_once(self, source: str) -> tuple[str, Collection[str]]:
+        """Return the text of a cell without functions that it did not call, and the names that ran or were defined."""
+        if (plain := without_bodies(source, self._module_of)) is not None:
+            return plain, names_used(plain, self._tracker.transform)
+        return source, self._tracker.read | self._tracker.rebound
+
+    def _paths(self, source: str, names: Collection[str]) -> list[str]:
         """Return the paths that a cell, or a function that it may have called, passes to calls."""
-        values = dict(self._values(self._tracker.read))
+        values = dict(self._values(self._tracker.read.intersection(names)))
         named = {
             name: str(value) for name, value in values.items() if type(value) is str or isinstance(value, PurePath)
         }
@@ -324,7 +328,12 @@ class CellReader:
         return ""
 
     def _unknown(
-        self, statement: Statement, execution: Execution, ambient: Collection[str], paths: Sequence[str]
+        self,
+        statement: Statement,
+        execution: Execution,
+        ambient: Collection[str],
+        paths: Sequence[str],
+        at_once: tuple[str, Collection[str]],
     ) -> str:
         """Return why the same reads may give another result; empty if nothing is known of that."""
         if statement.kind == "meta":
@@ -332,7 +341,7 @@ class CellReader:
             return "" if is_answer or only_commands(statement.source) else "a model may answer differently"
         if execution.status in ("cancelled", "timeout"):
             return "it was stopped"
-        source, tracker = statement.source, self._tracker
+        source, tracker = code_in(statement.source), self._tracker
         if tracker.anything:
             return f"it may read any variable ({tracker.anything})"
         if _SHELL.search(source):
@@ -340,11 +349,11 @@ class CellReader:
         live = [name for name in tracker.read if tracker.is_live(name) and not self._is_code(name)]
         if live and (live := sorted(tracker.named().intersection(live))):
             return f"it reads {join_names(live)}, whose content cannot be compared"
-        if told := self._outside(source, execution):
+        if told := self._outside(*at_once, execution):
             return told
         if any(map(os.path.isdir, paths)):
             return LISTS_FILES
-        drew = not GENERATORS.isdisjoint(ambient) and not _seeded(source)
+        drew = not GENERATORS.isdisjoint(ambient) and not seeded(source)
         return DRAWS if drew and not self._only_imports(execution) else ""
 
     def _only_imports(self, execution: Execution) -> bool:
@@ -359,15 +368,15 @@ class CellReader:
         value = self._namespace.get(name)
         return type(value) in _CODE or is_kind(class_of(value), type)
 
-    def _outside(self, source: str, execution: Execution) -> str:
+    def _outside(self, source: str, ran: Collection[str], execution: Execution) -> str:
         """Return why a cell may read something outside of the namespace; empty for no sign of it.
 
         A function may have another name here: `from time import perf_counter as clock`.
         """
-        source, values = _TIMED.sub("", source), dict(self._values(self._tracker.read))
+        source, values = _TIMED.sub("", source), dict(self._values(self._tracker.read.intersection(ran)))
         dotted = {name: dotted_name(value) for name, value in values.items()}
         dotted = {name: one for name, one in dotted.items() if one and not one.startswith("__main__.")}
-        data = {name for name, value in values.items() if _is_data(class_of(value))} - read_cell(source).replaced
+        data = {name for name, value in values.items() if is_data(class_of(value))} - read_cell(source).replaced
         if _MOVES_WORD.search(source):
             modules = {name for name, one in dotted.items() if one == "os"}
             paths = {name for name, value in values.items() if isinstance(value, PurePath)}
@@ -375,7 +384,7 @@ class CellReader:
                 return MOVES_FILES
         renamed = {name: one.rpartition(".")[2] for name, one in dotted.items()}
         renamed = {name: word for name, word in renamed.items() if word != name and _WORDS.fullmatch(word)}
-        own, called = set[str](), self._called_words()
+        own, called = set[str](), self._called_words(ran)
         if renamed or _WORDS.search(source):
             names, attributes = words_used(source, self._tracker.transform, data)
             own = {*filter(_WORDS.fullmatch, (*filter(self._may_lead_outside, names), *attributes))}
@@ -407,19 +416,26 @@ class CellReader:
         is_own = type(value) is types.FunctionType and value.__module__ == self._module
         return callable(value) and not is_own and not self._is_own_class(value)
 
-    def _called_words(self) -> set[str]:
-        """Return the words of `_WORDS` in the functions and classes that the cell may have called."""
+    def _module_of(self, name: str) -> str:
+        """Return the module of a function, a class or a value of a library that a name has; "" for the user's."""
+        if (value := self._namespace.get(name, NOTHING)) is NOTHING:
+            return "builtins" if hasattr(builtins, name) else ""
+        module = dotted_name(value) or class_module(class_of(value))
+        root = module.partition(".")[0]
+        return "" if root == self._module or root in self._own_modules else module
+
+    def _called_words(self, names: Collection[str]) -> set[str]:
+        """Return the words of `_WORDS` in the functions and classes of these names, which a cell may have called."""
         module = self._module
         words: set[str] = set()
-        for _, value in self._values({*self._tracker.read, *self._tracker.rebound}):
+        for _, value in self._values(names):
             cls = value if is_kind(class_of(value), type) else class_of(value)
             if type(value) is types.FunctionType:
                 words |= self._words(value.__code__)
             elif is_own_class(cls, module):
                 for one in class_dict(cls).values():
                     if type(one) is types.FunctionType:
-                        found = self._words(one.__code__)
-                        words |= found if found.isdisjoint(SETTERS) or sets_others(one.__code__) else found - SETTERS
+                        words |= self._words(one.__code__)
         return words
 
     def _words(self, code: types.CodeType) -> frozenset[str]:
@@ -427,6 +443,8 @@ class CellReader:
             if len(self._codes) >= _MOST_CODES:
                 self._codes.clear()
             names = attribute_names(code) | used_names(code)
+            if not names.isdisjoint(SETTERS) and sets_only_self(code):
+                names.difference_update(SETTERS)
             if not names.isdisjoint(("os", "Path", "pathlib")) and not names.isdisjoint(
                 ("remove", "rename", "replace")
             ):
@@ -446,21 +464,8 @@ def _causes(source: str, meaning: Mapping[str, str]) -> frozenset[str]:
     return frozenset(("unreadable",)) if parse(source) is None else flow(source, meaning=meaning).anything
 
 
-def _is_data(cls: type) -> bool:
-    """Return whether values of a class are texts, numbers or tables, whose attributes lead to nothing outside."""
-    return cls in SHORT or is_any(cls, *_TABLES)
-
-
 def _exists(text: str) -> bool:
     return 0 < len(text) < _LONGEST_PATH and "\0" not in text and os.path.exists(text)
-
-
-def _seeded(source: str) -> str:
-    """Return the generator that a cell seeds in any case, before it calls anything else; empty for none."""
-    found = _SEEDED.search(source)
-    if found is None or "(" in source[: found.start()]:
-        return ""
-    return f"{'numpy ' if 'np' in found[0] or 'numpy' in found[0] else 'torch ' if 'torch' in found[0] else ''}random"
 
 
 def cell_run(

@@ -1,20 +1,20 @@
 """The words in a cell that may lead outside of the namespace, and the paths that it passes to calls. Runs nothing.
 
 Rule: a name of a function, a method or a module is such a word where the cell uses it. A text, a comment, a parameter
-        or an import alone is none.
+        or an import alone is none, nor is the body of a function that the cell defines and cannot call.
 """
 
 from __future__ import annotations
 
 import ast
-import dis
+import copy
 import os
 import re
-import types
-from collections.abc import Collection, Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import cast
 
+from ctxkernel.core.reflection import SHORT, is_any
+from ctxkernel.state.base.code_objects import SETTERS
 from ctxkernel.state.tracking.cell_names import WORD, Transform, names_used, plain_source, syntax_tree
 
 _NAMED_BY_TEXT = frozenset(
@@ -23,9 +23,94 @@ _NAMED_BY_TEXT = frozenset(
 """Functions that are given the name of an attribute or a module, or code, as a text."""
 _ONLY_NAMES = frozenset(("Path", "PurePath", "join", "print", "dict", "str", "repr", "format", "display"))
 """Functions that read no file that they are given the path of."""
-SETTERS = frozenset(("setattr", "delattr"))
 _MOVES = frozenset(("remove", "rename", "replace", "link"))
+_TABLES = tuple((module, name) for module in ("pandas", "polars") for name in ("DataFrame", "Series"))
+_SEEDED = re.compile(
+    r"(?:^|;[ \t]*)(?:np\.random|numpy\.random|random|torch)\.(?:seed|manual_seed)\(\s*\d+\s*\)[ \t]*(?:;|$)",
+    re.MULTILINE,
+)
 _PATHS = re.compile(r"\b(?:pathlib|Path)\b")
+
+
+_DECORATES = frozenset(
+    ("abc", "builtins", "contextlib", "dataclasses", "enum", "functools", "types", "typing", "typing_extensions")
+)
+"""Modules whose decorators do not call the function that they are given."""
+_DECORATING = frozenset(("setter", "getter", "deleter", "register"))
+"""Attributes of properties and of generic functions that are such decorators."""
+_CALLED_BY_CLASSES = frozenset(("__init_subclass__", "__set_name__", "__class_getitem__"))
+"""Methods that run when a class is defined."""
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def without_bodies(source: str, module_of: Callable[[str], str]) -> str | None:
+    """Return the text of a cell without the bodies of its functions; None if the cell may call one of them.
+
+    So it is for every cell that does more than import, define, and give names to values that libraries make.
+    `module_of` returns the module of the function, the class or the value that a name stands for; "" for the user's.
+    """
+    if (tree := syntax_tree(source)) is None:
+        return None
+    defined = {one.name for one in ast.walk(tree) if isinstance(one, _Function | ast.ClassDef)}
+    if not defined or not defined.isdisjoint(_CALLED_BY_CLASSES):
+        return None
+    if not all(_calls_none(one, defined, module_of) for one in tree.body):
+        return None
+    tree = copy.deepcopy(tree)
+    for one in ast.walk(tree):
+        if isinstance(one, _Function):
+            one.body = [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def _calls_none(statement: ast.stmt, defined: set[str], module_of: Callable[[str], str]) -> bool:
+    """Return whether a statement calls neither the functions that its cell defines nor other ones of the user."""
+    match statement:
+        case ast.Import() | ast.ImportFrom() | ast.Pass():
+            return True
+        case ast.FunctionDef(decorator_list=decorators) | ast.AsyncFunctionDef(decorator_list=decorators):
+            values = [*statement.args.defaults, *filter(None, statement.args.kw_defaults)]
+        case ast.ClassDef(decorator_list=decorators, body=body, keywords=keywords, bases=bases):
+            if keywords or any(isinstance(one, ast.Name) and one.id == "type" for one in bases):
+                return False
+            if not all(_calls_none(one, defined, module_of) for one in body):
+                return False
+            values = list[ast.expr]()
+        case ast.Assign(targets, value) if all(isinstance(one, ast.Name) for one in targets):
+            decorators, values = list[ast.expr](), [value]
+        case ast.AnnAssign(ast.Name(), _, value):
+            decorators, values = list[ast.expr](), [value] if value is not None else []
+        case ast.Expr(value=ast.Constant()):
+            return True
+        case _:
+            return False
+    return all(_decorates(one, module_of) for one in decorators) and all(
+        _uses_none(one, defined, module_of) for one in values
+    )
+
+
+def _decorates(node: ast.expr, module_of: Callable[[str], str]) -> bool:
+    function = node.func if isinstance(node, ast.Call) else node
+    if isinstance(function, ast.Attribute) and function.attr in _DECORATING:
+        return True
+    return (name := _first_name(function)) is not None and module_of(name).partition(".")[0] in _DECORATES
+
+
+def _uses_none(value: ast.expr, defined: set[str], module_of: Callable[[str], str]) -> bool:
+    for node in ast.walk(value):
+        if isinstance(node, ast.Name) and node.id in defined:
+            return False
+        if isinstance(node, ast.Await | ast.comprehension):
+            return False
+        if isinstance(node, ast.Call) and not ((name := _first_name(node.func)) and module_of(name)):
+            return False
+    return True
+
+
+def _first_name(node: ast.expr) -> str | None:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
 
 
 def words_used(
@@ -107,18 +192,6 @@ def _is_setter(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id in SETTERS
 
 
-def sets_others(code: types.CodeType) -> bool:
-    """Return whether a method may set attributes by `setattr` or `delattr` of others than its first parameter."""
-    steps = [one for one in dis.get_instructions(code) if one.opname not in ("PUSH_NULL", "CACHE")]
-    owner = code.co_varnames[:1] if code.co_argcount else ()
-    for one, after in pairwise(steps):
-        if one.argval in SETTERS and one.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME")):
-            names = after.argrepr.split(", ")  # from Python 3.13 on perhaps two
-            if not after.opname.startswith("LOAD_FAST") or names[0] not in owner:
-                return True
-    return any(sets_others(inner) for inner in code.co_consts if isinstance(inner, types.CodeType))
-
-
 def passed_to_calls(source: str, named: Mapping[str, str]) -> set[str] | None:
     """Return the texts, and the paths of names, in the arguments of calls; None for code that cannot be parsed.
 
@@ -168,3 +241,16 @@ def _joined(node: ast.AST) -> list[ast.expr] | None:
             return args
         case _:
             return None
+
+
+def is_data(cls: type) -> bool:
+    """Return whether values of a class are texts, numbers or tables, whose attributes lead to nothing outside."""
+    return cls in SHORT or is_any(cls, *_TABLES)
+
+
+def seeded(source: str) -> str:
+    """Return the generator that a cell seeds in any case, before it calls anything else; empty for none."""
+    found = _SEEDED.search(source)
+    if found is None or "(" in source[: found.start()]:
+        return ""
+    return f"{'numpy ' if 'np' in found[0] or 'numpy' in found[0] else 'torch ' if 'torch' in found[0] else ''}random"

@@ -225,7 +225,10 @@ class LiveState:
         namespace, hook = self._session.namespace, self._session.shell.displayhook
         own = {_ANNOTATIONS} & namespace.keys()
         for name in LAST_RESULTS:
-            if namespace.get(name, NOTHING) is not getattr(hook, name, NOTHING):
+            if (value := namespace.get(name, NOTHING)) is getattr(hook, name, NOTHING):
+                continue
+            # Once a cell binds `_`, IPython leaves `__` and `___` as they are: they are still names of results.
+            if name == "_" or not any(one is value for one in outs.values()):
                 own.add(name)
         if not self._tracker.may_bind(NUMBERED_RESULT):
             return frozenset(own | {name for name in self._own if NUMBERED_RESULT.fullmatch(name)})

@@ -164,10 +164,12 @@ class Planner:
 
         runs: list[PastRun] = []
         prints: dict[str, str] = {}
+        results: set[str] = set()
         for statement, execution in path:
             execution_id, diff = execution.execution_id, execution.changes
             own = self._facts.fingerprints.get(execution_id, {})
             touched = self._facts.touched.get(execution_id, frozenset())
+            results |= (result := {name for name in touched - results if name.startswith(RESULT)})
             made = {name: own.get(name, "") for name in (*diff.added, *diff.changed)}
             rebound = {name for name, info in diff.changed.items() if info.how == "rebound"}
             run = PastRun(
@@ -177,7 +179,7 @@ class Planner:
                 reads={name: prints[name] for name in touched if name in prints},
                 made=made,
                 bound=frozenset((*diff.added, *rebound)),
-                touched=touched - made.keys(),
+                touched=touched - made.keys() - result,  # run again, it leaves its result in `Out` as it is
                 deleted=frozenset(diff.deleted),
                 files=tuple(one.name for one in execution.artifacts if one.kind == "file"),
                 ambient=self._live.ambient_changed.get(execution_id, ()),

@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -302,7 +303,24 @@ class Returning:
             )
         graph = self._session.loop.graph
         graph.revive({**graph.memento(), **self._mementos_of(job.difference)})
-        return PreparedReturn(job, self.restorer.fetch(job.difference), self.plan(job))
+        with self._path_of(job.target.execution_id):
+            fetched = self.restorer.fetch(job.difference)
+        return PreparedReturn(job, fetched, self.plan(job))
+
+    @contextlib.contextmanager
+    def _path_of(self, execution_id: str | None) -> Generator[None]:
+        """Import from the folders of a state while it is loaded: cells may have changed `sys.path` and the folder."""
+        before = list(sys.path)
+        parts = ("sys.path", "working folder") if execution_id is not None else ()
+        path, folder = [self.restorer.part(str(execution_id), one) for one in parts] or (None, None)
+        try:
+            if path is not None:
+                self.live.ambient.part("sys.path").restore(path)
+            if folder:
+                sys.path[:] = [os.path.join(folder, one) if one else folder for one in sys.path]
+            yield
+        finally:
+            sys.path[:] = before
 
     def _mementos_of(self, difference: Difference) -> dict[str, Any]:
         """Return the mementos of a state's handles; they are plain, and small."""

@@ -180,6 +180,10 @@ class Ambient:
         known = {part.name: part for part in self._parts}
         return tuple(name for name, value in values.items() if name not in known or not _matches(known[name], value))
 
+    def part(self, name: str) -> Part:
+        """Return a part. Raises StopIteration if there is none of that name."""
+        return next(one for one in self._parts if one.name == name)
+
     def restore(
         self, values: Mapping[str, Any], gone: Iterable[str] = (), stay: Collection[str] = ()
     ) -> dict[str, str]:

@@ -6,6 +6,7 @@ Rule: line numbers, file names and layout do not count: the same cell run again 
 from __future__ import annotations
 
 import dis
+import itertools
 import marshal
 import re
 import types
@@ -125,6 +126,19 @@ def attribute_names(code: types.CodeType) -> set[str]:
 def used_names(code: types.CodeType) -> set[str]:
     """Return every global name that the code, or a function in it, loads or deletes: one of `+=` is loaded."""
     return _global_names(code, _USES)[0].union(*map(used_names, _inner(code)))
+
+
+SETTERS = frozenset(("setattr", "delattr"))
+
+
+def sets_only_self(code: types.CodeType) -> bool:
+    """Return whether each `setattr` and `delattr` in the code, and in the functions in it, is one of `self`."""
+    for step, first in itertools.pairwise(dis.get_instructions(code)):
+        if step.opname.startswith("LOAD_") and step.argval in SETTERS:
+            loaded: Any = first.argval  # several variables, where one instruction loads them
+            if not first.opname.startswith("LOAD_FAST") or (loaded if type(loaded) is str else loaded[0]) != "self":
+                return False
+    return all(map(sets_only_self, _inner(code)))
 
 
 def string_constants(code: types.CodeType) -> set[str]:

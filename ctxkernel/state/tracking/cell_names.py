@@ -55,6 +55,8 @@ unalias unload_ext who who_ls whos writefile xdel xmode ask ctx group view
 """
 TOUCHES_ITS_WORDS = frozenset(_WORDS_ONLY.split())
 """Magics that touch no variable but those that they name."""
+_TEXT_CELL = re.compile(r"(\s*%%(?:writefile|file|html|HTML|svg|SVG|latex|markdown|javascript|js)\b.*)\n[\s\S]*")
+"""A cell whose magic takes the lines below it as a text."""
 
 
 _KEPT_CHARS = 20_000
@@ -75,8 +77,15 @@ class CellNames:
     """Whether it calls a magic, which can change the process without naming a variable."""
 
 
+def code_in(source: str) -> str:
+    """Return a cell without the body that its magic takes as a text, such as that of `%%writefile`."""
+    found = _TEXT_CELL.fullmatch(source)
+    return source if found is None else f"{found[1]}\n"
+
+
 def read_cell(source: str, transform: Transform | None = None) -> CellNames:
     """Return the names that `source` can touch. Never raises; an unreadable cell gives its words."""
+    source = code_in(source)
     return (_read_cell if len(source) <= _KEPT_CHARS else _read_cell.__wrapped__)(source, transform)
 
 
@@ -94,7 +103,7 @@ def names_used(source: str, transform: Transform | None = None) -> frozenset[str
     Never raises; of magics, and of what cannot be read, every word counts.
     """
     found = _Reading(transform, uses=True)
-    found.read(source)
+    found.read(code_in(source))
     return frozenset(found.used)
 
 

@@ -30,8 +30,9 @@ from ctxkernel.core.reflection import (
 )
 from ctxkernel.state.types import file_maps
 from ctxkernel.state.types.file_objects import is_anonymous, owns_foreign_memory
-from ctxkernel.state.types.instances import careful, instance_or, of_module
+from ctxkernel.state.types.instances import careful, instance_or
 from ctxkernel.state.types.memory_blocks import MemoryBlock, MemoryBlocks
+from ctxkernel.state.types.module_objects import of_module
 from ctxkernel.state.types.pack_state import Kind, PackState
 from ctxkernel.state.types.parts import PARTS, Reduction, StreamConstructors
 

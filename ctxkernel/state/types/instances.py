@@ -13,7 +13,6 @@ import collections
 import copyreg
 import enum
 import functools
-import itertools
 import random
 import sys
 import types
@@ -33,11 +32,11 @@ from ctxkernel.core.reflection import (
     is_any,
     is_kind,
     loaded,
-    module_dict,
     python_made,
 )
 from ctxkernel.state.types.derived_attributes import content_attributes
 from ctxkernel.state.types.enums import enum_key
+from ctxkernel.state.types.module_objects import holder_of, in_module, of_module
 from ctxkernel.state.types.pack_state import Kind, PackState
 from ctxkernel.state.types.parts import PARTS, Reduction, StreamConstructors
 
@@ -292,29 +291,15 @@ def checked_reduction(pack: PackState, obj: Any, reduction: Any) -> Reduction:
 def _by_name(pack: PackState, obj: Any, name: str) -> Reduction:
     module: Any = getattr(obj, "__module__", None)
     if module is None:  # a universal function of NumPy: pickle would ask all modules for it, by `getattr`
-        likely = _HOLDERS.get(name, ""), class_module(class_of(obj))
-        others = itertools.chain(likely, iter(list(sys.modules)))
-        known = ("__main__", "__mp_main__", pack.module)
-        module = next((one for one in others if one not in known and _in_module(one, name) is obj), None)
-        if module is None:
+        if (module := holder_of(obj, name, but=("__main__", "__mp_main__", pack.module))) is None:
             raise TypeError(f"it says that it is {name}, and no module has it under that name")
-        _HOLDERS[name] = module
         return PARTS.found, (module, name)
     if module == pack.module:
         # A name of the user's, perhaps the very one that is stored here: by its attributes then.
         return PARTS.new, (class_of(obj),), _state(pack, obj), None, None, PARTS.fill
-    if class_of(module) is str and _in_module(module, name) is obj:
+    if class_of(module) is str and in_module(module, name) is obj:
         return name
     raise TypeError(f"it says that it is {name}, and no module has it under that name")
-
-
-_HOLDERS: dict[str, str] = {}
-"""By name of an object without a module, the module that had it last."""
-
-
-def _in_module(module: str, path: str) -> Any:
-    first, *rest = path.split(".")
-    return functools.reduce(lambda one, part: getattr(one, part, None), rest, loaded(module).get(first))
 
 
 def _state(pack: PackState, obj: Any, base: type | None = None, content: Any = None) -> tuple[Any, ...]:
@@ -379,26 +364,6 @@ def _attributes_only(cls: type, plan: AttributePlan) -> Kind:
     if not plan.slots and get is None:
         return lambda pack, obj: of_module(pack, obj) or (new, args)
     return lambda pack, obj: (PARTS.new, args, _state(pack, obj), None, None, PARTS.fill)
-
-
-def of_module(pack: PackState, obj: Any) -> Reduction:
-    """Return the place of a constant object that a module of a library holds; None for others."""
-    module, name = _module_objects(len(sys.modules)).get(id(obj), ("", ""))
-    found = module not in pack.packer.own_modules and loaded(module).get(name) is obj
-    return (PARTS.found, (module, name)) if found else None
-
-
-@functools.lru_cache(1)
-def _module_objects(_: int) -> dict[int, tuple[str, str]]:
-    """Return the plain objects and the instances that modules have, by id: the module and the name."""
-    modules = [(name, module_dict(one)) for name, one in list(sys.modules.items()) if class_of(one) is types.ModuleType]
-    return {
-        id(value): (module, name)
-        for module, members in modules
-        if module not in ("__main__", "__mp_main__")
-        for name, value in list(members.items())
-        if class_of(value) is object or class_flags(class_of(value)) & HEAP_TYPE
-    }
 
 
 def class_defines(cls: type, *names: str) -> bool:

@@ -6,6 +6,7 @@ import collections
 import contextlib
 import functools
 import gc
+import itertools
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -21,8 +22,10 @@ _OF_C: tuple[Any, ...] = (
     *(class_of(getattr({}, name)()) for name in ("keys", "values", "items")),
     *(class_of(iter(getattr({}, name)())) for name in ("keys", "values", "items")),
     *(collections.deque, types.MappingProxyType, functools.partial, class_of(iter([])), class_of(iter(()))),
+    *(enumerate, filter, map, reversed, zip),
+    *(one for one in vars(itertools).values() if is_kind(class_of(one), type)),
 )
-"""Containers whose content the garbage collector gives."""
+"""Containers and iterators whose content the garbage collector gives."""
 
 
 def places(
