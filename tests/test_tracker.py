@@ -194,6 +194,60 @@ def test_names_that_come_to_share_an_object_are_one_group(cell: str):
     assert stored_with(notebook, "b") == stored_with(notebook, "a") == {"a", "b"}
 
 
+def plotted(*cells: str) -> Notebook:
+    return Notebook(
+        "import matplotlib; matplotlib.use('agg'); import matplotlib.pyplot as plt; plt.close('all')", *cells
+    )
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        "plot([1, 2])",
+        "imshow(np.eye(2))",
+        "bar(['a', 'b'], [1, 2])",
+        "pie([1, 2])",
+        "plot(pd.date_range('2020', periods=2), [1, 2])",
+    ],
+)
+def test_figures_that_a_cell_touches_at_once_are_no_group(drawn: str):
+    """They have paths, colors and settings of matplotlib in common, which nobody changes."""
+    notebook = plotted(*(f"f{n}, a{n} = plt.subplots(); p{n} = a{n}.{drawn}; f{n}.canvas.draw()" for n in (0, 1)))
+    notebook.run("f0, f1")
+
+    assert [stored_with(notebook, f"f{n}") for n in (0, 1)] == [{f"f{n}", f"a{n}", f"p{n}"} for n in (0, 1)]
+
+
+def test_lists_of_matplotlib_that_variables_hold_are_shared_objects():
+    notebook = plotted("limits = plt.rcParams['axes.formatter.limits']; again = [limits]; other = [limits]")
+
+    assert stored_with(notebook, "limits") == stored_with(notebook, "other") == {"limits", "again", "other"}
+
+
+def test_a_new_figure_is_packed_twice_however_many_of_its_parts_have_names(monkeypatch: pytest.MonkeyPatch):
+    """By itself, and together with the names that lie in it."""
+    packs: list[tuple[str, ...]] = []
+    pack = Packer.pack
+    monkeypatch.setattr(
+        Packer, "pack", lambda self, values, **how: packs.append((*values,)) or pack(self, values, **how)
+    )
+    plotted("f, a = plt.subplots(3, 3); lines = a[0, 0].plot([1, 2]); title = a[0, 1].set_title('t'); n = [1]")
+
+    of_figure = [names for names in packs if not {"f", "a", "lines", "title"}.isdisjoint(names)]
+    assert len(of_figure) == 2, packs
+    assert {*of_figure[1]} == {"f", "a", "lines", "title"}
+
+
+def test_a_long_cell_gives_as_much_time_for_packing_as_it_took_within_bounds():
+    notebook = Notebook("import time")
+    notebook.run("x = 1")
+    short = notebook.tracker._cell_seconds
+    notebook.run("end = time.thread_time() + 0.2\nwhile time.thread_time() < end: pass")
+
+    bound = notebook.tracker.settings.end_phase_ms / 1000
+    assert (short, notebook.tracker._cell_seconds) == (bound / 4, bound * 0.6)
+
+
 def test_a_fingerprint_is_equal_for_equal_content():
     """Divergence compares variables of two runs by content."""
     one, other = Notebook("x = [1, {'k': 2.5}]; y = 3"), Notebook("x = [1, {'k': 2.5}]; y = 4")

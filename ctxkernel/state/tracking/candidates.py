@@ -8,10 +8,12 @@ Rule 2: where a function can reach any variable, all are candidates, and the rea
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import FunctionType
+from typing import Any
 
-from ctxkernel.core.state_names import CLASS, LABELS
+from ctxkernel.core.state_names import CLASS, LABELS, SHARED
 from ctxkernel.state.base.code_objects import code_facts
 from ctxkernel.state.base.namespace import NOTHING, Variable, is_atom
 from ctxkernel.state.tracking.cell_names import ANYTHING_IN_A_FUNCTION, CellNames
@@ -168,3 +170,19 @@ class CandidateNames(PackedVariables):
                 break
             quick.add(id(group))
         return [name for name, group in known.items() if id(group) in quick]
+
+    def take_result(self, names: Sequence[str], listed: Mapping[str, Any]) -> None:
+        """Take in the result of a background job for these names, where no later cell touched them."""
+        if not self.pending.names.isdisjoint(names):
+            return
+        shared = [label for label in (*names, *listed["a"]) if label.startswith(SHARED)]
+        if any(self.packer.labels.object(label) is None for label in shared):
+            # The job found that they share something, and gave it a label: this process has to find that itself.
+            for name in names:
+                self._groups.pop(name, None)
+            self._unpacked = True
+            return
+        known = bytes.fromhex(listed["k"]), tuple(listed["a"]), frozenset(listed["e"]), float(listed["z"])
+        if (group := self._groups.get(names[0])) is not None and group.key == known[0]:
+            return
+        self._groups |= dict.fromkeys(names, Group(tuple(names), *known))

@@ -12,14 +12,15 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
 
 from ctxkernel.core.dataclasses import dataclass, field
 from ctxkernel.core.ports import Expired
-from ctxkernel.core.reflection import class_of, is_any
+from ctxkernel.core.reflection import SEQUENCES, class_of, is_any, loaded
 from ctxkernel.core.replay import PACKED
 from ctxkernel.core.state_names import LABELS, SHARED
 from ctxkernel.state.base.namespace import NOTHING
@@ -27,6 +28,7 @@ from ctxkernel.state.tracking.fingerprints import DRAWN, LIVE
 from ctxkernel.state.tracking.late_changes import OwnContent
 from ctxkernel.state.types.arrays import block_of
 from ctxkernel.state.types.file_objects import buffer_address
+from ctxkernel.state.types.library_constants import constants
 from ctxkernel.state.types.memory_blocks import MemoryBlocks
 from ctxkernel.state.types.packer import Packed, Packer
 from ctxkernel.state.types.parts import OutOfTime, Unfinished, never
@@ -35,6 +37,9 @@ MOST_SHARED = 32
 """Objects with packs of their own that two names may have in common: those that have more are packed together."""
 _MOST_LARGE = 200
 """Shared objects that are too large for a fingerprint, and within each other."""
+_LONG = 0.005
+"""Seconds of a pack from which on names in it are packed with it at once."""
+_MOST_MEMBERS = 100
 CHUNK = 4 * 1024 * 1024
 """Bytes of a large buffer that are hashed and stored as one."""
 
@@ -137,19 +142,34 @@ class Moment:
     """Ids of arrays that were packed before their memory was known."""
     _most: float = 0.0
 
-    def pack(self, groups: Iterable[Sequence[str]], *, join: bool = True, refer: bool = True) -> None:
+    def pack(
+        self,
+        groups: Iterable[Sequence[str]],
+        *,
+        join: bool = True,
+        refer: bool = True,
+        fresh: Container[str] = (),
+    ) -> None:
         """Pack groups of names, and referenced objects with packs of their own. `join`: find shared objects.
 
         `refer`: whether they may refer to something. Where that is not so after all, a single group is packed twice.
+        `fresh`: names without an earlier pack of their own to compare with.
         """
         todo = first = [tuple(group) for group in groups]
         several = join and (refer or len(todo) > 1)
         while todo:
+            inside = set[tuple[str, ...]]()
             for at, names in enumerate(todo):
                 if join and self.seconds == 0:  # what was packed is deferred with the rest: do no more of it
                     self.deferred += todo[at:]
                     break
+                if names in inside:
+                    continue
                 self._pack(names, identities=several)
+                if several and (found := [one for one in todo[at + 1 :] if self._lies_in(names, one, fresh)]):
+                    # Axes of a figure, say: packed by themselves, each would be packed with all of the figure.
+                    inside.update(found)
+                    self._pack(tuple(sorted((*names, *chain.from_iterable(found)))), identities=True)
             todo = self._referred(join=join)
             if todo and join and not several:  # identities show the objects that it shares with these
                 several, todo = True, [*first, *todo]
@@ -199,6 +219,17 @@ class Moment:
         for name in values:
             self.first.setdefault(name, piece)
 
+    def _lies_in(self, others: tuple[str, ...], names: tuple[str, ...], fresh: Container[str]) -> bool:
+        """Return whether a value, or one of the objects in a list or an array, lies in others whose pack took long."""
+        piece, name = self.pieces.get(others[0]), names[0]
+        if piece is None or piece.seconds < _LONG or len(names) > 1 or name not in fresh:
+            return False
+        value, known = self.value_of(name), piece.packed.identities
+        cls = class_of(value)
+        holds = cls in SEQUENCES or (cls is loaded("numpy").get("ndarray") and value.dtype.hasobject)
+        members = islice(getattr(value, "flat", value), _MOST_MEMBERS) if holds else ()
+        return any(id(one) in known and not is_shareable(one) for one in (value, *members))
+
     def forget(self, *names: str) -> None:
         """Take in that these were touched: they may have other memory now."""
         for name in names:
@@ -238,7 +269,8 @@ class Moment:
         for at, piece in enumerate(pieces):
             common: dict[int, list[int]] = {}
             objects = piece.packed.identities
-            for key in owner.keys() & objects.keys():
+            keys = owner.keys() & objects.keys()
+            for key in keys - (constants() - roots) if keys else ():
                 common.setdefault(owner[key], []).append(key)
             for other, keys in common.items():
                 shareable = [objects[key] for key in keys if is_shareable(objects[key])]

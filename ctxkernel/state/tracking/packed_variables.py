@@ -30,9 +30,6 @@ from ctxkernel.state.types.packer import Packer
 
 PACK_SHARE = 0.25
 """Of the time that work after a cell may take: processor time for packing on the user's thread."""
-COMPARED_BYTES = 384 * 1024
-PLAIN_BYTES = 16 * 1024
-"""Largest stream, and largest one of plain data, of which a fingerprint is made: to tell whether content differs."""
 DEFERRED_SHARE = 0.25
 """Of the time for packing: more time to compare deferred names, each by itself."""
 _LEAST_SHARE = 1e-4
@@ -152,7 +149,7 @@ class PackedVariables:
     def _baseline(self, names: Sequence[str]) -> None:
         """Pack names that were not packed yet; reports nothing."""
         moment = self._moment(self._pack_seconds)
-        moment.pack(self.whole_groups(names))
+        moment.pack(self.whole_groups(names), fresh=names)
         self._await(self._deferred(moment), moment)
         fresh = {name for name in moment.pieces if name.startswith(SHARED) and name not in self._groups}
         for piece in distinct(moment.pieces):
@@ -235,7 +232,9 @@ class PackedVariables:
         if seconds is not None and self.may_defer() and (hurry or slow):
             moment.deferred, moment.slow = groups, slow
         else:
-            moment.pack(groups, refer=any(group.labels for group in old.values()))
+            known = {name: self._groups.get(name) or old.get(name) for each in groups for name in each}
+            fresh = {name for name, group in known.items() if group is None or len(group.names) > 1}
+            moment.pack(groups, refer=any(group.labels for group in old.values()), fresh=fresh)
         deferred = self._deferred(moment, old)
         found.deferred |= deferred
         self._await(deferred, moment)
@@ -464,10 +463,11 @@ class PackedVariables:
 
         `moment`: has the shared objects that the piece refers to; without one they are those that are known.
         """
-        if len((packed := piece.packed).stream) > (COMPARED_BYTES if packed.noted else PLAIN_BYTES):
+        stream = piece.packed.stream
+        if fingerprints.is_too_large(stream, bool(piece.packed.noted)):
             return {}
         try:
-            trees = values_of(packed.stream, [one.nbytes for one in packed.buffers], piece.chunks)
+            trees = values_of(stream, [one.nbytes for one in piece.packed.buffers], piece.chunks)
         except Exception:  # a stream that only its maker can read: nothing is known then
             return {}
         shared = self._shared_print if moment is None else functools.partial(self._print_in, moment)

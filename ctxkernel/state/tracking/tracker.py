@@ -23,13 +23,13 @@ are `doubts`.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 from ctxkernel.core.ports import Expired
-from ctxkernel.core.state_names import LABELS, MODULE, SHARED, TARGET, is_bound
+from ctxkernel.core.state_names import LABELS, MODULE, TARGET, is_bound
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
 from ctxkernel.core.timeline_events import NONE
 from ctxkernel.state.base.namespace import (
@@ -48,6 +48,8 @@ from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
 from ctxkernel.state.tracking.groups import Group, Moment
 
 _VERIFY = "a return"
+_LONG_CELL_SHARE = 0.6
+"""Of the time that work after a cell may take: for packing after a cell that took as long itself."""
 
 
 class NamespaceTracker(CandidateNames):
@@ -85,6 +87,8 @@ class NamespaceTracker(CandidateNames):
         self._first: set[str] | None = None
         """The variables that the cell can read before it binds them; None for all candidates."""
         self._suspect = ""
+        self._began = self._took = 0.0
+        """The processor time at which the running cell began, and that of the last one."""
         self._outside = ""
         self._bound: set[str] | None = None
         self._verified = False
@@ -128,6 +132,11 @@ class NamespaceTracker(CandidateNames):
     def named_nothing(self) -> bool:
         """Whether the last cell mentioned no global name and called no magic."""
         return not self._cell.names and not self._cell.anything and not self._cell.magics
+
+    @property
+    def _cell_seconds(self) -> float:
+        """Processor time to pack what a cell touched: it may take as long again, rather than make the next one wait."""
+        return max(self._pack_seconds, min(self._took, self.settings.end_phase_ms / 1000 * _LONG_CELL_SHARE))
 
     def may_bind(self, names: re.Pattern[str]) -> bool:
         """Return whether the last cell may have bound or deleted names of this form."""
@@ -256,22 +265,6 @@ class NamespaceTracker(CandidateNames):
         """Return the names that refer to a class, to an object that several share, or to a module of the user's."""
         return sorted(name for name, group in self._groups.items() if label in group.labels or label in group.deps)
 
-    def take_result(self, names: Sequence[str], listed: Mapping[str, Any]) -> None:
-        """Take in the result of a background job for these names, where no later cell touched them."""
-        if not self.pending.names.isdisjoint(names):
-            return
-        shared = [label for label in (*names, *listed["a"]) if label.startswith(SHARED)]
-        if any(self.packer.labels.object(label) is None for label in shared):
-            # The job found that they share something, and gave it a label: this process has to find that itself.
-            for name in names:
-                self._groups.pop(name, None)
-            self._unpacked = True
-            return
-        known = bytes.fromhex(listed["k"]), tuple(listed["a"]), frozenset(listed["e"]), float(listed["z"])
-        if (group := self._groups.get(names[0])) is not None and group.key == known[0]:
-            return
-        self._groups |= dict.fromkeys(names, Group(tuple(names), *known))
-
     def changed_late(self, changed: Mapping[str, ChangeInfo]) -> None:
         """Take in changes that a background process has found."""
         for name, one in changed.items():
@@ -312,12 +305,14 @@ class NamespaceTracker(CandidateNames):
                 diff = replace(diff, changed={**diff.changed, **changed}) if changed else diff
         if not diff:
             self.release()
+        self._began = time.thread_time()
         return diff
 
     def after(self, expired: Expired = lambda: False) -> NamespaceDiff:
         """Return what changed since `before`."""
         if self._told is not None:
             return self._take_told(self._told)
+        self._took = time.thread_time() - self._began
         added, moved, deleted = self._moved()
         read = self._candidates if self._first is None else self._first
         touched, self._candidates = self._candidates | ((self._new | self._always) & self._variables.keys()), set()
@@ -429,7 +424,7 @@ class NamespaceTracker(CandidateNames):
         again |= self._dissolve(*moved)
         if todo or again:
             names = dict.fromkeys((*todo, *(again - set(deleted))))
-            self._compare(names, old, found, seconds=self._pack_seconds if seconds == 0 else seconds, hurry=hurry)
+            self._compare(names, old, found, seconds=self._cell_seconds if seconds == 0 else seconds, hurry=hurry)
             for name in added:
                 if name in self._variables and name not in found.added:
                     self._rebind(name)
