@@ -1115,6 +1115,7 @@ export interface ProposalMessage {
 export interface AskingMessage {
   type: 'asking';
   asking: Asking | null;
+  sent?: boolean;
   rows?: readonly AmendedRow[];
   cells?: CellTable;
 }
