@@ -358,3 +358,44 @@ def _cells(desk):
     saved(desk)
     found = json.loads((desk.lab.root / "ask.ipynb").read_text())["cells"]
     return [{**cell, "source": "".join(cell["source"])} for cell in found]
+
+
+# ---------------------------------------------------------------- what the panel claims
+
+
+def test_the_panel_says_that_parts_were_sent_while_the_first_answer_arrives(asked):
+    """It does not wait for the end of the answer."""
+    desk = asked(answer([say("word " * 100)], delay=0.2, chunk=10))
+    expect(desk.cell(1).locator(".jp-OutputArea")).to_contain_text("word word")
+    expect(desk.view.locator(".ctxk-state")).to_contain_text("asking")
+    expect(desk.view.locator(".ctxk-sent")).to_contain_text("were sent to a model")
+    desk.view.locator(".ctxk-stop").click()
+    expect(desk.view.locator(".ctxk-state")).to_contain_text("idle")
+
+
+def test_the_options_of_an_ask_are_no_part_of_its_question(asked):
+    """Neither their names nor their values; the question keeps its own dashes."""
+    line = "%%ask --mode auto --again --max-turns=3 --budget 50k\nIs a -- or --b used?"
+    desk = asked(say("Both."), cells=(line, "1"), send=False)
+    expect(desk.row("s2").locator(".ctxk-question")).to_have_text("Is a -- or --b used?")
+    expect(desk.cell(1).locator(".jp-OutputArea")).to_contain_text("Both.")
+
+
+def test_a_decision_at_another_place_names_the_way_back_and_is_not_shown_as_an_approval(asked):
+    """The refusal is shown until the next statement; back at its place, the proposal runs."""
+    desk = asked(proposes("a = 1"), say("Done."), cells=(ASK, "%ctx goto s1", "%ctx goto s4"))
+    expect(button(desk.cell(1), "Run")).to_be_enabled()
+    desk.select(2)
+    desk.enter()
+    expect(desk.cell(2).locator(".jp-OutputArea")).to_contain_text("at s1")
+    button(desk.view, "Run").click()
+    told = desk.view.locator(".ctxk-waits .ctxk-cardtold")
+    expect(told).to_contain_text("%ctx goto s4 returns there")
+    refused = desk.view.locator(".ctxk-row", has_text="not carried out")
+    expect(refused).to_have_count(1)
+    expect(refused.locator(".ctxk-decision")).to_have_text("approve: not carried out")
+    desk.select(3)
+    desk.enter()
+    expect(told).to_be_hidden()
+    button(desk.view, "Run").click()
+    expect(desk.cell(1).locator(".jp-OutputArea")).to_contain_text("Done.")
