@@ -399,3 +399,16 @@ def test_a_decision_at_another_place_names_the_way_back_and_is_not_shown_as_an_a
     expect(told).to_be_hidden()
     button(desk.view, "Run").click()
     expect(desk.cell(1).locator(".jp-OutputArea")).to_contain_text("Done.")
+
+
+def test_a_new_kernel_knows_that_an_earlier_one_sent_parts_of_the_session(asked):
+    """The header says what the section Cost lists, also before the session is resumed."""
+    desk = asked(say("Done."))
+    expect(desk.cell(1).locator(".jp-OutputArea")).to_contain_text("Done.")
+    desk.select(0)
+    desk.page.keyboard.press("0")
+    desk.page.keyboard.press("0")
+    desk.page.locator(".jp-Dialog").wait_for()
+    desk.page.keyboard.press("Enter")
+    expect(desk.view.get_by_role("button", name="Start fresh")).to_be_visible()
+    expect(desk.view.locator(".ctxk-sent")).to_contain_text("were sent to a model")

@@ -435,7 +435,7 @@ class Panel:
             self._was_sent = (
                 self.account.sent
                 or any(one.author == "model" and one.tags.get("replayed") is False for one in new)
-                or (first and self.store.summaries_sent)
+                or (first and self.store.requests_sent)
             )
         return self._was_sent
 
