@@ -238,6 +238,7 @@ def test_a_saved_notebook_has_no_buttons(asked):
     desk.page.keyboard.press("Enter")
     card = desk.cell(1).locator(".ctxk-card-of-model", has_text="total")
     expect(card).to_contain_text("no longer waits")
+    expect(card).not_to_contain_text("wants to run")
     expect(card.locator("button")).to_have_count(0)
     desk.reload()
     desk.settle().live()
@@ -381,20 +382,19 @@ def test_the_options_of_an_ask_are_no_part_of_its_question(asked):
     expect(desk.cell(1).locator(".jp-OutputArea")).to_contain_text("Both.")
 
 
-def test_a_decision_at_another_place_names_the_way_back_and_is_not_shown_as_an_approval(asked):
-    """The refusal is shown until the next statement; back at its place, the proposal runs."""
-    desk = asked(proposes("a = 1"), say("Done."), cells=(ASK, "%ctx goto s1", "%ctx goto s4"))
+def test_a_proposal_at_another_place_can_be_decided_on_when_one_is_back_there(asked):
+    """Elsewhere its buttons rest and the card says where it waits; a decision that is typed is refused."""
+    desk = asked(proposes("a = 1"), say("Done."), cells=(ASK, "%ctx goto s1", "%ctx approve", "%ctx goto s4"))
     expect(button(desk.cell(1), "Run")).to_be_enabled()
     desk.select(2)
     desk.enter()
-    expect(desk.cell(2).locator(".jp-OutputArea")).to_contain_text("at s1")
-    button(desk.view, "Run").click()
     told = desk.view.locator(".ctxk-waits .ctxk-cardtold")
-    expect(told).to_contain_text("%ctx goto s4 returns there")
-    refused = desk.view.locator(".ctxk-row", has_text="not carried out")
-    expect(refused).to_have_count(1)
-    expect(refused.locator(".ctxk-decision")).to_have_text("approve: not carried out")
-    desk.select(3)
+    expect(told).to_contain_text("It waits at s4")
+    expect(button(desk.view, "Run")).to_be_disabled()
+    expect(button(desk.cell(1), "Run")).to_be_disabled()
+    desk.enter()
+    expect(desk.cell(3).locator(".jp-OutputArea")).to_contain_text("%ctx goto s4 returns there")
+    expect(desk.view.locator(".ctxk-decision", has_text="not carried out")).to_have_text("approve: not carried out")
     desk.enter()
     expect(told).to_be_hidden()
     button(desk.view, "Run").click()
