@@ -3,7 +3,7 @@
 import { h } from './elements.js';
 import { label } from './rownames.js';
 import { isResponse } from './spending.js';
-import { clean, headline, marked } from './text.js';
+import { clean, headline, marked, unquoted } from './text.js';
 import { bytes, clock, dict, duration, list, number, plural } from './values.js';
 
 /** @import {Checkpoint, Comparison, Divergence} from '../messages.js' */
@@ -85,7 +85,7 @@ function decisionOf(row) {
   const [, verb, rest] = DECISION.exec(marked(row.source)) ?? [];
   if (!verb) return '';
   if (row.status === 'error') return `${verb}: not carried out`;
-  const reason = rest.replace(/^"|"$/g, '').replace(/\\(["\\])/g, '$1');
+  const reason = unquoted(rest);
   if (verb === 'reject') return reason ? `rejected: ${reason}` : 'rejected';
   if (verb === 'approve') return rest.includes('--all') ? 'approved, and all to come' : 'approved';
   return verb === 'edit' ? 'edited, and run so' : 'stopped';
