@@ -288,6 +288,7 @@ def test_the_panel_says_that_a_model_is_asked_and_stops_it(asked):
     expect(desk.view.locator(".ctxk-stop")).to_be_hidden()
     expect(desk.cell(1).locator(".jp-OutputArea")).to_contain_text("stopped")
     expect(desk.view.locator(".ctxk-row").last.locator(".ctxk-status")).to_contain_text("cancelled")
+    expect(desk.tab("cost").locator(".ctxk-costsum")).to_contain_text(re.compile(r" in, ~\d+ out"))
 
 
 def test_an_ask_stands_together_in_the_timeline(asked):
