@@ -353,5 +353,5 @@ def _ending_text(bench: AskSession, ending: AskEnding) -> str:
     text = f"replayed from a recorded turn{whose}: nothing was sent, and it cost nothing"
     if turn.drift:
         requests = ", ".join(map(str, turn.drift))
-        text += f". The state differs from that of then (drift) in request {requests}"
+        text += f". The state has changed since (drift in request {requests}), so the answer may no longer fit"
     return "\n".join([*parts, f"{text}. %%ask --again asks the model"])
