@@ -414,3 +414,23 @@ def test_a_cell_that_ran_when_the_kernel_died_is_told_as_the_timeline_tells_it(t
             waited = told.partition("nothing of it was run:")[2]
             assert "later = 1" in waited
             assert "began" not in waited
+
+
+def test_an_ask_that_waits_is_ended_by_another_question_wherever_that_is_asked(tmp_path: Path):
+    """The first question waits to be sent, the second proposes a cell, and the third is on another branch."""
+    with bench_in(tmp_path) as bench:
+        bench.answers([say("I look."), cell("a = 1")], say("ok"))
+        bench.run("start = 1")
+        bench.ask("first", "--mode ask")
+        bench.ask("second", "--mode ask")
+        assert "stopped" in row_of(bench, "first")
+        bench.kernel.run("%ctx approve")
+        assert "waits for approval" in row_of(bench, "second")
+
+        bench.run("%ctx goto s1")
+        refused = shown(bench.kernel.run("%ctx approve"))
+        back = re.search(r"%ctx goto (s\d+) returns there", refused)
+        assert back, refused
+        bench.ask("third", "--mode ask")
+        bench.run(f"%ctx goto {back[1]}")
+        assert "stopped" in row_of(bench, "second")

@@ -573,8 +573,9 @@ def test_calls_that_a_return_left_without_results_are_told_those_that_are_run_ag
     left = shared.run("whole = 1")
 
     assert again.status == "ok", again.outputs
-    assert "missing outputs" not in shown(again)
-    assert "history at rewind: 1 missing outputs" in shown(left)
+    assert "calls without a result" not in shown(again)
+    assert "at this place of the timeline: calls without a result: 1" in shown(left)
+    assert "left out of what a model receives" in shown(left)
     shared.run(f"%ctx goto {question}")
     shared.sound()
 
@@ -844,12 +845,12 @@ def test_what_waits_on_another_branch_waits_there(shared: Bench):
     shared.ask("branch off", "--mode ask")
     waits = shared.statements[-1]["statement_id"]
     shared.run(f"%ctx goto {place}")
-    assert "on another branch" in shared.kernel.run("%ctx approve").error["evalue"]
+    assert f"%ctx goto {waits} returns there" in shared.kernel.run("%ctx approve").error["evalue"]
     shared.run(f"%ctx goto {waits}")
-    assert "missing outputs" not in shown(shared.run("there = 1"))
+    assert "calls without a result" not in shown(shared.run("there = 1"))
     approved = shared.kernel.run("%ctx approve")
     assert approved.status == "ok"
-    assert "missing outputs" not in shown(approved)
+    assert "calls without a result" not in shown(approved)
     assert shared.run("branch").data[-1]["text/plain"] == "2"
     shared.sound()
 

@@ -48,3 +48,11 @@ def test_every_projection_can_be_made_again(desk: Path):
 
     assert told["sound"]
     assert told["projections"] == told["statements"]
+
+
+def test_why_not_says_that_a_name_is_private(kernel):
+    kernel.run("hidden = 42")
+    kernel.run("%ctx private hidden")
+    told = kernel.run("%ctx why not hidden").data[-1]["text/plain"]
+    assert "hidden is private" in told
+    assert "is in" not in told

@@ -185,6 +185,7 @@ def _sums(ask: str, question: str, model: str, requests: Sequence[BookedRequest]
         "tokens_in": spent.tokens_in,
         "cached": spent.cached,
         "tokens_out": spent.tokens_out,
+        "guessed": sorted(spent.guessed),
         "usd": spent.usd,
         "told": spent.counts()[2],
         "seconds": spent.seconds,

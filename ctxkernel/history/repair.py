@@ -89,18 +89,24 @@ class HistoryReport:
     def summary(self) -> str:
         """Return one line with the number of each problem."""
         counts = [len(getattr(self, one.name)) for one in fields(self)]
-        told = [f"{count} {name}" for count, name in zip(counts, _PROBLEMS, strict=True) if count]
+        told = [f"{name}: {count}" for count, name in zip(counts, _PROBLEMS, strict=True) if count]
         return ", ".join(told) or "the history is valid"
 
 
 _PROBLEMS = (
-    "missing outputs",
-    "orphan outputs",
-    "duplicate outputs",
-    "misplaced",
+    "calls without a result",
+    "results without a call",
+    "surplus results",
+    "events at a wrong place",
     "reused call ids",
     "events recorded twice",
 )
+_MOMENTS: Mapping[RepairTrigger, str] = {
+    "load": "in the loaded session",
+    "rewind": "at this place of the timeline",
+    "trim": "after it was shortened",
+    "request": "before a request",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +188,8 @@ def maintain(
         done = Repaired(events, (), report(events, pending=pending))
     if done.report.is_valid() or not switches.warn_on_invariant_violations:
         return done
-    told = "repaired" if done.repairs else "not repaired"
-    return replace(done, warning=f"history at {moment}: {done.report.summary()}; {told}")
+    told = "repaired" if done.repairs else "left out of what a model receives"
+    return replace(done, warning=f"the record of the model's work {_MOMENTS[moment]}: {done.report.summary()} ({told})")
 
 
 def trim(events: Events, keep: int, *, pending: Collection[str] = ()) -> Repaired:

@@ -495,7 +495,10 @@ export interface Prices {
   prices: readonly Price[];
 }
 
-/** The cost of several requests; `ask` is the execution that asked. `usd` is null if a price is not known. */
+/** The cost of several requests; `ask` is the execution that asked. `usd` is null if a price is not known.
+
+    `guessed` names the counts that the server did not tell: `tokens_in`, `tokens_out`.
+     */
 export interface CostLine {
   ask: string;
   question: string;
@@ -504,6 +507,7 @@ export interface CostLine {
   tokens_in: number;
   cached: number;
   tokens_out: number;
+  guessed: readonly string[];
   usd: number | null;
   told: string;
   seconds: number;
@@ -1115,6 +1119,7 @@ export interface ProposalMessage {
 export interface AskingMessage {
   type: 'asking';
   asking: Asking | null;
+  sent?: boolean;
   rows?: readonly AmendedRow[];
   cells?: CellTable;
 }

@@ -159,7 +159,7 @@ def test_a_cell_is_rejected_with_a_reason_that_the_model_gets(asked, messages):
     expect(desk.cell(1).locator(".jp-OutputArea")).to_contain_text("Then not.")
     expect(desk.cell(1).locator(".ctxk-card-of-model", has_text="rejected")).to_contain_text(reason)
     assert reason in "".join(json.loads(f'"{part}"') for part in re.findall(r'"((?:[^"\\]|\\.)*)"', told(messages)))
-    expect(desk.view.locator(".ctxk-row", has_text="rejected: not")).to_have_count(1)
+    expect(desk.view.locator(".ctxk-decision")).to_have_text(["approved", f"rejected: {reason}"])
     assert "total" not in desk.row("s1").inner_text()
 
 
@@ -238,6 +238,7 @@ def test_a_saved_notebook_has_no_buttons(asked):
     desk.page.keyboard.press("Enter")
     card = desk.cell(1).locator(".ctxk-card-of-model", has_text="total")
     expect(card).to_contain_text("no longer waits")
+    expect(card).not_to_contain_text("wants to run")
     expect(card.locator("button")).to_have_count(0)
     desk.reload()
     desk.settle().live()
@@ -287,6 +288,7 @@ def test_the_panel_says_that_a_model_is_asked_and_stops_it(asked):
     expect(desk.view.locator(".ctxk-stop")).to_be_hidden()
     expect(desk.cell(1).locator(".jp-OutputArea")).to_contain_text("stopped")
     expect(desk.view.locator(".ctxk-row").last.locator(".ctxk-status")).to_contain_text("cancelled")
+    expect(desk.tab("cost").locator(".ctxk-costsum")).to_contain_text(re.compile(r" in, ~\d+ out"))
 
 
 def test_an_ask_stands_together_in_the_timeline(asked):
@@ -358,3 +360,56 @@ def _cells(desk):
     saved(desk)
     found = json.loads((desk.lab.root / "ask.ipynb").read_text())["cells"]
     return [{**cell, "source": "".join(cell["source"])} for cell in found]
+
+
+# ---------------------------------------------------------------- what the panel claims
+
+
+def test_the_panel_says_that_parts_were_sent_while_the_first_answer_arrives(asked):
+    """It does not wait for the end of the answer."""
+    desk = asked(answer([say("word " * 100)], delay=0.2, chunk=10))
+    expect(desk.cell(1).locator(".jp-OutputArea")).to_contain_text("word word")
+    expect(desk.view.locator(".ctxk-state")).to_contain_text("asking")
+    expect(desk.view.locator(".ctxk-sent")).to_contain_text("were sent to a model")
+    desk.view.locator(".ctxk-stop").click()
+    expect(desk.view.locator(".ctxk-state")).to_contain_text("idle")
+
+
+def test_the_options_of_an_ask_are_no_part_of_its_question(asked):
+    """Neither their names nor their values; the question keeps its own dashes."""
+    line = "%%ask --mode auto --again --max-turns=3 --budget 50k\nIs a -- or --b used?"
+    desk = asked(say("Both."), cells=(line, "1"), send=False)
+    expect(desk.row("s2").locator(".ctxk-question")).to_have_text("Is a -- or --b used?")
+    expect(desk.cell(1).locator(".jp-OutputArea")).to_contain_text("Both.")
+
+
+def test_a_proposal_at_another_place_can_be_decided_on_when_one_is_back_there(asked):
+    """Elsewhere its buttons rest and the card says where it waits; a decision that is typed is refused."""
+    desk = asked(proposes("a = 1"), say("Done."), cells=(ASK, "%ctx goto s1", "%ctx approve", "%ctx goto s4"))
+    expect(button(desk.cell(1), "Run")).to_be_enabled()
+    desk.select(2)
+    desk.enter()
+    told = desk.view.locator(".ctxk-waits .ctxk-cardtold")
+    expect(told).to_contain_text("It waits at s4")
+    expect(button(desk.view, "Run")).to_be_disabled()
+    expect(button(desk.cell(1), "Run")).to_be_disabled()
+    desk.enter()
+    expect(desk.cell(3).locator(".jp-OutputArea")).to_contain_text("%ctx goto s4 returns there")
+    expect(desk.view.locator(".ctxk-decision", has_text="not carried out")).to_have_text("approve: not carried out")
+    desk.enter()
+    expect(told).to_be_hidden()
+    button(desk.view, "Run").click()
+    expect(desk.cell(1).locator(".jp-OutputArea")).to_contain_text("Done.")
+
+
+def test_a_new_kernel_knows_that_an_earlier_one_sent_parts_of_the_session(asked):
+    """The header says what the section Cost lists, also before the session is resumed."""
+    desk = asked(say("Done."))
+    expect(desk.cell(1).locator(".jp-OutputArea")).to_contain_text("Done.")
+    desk.select(0)
+    desk.page.keyboard.press("0")
+    desk.page.keyboard.press("0")
+    desk.page.locator(".jp-Dialog").wait_for()
+    desk.page.keyboard.press("Enter")
+    expect(desk.view.get_by_role("button", name="Start fresh")).to_be_visible()
+    expect(desk.view.locator(".ctxk-sent")).to_contain_text("were sent to a model")

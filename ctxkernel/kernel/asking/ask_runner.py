@@ -24,7 +24,7 @@ from ctxkernel.agent.failures import ModelFailure
 from ctxkernel.agent.recorded import Recorded, RecordedAsk, ask_key, find_recorded, position_of
 from ctxkernel.agent.streaming import Response, StreamEvent, UsageReport
 from ctxkernel.core.errors import BadCommand
-from ctxkernel.core.timeline import Execution
+from ctxkernel.core.timeline import Execution, run_name
 from ctxkernel.core.turn_values import OpenTurn
 from ctxkernel.history.events import Action, Ruling, UserQuestion, Verdict
 from ctxkernel.kernel.asking.answer_display import AnswerDisplay
@@ -117,7 +117,7 @@ class AskRunner:
             )
         model: Model = Recorded(found) if found is not None else self._live_model()
         turn = self._turn
-        if turn is not None and turn.waiting and self._on_path(turn):
+        if turn is not None and (self.parked or turn.waiting):
             self._end_waiting(turn, "the person asked something else", "you asked something else")
         self._unpark()
         loop.record(UserQuestion(loop.next_event_id, question))
@@ -234,8 +234,7 @@ class AskRunner:
 
     def _on_path(self, turn: AskTurn) -> bool:
         """Return whether the newest response of a turn, or its question, is on the path to HEAD."""
-        place = turn.execution_id or turn.ask.execution_id
-        return any(execution.execution_id == place for _, execution in self._session.loop.history)
+        return any(execution.execution_id == _place(turn) for _, execution in self._session.loop.history)
 
     @property
     def waiting(self) -> AskTurn | None:
@@ -249,7 +248,8 @@ class AskRunner:
         if turn is None or not self.parked:
             raise BadCommand("nothing waits for you: %%ask asks the model, and in mode ask its cells wait here")
         if not self._on_path(turn):
-            raise BadCommand("the proposal is on another branch of the timeline; %ctx goto returns there, or ask again")
+            name = run_name(_place(turn))
+            raise BadCommand(f"the proposal belongs to another place in the timeline: %ctx goto {name} returns there")
         return turn
 
     def approve(self, turn: AskTurn, *, code: str | None = None, rest: bool = False) -> None:
@@ -291,7 +291,8 @@ class AskRunner:
         self._unpark()
 
     def _end_waiting(self, turn: AskTurn, reason: str, shown: str) -> None:
-        self._refuse(turn, reason, rest=True)
+        if self._on_path(turn):  # the history of another branch gets no events from here
+            self._refuse(turn, reason, rest=True)
         self._show_decision("stopped", shown)
         if self._bench is not None:
             self._show_state(self._bench, AskState("stopped", turn.seconds, turn.spent.requests))
@@ -329,6 +330,11 @@ class AskRunner:
             self._bench.ran.clear()
 
 
+def _place(turn: AskTurn) -> str:
+    """Return the execution that a proposal belongs to: the newest response of its turn, or else the ask."""
+    return turn.execution_id or turn.ask.execution_id
+
+
 def _warning(ask: RecordedAsk) -> str:
     """Return a text about recorded turns that are not the user's own."""
     return (
@@ -347,5 +353,5 @@ def _ending_text(bench: AskSession, ending: AskEnding) -> str:
     text = f"replayed from a recorded turn{whose}: nothing was sent, and it cost nothing"
     if turn.drift:
         requests = ", ".join(map(str, turn.drift))
-        text += f". The state differs from that of then (drift) in request {requests}"
+        text += f". The state has changed since (drift in request {requests}), so the answer may no longer fit"
     return "\n".join([*parts, f"{text}. %%ask --again asks the model"])

@@ -148,7 +148,9 @@ class AskSession:
         session.guard("stale views", self._seen.look, None)
         if not self.turn.live:
             return
-        session.account.sent = True
+        if not session.account.sent:
+            session.account.sent = True
+            session.guard("panel", session.panel.tell_sent, None)
         session.loop.requested_at = now
         row = (ask.execution_id, ask.key, number, request.receipt, request.model, now)
         self._row = session.guard("session store", session.store.request, None, *row)

@@ -222,6 +222,7 @@ class Summaries:
         row = (where, SUMMARY, 1, receipt, model, time.time(), body)
         made.row = session.guard("session store", session.store.request, None, *row)
         session.account.sent = True
+        session.guard("panel", session.panel.tell_sent, None)
         count = estimate_tokens(request.text, model)
         made.price = estimate(model, fresh=count, output=MAX_TOKENS).usd or 0.0
         if self._first:

@@ -155,6 +155,8 @@ def _why_not(ctx: CommandContext, args: Sequence[str]) -> str:
     if len(args) != 1:
         raise BadCommand("%ctx why not NAME: which variable, handle, statement or block? One at a time")
     name, found = args[0], ctx.projection()
+    if name in ctx.configuration.private:
+        return f"{name} is private: it is kept out of every projection; %ctx private {name} --off shows it again"
     names = _names_of(ctx, name)
     lines, excluded = _excluded(ctx.past, names)
     shown = {block.id for block in found.blocks}  # a view may be left out of one place, and in at another

@@ -269,11 +269,16 @@ class Panel:
             return {
                 "type": "asking",
                 "asking": asking,
+                "sent": self._sent(),
                 "rows": self._timeline.amended(before, self._notes),
                 "cells": self.marks.changed(),
             }
 
         self._send(make)
+
+    def tell_sent(self) -> None:
+        """Send that something is sent to a model now; the next turn would say so only when the answer has arrived."""
+        self.asking(self._asking)
 
     def begin(self, turn: OpenTurn) -> None:
         """Send that a statement began."""
@@ -430,7 +435,7 @@ class Panel:
             self._was_sent = (
                 self.account.sent
                 or any(one.author == "model" and one.tags.get("replayed") is False for one in new)
-                or (first and self.store.summaries_sent)
+                or (first and self.store.requests_sent)
             )
         return self._was_sent
 

@@ -132,7 +132,10 @@ class Prices(TypedDict):
 
 
 class CostLine(TypedDict):
-    """The cost of several requests; `ask` is the execution that asked. `usd` is null if a price is not known."""
+    """The cost of several requests; `ask` is the execution that asked. `usd` is null if a price is not known.
+
+    `guessed` names the counts that the server did not tell: `tokens_in`, `tokens_out`.
+    """
 
     ask: str
     question: str
@@ -141,6 +144,7 @@ class CostLine(TypedDict):
     tokens_in: int
     cached: int
     tokens_out: int
+    guessed: Sequence[str]
     usd: float | None
     told: str
     seconds: float

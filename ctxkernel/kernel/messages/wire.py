@@ -110,6 +110,7 @@ class AskingMessage(TypedDict):
 
     type: Literal["asking"]
     asking: Asking | None
+    sent: NotRequired[bool]
     rows: NotRequired[Sequence[AmendedRow]]
     cells: NotRequired[CellTable]
 

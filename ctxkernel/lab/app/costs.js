@@ -30,7 +30,7 @@ function drawCosts(view) {
       { class: 'ctxk-sums ctxk-costsum' },
       fact('total', h('b', null, total.told)),
       fact('requests', plural(number(total.requests) ?? 0, 'request')),
-      fact('tokens', `${count(total.tokens_in)} in, ${count(total.tokens_out)} out`),
+      fact('tokens', `${counted(total, 'tokens_in')} in, ${counted(total, 'tokens_out')} out`),
       fact('from the cache', shareOf(total)),
       fact('time', duration(1000 * (number(total.seconds) ?? 0)))
     ),
@@ -60,6 +60,9 @@ async function ask(view) {
   if (JSON.stringify(view.costs) !== before || view.costsError) view.refresh('cost');
   view.costsAsked = null;
 }
+
+/** A count of tokens; one that the server did not tell is an estimate. @param {Partial<CostLine>} line @param {'tokens_in' | 'tokens_out'} name */
+const counted = (line, name) => `${list(line.guessed).includes(name) ? '~' : ''}${count(line[name])}`;
 
 /** The part of the input that came from the provider's cache. @param {Partial<CostLine>} line */
 function shareOf(line) {
@@ -96,9 +99,9 @@ function table(title, first, lines, told) {
           null,
           h('th', { scope: 'row' }, told(line)),
           h('td', null, count(line.requests)),
-          h('td', null, count(line.tokens_in)),
+          h('td', null, counted(line, 'tokens_in')),
           h('td', null, line.tokens_in ? shareOf(line).split(' of')[0] : ''),
-          h('td', null, count(line.tokens_out)),
+          h('td', null, counted(line, 'tokens_out')),
           h('td', null, clean(line.told))
         )
       )

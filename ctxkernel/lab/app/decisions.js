@@ -1,6 +1,8 @@
 /** What of the model's waits for the user: the card in the panel, and what becomes of a decision. */
 
+import { nameOf } from './marks.js';
 import { Card } from './proposal.js';
+import { runOf } from './rownames.js';
 import { clean } from './text.js';
 
 /** @import {Proposal, ProposalMessage} from '../messages.js' */
@@ -56,7 +58,15 @@ class Decisions {
     const [now, known] = [this.proposal, this.view.sent !== null];
     const same = SAME.every((name) => now?.[name] === proposal?.[name]);
     const live = known ? Boolean(now) && same && this.view.phaseNow === null : null;
-    return { live, busy: this.deciding || this.view.busy, told: live ? this.refused : '' };
+    const away = live ? this.away(runOf(now?.id)) : '';
+    return { live, busy: this.deciding || this.view.busy || Boolean(away), told: live ? away || this.refused : '' };
+  }
+
+  /** Why nothing can be decided at the present place of the timeline; empty where it can. @param {string} run what proposed */
+  away(run) {
+    const { tree, wayToHead } = this.view;
+    if (!tree.nodes.has(run) || wayToHead.some(({ key }) => key === run)) return '';
+    return `It waits at ${nameOf(run)}, not at the present place: go to ${nameOf(run)} in the timeline to decide, or ask again.`;
   }
 
   draw() {

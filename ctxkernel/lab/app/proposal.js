@@ -137,7 +137,7 @@ class Card {
     if (this.isCell) this.el.append(this.mode === 'edit' && now.live ? this.editor() : this.code());
     const unseen = this.isCell && marked(proposal.code) !== textOf(proposal.code).replace(/\r\n/g, '\n');
     if (unseen) this.el.append(h('p', { class: 'ctxk-cardtext ctxk-unseen' }, UNSEEN));
-    else if (proposal.told) this.el.append(h('p', { class: 'ctxk-cardtext' }, clean(proposal.told)));
+    else if (proposal.told && gone !== 'no longer waits') this.el.append(h('p', { class: 'ctxk-cardtext' }, clean(proposal.told)));
     if (proposal.reason) this.el.append(h('p', { class: 'ctxk-cardtext ctxk-muted' }, clean(proposal.reason)));
     this.el.append(this.foot, this.error);
     this.foot.hidden = !now.live;

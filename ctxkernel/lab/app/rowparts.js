@@ -3,7 +3,7 @@
 import { h } from './elements.js';
 import { label } from './rownames.js';
 import { isResponse } from './spending.js';
-import { clean, headline, marked } from './text.js';
+import { clean, headline, marked, unquoted } from './text.js';
 import { bytes, clock, dict, duration, list, number, plural } from './values.js';
 
 /** @import {Checkpoint, Comparison, Divergence} from '../messages.js' */
@@ -74,8 +74,8 @@ function verdict(comparison) {
 /** The question of a cell that asks the model; empty where it does not. @param {{source?: unknown}} row */
 function questionOf(row) {
   const [first, ...rest] = marked(row.source).trim().split('\n');
-  const asked = /^%%ask\b\s*((?:--\S+\s+)*)(.*)/.exec(first);
-  return asked ? [asked[2], ...rest].join(' ').trim() || '%%ask' : '';
+  const asked = /^%%ask\b\s*(?:(?:--again|--[\w-]+(?:=|\s+)\S+)(?:\s+|$))*(.*)/.exec(first);
+  return asked ? [asked[1], ...rest].join(' ').trim() || '%%ask' : '';
 }
 
 const DECISION = /^\s*%%?ctx\s+(approve|edit|reject|stop)\b[ \t]*(.*)/;
@@ -84,7 +84,8 @@ const DECISION = /^\s*%%?ctx\s+(approve|edit|reject|stop)\b[ \t]*(.*)/;
 function decisionOf(row) {
   const [, verb, rest] = DECISION.exec(marked(row.source)) ?? [];
   if (!verb) return '';
-  const reason = rest.replace(/^"|"$/g, '').replace(/\\(["\\])/g, '$1');
+  if (row.status === 'error') return `${verb}: not carried out`;
+  const reason = unquoted(rest);
   if (verb === 'reject') return reason ? `rejected: ${reason}` : 'rejected';
   if (verb === 'approve') return rest.includes('--all') ? 'approved, and all to come' : 'approved';
   return verb === 'edit' ? 'edited, and run so' : 'stopped';

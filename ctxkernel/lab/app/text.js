@@ -99,7 +99,15 @@ function quoted(text) {
   return `"${filled}"`;
 }
 
+/** The text of which `quoted` made a word. @param {string} word */
+const unquoted = (word) =>
+  word
+    .replace(/^"|"$/g, '')
+    .replace(/([{}])\1/g, '$1')
+    .replace(/\$\$(?=[\p{L}\p{N}_.])/gu, '$$')
+    .replace(/\\(["\\])/g, '$1');
+
 /** What an error says. @param {unknown} error */
 const reasonOf = (error) => (error instanceof Error ? error.message : String(error));
 
-export { marked, escaped, clean, headline, quoted, reasonOf };
+export { marked, escaped, clean, headline, quoted, unquoted, reasonOf };

@@ -205,6 +205,7 @@ class View extends Session {
       case 'begin':
         return this.begin(msg);
       case 'turn':
+        this.decisions.refused = '';
         return this.turn(msg);
       case 'checkpoint':
         return this.checkpoint(msg);
@@ -352,8 +353,9 @@ class View extends Session {
     return void openDifference(this, first, row);
   }
 
-  /** A model works on an ask now, or does not any more. @param {Partial<Pick<AskingMessage, 'asking' | 'rows'>>} msg */
+  /** A model works on an ask now, or does not any more. @param {Partial<Pick<AskingMessage, 'asking' | 'sent' | 'rows'>>} msg */
   asks(msg) {
+    this.sent = msg.sent ?? this.sent;
     const asking = msg.asking?.ask ? msg.asking : null;
     const amended = list(msg.rows).map(dict);
     for (const one of amended) this.amend(one);
@@ -365,7 +367,7 @@ class View extends Session {
     this.asking = asking && { model: clean(asking.model), since: performance.now() - ago };
     clearInterval(this.asker);
     if (asking) this.asker = setInterval(() => this.drawState(), 250);
-    this.drawState();
+    this.drawHeader();
   }
 
   get busy() {

@@ -283,11 +283,11 @@ class SessionStore:
         return None
 
     @property
-    def summaries_sent(self) -> bool:
-        """Whether a text of this session was sent to a model for a summary."""
+    def requests_sent(self) -> bool:
+        """Whether any request of this session was sent to a model, by this kernel or an earlier one."""
         query = """SELECT 1 FROM receipts r LEFT JOIN responses a ON a.receipt_id = r.id
-            WHERE r.ask_key = ? AND coalesce(a.status, '') != ? LIMIT 1"""
-        return bool(self._writer.find(query, rows.SUMMARY, rows.NOT_SENT))
+            WHERE coalesce(a.status, '') != ? LIMIT 1"""
+        return bool(self._writer.find(query, rows.NOT_SENT))
 
     def response(
         self,
