@@ -166,10 +166,13 @@ class Moment:
                 if names in inside:
                     continue
                 self._pack(names, identities=several)
-                if several and (found := [one for one in todo[at + 1 :] if self._lies_in(names, one, fresh)]):
+                piece = self.pieces.get(names[0])
+                if several and piece is not None and piece.seconds >= _LONG:
                     # Axes of a figure, say: packed by themselves, each would be packed with all of the figure.
-                    inside.update(found)
-                    self._pack(tuple(sorted((*names, *chain.from_iterable(found)))), identities=True)
+                    names_in_it = [one for one in todo[at + 1 :] if one[0] in fresh and self._lies_in(piece, one)]
+                    inside.update(names_in_it)
+                    if names_in_it:
+                        self._pack(tuple(sorted((*names, *chain.from_iterable(names_in_it)))), identities=True)
             todo = self._referred(join=join)
             if todo and join and not several:  # identities show the objects that it shares with these
                 several, todo = True, [*first, *todo]
@@ -219,16 +222,13 @@ class Moment:
         for name in values:
             self.first.setdefault(name, piece)
 
-    def _lies_in(self, others: tuple[str, ...], names: tuple[str, ...], fresh: Container[str]) -> bool:
-        """Return whether a value, or one of the objects in a list or an array, lies in others whose pack took long."""
-        piece, name = self.pieces.get(others[0]), names[0]
-        if piece is None or piece.seconds < _LONG or len(names) > 1 or name not in fresh:
-            return False
-        value, known = self.value_of(name), piece.packed.identities
+    def _lies_in(self, piece: PackPiece, names: tuple[str, ...]) -> bool:
+        """Return whether a value, or one of the objects in a list or an array, lies in what is packed."""
+        value, known = self.value_of(names[0]), piece.packed.identities
         cls = class_of(value)
         holds = cls in SEQUENCES or (cls is loaded("numpy").get("ndarray") and value.dtype.hasobject)
         members = islice(getattr(value, "flat", value), _MOST_MEMBERS) if holds else ()
-        return any(id(one) in known and not is_shareable(one) for one in (value, *members))
+        return len(names) == 1 and any(id(one) in known and not is_shareable(one) for one in (value, *members))
 
     def forget(self, *names: str) -> None:
         """Take in that these were touched: they may have other memory now."""
