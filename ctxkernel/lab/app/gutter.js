@@ -391,7 +391,7 @@ class Gutter {
 }
 
 /** What the metadata of a cell say of a state that it shows. @param {Cell} cell @returns {Partial<Shown>} */
-const shownOf = (cell) => dict(dict(cell.model.getMetadata('ctxkernel')).shows);
+const shownOf = (cell) => dict(cell.isDisposed ? {} : dict(cell.model.getMetadata('ctxkernel')).shows);
 
 /** @type {Record<string, string>} */
 const CHECKPOINTS = {

@@ -302,6 +302,6 @@ function outputsOf(outputs) {
 }
 
 /** @param {Cell} cell */
-const tagsOf = (cell) => list(cell.model.getMetadata('tags')).map(String);
+const tagsOf = (cell) => list(cell.isDisposed ? [] : cell.model.getMetadata('tags')).map(String);
 
 export { PROPOSAL_MIME, NotebookHands };

@@ -35,8 +35,8 @@ VISIBLE_BYTES = 1024 * 1024
 COMPARED_BYTES = 384 * 1024
 PLAIN_BYTES = 16 * 1024
 """Largest stream, and largest one of plain data, of which a fingerprint is made: to tell whether content differs."""
-_FIGURE = b"matplotlib.figure"
-"""In a stream with a figure. That has 20,000 objects, and each of its parts that has a name leads to all of them."""
+FIGURE = b"matplotlib.figure"
+"""In a stream with a figure: each part of it that has a name leads to all of it, so one fingerprint is that of all."""
 
 
 @dataclass(slots=True)
@@ -44,11 +44,6 @@ class NodeBudget:
     """Nodes that fingerprints of one stream may still visit: what many of its names share is visited for each."""
 
     left: float = 10 * MOST_NODES
-
-
-def is_too_large(stream: bytes, has_objects: bool) -> bool:
-    """Return whether no fingerprint is made of a stream; `has_objects`: that are no plain data."""
-    return len(stream) > (COMPARED_BYTES if has_objects and _FIGURE not in stream else PLAIN_BYTES)
 
 
 def content_fingerprint(

@@ -161,8 +161,7 @@ class PackedVariables:
 
     def _keep(self, piece: PackPiece) -> Group:
         """Take a piece as the known content of its names."""
-        packed = piece.packed
-        group = Group(piece.names, piece.key, packed.labels, packed.deps, piece.seconds, piece.hashing)
+        group = Group(piece.names, piece.key, piece.packed.labels, piece.packed.deps, piece.seconds, piece.hashing)
         for name in piece.names:
             self._groups[name] = group
             if (variable := self._variables.get(name)) is not None:
@@ -233,7 +232,7 @@ class PackedVariables:
             moment.deferred, moment.slow = groups, slow
         else:
             known = {name: self._groups.get(name) or old.get(name) for each in groups for name in each}
-            fresh = {name for name, group in known.items() if group is None or len(group.names) > 1}
+            fresh = {name for name, one in known.items() if one is None or len(one.names) > 1}
             moment.pack(groups, refer=any(group.labels for group in old.values()), fresh=fresh)
         deferred = self._deferred(moment, old)
         found.deferred |= deferred
@@ -440,9 +439,8 @@ class PackedVariables:
         return f"still being compared: {some_of(unknown)}" if unknown else ""
 
     def _text_before(self, variable: Variable) -> str:
-        if variable.info is not None:
-            return variable.info.repr
-        return self._info(variable.atom).repr if variable.atom is not NOTHING else ""
+        info = variable.info or (self._info(variable.atom) if variable.atom is not NOTHING else None)
+        return info.repr if info is not None else ""
 
     def _info(self, value: object) -> TypeInfo:
         return describe(value, self.settings.repr_chars, self.packer.module)
@@ -464,7 +462,7 @@ class PackedVariables:
         `moment`: has the shared objects that the piece refers to; without one they are those that are known.
         """
         stream = piece.packed.stream
-        if fingerprints.is_too_large(stream, bool(piece.packed.noted)):
+        if len(stream) > (fingerprints.COMPARED_BYTES if piece.packed.noted else fingerprints.PLAIN_BYTES):
             return {}
         try:
             trees = values_of(stream, [one.nbytes for one in piece.packed.buffers], piece.chunks)
@@ -472,6 +470,9 @@ class PackedVariables:
             return {}
         shared = self._shared_print if moment is None else functools.partial(self._print_in, moment)
         budget = fingerprints.NodeBudget()
+        if fingerprints.FIGURE in stream:
+            text = self._fingerprint((*trees.values(),), piece, shared, budget)
+            return {name: f"{text} {at}" for at, name in enumerate(trees) if text}
         return {name: self._fingerprint(tree, piece, shared, budget) for name, tree in trees.items()}
 
     def _fingerprint(
@@ -489,8 +490,7 @@ class PackedVariables:
 
     def _print_in(self, moment: Moment, label: str) -> str:
         """Return the fingerprint of a shared object as packed at a moment."""
-        piece = moment.pieces.get(label)
-        if piece is None:
+        if (piece := moment.pieces.get(label)) is None:
             return label
         return self._prints(piece, moment).get(label, "") or piece.key.hex()
 
