@@ -364,8 +364,8 @@ def amounts_in(text: str) -> dict[str, tuple[int, bool]]:
     for mark in MARK.findall(text):
         for count, plus, what in AMOUNT.findall(mark):
             name = SINGULAR.get(what, what if what.endswith("s") else f"{what}s")
-            assert name not in told, text
-            told[name] = int(count.replace(",", "")), plus == "+"
+            before, is_bound = told.get(name, (0, False))  # of equal members, each has a mark of its own
+            told[name] = before + int(count.replace(",", "")), is_bound or plus == "+"
     return told
 
 

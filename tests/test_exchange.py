@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -240,10 +241,8 @@ def stored(runs: list[dict[str, Any]], path: Path) -> list[str]:
 
 
 def is_cell(statement: Statement) -> bool:
-    """A gesture of the panel is none; of commands, only what a person typed into a cell is."""
-    if statement.kind == "meta":
-        return statement.author == "human" and statement.cell_id is not None
-    return statement.author != "panel"
+    """A gesture of the panel is none; of commands, what a person typed is: some front ends tell no ids of cells."""
+    return statement.author == "human" if statement.kind == "meta" else statement.author != "panel"
 
 
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
@@ -657,3 +656,14 @@ def test_the_magic_writes_a_notebook_of_head(kernel: RunningKernel):
     assert made.cells[1].outputs[0].data["text/plain"] == "2"
     nbformat.write(new_notebook(), kernel.folder / "note.ipynb")
     assert "the notebook itself" in kernel.run("%ctx export note.ipynb").error["evalue"]
+
+
+def test_what_changed_outside_of_cells_is_no_cell_of_the_exported_notebook(kernel):
+    kernel.run("import threading, time; threading.Timer(0.2, lambda: globals().update(late=1)).start()")
+    time.sleep(0.6)
+    kernel.run("x = late")
+    kernel.run("%ctx export out.ipynb")
+
+    assert "# outside" in kernel.run("%ctx timeline").data[0]["text/plain"]
+    cells = json.loads((kernel.folder / "out.ipynb").read_text("utf-8"))["cells"]
+    assert ["".join(one["source"])[:8] for one in cells] == ["import t", "x = late"]

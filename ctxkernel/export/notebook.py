@@ -190,7 +190,8 @@ class BranchNotebook:
         if statement.kind == "meta":
             if statement.author == "model":
                 return bool(self._said.get(execution.execution_id))
-            return statement.author == "human" and execution.execution_id not in log.movers
+            is_typed = statement.author == "human" and not statement.tags.get("outside")
+            return is_typed and execution.execution_id not in log.movers
         return statement.author != "panel" and not statement.tags.get("outside")
 
     def _facts(self, statement: Statement, execution: Execution) -> dict[str, Any]:
