@@ -49,7 +49,7 @@ def without_bodies(source: str, module_of: Callable[[str], str]) -> str | None:
     So it is for every cell that does more than import, define, and give names to values that libraries make.
     `module_of` returns the module of the function, the class or the value that a name stands for; "" for the user's.
     """
-    if (tree := syntax_tree(source)) is None:
+    if ("def" not in source and "class" not in source) or (tree := syntax_tree(source)) is None:
         return None
     defined = {one.name for one in ast.walk(tree) if isinstance(one, _Function | ast.ClassDef)}
     if not defined or not defined.isdisjoint(_CALLED_BY_CLASSES):
@@ -130,7 +130,7 @@ def words_used(
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(value, attr):
-                attributes.update([] if _is_data(value, data, _ATTRIBUTES) else [attr])
+                attributes.update([] if _begins_with_data(value, data, _ATTRIBUTES) else [attr])
             case ast.Import() | ast.ImportFrom():
                 module = (getattr(node, "module", None) or "").split(".")
                 for one in node.names:
@@ -150,7 +150,7 @@ _ATTRIBUTES = (ast.Attribute,)
 _CHAIN = (ast.Attribute, ast.Subscript, ast.Call)
 
 
-def _is_data(node: ast.expr, data: Collection[str], links: tuple[type[ast.expr], ...]) -> bool:
+def _begins_with_data(node: ast.expr, data: Collection[str], links: tuple[type[ast.expr], ...]) -> bool:
     """Return whether an expression begins with a text or with one of these names, and then has such links only."""
     while isinstance(node, links):
         node = node.func if isinstance(node, ast.Call) else cast("ast.Attribute", node).value
@@ -171,7 +171,9 @@ def moves_files(source: str, modules: Collection[str], paths: Collection[str], d
                 return True
             case ast.ImportFrom("os", names) if any(one.name in _MOVES for one in names):
                 return True
-            case ast.Call(ast.Attribute(value, "rename" | "replace"), [_], []) if not _is_data(value, data, _CHAIN):
+            case ast.Call(ast.Attribute(value, "rename" | "replace"), [_], []) if not _begins_with_data(
+                value, data, _CHAIN
+            ):
                 if names_paths or any(isinstance(one, ast.Name) and one.id in paths for one in ast.walk(value)):
                     return True
             case _:

@@ -266,11 +266,14 @@ class Moment:
             return at
 
         roots = {id(self.value_of(name)) for piece in pieces for name in piece.names}
+        unchanging: set[int] | None = None
         for at, piece in enumerate(pieces):
             common: dict[int, list[int]] = {}
             objects = piece.packed.identities
-            keys = owner.keys() & objects.keys()
-            for key in keys - (constants() - roots) if keys else ():
+            if keys := owner.keys() & objects.keys():
+                unchanging = constants() - roots if unchanging is None else unchanging
+                keys -= unchanging
+            for key in keys:
                 common.setdefault(owner[key], []).append(key)
             for other, keys in common.items():
                 shareable = [objects[key] for key in keys if is_shareable(objects[key])]
