@@ -297,6 +297,21 @@ def test_a_child_that_works_does_not_count_as_hung(store, background, monkeypatc
     assert run(background, job).result == 5
 
 
+@linux
+def test_only_a_job_that_takes_long_gives_way_to_cells(background, monkeypatch):
+    """A cell may wait for a short one."""
+    monkeypatch.setattr(module, "_SHORT", 0.1)
+
+    def job(_):
+        first = os.nice(0)
+        while time.process_time() < 0.3:
+            pass
+        return [first, os.nice(0)]
+
+    mine = os.nice(0)
+    assert run(background, job).result == [mine, min(19, mine + 10)]
+
+
 def test_a_file_that_may_not_grow_is_a_fault_of_the_job(store, background):
     import resource
 

@@ -353,3 +353,38 @@ def test_random_graphs_come_back_as_they_were(data: st.DataObject):
     assert not packed.parts
     assert not other.report
     Pairs().compare(values, found)
+
+
+HOLDERS: dict[str, Callable[[Any, Any], Any]] = {
+    "list": lambda one, other: [one, other],
+    "dict": lambda one, other: {"a": one, 5: other},
+    "tuple": lambda one, other: (one, [other]),
+    "deque": lambda one, _: collections.deque([one]),
+    "counter": lambda *_: collections.Counter("text"),
+    "bytearray": lambda *_: bytearray(b"abc"),
+    "set": lambda *_: {1, 2},
+    "namespace": lambda one, other: types.SimpleNamespace(a=one, b=(other,)),
+    "defaultdict": lambda one, _: collections.defaultdict(list, a=one),
+}
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(HOLDERS)), st.integers(0, 99), st.integers(0, 99)), max_size=12))
+def test_the_identities_of_a_pack_are_those_of_all_containers_in_it(steps: list[tuple[str, int, int]]):
+    """And of none that the pickler made. What two names share is found by them."""
+    made: list[Any] = [1, "text", b"bytes", None]
+    for kind, one, other in steps:
+        made.append(HOLDERS[kind](made[one % len(made)], made[other % len(made)]))
+    value = made[4:]
+    packed = Box("").packer.pack({"value": value}, identities=True)
+
+    found, todo = dict[int, Any](), [value]
+    while todo:
+        one = todo.pop()
+        if id(one) in found or isinstance(one, (int, str, bytes, type(None))):
+            continue
+        found[id(one)] = one
+        if isinstance(one, types.SimpleNamespace):
+            todo.append(vars(one))
+        else:
+            todo += one.values() if isinstance(one, dict) else one
+    assert packed.identities.keys() == {key for key, one in found.items() if not isinstance(one, tuple)}

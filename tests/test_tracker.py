@@ -15,6 +15,7 @@ from tracker_rows import CHANGES, DECORATED, DECORATORS, LIBRARIES, UNCHANGED, C
 
 from ctxkernel.state.base.namespace import NameSnapshot, name_differences
 from ctxkernel.state.tracking.groups import Group, print_of
+from ctxkernel.state.tracking.packed_variables import PACK_SHARE
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.state.types.packer import Packer
 
@@ -245,7 +246,7 @@ def test_a_long_cell_gives_as_much_time_for_packing_as_it_took_within_bounds():
     notebook.run("end = time.thread_time() + 0.2\nwhile time.thread_time() < end: pass")
 
     bound = notebook.tracker.settings.end_phase_ms / 1000
-    assert (short, notebook.tracker._cell_seconds) == (bound / 4, bound * 0.6)
+    assert (short, notebook.tracker._cell_seconds) == (bound * PACK_SHARE, bound * 0.6)
 
 
 def test_a_fingerprint_is_equal_for_equal_content():

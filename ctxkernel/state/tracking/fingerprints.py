@@ -147,7 +147,7 @@ _VALUES = frozenset(("builtins.slice",))
 """Immutable objects of which it makes no difference whether two are one: blocks of frames have them."""
 _POINTER = struct.calcsize("P")
 _NUMBERS = frozenset((bool, int, float, complex, type(None)))
-_SCALAR = frozenset((bool, int, float, complex, bytes, type(None)))
+_SCALAR = frozenset((int, float, complex, bytes))
 
 
 @dataclass(slots=True)
@@ -179,28 +179,27 @@ class _Walker:
         self.walk_all(iter((root,)))
 
     def walk_all(self, roots: Iterator[Any]) -> None:
-        stack = [roots]
+        out, texts, stack = self.out, self.texts, [roots]
         while stack:
             for one in stack[-1]:
-                inner = self.visit(one)
-                if inner is not None:
+                self.count += 1
+                if self.count > self.most:
+                    raise TooLarge
+                kind = class_of(one)
+                if kind is str:  # most are names of attributes
+                    out += texts.get(one) or texts.setdefault(one, _written(one))
+                elif kind is bool or one is None:
+                    out += _CONSTANTS[one]
+                elif kind in _SCALAR:
+                    out += _written(one)
+                elif (inner := self.visit(one, kind)) is not None:
                     stack.append(inner)
                     break
             else:
                 stack.pop()
 
-    def visit(self, one: Any) -> Iterator[Any] | None:
-        self.count += 1
-        if self.count > self.most:
-            raise TooLarge
-        kind = class_of(one)
+    def visit(self, one: Any, kind: type) -> Iterator[Any] | None:
         out = self.out
-        if kind is str:  # most are names of attributes
-            out += self.texts.get(one) or self.texts.setdefault(one, _written(one))
-            return None
-        if kind in _SCALAR:
-            out += _written(one)
-            return None
         if kind is tuple:
             out += b"(%d;" % len(one)
             return iter(one)
@@ -217,7 +216,7 @@ class _Walker:
         if getattr(one, "made", "") in _VALUES:
             return self.node(one)
         if not self.exact and (objects := _objects_of(one)) is not None:
-            return self.visit(objects)
+            return self.visit(objects, class_of(objects))
         if self.resolve is not None and getattr(one, "made", "") == "shared":
             return self.stored(one.args[0])
         again = self.seen.get(id(one))
@@ -365,13 +364,10 @@ class _Walker:
                 return tuple([now for item, now in inner if now != {} or item == {}])  # nothing but caches: left out
             if class_of(members) is not dict:
                 return members
-            content = {
-                key: value
-                for key, value in members.items()
-                if class_of(key) is not str or not (key in hidden or (not own and _is_derived(key, value)))
-            }
-            # A copy of a library's object may have been given its attributes in another order.
-            return content if own else dict(sorted(content.items(), key=lambda item: str(item[0])))
+            if own:
+                return {key: value for key, value in members.items() if class_of(key) is not str or key not in hidden}
+            content = {key: members[key] for key in _content_keys(hidden, tuple(members))}
+            return {key: one for key, one in content.items() if not (key in _MADE_BY_READING and _is_made(key, one))}
 
         return shown(state)
 
@@ -382,14 +378,27 @@ def _written(one: Any) -> bytes:
     return f"{kind.__name__[0]}{len(text)}:{text};".encode("utf-8", "replace")
 
 
-def _is_derived(name: str, value: Any) -> bool:
-    """Return whether an attribute of a library's object is a cache, or what its library makes where it is read.
+_CONSTANTS: dict[bool | None, bytes] = {one: _written(one) for one in (None, False, True)}
+
+
+@functools.lru_cache(5000)
+def _content_keys(hidden: frozenset[str], keys: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the attributes of a library's object that are no caches: a copy may have got them in another order."""
+    kept = [key for key in keys if class_of(key) is not str or not (key in hidden or is_cache(key))]
+    return tuple(sorted(kept, key=str))
+
+
+_MADE_BY_READING = frozenset(("_attrs", "_encoding", "_fill_value"))
+
+
+def _is_made(name: str, value: Any) -> bool:
+    """Return whether an attribute of a library's object has what its library makes where it is read.
 
     xarray makes empty attributes, and a masked array of NumPy the fill value of its type.
     """
     if name == "_fill_value" and getattr(value, "made", "") == "array" and class_of(value.args[0]) is bytes:
         return _is_default_fill(*value.args[:2])
-    return is_cache(name) or (name in ("_attrs", "_encoding", "_fill_value") and value in (None, {}))
+    return value in (None, {})
 
 
 def _is_default_fill(content: bytes, kind: Any) -> bool:

@@ -255,7 +255,8 @@ class Moment:
 
     def _shared(self) -> list[tuple[str, ...]]:
         """Return the groups that have to be packed again, since they hold the same objects."""
-        pieces = list({id(one): one for one in self.pieces.values()}.values())
+        once = {id(one): one for one in self.pieces.values()}.values()
+        pieces = sorted(once, key=lambda piece: len(piece.packed.identities))
         owner: dict[int, int] = {}
         together = list(range(len(pieces)))
         again: set[int] = set()
@@ -285,13 +286,14 @@ class Moment:
                 for obj in shareable:
                     self.packer.share(obj)
                 again |= {at, other}
-            owner |= dict.fromkeys(objects.keys() - owner.keys(), at)
+            if at < len(pieces) - 1:  # the largest is only compared
+                owner |= dict.fromkeys(objects.keys() - owner.keys(), at)
             # An array that was packed before its memory was known to be that of a tensor, too.
             late = [*(self.blocks.replaced.keys() & objects.keys())]
             late += [
                 key
-                for key, one in objects.items()
-                if (block := block_of(one, self.blocks)) and id(block) not in objects
+                for key, one in (objects.items() if len(self.blocks) else ())
+                if one is not None and (block := block_of(one, self.blocks)) and id(block) not in objects
             ]
             if not self._late.issuperset(late):
                 self._late.update(late)

@@ -28,7 +28,7 @@ from ctxkernel.state.tracking.stream_trees import values_of
 from ctxkernel.state.types.memory_blocks import MemoryBlocks, WrittenMemory
 from ctxkernel.state.types.packer import Packer
 
-PACK_SHARE = 0.25
+PACK_SHARE = 0.4
 """Of the time that work after a cell may take: processor time for packing on the user's thread."""
 DEFERRED_SHARE = 0.25
 """Of the time for packing: more time to compare deferred names, each by itself."""
@@ -118,9 +118,9 @@ class PackedVariables:
         return {other for group in left.values() for other in group.names if self._groups.get(other) is group}
 
     def _is_slow(self, names: Sequence[str]) -> bool:
-        """Return whether a group is deferred at once, as packing it took long the last time: a fork costs less."""
+        """Return whether a group is deferred at once, since packing it took too long the last time."""
         group = self._groups.get(names[0])
-        return group is not None and group.seconds > self._pack_seconds / 2
+        return group is not None and group.seconds >= self._pack_seconds
 
     def _await(self, names: Collection[str], moment: Moment) -> None:
         """Treat names as one group while their shared objects are unknown."""

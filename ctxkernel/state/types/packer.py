@@ -247,11 +247,11 @@ class Packer(ObjectNames):
                         values = {name: value for name, value in values.items() if name not in alone}
                     continue
                 if tries.is_last(pack, pickler, out):
-                    memo = pickler.memo.copy() if identities else None
+                    found = pack.identities(pickler, self._seeds()) if identities else {}
                     pickler.clear_memo()
                     outside = functools.cache(functools.partial(self._lacking_outside, pack, values))
                     find = functools.partial(places, values, expired=expired, outside=outside)
-                    return _packed(pack, out, alone, memo, find)
+                    return _packed(pack, out, alone, found, find)
         reason = "it cannot be stored together with what it shares objects with"
         return Packed(faults=dict.fromkeys(values, reason) | alone)
 
@@ -406,6 +406,8 @@ _IGNORED = ("ignore", None, Warning, None, 0)
 class _Pickler(pickle.Pickler):
     """The C pickler, as a class of its own so that it asks for `reducer_override`."""
 
+    __slots__ = ("reducer_override",)
+
 
 class Opened:
     """The sections of a stream. Raises ValueError for an invalid stream."""
@@ -464,7 +466,7 @@ def relabelled(stream: Any, labels: Mapping[str, str]) -> bytes:
 
 
 def _packed(
-    pack: Dispatcher, out: _Out, alone: dict[str, str], memo: dict[int, Any] | None, find: Callable[..., Iterable[str]]
+    pack: Dispatcher, out: _Out, alone: dict[str, str], found: dict[int, object], find: Callable[..., Iterable[str]]
 ) -> Packed:
     """Return the pack. `find` returns the places of objects, as `places` does."""
     pack.faults |= alone
@@ -480,7 +482,7 @@ def _packed(
         parts=tuple(find(pack.missing, pack.left_out)) if pack.missing or pack.left_out else (),
         again=_connections(pack, find),
         labels=tuple(pack.labels),
-        identities=pack.identities(memo) if memo is not None else {},
+        identities=found,
     )
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import collections
 import copyreg
 import functools
+import gc
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ctxkernel.core.ports import Expired
@@ -35,7 +36,6 @@ from ctxkernel.state.types.object_names import MOST_IN_A_PACK, ObjectNames
 from ctxkernel.state.types.pack_state import Kind, PackState
 from ctxkernel.state.types.parts import (
     PARTS,
-    SEEDS,
     SMALL,
     ConstructorName,
     NotCopied,
@@ -165,22 +165,20 @@ class Dispatcher(PackState):
         self.ordered.append(self.buffer(memory))
         return False
 
-    def identities(self, memo: dict[int, Any]) -> dict[int, object]:
-        """Return mutable objects by id, with None for those that the pickler stores by itself.
+    def identities(self, pickler: Any, seeds: Iterable[int]) -> dict[int, object]:
+        """Return mutable objects by id, with None for those that the pickler stores by itself; clear its memo.
 
-        `memo` is the pickler's, by id. Objects that only the memo holds were made for this pack.
+        Those that only the memo holds were made for this pack.
         """
-        mutable, first, temporary = _MUTABLE, len(SEEDS), self.temporary
-        found = {
-            key: one
-            for key, (number, one) in memo.items()
-            if id(class_of(one)) in mutable and number >= first and key not in temporary
-        }
-        memo.clear()
-        while alone := [key for key, one in found.items() if sys.getrefcount(one) <= _IN_ONE_DICT]:
-            for key in alone:
-                del found[key]
-        return dict.fromkeys(found) | {id(one): one for one in (*self.noted, *self.targets)}
+        # The memo of the pickler in C gives a copy of itself, which takes twenty times as long.
+        memo: Iterable[Any] = [one for _, one in pickler.memo.values()] if self.deep else gc.get_referents(pickler)
+        found = [one for one in memo if class_of(one) is not str and id(class_of(one)) in _MUTABLE]
+        pickler.clear_memo()
+        del memo
+        while len(held := [one for one in found if sys.getrefcount(one) > _HELD_ONCE]) < len(found):
+            found = held
+        known: dict[int, Any] = dict.fromkeys(set(map(id, found)).difference(self.temporary, seeds))
+        return known | {id(one): one for one in (*self.noted, *self.targets)}
 
     def _make_kind(self, cls: type, obj: object) -> Kind:
         own = is_own_class(cls, self.module)
@@ -224,7 +222,6 @@ def _temporaries(parts: Any, found: set[int], depth: int) -> None:
 
 
 _HELD_ONCE = next(sys.getrefcount(one) for one in (list[Any](),))
-_IN_ONE_DICT = next(sys.getrefcount(one) for _, one in {0: []}.items())
 _DEEPEST = 5
 _WIDEST = 1000
 

@@ -45,6 +45,8 @@ _SPARE_BYTES = 64 * 1024 * 1024
 _GRACE = 10.0
 """Seconds after which a child that its timer did not end is killed."""
 _NICE = 10
+_SHORT = 0.5
+"""A job that took so many seconds of processor time gets a lower priority. The next cell may wait for shorter ones."""
 _MOST_REASON = 300
 _SPEAK_AT_FORK = {"tokenizers": "TOKENIZERS_PARALLELISM"}
 """Modules that print at a fork, and the variable that silences each."""
@@ -358,11 +360,11 @@ def _work(store: ChunkStore, writer: PackWriter, job: ChunkJob, pipe: int, secon
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.signal(signal.SIGPROF, _yield_to_cells)
+    signal.setitimer(signal.ITIMER_PROF, _SHORT)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM, signal.SIGTERM})
     with contextlib.suppress(OSError):
         os.setsid()
-    with contextlib.suppress(OSError):
-        os.nice(_NICE)
     os.write(pipe, b"%d\n" % os.getpid())
     _detach({pipe, *writer.descriptors()})
     try:
@@ -379,6 +381,11 @@ def _work(store: ChunkStore, writer: PackWriter, job: ChunkJob, pipe: int, secon
     os.close(pipe)
     if writer.records:
         writer.sync()  # against a power failure; the parent does not wait for it
+
+
+def _yield_to_cells(_number: int, _frame: object) -> None:
+    with contextlib.suppress(OSError):
+        os.nice(_NICE)
 
 
 def _detach(keep: Collection[int]) -> None:
