@@ -13,7 +13,7 @@ import pytest
 from tracker_rows import Notebook
 
 from ctxkernel.core.settings import Settings
-from ctxkernel.state.tracking import fingerprints, packed_variables
+from ctxkernel.state.tracking import fingerprints, piece_prints
 from ctxkernel.state.tracking.fingerprints import content_fingerprint
 from ctxkernel.state.tracking.groups import Moment
 from ctxkernel.state.tracking.stream_trees import values_of
@@ -61,7 +61,7 @@ def test_the_class_of_many_instances_is_examined_once_for_their_fingerprint(monk
     def cell() -> None:
         assert set(notebook.run("rows[7].n.append(1)").changed) == {"rows"}
 
-    assert calls_of(monkeypatch, packed_variables, "AttributePlan", cell) < 5
+    assert calls_of(monkeypatch, piece_prints, "AttributePlan", cell) < 5
 
 
 def test_the_fingerprint_of_many_instances_causes_no_collection_of_all_objects():

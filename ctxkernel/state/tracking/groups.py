@@ -74,7 +74,9 @@ class Group:
     hashing: float = 0.0
     """… and hashing."""
     prints: dict[str, str] = field(default_factory=dict[str, str])
-    """Fingerprints by name, as far as they were asked for."""
+    """Fingerprints by name."""
+    make_prints: Callable[[], dict[str, str]] | None = None
+    """Makes the fingerprints of a group that leads to a figure, where none was asked for yet."""
     slow: set[str] = field(default_factory=set[str])
     """While the key is empty: the names that took too long to be packed by themselves …"""
     contents: dict[str, OwnContent] = field(default_factory=dict[str, OwnContent])
@@ -84,6 +86,16 @@ class Group:
     deferrals: int = 0
     """… and how many cells have deferred them since then."""
 
+    def text_of(self, name: str) -> str:
+        """Return the fingerprint of a name; empty if there is none."""
+        if self.make_prints is not None:
+            self.prints, self.make_prints = self.make_prints() | self.prints, None
+        return self.prints.get(name, "")
+
+    def is_drawn(self, name: str) -> bool:
+        """Return whether the fingerprint of a name depends on a figure."""
+        return self.make_prints is not None or self.text_of(name).startswith(DRAWN)
+
 
 def print_of(group: Group, groups: Mapping[str, Group], name: str, known: dict[str, str] | None = None) -> str:
     """Return the fingerprint of a name that says something about other runs; empty if there is none.
@@ -92,8 +104,7 @@ def print_of(group: Group, groups: Mapping[str, Group], name: str, known: dict[s
     shared objects in it, and not their labels, which are others in each session. `known`: the numbers of those that
     were met, which stand for them where they are met again.
     """
-    text = group.prints.get(name, "")
-    if text and not text.startswith(DRAWN):
+    if not group.is_drawn(name) and (text := group.text_of(name)):
         return "" if text.startswith(LIVE) else text
     if not group.key:
         return PACKED

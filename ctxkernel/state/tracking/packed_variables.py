@@ -10,10 +10,9 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from ctxkernel.core.collector import without_collector
 from ctxkernel.core.dataclasses import KW_ONLY, dataclass, field
 from ctxkernel.core.descriptions import describe
-from ctxkernel.core.reflection import AttributePlan, class_of, is_kind
+from ctxkernel.core.reflection import class_of, is_kind
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.state_names import CLASS, LABELS, SHARED
 from ctxkernel.core.timeline import ChangeInfo, TypeInfo
@@ -24,7 +23,7 @@ from ctxkernel.state.tracking.cell_names import Transform
 from ctxkernel.state.tracking.found_changes import FoundChanges, Pending
 from ctxkernel.state.tracking.groups import Group, Moment, PackPiece, distinct, is_pack_of, print_of
 from ctxkernel.state.tracking.late_changes import OpenChange, OwnContent, content_of
-from ctxkernel.state.tracking.stream_trees import values_of
+from ctxkernel.state.tracking.piece_prints import PiecePrints
 from ctxkernel.state.types.memory_blocks import MemoryBlocks, WrittenMemory
 from ctxkernel.state.types.packer import Packer
 
@@ -66,6 +65,7 @@ class PackedVariables:
         self._watched: set[str] = set()
         self._groups: dict[str, Group] = {}
         """By name, of variables, classes of the user's and objects with packs of their own."""
+        self._prints = PiecePrints(self.packer, self._groups)
         self._written = WrittenMemory()
 
     @property
@@ -128,8 +128,9 @@ class PackedVariables:
         labels = dict.fromkeys(label for group in known for label in group.labels)
         deps = frozenset[str]().union(*(group.deps for group in known))
         # Only names that were slow themselves are deferred at once the next time.
-        seconds = 0.0 if moment.slow.isdisjoint(names) else self._pack_seconds
-        group = Group(tuple(sorted(names)), b"", tuple(labels), deps, seconds, deferrals=1)
+        slow = moment.slow.intersection(names)
+        seconds = self._pack_seconds if slow else 0.0
+        group = Group(tuple(sorted(names)), b"", tuple(labels), deps, seconds, slow=slow, deferrals=1)
         for one in known:
             group.slow |= one.slow
             group.waited |= one.waited
@@ -167,7 +168,7 @@ class PackedVariables:
             if (variable := self._variables.get(name)) is not None:
                 variable.turn = self.turn
                 variable.visible = fingerprints.array_fingerprint(self._value(name))
-        group.prints = self._prints(piece)
+        self._prints.give(group, piece)
         return group
 
     def _store(self, piece: PackPiece) -> None:
@@ -281,7 +282,7 @@ class PackedVariables:
             return None if one is None else (one.key, one.packed.labels)
 
         value = self._value(name)
-        text = fingerprints.array_fingerprint(value).hex() or self._prints(piece, moment).get(name, "")
+        text = fingerprints.array_fingerprint(value).hex() or self._prints.of(piece, moment).get(name, "")
         return content_of((piece.key, piece.packed.labels), find, text)
 
     def _known_content(self, group: Group) -> OwnContent | None:
@@ -294,7 +295,7 @@ class PackedVariables:
         name = group.names[0]
         variable = self._variables.get(name)
         text = variable.visible.hex() if variable is not None else ""
-        return content_of((group.key, group.labels), find, text or group.prints.get(name, ""))
+        return content_of((group.key, group.labels), find, text or group.text_of(name))
 
     def _take_pieces(self, moment: Moment, old: Mapping[str, Group], found: FoundChanges) -> None:
         """Take in the pieces of a moment."""
@@ -309,7 +310,7 @@ class PackedVariables:
                 continue
             if not altered.isdisjoint(piece.packed.labels):  # its fingerprints have those of other content in them
                 altered.update(piece.names)
-                before.prints = self._prints(piece)
+                self._prints.give(before, piece)
             before.seconds, before.hashing = piece.seconds, piece.hashing
             # Or it was not stored when it was packed.
             if not (fresh.isdisjoint(piece.packed.labels) and self.pending.names.isdisjoint(piece.names)):
@@ -333,15 +334,16 @@ class PackedVariables:
         same = before is not None and before.names == piece.names and before.key == piece.key
         unchanged = self._unchanged(piece.names, moment.first, old)
         there = {name: group for name in piece.names if (group := self._groups.get(name) or old.get(name))}
-        prints = {name: group.prints.get(name, "") for name, group in there.items()}
+        prints = {name: group.text_of(name) for name, group in there.items() if name not in unchanged}
         self._store(piece)
-        now = self._keep(piece).prints
+        now = self._keep(piece)
         # One content may be written in two ways; attributes that follow from others are in no fingerprint.
-        told = {} if any(map(self._hidden_attributes, piece.packed.classes)) else now
+        untold = any(map(self._prints.hidden, piece.packed.classes))
         if not awaited:
-            found.altered |= {n for n in there.keys() - unchanged if not prints[n] or prints[n] != told.get(n)}
+            found.altered |= {n for n, text in prints.items() if not text or untold or text != now.text_of(n)}
         for name in piece.names:
-            print_before, print_now = prints.get(name, ""), now.get(name, "")
+            print_before = prints.get(name, "")
+            print_now = now.text_of(name) if print_before else ""
             if name not in self._variables:
                 as_before = name in unchanged or (print_before and print_before == print_now)
                 if name in there and before is not None and before.key != piece.key and not as_before:
@@ -402,7 +404,7 @@ class PackedVariables:
             if all(label.startswith(CLASS) for label in held) and of_class is not value:
                 continue
             if variable.turn != self.turn:  # it was not packed now
-                group.prints[name] = self._shared_print(next(iter(held))) if of_class is value else ""
+                group.prints[name] = self._prints.of_label(next(iter(held))) if of_class is value else ""
             if name in found.changed or name in found.added:
                 continue
             visible = fingerprints.array_fingerprint(value)
@@ -449,52 +451,6 @@ class PackedVariables:
         """Return a short text, equal for equal content in any session; empty for content without one."""
         variable = self._variables[name]
         if variable.atom is not NOTHING:
-            return fingerprints.content_fingerprint(
-                variable.atom, buffers=(), shared=str, hidden=self._hidden_attributes
-            )
+            return fingerprints.content_fingerprint(variable.atom, buffers=(), shared=str, hidden=self._prints.hidden)
         group = self._groups.get(name)
         return print_of(group, self._groups, name) if group is not None else ""
-
-    @without_collector()
-    def _prints(self, piece: PackPiece, moment: Moment | None = None) -> dict[str, str]:
-        """Return fingerprints of the names of a piece; none if it is too large.
-
-        `moment`: has the shared objects that the piece refers to; without one they are those that are known.
-        """
-        stream = piece.packed.stream
-        if len(stream) > (fingerprints.COMPARED_BYTES if piece.packed.noted else fingerprints.PLAIN_BYTES):
-            return {}
-        try:
-            trees = values_of(stream, [one.nbytes for one in piece.packed.buffers], piece.chunks)
-        except Exception:  # a stream that only its maker can read: nothing is known then
-            return {}
-        shared = self._shared_print if moment is None else functools.partial(self._print_in, moment)
-        budget = fingerprints.NodeBudget()
-        if fingerprints.FIGURE in stream:
-            text = self._fingerprint((*trees.values(),), piece, shared, budget)
-            return {name: f"{text} {at}" for at, name in enumerate(trees) if text}
-        return {name: self._fingerprint(tree, piece, shared, budget) for name, tree in trees.items()}
-
-    def _fingerprint(
-        self, tree: Any, piece: PackPiece, shared: Callable[[str], str], budget: fingerprints.NodeBudget
-    ) -> str:
-        if isinstance(tree, type) and not hasattr(tree, "content") and (uid := getattr(tree, "label", "")):
-            return shared(f"{CLASS}{uid}")
-        return fingerprints.content_fingerprint(
-            tree, buffers=piece.chunks, shared=shared, hidden=self._hidden_attributes, budget=budget
-        )
-
-    def _shared_print(self, label: str) -> str:
-        group = self._groups.get(label)
-        return group.prints.get(label, "") or group.key.hex() if group is not None else label
-
-    def _print_in(self, moment: Moment, label: str) -> str:
-        """Return the fingerprint of a shared object as packed at a moment."""
-        if (piece := moment.pieces.get(label)) is None:
-            return label
-        return self._prints(piece, moment).get(label, "") or piece.key.hex()
-
-    def _hidden_attributes(self, label: str) -> frozenset[str]:
-        """Return the attributes of instances of a class that follow from the others: of cached properties."""
-        cls = self.packer.classes.object(label)
-        return AttributePlan(cls, own=True).skip if cls is not None else frozenset()

@@ -13,13 +13,15 @@ import importlib
 import itertools
 import math
 import sys
+import types
 import uuid
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from ctxkernel.core.dataclasses import KW_ONLY, dataclass
-from ctxkernel.core.reflection import class_of, class_qualname
+from ctxkernel.core.reflection import class_of, class_qualname, is_kind, is_own_class
 from ctxkernel.core.state_names import SHARED
 from ctxkernel.state.base.own_modules import OwnModule
 
@@ -254,16 +256,25 @@ class ObjectNames:
 
         for obj in [one for one in gc.get_objects() if id(one) in wanted] if wanted else ():
             adopt(obj)
-        todo, seen = list(values), set[int]()
+        todo, seen = deque(values), set[int]()
         while wanted and todo and len(seen) < _MOST_WALKED:
-            obj = todo.pop()
+            obj = todo.popleft()  # most lie near the values
             if id(obj) in seen:
                 continue
             seen.add(id(obj))
             if id(obj) in wanted:
                 adopt(obj)
-            todo += gc.get_referents(obj)
+            todo += self._held_by(obj)
         return others
+
+    def _held_by(self, obj: Any) -> Iterable[object]:
+        """Return what an object refers to, but not what leads to all of the process: modules and their functions."""
+        kind = class_of(obj)
+        if kind is types.FunctionType:
+            return obj.__closure__, obj.__defaults__, obj.__kwdefaults__, obj.__dict__
+        if is_kind(kind, types.ModuleType) or (is_kind(kind, type) and not is_own_class(obj, self.module)):
+            return ()
+        return gc.get_referents(obj)
 
     def share(self, obj: object) -> None:
         """Give an object a pack of its own from now on. Raises TypeError without weak references."""
