@@ -21,7 +21,7 @@ from ctxkernel.core.timeline_table import gist
 from ctxkernel.replay.causes import flow, parse
 
 READ_SPEED = 1.5e9
-"""Bytes a second at which data are loaded, if that was not measured."""
+"""Bytes a second at which arrays are loaded."""
 
 RerunAction = Literal["run", "skip", "ask"]
 
@@ -162,7 +162,8 @@ class Plan:
         if self.keep:
             lines.append(f"keep         {_names(self.keep)}")
         if loaded:
-            lines.append(f"load         {_names(loaded)}, {format_size(self.nbytes)}")
+            # The data outside arrays are not counted, so no size is shown where there are no others.
+            lines.append(f"load         {_names(loaded)}" + (f", {format_size(self.nbytes)}" if self.nbytes else ""))
         if self.drop:
             lines.append(f"drop         {_names(self.drop)}")
         for name, what in self.connect.items():
@@ -222,12 +223,13 @@ def make_plan(
     files: Sequence[Written] = (),
     file_changes: Sequence[FileChange] = (),
     statements: Sequence[PlannedStep] = (),
-    read_speed: float = READ_SPEED,
+    seconds: float = 0.0,
 ) -> Plan:
     """Return the plan of a return to `target`.
 
     `missing` are names of the state that no checkpoint holds, with the reason; `path` are the executions that led to
-    it, oldest first; `then` maps each name of the state to its fingerprint. Files are named in their order.
+    it, oldest first; `then` maps each name of the state to its fingerprint. Files are named in their order. `seconds`
+    is the time that finding the differences takes.
     """
     rerun, lost = remake(missing or {}, path, then or {}, functions=functions)
     costs = {run.statement_id: run.seconds for run in path}
@@ -245,9 +247,9 @@ def make_plan(
         file_changes=tuple(file_changes),
         statements=tuple(statements),
     )
-    seconds = sum(costs.get(one, 0.0) for one in plan.again)
+    seconds += sum(costs.get(one, 0.0) for one in plan.again)
     seconds += sum(step.seconds for step in statements if step.action == "run")
-    return replace(plan, seconds=seconds + plan.nbytes / max(read_speed, 1.0))
+    return replace(plan, seconds=seconds + plan.nbytes / READ_SPEED)
 
 
 def _newest(files: Sequence[Written]) -> tuple[Written, ...]:
