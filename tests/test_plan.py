@@ -208,6 +208,16 @@ def test_a_plan_says_all_that_would_happen():
     assert [step["action"] for step in as_json["statements"]] == ["run", "skip", "ask"]
 
 
+def test_a_plan_of_thousands_of_statements_lists_the_first_ones_and_counts_the_others():
+    """A plan of 12,000 statements had 577 KB."""
+    steps = [PlannedStep(f"s{at}", source="x = 1") for at in range(1, 1001)]
+
+    lines = make_plan("s1.1", statements=steps).text().splitlines()
+
+    assert lines[-2:] == ["run          s200  x = 1", "             … 800 more; --json has all"]
+    assert len(lines) == 1 + 200 + 1
+
+
 def test_a_plan_shows_no_size_where_none_was_counted():
     """`load 1 name (records), 0 B` was shown for a million records."""
     assert make_plan("s1.1", load=[Load(("records",))]).text().splitlines()[1:] == ["load         1 name (records)"]

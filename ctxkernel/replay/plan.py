@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from ctxkernel.core.dataclasses import dataclass, field, replace
-from ctxkernel.core.text import format_duration, format_size, join_names, one_line, plural
+from ctxkernel.core.text import first_lines, format_duration, format_size, join_names, one_line, plural
 from ctxkernel.core.timeline_events import Json, plain
 from ctxkernel.core.timeline_table import gist
 from ctxkernel.replay.causes import flow, parse
@@ -177,12 +177,7 @@ class Plan:
         if self.ambient:
             lines.append(f"put back     {', '.join(self.ambient)}")
         lines += self.file_lines()
-        for step in self.statements:
-            notes = [note for note in (step.reason, "expected to differ" if step.expected else "") if note]
-            took = f", {format_duration(step.seconds)}" if step.action == "run" and step.seconds else ""
-            told = f" ({'; '.join(notes)})" if notes else ""
-            lines.append(f"{step.action:12} {step.statement_id}{took}{told}  {gist(step.source, 60)}".rstrip())
-        return "\n".join(lines)
+        return "\n".join([*lines, *first_lines(list(map(_step_line, self.statements)), indent=13)])
 
     def file_lines(self) -> list[str]:
         """Return a line for each file that is restored, removed, or stays as it is."""
@@ -205,6 +200,13 @@ class Plan:
     def to_json(self) -> dict[str, Json]:
         """Return the plan as JSON, with `nbytes` and `again` added."""
         return {**plain(self), "nbytes": self.nbytes, "again": list(self.again)}
+
+
+def _step_line(step: PlannedStep) -> str:
+    notes = [note for note in (step.reason, "expected to differ" if step.expected else "") if note]
+    took = f", {format_duration(step.seconds)}" if step.action == "run" and step.seconds else ""
+    told = f" ({'; '.join(notes)})" if notes else ""
+    return f"{step.action:12} {step.statement_id}{took}{told}  {gist(step.source, 60)}".rstrip()
 
 
 def make_plan(
